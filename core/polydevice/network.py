@@ -1,0 +1,389 @@
+"""Network, Node, Port: a graph of operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
+from polydevice.errors import NetworkError, PolydeviceError, ShapeError, nearest
+from polydevice.ops.io import Constant, Parameter, Result
+from polydevice.ops.op import Op
+from polydevice.shape import DimLike, Shape, merge
+from polydevice.tensor import TensorDesc
+
+Evaluate = Callable[[Op, Sequence[Array]], "list[Array] | None"]
+"""Computes an operation on arrays; None where it cannot. Core gets it from the hook `evaluate`."""
+
+VALUE_LIMIT = 1 << 16
+"""Largest number of elements that shape inference computes ahead; shapes are far smaller."""
+
+
+class Port:
+    """One output of a node, and what is known of the value that leaves it."""
+
+    __slots__ = ("desc", "index", "names", "node")
+
+    def __init__(self, node: Node, index: int, desc: TensorDesc) -> None:
+        self.node = node
+        self.index = index
+        self.desc = desc
+        self.names: set[str] = set()
+        """The framework's names of this tensor."""
+
+    @property
+    def element_type(self) -> ElementType:
+        """Type of the elements."""
+        return self.desc.element_type
+
+    @property
+    def shape(self) -> Shape | None:
+        """Sizes, None when the rank is unknown."""
+        return self.desc.shape
+
+    @property
+    def name(self) -> str:
+        """Name of the node, with ``.index`` when the node has several outputs."""
+        return self.node.name if len(self.node.outputs) == 1 else f"{self.node.name}.{self.index}"
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.desc}"
+
+
+class Node:
+    """One use of an operation in a network.
+
+    Attributes:
+        name: unique in its network.
+        op: what it computes, with its attributes.
+        inputs: the ports that feed it, in the operation's order.
+        outputs: its own ports; descriptors are filled by shape inference.
+        rt_info: notes for the runtime, kept in IR v11 files ("affinity" places the node).
+    """
+
+    __slots__ = ("inputs", "name", "op", "outputs", "rt_info")
+
+    def __init__(
+        self,
+        name: str,
+        op: Op,
+        inputs: Iterable[Port] = (),
+        *,
+        rt_info: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.op = op
+        self.inputs = list(inputs)
+        self.outputs: list[Port] = []
+        self.rt_info: dict[str, Any] = dict(rt_info or {})
+        self.infer()
+
+    def infer(self, evaluate: Evaluate | None = None) -> None:
+        """Find type and shape of every output from the inputs'.
+
+        Raises:
+            NetworkError: (or its subclass) naming node, type, opset and reason.
+        """
+        described = [port.desc for port in self.inputs]
+        try:
+            results = self.op.infer(described)
+        except PolydeviceError as error:
+            raise type(error)(f"{self.title}: {error}") from error
+        except (IndexError, ValueError, TypeError, ZeroDivisionError, OverflowError) as error:
+            given = ", ".join(str(desc) for desc in described)
+            raise NetworkError(
+                f"{self.title} does not accept the inputs ({given}): {error}"
+            ) from error
+        if evaluate is not None:
+            results = self._with_values(described, results, evaluate)
+        self._set_outputs(results)
+
+    def _with_values(
+        self, given: Sequence[TensorDesc], results: list[TensorDesc], evaluate: Evaluate
+    ) -> list[TensorDesc]:
+        """Compute small outputs ahead when every input is known (shape arithmetic)."""
+        if not given or any(d.value is None for d in given):
+            return results
+        if any(r.value is not None for r in results):
+            return results
+        if any(r.is_static and r.shape is not None and r.shape.elements > VALUE_LIMIT
+               for r in results):
+            return results
+        partial = any(d.value is not None and d.value.dtype == object and
+                      d.element_type is not ElementType.string for d in given)
+        if partial and not self.op.shape_arithmetic:
+            return results
+        values = evaluate(self.op, [d.value for d in given if d.value is not None])
+        if values is None or any(v.size > VALUE_LIMIT for v in values):
+            return results
+        return [
+            TensorDesc(r.element_type, Shape(v.shape), v) for r, v in zip(results, values)
+        ]
+
+    def _set_outputs(self, results: Sequence[TensorDesc]) -> None:
+        if not self.outputs:
+            self.outputs = [Port(self, i, desc) for i, desc in enumerate(results)]
+            return
+        if len(results) != len(self.outputs):
+            raise ShapeError(
+                f"{self.title} now has {len(results)} outputs instead of {len(self.outputs)}"
+            )
+        for port, desc in zip(self.outputs, results):
+            port.desc = desc
+
+    @property
+    def type(self) -> str:
+        """The operation's type name."""
+        return self.op.type
+
+    @property
+    def title(self) -> str:
+        """Name, type and opset: how messages call the node."""
+        return f"node {self.name!r} ({self.op.type}, {self.op.opset})"
+
+    @property
+    def output(self) -> Port:
+        """The only output; raises NetworkError when there are several."""
+        if len(self.outputs) != 1:
+            raise NetworkError(f"{self.title} has {len(self.outputs)} outputs; choose one by index")
+        return self.outputs[0]
+
+    @property
+    def constant(self) -> Array | None:
+        """The value of a Constant node, None for every other node."""
+        return self.op.value if isinstance(self.op, Constant) else None
+
+    def __repr__(self) -> str:
+        outputs = ", ".join(str(port.desc) for port in self.outputs)
+        inputs = ", ".join(port.name for port in self.inputs)
+        return f"{self.name} = {self.op.type}({inputs}) -> {outputs}"
+
+
+class Network:
+    """A graph of operations with named inputs and outputs.
+
+    Nodes are those from which a result or a sink can be reached; there is no other list, so a
+    pass that disconnects a node has removed it.
+
+    Attributes:
+        name: the model's name.
+        parameters: Parameter nodes, in the model's order.
+        results: Result nodes, in the model's order.
+        sinks: nodes with a side effect (Assign).
+        evaluate: computes shape arithmetic during shape inference; None leaves it unknown.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parameters: Iterable[Node],
+        results: Iterable[Node],
+        sinks: Iterable[Node] = (),
+        *,
+        evaluate: Evaluate | None = None,
+        rt_info: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.parameters = list(parameters)
+        self.results = list(results)
+        self.sinks = list(sinks)
+        self.evaluate = evaluate
+        self.rt_info: dict[str, Any] = dict(rt_info or {})
+
+    # -- walking ----------------------------------------------------------------------------
+
+    def nodes(self) -> list[Node]:
+        """Return every node, producers before consumers; raises NetworkError on a cycle.
+
+        Parameters come first, in order, also those that nothing uses.
+        """
+        order: list[Node] = []
+        done: set[Node] = set()
+        open_: set[Node] = set()
+        for root in [*self.parameters, *self.results, *self.sinks]:
+            stack: list[tuple[Node, int]] = [(root, 0)]
+            while stack:
+                node, position = stack.pop()
+                if node in done:
+                    continue
+                if position == 0:
+                    open_.add(node)
+                if position < len(node.inputs):
+                    stack.append((node, position + 1))
+                    producer = node.inputs[position].node
+                    if producer in open_:
+                        raise NetworkError(f"the network has a cycle through {producer.title}")
+                    if producer not in done:
+                        stack.append((producer, 0))
+                    continue
+                open_.discard(node)
+                done.add(node)
+                order.append(node)
+        return order
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes())
+
+    def node(self, name: str) -> Node:
+        """Return the node of that name; raises NetworkError naming close ones."""
+        nodes = self.nodes()
+        for node in nodes:
+            if node.name == name:
+                return node
+        raise NetworkError(
+            f"network {self.name!r} has no node {name!r}." + nearest(name, [n.name for n in nodes])
+        )
+
+    def consumers(self) -> dict[Port, list[tuple[Node, int]]]:
+        """Map every port to the (node, input index) pairs that read it."""
+        users: dict[Port, list[tuple[Node, int]]] = {}
+        for node in self.nodes():
+            for port in node.outputs:
+                users.setdefault(port, [])
+            for index, port in enumerate(node.inputs):
+                users.setdefault(port, []).append((node, index))
+        return users
+
+    def replace(self, old: Port, new: Port) -> None:
+        """Make every reader of `old` read `new` instead (`new`'s own node excepted)."""
+        for node in self.nodes():
+            if node is not new.node:
+                node.inputs = [new if port is old else port for port in node.inputs]
+        new.names |= old.names
+
+    def state_variables(self) -> list[str]:
+        """Names of the variables kept between inferences (ReadValue, Assign)."""
+        names = [getattr(node.op, "variable_id", None) for node in self.nodes()]
+        return sorted({name for name in names if isinstance(name, str)})
+
+    # -- shapes -----------------------------------------------------------------------------
+
+    def infer(self) -> None:
+        """Find type and shape of every port again, producers first."""
+        for node in self.nodes():
+            node.infer(self.evaluate)
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether some input's shape is not fully known."""
+        return any(not node.output.desc.is_static for node in self.parameters)
+
+    def reshape(self, shapes: Mapping[str, Sequence[DimLike | None]]) -> None:
+        """Give inputs new shapes; None or -1 is an unknown size, `Dim` one with bounds.
+
+        Raises:
+            NetworkError: for an unknown input name, or when a node does not accept the shapes;
+                the network then keeps its old shapes.
+        """
+        by_name = {node.name: node for node in self.parameters}
+        unknown = [name for name in shapes if name not in by_name]
+        if unknown:
+            raise NetworkError(
+                f"network {self.name!r} has no input {unknown[0]!r}; "
+                f"inputs: {', '.join(by_name)}." + nearest(unknown[0], by_name)
+            )
+        before = {name: by_name[name].op for name in shapes}
+        try:
+            for name, sizes in shapes.items():
+                by_name[name].op = by_name[name].op.replace(shape=Shape(sizes))
+            self.infer()
+        except PolydeviceError:
+            for name, op in before.items():
+                by_name[name].op = op
+            self.infer()
+            raise
+
+    @property
+    def batch_size(self) -> DimLike:
+        """First size of the inputs (0 without inputs); setting it reshapes all of them."""
+        for node in self.parameters:
+            shape = node.output.shape
+            if shape is not None and len(shape) > 1:
+                return shape[0]
+        return 1 if self.parameters else 0
+
+    @batch_size.setter
+    def batch_size(self, size: int) -> None:
+        if size <= 0:
+            raise ShapeError(f"batch size {size} is not possible; use 1 or more")
+        current = self.batch_size
+        shapes: dict[str, list[DimLike]] = {}
+        for node in self.parameters:
+            shape = node.output.shape
+            if shape is None:
+                raise ShapeError(f"{node.title} has unknown rank; use reshape() instead")
+            if len(shape) > 1 and shape[0] == current:
+                shapes[node.name] = [size, *shape[1:]]
+        self.reshape(shapes)
+
+    # -- inputs and outputs -------------------------------------------------------------------
+
+    def add_outputs(self, outputs: str | tuple[str, int] | Iterable[str | tuple[str, int]]) -> None:
+        """Make inner values outputs too: a node name, or (name, port index), or several.
+
+        Raises:
+            NetworkError: for an unknown node or port.
+        """
+        wanted = [outputs] if isinstance(outputs, (str, tuple)) else list(outputs)
+        for item in wanted:
+            name, index = (item, 0) if isinstance(item, str) else item
+            node = self.node(name)
+            if not 0 <= index < len(node.outputs):
+                raise NetworkError(f"{node.title} has no output {index}; it has 0 to "
+                                   f"{len(node.outputs) - 1}")
+            port = node.outputs[index]
+            if any(result.inputs[0] is port for result in self.results):
+                continue
+            self.results.append(Node(unique_name(self, f"{port.name}/result"), Result(), [port]))
+
+    def clone(self) -> Network:
+        """Copy the graph; operations and constant data are shared, since they never change."""
+        copies: dict[Port, Port] = {}
+        nodes: dict[Node, Node] = {}
+        for node in self.nodes():
+            copy = Node.__new__(Node)
+            copy.name, copy.op = node.name, node.op
+            copy.inputs = [copies[port] for port in node.inputs]
+            copy.rt_info = dict(node.rt_info)
+            copy.outputs = [Port(copy, port.index, port.desc) for port in node.outputs]
+            for old, new in zip(node.outputs, copy.outputs):
+                new.names = set(old.names)
+                copies[old] = new
+            nodes[node] = copy
+        return Network(
+            self.name,
+            [nodes[n] for n in self.parameters],
+            [nodes[n] for n in self.results],
+            [nodes[n] for n in self.sinks],
+            evaluate=self.evaluate,
+            rt_info=self.rt_info,
+        )
+
+    def __repr__(self) -> str:
+        return f"Network({self.name!r}, {len(self.nodes())} nodes)"
+
+
+def unique_name(network: Network, name: str) -> str:
+    """Return `name`, or `name` with the first free number behind it."""
+    taken = {node.name for node in network.nodes()}
+    if name not in taken:
+        return name
+    number = 1
+    while f"{name}_{number}" in taken:
+        number += 1
+    return f"{name}_{number}"
+
+
+def constant(name: str, value: Any, element_type: ElementType | None = None) -> Node:
+    """Make a Constant node from anything NumPy can turn into an array."""
+    array = np.asarray(value)
+    if element_type is not None and array.dtype != element_type.dtype:
+        array = array.astype(element_type.dtype)
+    return Node(name, Constant(array, element_type or ElementType.of(array.dtype)))
+
+
+def refine(desc: TensorDesc, shape: Shape | None) -> TensorDesc:
+    """Return `desc` with what `shape` adds to its own; raises ShapeError when they disagree."""
+    return TensorDesc(desc.element_type, merge(desc.shape, shape), desc.value, desc.kind)

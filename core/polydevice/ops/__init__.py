@@ -1,0 +1,9 @@
+"""The operations, one module per family; importing this package imports all of them."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

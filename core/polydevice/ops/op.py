@@ -1,0 +1,331 @@
+"""Op: the definition of one kind of computation, and the table of all of them.
+
+An operation is a frozen dataclass whose fields are its attributes; it has no inputs, data or
+device (a `Node` has those). ``@operation`` enters it in the table by IR type and opset::
+
+    @operation("SoftMax", since=(1, 8), onnx="Softmax")
+    class SoftMax(Op):
+        axis: int = attribute(1, onnx="axis")
+
+        def infer(self, inputs): ...
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar, Union
+
+from typing_extensions import Self, dataclass_transform
+
+from polydevice.dtype import ElementType
+from polydevice.errors import ModelFormatError, UnsupportedOperationError, nearest
+from polydevice.shape import Dim, Shape
+from polydevice.tensor import TensorDesc
+
+REQUIRED: Any = dataclasses.MISSING
+
+
+def attribute(default: Any = REQUIRED, *, ir: str | None = None, onnx: str | None = None) -> Any:
+    """Declare one attribute of an operation.
+
+    Args:
+        default: value when the model file does not give one; left out, the attribute is required.
+        ir: name in IR files, when it differs from the field's name; "" for an attribute that IR
+            files do not have.
+        onnx: name in ONNX files; left out, ONNX files do not have it.
+    """
+    return dataclasses.field(default=default, metadata={"ir": ir, "onnx": onnx})
+
+
+class Op:
+    """One kind of computation. Subclasses are frozen dataclasses made by ``@operation``."""
+
+    type: ClassVar[str] = ""
+    """Type name as IR files write it."""
+    domain: ClassVar[str] = "opset"
+    """"opset" for OpenVINO's numbered operation sets, else the name of another set."""
+    since: ClassVar[tuple[int, ...]] = (1,)
+    """The opsets that brought a version which this class serves, oldest first."""
+    onnx_types: ClassVar[tuple[str, ...]] = ()
+    """ONNX operators that map to this class one to one."""
+    is_pointwise: ClassVar[bool] = False
+    """Whether each output element depends on one element of each (broadcast) input."""
+    shape_arithmetic: ClassVar[bool] = False
+    """Whether it is used to compute shapes, so that it is worth evaluating on known sizes."""
+    has_side_effect: ClassVar[bool] = False
+    """Whether it must run although no result depends on it (Assign)."""
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return type and shape of every output; raises ShapeError or ElementTypeError.
+
+        Shapes may be partly unknown (items that are `Dim`) or of unknown rank (None).
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define infer()")
+
+    @classmethod
+    def from_ir(cls, attributes: Mapping[str, str], opset: int) -> Self:
+        """Make the operation from the attribute texts of an IR layer written for `opset`."""
+        values: dict[str, Any] = {}
+        for name, (key, kind) in _ir_fields(cls).items():
+            if key in attributes:
+                try:
+                    values[name] = parse_attribute(attributes[key], kind)
+                except (ValueError, KeyError) as error:
+                    raise ModelFormatError(
+                        f"{cls.type}: attribute {key}={attributes[key]!r} is not legal: {error}"
+                    ) from None
+        return cls._make(values)
+
+    @classmethod
+    def from_onnx(cls, attributes: Mapping[str, Any], opset: int) -> Self:
+        """Make the operation from the attributes of an ONNX node of the given opset.
+
+        Values are plain Python ones: int, float, str, lists of these.
+        """
+        values: dict[str, Any] = {}
+        hints = _hints(cls)
+        for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+            key = field.metadata.get("onnx")
+            if key is not None and key in attributes:
+                values[field.name] = convert_attribute(attributes[key], hints[field.name])
+        return cls._make(values)
+
+    @classmethod
+    def _make(cls, values: dict[str, Any]) -> Self:
+        for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+            if field.name not in values and field.default is REQUIRED:
+                raise ModelFormatError(f"{cls.type}: required attribute {field.name!r} is missing")
+        return cls(**values)
+
+    def to_ir(self) -> dict[str, str]:
+        """Return the attribute texts for an IR layer of version ``opset{since[-1]}``."""
+        fields = _ir_fields(type(self))
+        return {
+            key: format_attribute(value)
+            for name, (key, _) in fields.items()
+            if (value := getattr(self, name)) is not None
+        }
+
+    @property
+    def opset(self) -> str:
+        """The operation set written to IR files, such as ``opset8``."""
+        return f"{self.domain}{self.since[-1]}" if self.domain == "opset" else self.domain
+
+    def attributes(self) -> dict[str, Any]:
+        """Return name → value of every attribute."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some attributes changed."""
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+
+O = TypeVar("O", bound=type[Op])  # noqa: E741 - reads best in the signature below
+
+_TABLE: dict[tuple[str, str], dict[int, type[Op]]] = {}
+_ONNX: dict[str, type[Op]] = {}
+
+
+@dataclass_transform(field_specifiers=(attribute,), frozen_default=True)
+def operation(
+    ir: str,
+    *,
+    since: int | tuple[int, ...] = 1,
+    onnx: str | tuple[str, ...] = (),
+    domain: str = "opset",
+) -> Callable[[O], O]:
+    """Enter a class in the table of operations.
+
+    Args:
+        ir: type name in IR files; looked up without regard to case.
+        since: opset or opsets whose version of the type this class serves.
+        onnx: ONNX operators (default domain) that map to it one to one through ``from_onnx``.
+        domain: "opset" for OpenVINO's sets; "onnx" for ONNX operators that those lack.
+
+    Raises:
+        ValueError: when another class already serves that type and opset, naming its module.
+    """
+    versions = (since,) if isinstance(since, int) else since
+    names = (onnx,) if isinstance(onnx, str) else onnx
+
+    def register(cls: O) -> O:
+        made = dataclasses.dataclass(frozen=True, eq=True, repr=True)(cls)
+        made.type, made.domain, made.since, made.onnx_types = ir, domain, tuple(versions), names
+        table = _TABLE.setdefault((domain, ir.lower()), {})
+        for version in versions:
+            if version in table:
+                raise ValueError(
+                    f"operation {ir} of {domain}{version} is already defined in "
+                    f"{table[version].__module__}"
+                )
+            table[version] = made
+        for name in names:
+            if name in _ONNX:
+                raise ValueError(f"ONNX {name} already maps to an op in {_ONNX[name].__module__}")
+            _ONNX[name] = made
+        return typing.cast(O, made)
+
+    return register
+
+
+def find_operation(ir_type: str, version: str) -> type[Op]:
+    """Return the class for an IR layer's type and version ("opset8").
+
+    The newest version not above the requested one serves; raises UnsupportedOperationError.
+    """
+    domain, number = split_version(version)
+    table = _TABLE.get((domain, ir_type.lower()), {})
+    known = [since for since in table if since <= number]
+    if known:
+        return table[max(known)]
+    if table:
+        raise UnsupportedOperationError(
+            f"{ir_type} is not part of {version}; it is defined since {domain}{min(table)}"
+        )
+    names = {cls.type for versions in _TABLE.values() for cls in versions.values()}
+    raise UnsupportedOperationError(
+        f"unknown operation {ir_type} of {version or 'no opset'}.{nearest(ir_type, names)}"
+    )
+
+
+def split_version(version: str) -> tuple[str, int]:
+    """Split ``opset8`` into ("opset", 8); any other name is a set of its own with number 1."""
+    if version.startswith("opset") and version[5:].isdigit():
+        return "opset", int(version[5:])
+    return version, 1
+
+
+def find_onnx_operation(name: str) -> type[Op] | None:
+    """Return the class that an operator of ONNX's default domain maps to one to one."""
+    return _ONNX.get(name)
+
+
+def operations() -> Iterator[type[Op]]:
+    """Yield every operation class once, by domain and type."""
+    seen: set[type[Op]] = set()
+    for key in sorted(_TABLE):
+        for version in sorted(_TABLE[key]):
+            cls = _TABLE[key][version]
+            if cls not in seen:
+                seen.add(cls)
+                yield cls
+
+
+_HINTS: dict[type[Op], dict[str, Any]] = {}
+_IR_FIELDS: dict[type[Op], dict[str, tuple[str, Any]]] = {}
+
+
+def _hints(cls: type[Op]) -> dict[str, Any]:
+    if cls not in _HINTS:
+        _HINTS[cls] = typing.get_type_hints(cls)
+    return _HINTS[cls]
+
+
+def _ir_fields(cls: type[Op]) -> dict[str, tuple[str, Any]]:
+    if cls not in _IR_FIELDS:
+        hints = _hints(cls)
+        _IR_FIELDS[cls] = {
+            field.name: (field.metadata.get("ir") or field.name, hints[field.name])
+            for field in dataclasses.fields(cls)  # type: ignore[arg-type]
+            if field.metadata.get("ir") != ""
+        }
+    return _IR_FIELDS[cls]
+
+
+def parse_attribute(text: str, kind: Any) -> Any:
+    """Read an IR attribute's text as `kind`: the one place that knows IR's text forms.
+
+    Kinds: int, float, bool, str, an Enum, ElementType, Shape, ``tuple[kind, ...]``, and any of
+    these ``| None``.
+    """
+    if typing.get_origin(kind) in (Union, types.UnionType):
+        (inner,) = [a for a in typing.get_args(kind) if a is not type(None)]
+        return parse_attribute(text, inner)
+    if typing.get_origin(kind) is tuple:
+        inner = typing.get_args(kind)[0]
+        items = [item.strip() for item in text.split(",")] if text.strip() else []
+        return tuple(parse_attribute(item, inner) for item in items)
+    if kind is ElementType:
+        return ElementType.parse(text.strip())
+    if kind is Shape:
+        return parse_shape(text)
+    return convert_attribute(text.strip(), kind)
+
+
+def parse_shape(text: str) -> Shape:
+    """Read ``1,3,?,1..224`` (IR v11 writes unknown sizes as -1, ? or low..high)."""
+    sizes: list[int | Dim] = []
+    for item in text.strip("[] \n\t").split(","):
+        item = item.strip()
+        if not item:
+            continue
+        if item in ("?", "-1"):
+            sizes.append(Dim())
+        elif ".." in item:
+            low, high = item.split("..")
+            sizes.append(Dim(int(low or 0), int(high) if high else None))
+        else:
+            sizes.append(int(item))
+    return Shape(sizes)
+
+
+def convert_attribute(value: Any, kind: Any) -> Any:
+    """Convert a plain value to the kind of a field; raises ValueError when it does not fit."""
+    if typing.get_origin(kind) in (Union, types.UnionType):
+        (inner,) = [a for a in typing.get_args(kind) if a is not type(None)]
+        return convert_attribute(value, inner)
+    if typing.get_origin(kind) is tuple:
+        inner = typing.get_args(kind)[0]
+        return tuple(convert_attribute(item, inner) for item in value)
+    if kind is bool:
+        return _to_bool(value)
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return _to_enum(value, kind)
+    if kind is int:
+        return int(float(value)) if isinstance(value, str) and "." in value else int(value)
+    if kind is float:
+        return float(value)
+    if kind is str:
+        return value.decode() if isinstance(value, bytes) else str(value)
+    if kind is Shape:
+        return Shape(value)
+    return value
+
+
+def _to_bool(value: Any) -> bool:
+    if isinstance(value, str):
+        lowered = value.lower()
+        if lowered in ("true", "1", "yes"):
+            return True
+        if lowered in ("false", "0", "no", ""):
+            return False
+        raise ValueError(f"{value!r} is neither true nor false")
+    return bool(value)
+
+
+def _to_enum(value: Any, kind: type[enum.Enum]) -> enum.Enum:
+    text = value.decode() if isinstance(value, bytes) else value
+    for member in kind:
+        if member.value == text or (
+            isinstance(text, str) and str(member.value).lower() == text.lower()
+        ):
+            return member
+    legal = ", ".join(str(m.value) for m in kind)
+    raise ValueError(f"{text!r} is not one of {legal}")
+
+
+def format_attribute(value: Any) -> str:
+    """Write a value the way IR files do; the inverse of `parse_attribute`."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, enum.Enum):
+        return str(value.value)
+    if isinstance(value, Shape):
+        return ",".join(str(size) for size in value)
+    if isinstance(value, (tuple, list)):
+        return ",".join(format_attribute(item) for item in value)
+    return repr(value) if isinstance(value, float) else str(value)

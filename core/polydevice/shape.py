@@ -1,0 +1,204 @@
+"""Dim and Shape: sizes that may be known only as an interval.
+
+A `Shape` is a tuple whose items are ``int`` (known) or `Dim` (an interval). `Dim` does interval
+arithmetic with ``+ - * //``, so one formula in an operation's shape rule serves static and dynamic
+networks alike::
+
+    out = (size + pads - kernel) // stride + 1      # size: int or Dim
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Union
+
+from polydevice.errors import ShapeError
+
+
+@dataclass(frozen=True)
+class Dim:
+    """An unknown size between `min` and `max` inclusive; `max` None is unbounded."""
+
+    min: int = 0
+    max: int | None = None
+
+    def __add__(self, other: DimLike) -> DimLike:
+        lo, hi = bounds(other)
+        return dim(self.min + lo, None if self.max is None or hi is None else self.max + hi)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: DimLike) -> DimLike:
+        lo, hi = bounds(other)
+        return dim(0 if hi is None else self.min - hi, None if self.max is None else self.max - lo)
+
+    def __rsub__(self, other: int) -> DimLike:
+        return dim(0 if self.max is None else other - self.max, other - self.min)
+
+    def __mul__(self, other: DimLike) -> DimLike:
+        lo, hi = bounds(other)
+        if other == 0:
+            return 0
+        return dim(self.min * lo, None if self.max is None or hi is None else self.max * hi)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: int) -> DimLike:
+        return dim(self.min // other, None if self.max is None else self.max // other)
+
+    def __str__(self) -> str:
+        if self.max is None:
+            return "?" if self.min <= 0 else f"{self.min}.."
+        return f"{self.min}..{self.max}"
+
+    __repr__ = __str__
+
+
+DimLike = Union[int, Dim]
+
+
+def dim(low: int, high: int | None) -> DimLike:
+    """Make an int when both bounds agree, else a Dim; negative bounds become 0."""
+    low = max(low, 0)
+    if high is not None and high <= low:
+        return low
+    return Dim(low, high)
+
+
+def bounds(size: DimLike) -> tuple[int, int | None]:
+    """Return the smallest and largest value of a size; None is unbounded."""
+    return (size, size) if isinstance(size, int) else (size.min, size.max)
+
+
+class Shape(tuple[DimLike, ...]):
+    """Sizes of a tensor of known rank; items are ``int`` or `Dim`."""
+
+    __slots__ = ()
+
+    def __new__(cls, sizes: Iterable[DimLike | None] = ()) -> Shape:
+        """Make a shape; None and -1 stand for an unknown size."""
+        return super().__new__(cls, [_checked(size) for size in sizes])
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every size is known."""
+        return all(isinstance(size, int) for size in self)
+
+    @property
+    def static(self) -> tuple[int, ...]:
+        """The sizes as plain ints; raises ShapeError when one is not known."""
+        if not self.is_static:
+            raise ShapeError(f"shape {self} is dynamic; a static shape is needed here")
+        return tuple(self)  # type: ignore[arg-type]
+
+    @property
+    def elements(self) -> int:
+        """Number of elements; raises ShapeError when the shape is dynamic."""
+        return math.prod(self.static)
+
+    def admits(self, other: Sequence[DimLike]) -> bool:
+        """Whether every shape described by `other` lies within this one."""
+        if len(other) != len(self):
+            return False
+        for mine, theirs in zip(self, other):
+            (lo, hi), (other_lo, other_hi) = bounds(mine), bounds(theirs)
+            if other_lo < lo or (hi is not None and (other_hi is None or other_hi > hi)):
+                return False
+        return True
+
+    def __str__(self) -> str:
+        return "[" + ",".join(str(size) for size in self) + "]"
+
+    __repr__ = __str__
+
+
+def _checked(size: DimLike | None) -> DimLike:
+    if size is None:
+        return Dim()
+    if isinstance(size, Dim):
+        return size
+    size = int(size)
+    if size < -1:
+        raise ShapeError(f"a size of {size} is not possible; use -1 for an unknown size")
+    return Dim() if size == -1 else size
+
+
+def merge_dim(a: DimLike, b: DimLike) -> DimLike:
+    """Return what two descriptions of the same size agree on; raises ShapeError if nothing."""
+    (lo1, hi1), (lo2, hi2) = bounds(a), bounds(b)
+    low = max(lo1, lo2)
+    high = hi2 if hi1 is None else hi1 if hi2 is None else min(hi1, hi2)
+    if high is not None and high < low:
+        raise ShapeError(f"sizes {a} and {b} do not agree")
+    return dim(low, high)
+
+
+def merge(a: Shape | None, b: Shape | None) -> Shape | None:
+    """Return what two descriptions of the same shape agree on; None is unknown rank."""
+    if a is None or b is None:
+        return b if a is None else a
+    if len(a) != len(b):
+        raise ShapeError(f"shapes {a} and {b} differ in rank")
+    return Shape(merge_dim(x, y) for x, y in zip(a, b))
+
+
+def union(a: Shape | None, b: Shape | None) -> Shape | None:
+    """Return the smallest shape that covers both; None (unknown rank) when the ranks differ."""
+    if a is None or b is None or len(a) != len(b):
+        return None
+    sizes: list[DimLike] = []
+    for x, y in zip(a, b):
+        (lo1, hi1), (lo2, hi2) = bounds(x), bounds(y)
+        sizes.append(dim(min(lo1, lo2), None if hi1 is None or hi2 is None else max(hi1, hi2)))
+    return Shape(sizes)
+
+
+def broadcast_dim(a: DimLike, b: DimLike) -> DimLike:
+    """NumPy's broadcasting rule for one size; raises ShapeError when neither is 1 nor equal."""
+    if a == 1:
+        return b
+    if b == 1 or a == b:
+        return a
+    if isinstance(a, int) and isinstance(b, int):
+        raise ShapeError(f"sizes {a} and {b} cannot be broadcast")
+    if isinstance(a, int) and a > 1:
+        return a
+    if isinstance(b, int) and b > 1:
+        return b
+    (lo1, hi1), (lo2, hi2) = bounds(a), bounds(b)
+    return dim(min(lo1, lo2), None if hi1 is None or hi2 is None else max(hi1, hi2))
+
+
+def broadcast(a: Shape | None, b: Shape | None) -> Shape | None:
+    """NumPy's broadcasting rule for two shapes; None is unknown rank."""
+    if a is None or b is None:
+        return None
+    rank = max(len(a), len(b))
+    left = [1] * (rank - len(a)) + list(a)
+    right = [1] * (rank - len(b)) + list(b)
+    try:
+        return Shape(broadcast_dim(x, y) for x, y in zip(left, right))
+    except ShapeError:
+        raise ShapeError(f"shapes {a} and {b} cannot be broadcast") from None
+
+
+def normalize_axis(axis: int, rank: int, what: str = "axis") -> int:
+    """Return `axis` counted from the front; raises ShapeError outside [-rank, rank)."""
+    if not -rank <= axis < max(rank, 1):
+        raise ShapeError(f"{what} {axis} is outside [{-rank}, {rank}) for rank {rank}")
+    return axis + rank if axis < 0 else axis
+
+
+def product(sizes: Iterable[DimLike]) -> DimLike:
+    """Multiply sizes, known or not."""
+    result: DimLike = 1
+    for size in sizes:
+        result = result * size
+    return result

@@ -1,0 +1,81 @@
+"""TensorDesc: what is known of a value before it is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
+from polydevice.shape import DimLike, Shape
+
+
+@dataclass(frozen=True)
+class TensorDesc:
+    """Element type and shape of a value; `shape` None means that even the rank is unknown.
+
+    `value` holds the elements themselves where they are known before inference (constants and
+    what is computed from them); a shape rule that needs a number, such as Reshape's target,
+    takes it from here. A value in which some sizes are unknown is an object array whose items
+    are ``int`` or `Dim`. `kind` is "tensor", or for ONNX's container types "sequence" or
+    "optional", where type and shape describe the items.
+    """
+
+    element_type: ElementType
+    shape: Shape | None = None
+    value: Array | None = field(default=None, compare=False, repr=False)
+    kind: str = "tensor"
+
+    @property
+    def rank(self) -> int | None:
+        """Number of dimensions, None when unknown."""
+        return None if self.shape is None else len(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every size is known."""
+        return self.kind == "tensor" and self.shape is not None and self.shape.is_static
+
+    @property
+    def constant(self) -> Array | None:
+        """The fully known value, or None (also None while some sizes in it are unknown)."""
+        if self.value is not None and self.value.dtype == object:
+            return None
+        return self.value
+
+    @property
+    def ints(self) -> list[DimLike] | None:
+        """The value as a flat list of sizes (``int`` or `Dim`), or None when it is unknown."""
+        if self.value is None:
+            return None
+        return [v if self.value.dtype == object else int(v) for v in self.value.reshape(-1)]
+
+    @property
+    def static_ints(self) -> list[int] | None:
+        """The value as a flat list of ints, or None while it is not fully known."""
+        value = self.constant
+        return None if value is None else [int(v) for v in value.reshape(-1)]
+
+    def with_shape(self, shape: Sequence[DimLike | None] | None) -> TensorDesc:
+        """Return the same type with another shape and no known value."""
+        return TensorDesc(self.element_type, None if shape is None else Shape(shape))
+
+    def with_type(self, element_type: ElementType) -> TensorDesc:
+        """Return the same shape with another element type and no known value."""
+        return TensorDesc(element_type, self.shape)
+
+    def without_value(self) -> TensorDesc:
+        """Return type and shape alone."""
+        return self if self.value is None else replace(self, value=None)
+
+    def __str__(self) -> str:
+        shape = "[...]" if self.shape is None else str(self.shape)
+        text = f"{self.element_type}{shape}"
+        return text if self.kind == "tensor" else f"{self.kind}({text})"
+
+
+def desc_of(array: Array) -> TensorDesc:
+    """Describe an array, keeping it as the known value."""
+    array = np.asarray(array)
+    return TensorDesc(ElementType.of(array.dtype), Shape(array.shape), array)

@@ -1,0 +1,1 @@
+"""NumPy implementations, one module per family, with the stems of ``polydevice.ops``."""
