@@ -1,0 +1,1 @@
+"""Binding of the oneDNN v3 C library with ctypes; loads nothing when imported."""

@@ -1,0 +1,161 @@
+"""Descriptor: element type, sizes and memory layout of a tensor, as oneDNN sees it."""
+
+from __future__ import annotations
+
+import ctypes as c
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from polydevice_cpu.onednn.constants import (
+    FORMAT_KIND_BLOCKED,
+    MAX_RANK,
+    DataType,
+    Query,
+    Tag,
+)
+from polydevice_cpu.onednn.library import Library, library
+
+Dims = c.c_int64 * MAX_RANK
+
+DATA_TYPES: dict[np.dtype[Any], DataType] = {
+    np.dtype(np.float32): DataType.F32,
+    np.dtype(ml_dtypes.bfloat16): DataType.BF16,
+    np.dtype(np.float16): DataType.F16,
+    np.dtype(np.int32): DataType.S32,
+    np.dtype(np.int8): DataType.S8,
+    np.dtype(np.uint8): DataType.U8,
+}
+DTYPES = {data_type: dtype for dtype, data_type in DATA_TYPES.items()}
+
+
+def required() -> Library:
+    """Return the library; only called where a caller has made sure that there is one."""
+    found = library()
+    assert found is not None
+    return found
+
+
+def dims(values: Sequence[int]) -> c.Array[c.c_int64]:
+    """Return the values as a oneDNN dims array."""
+    return Dims(*values)
+
+
+class Descriptor:
+    """A memory descriptor. Immutable; compare with ``==``.
+
+    Make one with `any` (oneDNN chooses the layout), `dense` (row-major), `strided` (strides in
+    elements) or `tagged`.
+    """
+
+    __slots__ = ("_library", "_plain_strides", "data_type", "handle", "shape", "size_bytes")
+
+    def __init__(self, handle: c.c_void_p, shape: tuple[int, ...], data_type: DataType) -> None:
+        self._library = required()
+        self.handle = handle
+        self.shape = shape
+        self.data_type = data_type
+        self.size_bytes = self._library.value("memory_desc_get_size", handle)
+        self._plain_strides: tuple[int, ...] | bool | None = False
+
+    @classmethod
+    def any(cls, shape: Sequence[int], data_type: DataType = DataType.F32) -> Descriptor:
+        """A tensor whose layout oneDNN chooses."""
+        return cls.tagged(shape, Tag.ANY, data_type)
+
+    @classmethod
+    def tagged(
+        cls, shape: Sequence[int], tag: Tag, data_type: DataType = DataType.F32
+    ) -> Descriptor:
+        """A tensor in a named layout."""
+        handle = required().create(
+            "memory_desc_create_with_tag", len(shape), dims(shape), data_type, tag
+        )
+        return cls(handle, tuple(shape), data_type)
+
+    @classmethod
+    def strided(
+        cls, shape: Sequence[int], strides: Sequence[int], data_type: DataType = DataType.F32
+    ) -> Descriptor:
+        """A tensor with these strides, in elements."""
+        handle = required().create(
+            "memory_desc_create_with_strides", len(shape), dims(shape), data_type, dims(strides)
+        )
+        return cls(handle, tuple(shape), data_type)
+
+    @classmethod
+    def dense(cls, shape: Sequence[int], data_type: DataType = DataType.F32) -> Descriptor:
+        """A row-major tensor without gaps."""
+        return cls.strided(shape, row_major(shape), data_type)
+
+    @classmethod
+    def clone(cls, address: int) -> Descriptor:
+        """A copy of the descriptor at an address that oneDNN owns."""
+        lib = required()
+        handle = lib.create("memory_desc_clone", address)
+        rank, data_type, sizes = c.c_int(), c.c_int(), c.POINTER(c.c_int64)()
+        lib.call("memory_desc_query", handle, Query.RANK, c.byref(rank))
+        lib.call("memory_desc_query", handle, Query.DATA_TYPE, c.byref(data_type))
+        lib.call("memory_desc_query", handle, Query.DIMS, c.byref(sizes))
+        return cls(handle, tuple(sizes[k] for k in range(rank.value)), DataType(data_type.value))
+
+    @property
+    def strides(self) -> tuple[int, ...] | None:
+        """Strides in elements when the layout is plain, None when it is blocked or padded."""
+        if isinstance(self._plain_strides, bool):
+            self._plain_strides = self._read_strides()
+        return self._plain_strides
+
+    def _read_strides(self) -> tuple[int, ...] | None:
+        kind, blocks = c.c_int(), c.c_int()
+        values, padded = c.POINTER(c.c_int64)(), c.POINTER(c.c_int64)()
+        query = self._library.call
+        query("memory_desc_query", self.handle, Query.FORMAT_KIND, c.byref(kind))
+        if kind.value != FORMAT_KIND_BLOCKED:
+            return None
+        query("memory_desc_query", self.handle, Query.INNER_BLOCKS, c.byref(blocks))
+        query("memory_desc_query", self.handle, Query.PADDED_DIMS, c.byref(padded))
+        if blocks.value or any(padded[k] != n for k, n in enumerate(self.shape)):
+            return None
+        query("memory_desc_query", self.handle, Query.STRIDES, c.byref(values))
+        return tuple(values[k] for k in range(len(self.shape)))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy type of the elements."""
+        return DTYPES[self.data_type]
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the layout is row-major without gaps."""
+        strides = self.strides
+        return strides is not None and all(
+            size == 1 or stride == want
+            for size, stride, want in zip(self.shape, strides, row_major(self.shape), strict=True)
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Descriptor) and bool(
+            self._library.value("memory_desc_equal", self.handle, other.handle)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        layout = self.strides or "blocked"
+        return f"Descriptor({self.data_type.name}{list(self.shape)}, {layout})"
+
+    def __del__(self) -> None:
+        if hasattr(self, "handle"):
+            self._library.destroy("memory_desc_destroy", self.handle)
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides, in elements, of a row-major tensor."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))

@@ -1,0 +1,52 @@
+"""The CPU engine, its stream, and memory objects on it."""
+
+from __future__ import annotations
+
+import ctypes as c
+from functools import lru_cache
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice_cpu.onednn.constants import ENGINE_CPU, STREAM_IN_ORDER
+from polydevice_cpu.onednn.descriptor import Descriptor, required
+
+ALIGNMENT_BYTES = 64
+
+
+@lru_cache(maxsize=1)
+def engine() -> c.c_void_p:
+    """Return the handle of the CPU engine (one for the process)."""
+    return required().create("engine_create", ENGINE_CPU, 0)
+
+
+@lru_cache(maxsize=1)
+def stream() -> c.c_void_p:
+    """Return the handle of the stream; on CPU it has no state, so threads may share it."""
+    return required().create("stream_create", engine(), STREAM_IN_ORDER)
+
+
+def aligned(size_bytes: int) -> Array:
+    """Return `size_bytes` uninitialised bytes that start at a cache line."""
+    raw = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT_BYTES
+    return raw[start : start + size_bytes]
+
+
+class Memory:
+    """A memory object: a descriptor and the address of its data, which the caller keeps alive."""
+
+    __slots__ = ("_library", "descriptor", "handle")
+
+    def __init__(self, descriptor: Descriptor, address: int) -> None:
+        self._library = required()
+        self.descriptor = descriptor
+        self.handle = self._library.create("memory_create", descriptor.handle, engine(), address)
+
+    def point_to(self, address: int) -> None:
+        """Use the data at another address from now on."""
+        self._library.call("memory_set_data_handle", self.handle, address)
+
+    def __del__(self) -> None:
+        if hasattr(self, "handle"):
+            self._library.destroy("memory_destroy", self.handle)

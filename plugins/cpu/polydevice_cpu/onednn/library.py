@@ -1,0 +1,210 @@
+"""Finding and loading the oneDNN library, its C prototypes, and what its status codes mean.
+
+Looked up in order: the file named by the environment variable ``DNNL_LIB``, the Python package
+``onednn-cpu-gomp`` (library at ``<prefix>/lib``), the system's loader. Any oneDNN v3 built for CPU
+with an OpenMP or sequential runtime will do.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import logging
+import os
+import site
+import sys
+from ctypes.util import find_library
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from polydevice.errors import DeviceLostError, DeviceMemoryError, PluginError
+from polydevice_cpu.onednn.constants import Status
+
+log = logging.getLogger("polydevice.cpu")
+
+_LIBRARY_NAMES = {"linux": "libdnnl.so.3", "darwin": "libdnnl.3.dylib", "win32": "dnnl.dll"}
+_SEQUENTIAL, _OPENMP = 1, 2
+
+p, i, f, u, dim = c.c_void_p, c.c_int, c.c_float, c.c_uint, c.c_int64
+
+_PROTOTYPES: dict[str, list[Any]] = {
+    "engine_create": [p, i, c.c_size_t],
+    "stream_create": [p, p, u],
+    "stream_wait": [p],
+    "memory_desc_create_with_strides": [p, i, p, i, p],
+    "memory_desc_create_with_tag": [p, i, p, i, i],
+    "memory_desc_clone": [p, p],
+    "memory_desc_destroy": [p],
+    "memory_desc_equal": [p, p],
+    "memory_desc_get_size": [p],
+    "memory_desc_query": [p, i, p],
+    "memory_create": [p, p, p, p],
+    "memory_destroy": [p],
+    "memory_set_data_handle": [p, p],
+    "primitive_attr_create": [p],
+    "primitive_attr_destroy": [p],
+    "primitive_attr_set_scratchpad_mode": [p, i],
+    "primitive_attr_set_post_ops": [p, p],
+    "primitive_attr_set_scales_mask": [p, i, i],
+    "primitive_attr_set_zero_points_mask": [p, i, i],
+    "post_ops_create": [p],
+    "post_ops_destroy": [p],
+    "post_ops_append_sum": [p, f, c.c_int32, i],
+    "post_ops_append_eltwise": [p, i, f, f],
+    "post_ops_append_binary": [p, i, p],
+    "post_ops_append_prelu": [p, i],
+    "primitive_create": [p, p],
+    "primitive_destroy": [p],
+    "primitive_desc_destroy": [p],
+    "primitive_desc_query": [p, i, i, p],
+    "primitive_desc_query_md": [p, i, i],
+    "primitive_desc_next_impl": [p],
+    "convolution_forward_primitive_desc_create": [p, p, i, i, *[p] * 9],
+    "deconvolution_forward_primitive_desc_create": [p, p, i, i, *[p] * 9],
+    "matmul_primitive_desc_create": [p, p, *[p] * 5],
+    "inner_product_forward_primitive_desc_create": [p, p, i, *[p] * 5],
+    "pooling_forward_primitive_desc_create": [p, p, i, i, *[p] * 8],
+    "eltwise_forward_primitive_desc_create": [p, p, i, i, p, p, f, f, p],
+    "binary_primitive_desc_create": [p, p, i, p, p, p, p],
+    "prelu_forward_primitive_desc_create": [p, p, i, p, p, p, p],
+    "softmax_forward_primitive_desc_create": [p, p, i, i, p, p, i, p],
+    "layer_normalization_forward_primitive_desc_create": [p, p, i, p, p, p, f, u, p],
+    "batch_normalization_forward_primitive_desc_create": [p, p, i, p, p, f, u, p],
+    "lrn_forward_primitive_desc_create": [p, p, i, i, p, p, dim, f, f, f, p],
+    "resampling_forward_primitive_desc_create": [p, p, i, i, p, p, p, p],
+    "reduction_primitive_desc_create": [p, p, i, p, p, f, f, p],
+    "concat_primitive_desc_create": [p, p, p, i, i, p, p],
+    "reorder_primitive_desc_create": [p, p, p, p, p, p],
+    "shuffle_forward_primitive_desc_create": [p, p, i, p, p, i, dim, p],
+    "lstm_forward_primitive_desc_create": [p, p, i, i, *[p] * 11, u, p],
+    "gru_forward_primitive_desc_create": [p, p, i, i, *[p] * 7, u, p],
+    "lbr_gru_forward_primitive_desc_create": [p, p, i, i, *[p] * 7, u, p],
+    "vanilla_rnn_forward_primitive_desc_create": [p, p, i, i, i, *[p] * 7, u, f, f, p],
+}
+
+
+class _Version(c.Structure):
+    _fields_ = [
+        ("major", c.c_int),
+        ("minor", c.c_int),
+        ("patch", c.c_int),
+        ("hash", c.c_char_p),
+        ("cpu_runtime", c.c_uint),
+        ("gpu_runtime", c.c_uint),
+    ]
+
+
+class Library:
+    """The loaded oneDNN library: `path`, `version`, and its functions.
+
+    Raises:
+        PluginError: the file cannot be loaded, or is not a oneDNN v3 for CPU with OpenMP.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            self._c = c.CDLL(path)
+            # A second handle without prototypes: a call through it is 0.3 us cheaper, and every
+            # inference is made of such calls.
+            self.execute = c.CDLL(path).dnnl_primitive_execute
+            self._c.dnnl_version.restype = c.POINTER(_Version)
+            version = self._c.dnnl_version().contents
+        except (OSError, AttributeError) as error:
+            raise PluginError(f"oneDNN library {path!r} cannot be used: {error}") from error
+        self.version = f"{version.major}.{version.minor}.{version.patch}"
+        if version.major != 3:
+            raise PluginError(f"oneDNN library {path!r} is version {self.version}; 3.x is needed")
+        if version.cpu_runtime not in (_SEQUENTIAL, _OPENMP):
+            raise PluginError(
+                f"oneDNN library {path!r} has CPU runtime {version.cpu_runtime:#x}; "
+                "a build with OpenMP (package onednn-cpu-gomp) is needed"
+            )
+        for name, arguments in _PROTOTYPES.items():
+            getattr(self._c, "dnnl_" + name).argtypes = arguments
+        self._c.dnnl_memory_desc_get_size.restype = c.c_size_t
+        self._c.dnnl_primitive_desc_query_md.restype = c.c_void_p
+
+    def call(self, name: str, *arguments: object) -> None:
+        """Call ``dnnl_<name>``; raises unless it succeeds."""
+        status = getattr(self._c, "dnnl_" + name)(*arguments)
+        if status:
+            raise status_error(name, status)
+
+    def create(self, name: str, *arguments: object) -> c.c_void_p:
+        """Call ``dnnl_<name>(&handle, *arguments)`` and return the handle."""
+        handle = c.c_void_p()
+        self.call(name, c.byref(handle), *arguments)
+        return handle
+
+    def create_if_supported(self, name: str, *arguments: object) -> c.c_void_p | None:
+        """As `create`, but None where oneDNN says that it does not implement this case.
+
+        oneDNN reports some combinations that it lacks (a padding larger than the kernel, say) as
+        invalid arguments, so these count as not implemented too.
+        """
+        handle = c.c_void_p()
+        status = getattr(self._c, "dnnl_" + name)(c.byref(handle), *arguments)
+        if status in (Status.UNIMPLEMENTED, Status.LAST_IMPL_REACHED, Status.INVALID_ARGUMENTS):
+            return None
+        if status:
+            raise status_error(name, status)
+        return handle
+
+    def value(self, name: str, *arguments: object) -> int:
+        """Call ``dnnl_<name>`` and return what it returns (a size, a flag or an address)."""
+        result: int | None = getattr(self._c, "dnnl_" + name)(*arguments)
+        return result or 0
+
+    def destroy(self, name: str, handle: c.c_void_p) -> None:
+        """Call ``dnnl_<name>`` on a handle; used by finalisers, so it never raises."""
+        getattr(self._c, "dnnl_" + name)(handle)
+
+
+def status_error(name: str, status: int) -> DeviceMemoryError | DeviceLostError:
+    """Return the exception for a failed call of ``dnnl_<name>``."""
+    if status == Status.OUT_OF_MEMORY:
+        return DeviceMemoryError(f"oneDNN is out of memory in dnnl_{name}; use smaller batches")
+    known = {s.value: s.name.lower() for s in Status}
+    return DeviceLostError(f"dnnl_{name} failed: {known.get(status, f'status {status}')}")
+
+
+def candidates() -> list[str]:
+    """Return where the library is looked for, in order."""
+    if os.environ.get("DNNL_LIB"):
+        return [os.environ["DNNL_LIB"]]
+    name = _LIBRARY_NAMES.get(sys.platform, "libdnnl.so.3")
+    prefixes = dict.fromkeys([sys.prefix, *site.PREFIXES, site.getuserbase() or sys.prefix])
+    found = [str(path) for path in (Path(q) / "lib" / name for q in prefixes) if path.is_file()]
+    system = find_library("dnnl")
+    return [*found, *([system] if system else [])]
+
+
+@lru_cache(maxsize=1)
+def _load() -> tuple[Library | None, str]:
+    reasons = []
+    for path in candidates():
+        try:
+            library = Library(path)
+        except PluginError as error:  # noqa: PERF203 - a handful of candidates, once
+            reasons.append(str(error))
+        else:
+            log.debug("oneDNN %s from %s", library.version, path)
+            return library, ""
+    reason = "; ".join(reasons) or "no oneDNN library was found"
+    message = (
+        f"{reason}. The CPU device computes with NumPy alone, several times slower. "
+        "Install the package onednn-cpu-gomp, or set DNNL_LIB to the path of a libdnnl.so.3"
+    )
+    log.warning("%s", message)
+    return None, message
+
+
+def library() -> Library | None:
+    """Return the oneDNN library, loaded on first use, or None where there is none (logged once)."""
+    return _load()[0]
+
+
+def absence() -> str:
+    """Return why there is no oneDNN library, with the fix; empty when there is one."""
+    return _load()[1]

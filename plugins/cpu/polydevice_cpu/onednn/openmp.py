@@ -1,0 +1,83 @@
+"""The number of OpenMP threads that the calling thread's oneDNN calls use, and fork safety.
+
+OpenMP keeps this number, and a pool of worker threads, per calling thread. oneDNN reads the number
+when it creates a primitive and again when it executes one, and sizes scratchpads by the first, so
+both must happen under the same number.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+
+from polydevice_cpu.onednn.library import library
+
+_RUNTIMES = ("libgomp.so.1", "libiomp5.so", "libomp.so", "libomp.dylib")
+_PAUSE_SOFT = 1
+
+
+@lru_cache(maxsize=1)
+def _runtime() -> c.CDLL | None:
+    loaded = library()
+    if loaded is None:
+        return None
+    # The names are resolved through the library itself first: its own dependency is what counts.
+    for path in (loaded.path, *_RUNTIMES):
+        try:
+            runtime = c.CDLL(path)
+            runtime.omp_set_num_threads.restype = None
+            runtime.omp_get_max_threads.restype = c.c_int
+        except (OSError, AttributeError):
+            continue
+        os.register_at_fork(before=_stop_workers)
+        return runtime
+    return None
+
+
+def _stop_workers() -> None:
+    """End the forking thread's OpenMP workers.
+
+    The child has none of them, and libgomp would wait for them for ever at its first parallel
+    region. They start again, in parent and child, when next needed.
+    """
+    pause = getattr(_runtime(), "omp_pause_resource_all", None)
+    if pause is not None:
+        pause(_PAUSE_SOFT)
+
+
+def _one() -> int:
+    return 1
+
+
+def _ignore(count: int) -> None:
+    del count
+
+
+@lru_cache(maxsize=1)
+def functions() -> tuple[Callable[[], int], Callable[[int], None]]:
+    """Return OpenMP's (get, set) of the calling thread's number of threads.
+
+    A build of oneDNN without OpenMP has one thread always; then the pair does nothing.
+    """
+    runtime = _runtime()
+    if runtime is None:
+        return _one, _ignore
+    return runtime.omp_get_max_threads, runtime.omp_set_num_threads
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Let oneDNN calls of this thread use `count` threads inside the ``with`` block."""
+    get, set_ = functions()
+    before = get()
+    if before == count:
+        yield
+        return
+    set_(count)
+    try:
+        yield
+    finally:
+        set_(before)

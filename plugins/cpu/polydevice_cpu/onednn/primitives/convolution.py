@@ -1,0 +1,72 @@
+"""Convolution and deconvolution, 1D to 3D, grouped or not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from polydevice_cpu.onednn.attributes import Attributes
+from polydevice_cpu.onednn.constants import FORWARD_INFERENCE, Algorithm
+from polydevice_cpu.onednn.descriptor import Descriptor, dims
+from polydevice_cpu.onednn.primitive import Primitive
+
+
+def convolution(
+    src: Descriptor,
+    weights: Descriptor,
+    bias: Descriptor | None,
+    dst: Descriptor,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads_begin: Sequence[int],
+    pads_end: Sequence[int],
+    attributes: Attributes,
+    *,
+    algorithm: Algorithm = Algorithm.CONVOLUTION_DIRECT,
+) -> Primitive | None:
+    """Convolution of `src` [N, C, spatial…].
+
+    `weights` are [O, C, kernel…], or [G, O/G, C/G, kernel…] with groups. `dilations` count from
+    1 as everywhere in polydevice (oneDNN itself counts from 0).
+    """
+    return Primitive.create(
+        "convolution_forward",
+        FORWARD_INFERENCE,
+        algorithm,
+        src.handle,
+        weights.handle,
+        bias.handle if bias else None,
+        dst.handle,
+        dims(strides),
+        dims([d - 1 for d in dilations]),
+        dims(pads_begin),
+        dims(pads_end),
+        attributes.handle,
+    )
+
+
+def deconvolution(
+    src: Descriptor,
+    weights: Descriptor,
+    bias: Descriptor | None,
+    dst: Descriptor,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads_begin: Sequence[int],
+    pads_end: Sequence[int],
+    attributes: Attributes,
+) -> Primitive | None:
+    """Transposed convolution; weights are [O, C, kernel…] or [G, O/G, C/G, kernel…] here too."""
+    return Primitive.create(
+        "deconvolution_forward",
+        FORWARD_INFERENCE,
+        Algorithm.DECONVOLUTION_DIRECT,
+        src.handle,
+        weights.handle,
+        bias.handle if bias else None,
+        dst.handle,
+        dims(strides),
+        dims([d - 1 for d in dilations]),
+        dims(pads_begin),
+        dims(pads_end),
+        attributes.handle,
+    )

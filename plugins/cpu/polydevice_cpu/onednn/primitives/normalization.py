@@ -1,0 +1,91 @@
+"""Softmax, layer normalisation, batch normalisation, local response normalisation."""
+
+from __future__ import annotations
+
+from polydevice_cpu.onednn.attributes import Attributes
+from polydevice_cpu.onednn.constants import (
+    FORWARD_INFERENCE,
+    USE_GLOBAL_STATS,
+    USE_SCALE,
+    USE_SHIFT,
+    Algorithm,
+)
+from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.primitive import Primitive
+
+
+def softmax(
+    src: Descriptor,
+    dst: Descriptor,
+    axis: int,
+    attributes: Attributes,
+    *,
+    logarithm: bool = False,
+) -> Primitive | None:
+    """Softmax (or its logarithm) along one axis."""
+    return Primitive.create(
+        "softmax_forward",
+        FORWARD_INFERENCE,
+        Algorithm.SOFTMAX_LOG if logarithm else Algorithm.SOFTMAX_ACCURATE,
+        src.handle,
+        dst.handle,
+        axis,
+        attributes.handle,
+    )
+
+
+def layer_normalization(
+    src: Descriptor, dst: Descriptor, epsilon: float, attributes: Attributes, *, affine: bool
+) -> Primitive | None:
+    """Normalise the last dimension; with `affine`, arguments SCALE and SHIFT [C] in f32."""
+    return Primitive.create(
+        "layer_normalization_forward",
+        FORWARD_INFERENCE,
+        src.handle,
+        dst.handle,
+        None,
+        epsilon,
+        USE_SCALE | USE_SHIFT if affine else 0,
+        attributes.handle,
+    )
+
+
+def batch_normalization(
+    src: Descriptor, dst: Descriptor, epsilon: float, attributes: Attributes
+) -> Primitive | None:
+    """Normalise per channel with given MEAN, VARIANCE, SCALE and SHIFT, each [C] in f32."""
+    return Primitive.create(
+        "batch_normalization_forward",
+        FORWARD_INFERENCE,
+        src.handle,
+        dst.handle,
+        epsilon,
+        USE_GLOBAL_STATS | USE_SCALE | USE_SHIFT,
+        attributes.handle,
+    )
+
+
+def lrn(
+    src: Descriptor,
+    dst: Descriptor,
+    size: int,
+    alpha: float,
+    beta: float,
+    k: float,
+    attributes: Attributes,
+    *,
+    across_channels: bool,
+) -> Primitive | None:
+    """Local response normalisation over `size` neighbours."""
+    return Primitive.create(
+        "lrn_forward",
+        FORWARD_INFERENCE,
+        Algorithm.LRN_ACROSS_CHANNELS if across_channels else Algorithm.LRN_WITHIN_CHANNEL,
+        src.handle,
+        dst.handle,
+        size,
+        alpha,
+        beta,
+        k,
+        attributes.handle,
+    )

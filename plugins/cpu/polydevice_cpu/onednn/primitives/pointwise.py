@@ -1,0 +1,56 @@
+"""Operations on single elements: eltwise, binary with broadcast, PReLU."""
+
+from __future__ import annotations
+
+from polydevice_cpu.onednn.attributes import Attributes
+from polydevice_cpu.onednn.constants import FORWARD_INFERENCE, Algorithm
+from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.primitive import Primitive
+
+
+def eltwise(
+    algorithm: Algorithm,
+    src: Descriptor,
+    dst: Descriptor,
+    alpha: float,
+    beta: float,
+    attributes: Attributes,
+) -> Primitive | None:
+    """Apply f(src; alpha, beta)."""
+    return Primitive.create(
+        "eltwise_forward",
+        FORWARD_INFERENCE,
+        algorithm,
+        src.handle,
+        dst.handle,
+        alpha,
+        beta,
+        attributes.handle,
+    )
+
+
+def binary(
+    algorithm: Algorithm,
+    src0: Descriptor,
+    src1: Descriptor,
+    dst: Descriptor,
+    attributes: Attributes,
+) -> Primitive | None:
+    """Apply src0 <algorithm> src1; same rank, sizes equal or 1 (arguments SRC and SRC_1)."""
+    return Primitive.create(
+        "binary", algorithm, src0.handle, src1.handle, dst.handle, attributes.handle
+    )
+
+
+def prelu(
+    src: Descriptor, slope: Descriptor, dst: Descriptor, attributes: Attributes
+) -> Primitive | None:
+    """Apply src if src > 0 else slope * src; the slope (argument WEIGHTS) has sizes equal or 1."""
+    return Primitive.create(
+        "prelu_forward",
+        FORWARD_INFERENCE,
+        src.handle,
+        slope.handle,
+        dst.handle,
+        attributes.handle,
+    )

@@ -1,0 +1,37 @@
+"""Max and average pooling, 1D to 3D."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from polydevice_cpu.onednn.attributes import Attributes
+from polydevice_cpu.onednn.constants import FORWARD_INFERENCE, Algorithm
+from polydevice_cpu.onednn.descriptor import Descriptor, dims
+from polydevice_cpu.onednn.primitive import Primitive
+
+
+def pooling(
+    algorithm: Algorithm,
+    src: Descriptor,
+    dst: Descriptor,
+    strides: Sequence[int],
+    kernel: Sequence[int],
+    dilations: Sequence[int],
+    pads_begin: Sequence[int],
+    pads_end: Sequence[int],
+    attributes: Attributes,
+) -> Primitive | None:
+    """Pooling of [N, C, spatial…]; `algorithm` is one of ``Algorithm.POOLING_*``."""
+    return Primitive.create(
+        "pooling_forward",
+        FORWARD_INFERENCE,
+        algorithm,
+        src.handle,
+        dst.handle,
+        dims(strides),
+        dims(kernel),
+        dims([d - 1 for d in dilations]),
+        dims(pads_begin),
+        dims(pads_end),
+        attributes.handle,
+    )

@@ -1,0 +1,17 @@
+"""Reduction along any axes."""
+
+from __future__ import annotations
+
+from polydevice_cpu.onednn.attributes import Attributes
+from polydevice_cpu.onednn.constants import Algorithm
+from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.primitive import Primitive
+
+
+def reduction(
+    algorithm: Algorithm, src: Descriptor, dst: Descriptor, attributes: Attributes
+) -> Primitive | None:
+    """Reduce, by an ``Algorithm.REDUCTION_*``, the dimensions whose destination size is 1."""
+    return Primitive.create(
+        "reduction", algorithm, src.handle, dst.handle, 0.0, 0.0, attributes.handle
+    )
