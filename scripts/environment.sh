@@ -1,0 +1,159 @@
+# Sourced by the scripts beside it. Makes .venv, installs polydevice into it, and finds OpenCL.
+#
+#   prepare EXTRA        .venv with polydevice[EXTRA]; a later call with nothing changed takes no time
+#   prepare_opencl       an OpenCL device if one can be had; says which, and what was done for it
+#   use_intel_runtime    Intel's OpenCL runtime for CPUs, from PyPI, in place of the system's
+#
+# POLYDEVICE_PYTHON   the Python to make .venv from (default: the newest supported one found)
+# POLYDEVICE_WHEELS   a folder of wheels to install from, for machines without a network
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+venv=$root/.venv
+python=$venv/bin/python
+vendors=$venv/opencl/vendors            # our own list of OpenCL drivers, used when it exists
+
+say() { printf '\033[1m==>\033[0m %s\n' "$*"; }
+fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+can_apt() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
+
+apt_install() {
+    say "Installing with apt-get: $*"
+    DEBIAN_FRONTEND=noninteractive apt-get update -qq >/dev/null &&
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+supported() {  # is this command a Python 3.10 to 3.13?
+    "$1" -c 'import sys; raise SystemExit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null
+}
+
+find_python() {  # prints the newest supported Python that can make virtual environments
+    local candidate
+    for candidate in ${POLYDEVICE_PYTHON:-python3.13 python3.12 python3.11 python3.10 python3}; do
+        if supported "$candidate" && "$candidate" -c 'import ensurepip, venv' 2>/dev/null; then
+            echo "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+make_venv() {
+    local base package=python3-venv candidate
+    if [ -x "$python" ] && supported "$python" && "$python" -m pip --version >/dev/null 2>&1; then
+        return
+    fi
+    if ! base=$(find_python); then
+        # Debian and Ubuntu keep `venv` in a package of its own, named after the Python version.
+        for candidate in ${POLYDEVICE_PYTHON:-python3 python3.13 python3.12 python3.11 python3.10}; do
+            if supported "$candidate"; then
+                package=$("$candidate" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+                break
+            fi
+        done
+        if can_apt; then
+            apt_install "$package" || fail "apt-get could not install $package."
+        fi
+        base=$(find_python) || fail "no Python 3.10 to 3.13 that can make virtual environments." \
+            "Install one:  sudo apt-get install $package   (or name one in POLYDEVICE_PYTHON)"
+    fi
+    say "Making .venv with $("$base" --version)"
+    rm -rf "$venv"
+    "$base" -m venv ${POLYDEVICE_WHEELS:+--system-site-packages} "$venv"
+}
+
+pip_install() {
+    local source=()
+    if [ -n "${POLYDEVICE_WHEELS:-}" ]; then
+        source=(--no-index --find-links "$POLYDEVICE_WHEELS")
+    fi
+    "$python" -m pip install --quiet --disable-pip-version-check "${source[@]}" "$@"
+}
+
+prepare() {  # EXTRA
+    local extra=$1 stamp want
+    make_venv
+    want=$({ "$python" --version; cat pyproject.toml; } | sha256sum | cut -d' ' -f1)
+    for stamp in "$venv/.installed-$extra" "$venv/.installed-dev"; do  # dev holds everything
+        if [ "$(cat "$stamp" 2>/dev/null)" = "$want" ]; then
+            return
+        fi
+    done
+    say "Installing polydevice[$extra] into .venv (the first time takes a few minutes)"
+    pip_install -e ".[$extra]" || fail "pip could not install polydevice[$extra]; its message is above."
+    echo "$want" > "$venv/.installed-$extra"
+    # oneDNN needs GCC's OpenMP; without it the CPU plugin runs on NumPy, slower.
+    if [ "$(uname -sm)" = "Linux x86_64" ] && ! ldconfig -p | grep -q 'libgomp\.so\.1'; then
+        if ! { can_apt && apt_install libgomp1; }; then
+            say "libgomp.so.1 is missing, so the CPU plugin will run on NumPy:  sudo apt-get install libgomp1"
+        fi
+    fi
+}
+
+opencl_devices() {  # one line a device; in a child with a time limit, since drivers crash and hang
+    timeout 60 "$python" - 2>/dev/null <<'PYTHON'
+import pyopencl as cl
+for platform in cl.get_platforms():
+    for device in platform.get_devices():
+        print(f"{device.name.strip()} ({platform.name.strip()})")
+PYTHON
+}
+
+have_opencl() {
+    local found
+    found=$(opencl_devices) && [ -n "$found" ] || return 1
+    say "OpenCL, $1:"
+    printf '%s\n' "$found" | sed 's/^/      /'
+}
+
+register_driver() {  # NAME LIBRARY: adds a driver to our own list, after the system's
+    mkdir -p "$vendors"
+    local icd
+    for icd in /etc/OpenCL/vendors/*.icd; do
+        [ -e "$icd" ] && cp -L "$icd" "$vendors/"
+    done
+    echo "$2" > "$vendors/$1.icd"
+    export OCL_ICD_VENDORS=$vendors
+}
+
+register_nvidia() {  # containers often hold NVIDIA's library without the .icd file that names it
+    local library
+    library=$(ldconfig -p | sed -n 's/.*=> \(.*libnvidia-opencl\.so\.1\)$/\1/p' | head -n 1)
+    [ -n "$library" ] || library=$(ls /usr/local/nvidia/lib64/libnvidia-opencl.so.1 2>/dev/null)
+    [ -n "$library" ] || return 1
+    ! cat /etc/OpenCL/vendors/*.icd 2>/dev/null | grep -q libnvidia-opencl || return 1
+    register_driver nvidia "$library"
+    say "Registered NVIDIA's OpenCL driver in .venv/opencl/vendors: no .icd file of the system names $library"
+}
+
+use_intel_runtime() {
+    if [ ! -e "$venv/lib/libintelocl.so" ]; then
+        say "Installing Intel's OpenCL runtime for CPUs into .venv (from PyPI, about 0.9 GB)"
+        pip_install intel-opencl-rt intel-cmplr-lib-rt || return 1
+    fi
+    mkdir -p "$venv/opencl/intel"
+    echo "$venv/lib/libintelocl.so" > "$venv/opencl/intel/intel.icd"
+    export OCL_ICD_VENDORS=$venv/opencl/intel
+    have_opencl "Intel's runtime for CPUs"
+}
+
+prepare_opencl() {
+    if [ -n "${OCL_ICD_VENDORS:-}" ]; then
+        have_opencl "drivers listed in OCL_ICD_VENDORS=$OCL_ICD_VENDORS" && return
+        say "OCL_ICD_VENDORS=$OCL_ICD_VENDORS shows no OpenCL device; unset it to let this script choose."
+        return
+    fi
+    if register_nvidia && have_opencl "with NVIDIA's driver"; then return; fi
+    have_opencl "as installed on this system" && return
+    if [ -e "$venv/opencl/intel/intel.icd" ]; then
+        use_intel_runtime && return
+    fi
+    say "No OpenCL device found on this system."
+    if can_apt && apt_install pocl-opencl-icd; then
+        have_opencl "PoCL, installed with apt-get" && return
+    fi
+    use_intel_runtime && return
+    say "No OpenCL could be set up; going on with the CPU plugin alone." \
+        "For a GPU, install its vendor's OpenCL driver; to try without one:  sudo apt-get install pocl-opencl-icd"
+}
