@@ -1,0 +1,1 @@
+"""Suites and cases that devices, first-party and others, are tested with."""
