@@ -1,0 +1,73 @@
+"""The one fixture that chooses devices, and the settings every test runs under.
+
+``pytest --device CPU`` runs the device tests on CPU only; the option may be given several times and
+takes comma lists (``--device CPU,GPU --device HETERO:GPU,CPU``). Left out, tests run on CPU, and on
+GPU when there is one; a device that was asked for by name must exist.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+
+import pytest
+
+# An OpenCL device of type CPU (PoCL, Intel's runtime) serves where there is no GPU.
+os.environ.setdefault("POLYDEVICE_GPU_DEVICES", "all-gpus,cpu")
+
+DEFAULT_DEVICES = ("CPU", "GPU")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--device",
+        action="append",
+        metavar="NAMES",
+        help="devices to run device tests on, such as CPU,GPU or HETERO:GPU,CPU (may be repeated)",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "device" in metafunc.fixturenames:
+        metafunc.parametrize("device", _devices(metafunc.config), scope="session")
+
+
+def _devices(config: pytest.Config) -> list[object]:
+    asked: list[str] | None = config.getoption("--device")
+    if asked is None:
+        return [_parameter(name) for name in DEFAULT_DEVICES]
+    names = [n for text in asked for n in ([text] if ":" in text else text.split(","))]
+    for name in names:
+        if reason := _missing(name):
+            raise pytest.UsageError(f"--device {name}: {reason}")
+    return list(names)
+
+
+def _parameter(name: str) -> object:
+    reason = _missing(name)
+    return pytest.param(name, marks=pytest.mark.skip(reason=reason)) if reason else name
+
+
+@functools.cache
+def _missing(name: str) -> str:
+    """Why a device cannot be used here; empty when it can."""
+    from polydevice import Core
+
+    family = name.partition(":")[0]
+    with Core() as core:
+        available = core.available_devices
+        if family in ("HETERO",) or any(d.split(".")[0] == family for d in available):
+            return ""
+        reasons = [f"{r.subject}: {r.reason}" for r in core.explain_devices() if r.reason]
+    return f"no device {name} here ({', '.join(available)} are); " + "; ".join(reasons)
+
+
+def pytest_configure() -> None:
+    try:
+        from hypothesis import settings
+    except ImportError:  # not needed by the tests that run on a GPU machine without a network
+        return
+    # The same examples every time in CI; no time limit, since the first call compiles kernels.
+    settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+    settings.register_profile("local", deadline=None, print_blob=True)
+    settings.load_profile("ci" if os.environ.get("CI") else "local")
