@@ -1,0 +1,213 @@
+"""Reshape, Squeeze, Unsqueeze and ShapeOf: other shapes for the same elements, and the shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
+from polydevice.errors import ShapeError
+from polydevice.ops.op import Op, attribute, operation
+from polydevice.shape import Dim, DimLike, Shape, bounds, dim, normalize_axis, product
+from polydevice.tensor import TensorDesc
+
+
+@operation("Reshape")
+class Reshape(Op):
+    """The same elements, in order, in another shape.
+
+    One size of the pattern may be -1: it takes what the others leave. With `special_zero`, 0
+    copies the input's size at the same position.
+
+    Inputs:  x        any shape and type
+             pattern  [rank of y], integer
+    Outputs: y        type of x
+    Raises:  ShapeError when the pattern does not hold as many elements as x
+    Source:  OpenVINO opset1 Reshape; ONNX Reshape-21
+    """
+
+    special_zero: bool = attribute(True)
+    shape_arithmetic = True
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the pattern with 0 and -1 resolved as far as sizes are known."""
+        x, pattern = inputs
+        wanted = pattern.ints
+        if wanted is None:
+            length = None if pattern.shape is None else math.prod(pattern.shape or (1,))
+            return [x.with_shape([None] * length if isinstance(length, int) else None)]
+        return [x.with_shape(self.target(x.shape, wanted))]
+
+    def target(self, given: Sequence[DimLike] | None, wanted: Sequence[DimLike]) -> Shape:
+        """Resolve 0 and -1 in the pattern `wanted` for an input of shape `given`.
+
+        Raises:
+            ShapeError: when the sizes cannot hold the input's elements.
+        """
+        sizes: list[DimLike] = list(wanted)
+        rest = list(given) if given is not None else None
+        others: list[DimLike] = []
+        for i, size in enumerate(wanted):
+            if size == 0 and self.special_zero:
+                if given is not None and i >= len(given):
+                    raise ShapeError(
+                        f"0 at position {i} of the pattern copies a size that "
+                        f"{_text(given)} does not have"
+                    )
+                sizes[i] = Dim() if given is None else given[i]
+                if rest is not None and isinstance(sizes[i], Dim):
+                    rest.remove(sizes[i])
+                    continue
+            elif isinstance(size, int) and size < -1:
+                raise ShapeError(f"the pattern {list(wanted)} has a size below -1")
+            if size != -1:
+                others.append(sizes[i])
+        unknown = [i for i, size in enumerate(wanted) if size == -1]
+        if len(unknown) > 1:
+            raise ShapeError(f"the pattern {list(wanted)} has more than one -1")
+        message = f"{_text(given)} cannot be reshaped to {_text(wanted)}"
+        if unknown:
+            sizes[unknown[0]] = Dim() if rest is None else _divide(rest, others, message)
+        elif rest is not None:
+            total, target = product(rest), product(others)
+            if isinstance(total, int) and isinstance(target, int) and total != target:
+                raise ShapeError(f"{message}: {total} elements are not {target}")
+        return Shape(sizes)
+
+
+def _text(sizes: Sequence[DimLike] | None) -> str:
+    return "?" if sizes is None else "[" + ",".join(str(size) for size in sizes) + "]"
+
+
+def _divide(total: Sequence[DimLike], others: Sequence[DimLike], message: str) -> DimLike:
+    """Return the size that -1 stands for: product of `total` over product of `others`."""
+    whole, part = product(total), product(others)
+    if isinstance(whole, int) and isinstance(part, int):
+        if part == 0:
+            if whole:
+                raise ShapeError(message)
+            return 0
+        if whole % part:
+            raise ShapeError(f"{message}: {whole} elements are not a multiple of {part}")
+        return whole // part
+    (low, high), (least, most) = bounds(whole), bounds(part)
+    return dim(
+        0 if most is None else -(-low // max(most, 1)),
+        None if high is None else high // max(least, 1),
+    )
+
+
+@operation("Squeeze", since=(1, 15))
+class Squeeze(Op):
+    """Remove sizes of 1: those at `axes`, or all of them without axes. Other sizes stay.
+
+    Inputs:  x     any shape and type
+             axes  optional, scalar or 1-D integer, may be negative
+    Outputs: y     type of x; of unknown rank while an unknown size decides it. A size that is
+                   named in axes and not known yet counts as 1, unless `allow_axis_skip`.
+    Raises:  ShapeError for an axis outside x's rank
+    Source:  OpenVINO opset1 and opset15 Squeeze; ONNX Squeeze-21
+    """
+
+    allow_axis_skip: bool = attribute(False)
+    shape_arithmetic = True
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the shape without the removed sizes."""
+        x = inputs[0]
+        axes = inputs[1].static_ints if len(inputs) > 1 else []
+        if x.shape is None or axes is None:
+            return [x.with_shape(None)]
+        removed = self.removed(x.shape, axes)
+        if removed is None:
+            return [x.with_shape(None)]
+        return [x.with_shape([s for i, s in enumerate(x.shape) if i not in removed])]
+
+    def removed(self, shape: Sequence[DimLike], axes: Sequence[int]) -> set[int] | None:
+        """Return the axes to remove from `shape`; None while an unknown size decides it.
+
+        Raises:
+            ShapeError: for an axis outside the shape.
+        """
+        chosen = {normalize_axis(axis, len(shape)) for axis in axes} or set(range(len(shape)))
+        result = set()
+        for axis in chosen:
+            low, high = bounds(shape[axis])
+            if low > 1 or high == 0:
+                continue
+            if shape[axis] != 1 and (self.allow_axis_skip or not axes):
+                return None
+            if shape[axis] != 0:
+                result.add(axis)
+        return result
+
+
+@operation("Unsqueeze")
+class Unsqueeze(Op):
+    """Insert sizes of 1 so that they stand at `axes` of the output.
+
+    Inputs:  x     any shape and type
+             axes  scalar or 1-D integer; positions in y, may be negative
+    Outputs: y     type of x
+    Raises:  ShapeError for a repeated axis or one outside y's rank
+    Source:  OpenVINO opset1 Unsqueeze; ONNX Unsqueeze-21
+    """
+
+    shape_arithmetic = True
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the shape with the inserted ones."""
+        x, axes = inputs
+        if x.shape is None:
+            return [x.with_shape(None)]
+        positions = axes.static_ints
+        if positions is None:
+            known = axes.shape is not None and axes.shape.is_static
+            extra = axes.shape.elements if known and axes.shape is not None else None
+            return [x.with_shape(None if extra is None else [None] * (len(x.shape) + extra))]
+        return [x.with_shape(unsqueezed(x.shape, positions))]
+
+
+def unsqueezed(shape: Sequence[DimLike], axes: Sequence[int]) -> list[DimLike]:
+    """Return `shape` with ones inserted at `axes`; raises ShapeError for bad axes."""
+    rank = len(shape) + len(axes)
+    places = {normalize_axis(axis, rank) for axis in axes}
+    if len(places) != len(axes):
+        raise ShapeError(f"axes {list(axes)} name a position twice")
+    rest = iter(shape)
+    return [1 if i in places else next(rest) for i in range(rank)]
+
+
+@operation("ShapeOf", since=(1, 3))
+class ShapeOf(Op):
+    """The shape of the input, as a tensor.
+
+    Inputs:  x  any shape and type
+    Outputs: y  [rank of x], `output_type` (opset1: i64)
+    Source:  OpenVINO opset1 and opset3 ShapeOf; ONNX Shape-1
+    """
+
+    output_type: ElementType = attribute(ElementType.i64)
+    shape_arithmetic = True
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the sizes as the known value, when the rank is known."""
+        (x,) = inputs
+        if x.shape is None:
+            return [TensorDesc(self.output_type, Shape([Dim()]))]
+        return [
+            TensorDesc(
+                self.output_type, Shape([len(x.shape)]), shape_value(x.shape, self.output_type)
+            )
+        ]
+
+
+def shape_value(shape: Shape, element_type: ElementType) -> Array:
+    """Return a shape as an array: of `element_type` when static, else of ``int`` and `Dim`."""
+    if shape.is_static:
+        return np.array(shape.static, element_type.dtype)
+    value = np.empty(len(shape), object)
+    value[:] = list(shape)
+    return value

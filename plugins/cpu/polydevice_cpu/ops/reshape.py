@@ -1,0 +1,35 @@
+"""Reshape, Squeeze, Unsqueeze and ShapeOf."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.ops.reshape import Reshape, ShapeOf, Squeeze, Unsqueeze, unsqueezed
+from polydevice_cpu.implement import implements
+
+
+@implements(Reshape)
+def reshape(op: Reshape, x: Array, pattern: Array) -> Array:
+    """Return a view where the memory order allows it."""
+    return x.reshape(op.target(x.shape, [int(size) for size in pattern.reshape(-1)]).static)
+
+
+@implements(Squeeze)
+def squeeze(op: Squeeze, x: Array, axes: Array | None = None) -> Array:
+    """Return a view without the sizes of 1."""
+    chosen = () if axes is None else [int(axis) for axis in axes.reshape(-1)]
+    removed = op.removed(x.shape, chosen) or set()
+    return x.reshape([size for i, size in enumerate(x.shape) if i not in removed])
+
+
+@implements(Unsqueeze)
+def unsqueeze(_op: Unsqueeze, x: Array, axes: Array) -> Array:
+    """Return a view with sizes of 1 inserted."""
+    return x.reshape(tuple(unsqueezed(x.shape, [int(axis) for axis in axes.reshape(-1)])))
+
+
+@implements(ShapeOf)
+def shape_of(op: ShapeOf, x: Array) -> Array:
+    """Return the array's shape."""
+    return np.array(x.shape, op.output_type.dtype)
