@@ -1,0 +1,58 @@
+"""Real models give the answers of ONNX Runtime and OpenVINO, on every device, twice."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from polydevice import Core
+from tests.models.models import MODELS, Model
+from tests.models.oracles import answers
+
+Array = npt.NDArray[np.generic]
+
+
+@functools.cache
+def expected(model: Model) -> list[Array]:
+    return answers(model.file.get(), model.inputs(), model.extra_outputs)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+def test_model(model: Model, device: str) -> None:
+    given = model.inputs()
+    with Core() as core:
+        network = core.read_network(model.file.get())
+        for name in model.extra_outputs:
+            network.add_outputs(network.name_of_tensor(name))
+        request = core.load_network(network, device).create_infer_request()
+        first = [np.array(a) for a in request.infer(given).values()]
+        second = [np.array(a) for a in request.infer(given).values()]
+
+    wanted = expected(model)
+    assert len(first) == len(wanted)
+    for index, (got, again, want) in enumerate(zip(first, second, wanted, strict=True)):
+        what = f"{model.name} output {index} on {device}"
+        assert got.shape == want.shape, what
+        assert got.dtype == want.dtype, what
+        assert np.array_equal(got, again), f"{what}: the second inference answers otherwise"
+        close(what, got, want, model)
+
+
+def close(what: str, got: Array, want: Array, model: Model) -> None:
+    tolerance = model.tolerance
+    allowed = tolerance.absolute + tolerance.relative * float(np.abs(want).max(initial=0))
+    error = float(np.abs(got.astype(np.float64) - want.astype(np.float64)).max(initial=0))
+    assert np.isfinite(got).all(), f"{what}: not finite"
+    assert error <= allowed, f"{what}: off by {error:.3g}, allowed {allowed:.3g} ({tolerance.why})"
+
+
+def test_efficientnet_sees_a_cat(device: str) -> None:
+    """The README's main job, in terms of the answer: 285, 282, 281 are all cats."""
+    model = MODELS[0]
+    with Core() as core:
+        network = core.load_network(str(model.file.get()), device)
+        logits = network.infer(model.inputs())["logits"]
+    assert logits[0].argsort()[::-1][:3].tolist() == [285, 282, 281]
