@@ -1,0 +1,25 @@
+"""The OpenCL runtime of the GPU plugin, and the only package that imports pyopencl.
+
+The whole use::
+
+    from polydevice_gpu import cl
+
+    report = cl.discover()                                  # drivers are tried in child processes
+    device = cl.open_device(report.devices[0])              # one per device: facts, capabilities
+    builder = cl.ProgramBuilder(device, cache_folder=None)  # a folder: binaries kept on disk
+    program = builder.build("scale", source, ("-DN=1024",)) # or build_all([...]), in parallel
+    arena = device.memory.allocate(1 << 20, "arena")        # Buffer; regions are Buffers too
+    x, y = arena.region(0, 4096), arena.region(4096, 4096)  # offsets: device.region_alignment_bytes
+    launches = cl.LaunchList(device)                        # belongs to one request
+    args = [x, y, np.float32(2), cl.LocalMemory(256)]
+    launches.add(program.kernel("scale"), (1024,), (64,), args)
+    with device.queue() as queue:                           # in order; profiling=True to time
+        queue.upload(x, array)
+        launches.enqueue(queue)                             # replay: no allocation, no event
+        queue.download(y, result)                           # into an existing array; waits
+        # launches.set_argument(launch, position, buffer) exchanges an input or output
+
+Questions about a device are attributes of ``device.capabilities`` (``fp16_arithmetic``,
+``sub_group_sizes``, ``integer_dot_product``, ...); nothing else asks who made it. Everything raised
+is an exception of `polydevice.errors`. pyopencl is first imported when a device is opened.
+"""

@@ -1,0 +1,157 @@
+"""Run driver code in a child process with a time limit, and keep what it said before it died.
+
+A driver that crashes, aborts or hangs takes a process with it. So drivers are tried, and probe
+kernels are compiled, in a child that runs one module of this package and reports JSON lines.
+The child imports the standard library and this package's stdlib-only modules, nothing else
+(30 ms to start, where importing pyopencl would cost 300 ms).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+_STDERR_KEPT_BYTES = 2000
+_PACKAGE = Path(__file__).resolve().parent
+
+# Packages are entered as empty modules with a path, so that no __init__ runs in the child.
+_BOOT = """
+import importlib, sys, types
+for name, path in {packages!r}:
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [path]
+importlib.import_module("polydevice_gpu.cl.child_process").serve({module!r})
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a child process ended.
+
+    `status`: ``ok``; ``crashed`` (killed by a signal or a fatal exit); ``hung`` (killed by us at
+    the time limit); ``failed`` (could not be started). `messages` are the JSON values it reported
+    before that; `detail` says what happened; `stderr` is the end of what the driver printed.
+    """
+
+    status: Literal["ok", "crashed", "hung", "failed"]
+    messages: tuple[Any, ...]
+    detail: str
+    stderr: str
+
+
+def run(
+    module: str,
+    argument: Any,
+    *,
+    environment: Mapping[str, str | None] | None = None,
+    timeout_s: float,
+) -> Outcome:
+    """Run ``main(argument, report)`` of `module` (below this package) in a child process.
+
+    `environment` overrides variables; None removes one. Never raises for what the child does.
+    """
+    if not sys.executable:
+        return Outcome("failed", (), "this program embeds Python without an interpreter file", "")
+    packages = [
+        ("polydevice_gpu", str(_PACKAGE.parent)),
+        ("polydevice_gpu.cl", str(_PACKAGE)),
+        ("polydevice_gpu.cl.discovery", str(_PACKAGE / "discovery")),
+    ]
+    code = _BOOT.format(packages=packages, module=f"polydevice_gpu.cl.{module}")
+    with tempfile.TemporaryFile() as errors:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", code, json.dumps(argument)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=_environment(environment or {}),
+                start_new_session=True,
+            )
+        except OSError as error:
+            return Outcome("failed", (), f"cannot start {sys.executable}: {error}", "")
+        output, hung = _collect(process, timeout_s)
+        end = errors.seek(0, os.SEEK_END)
+        errors.seek(max(0, end - _STDERR_KEPT_BYTES))
+        stderr = errors.read(_STDERR_KEPT_BYTES).decode("utf-8", "replace").strip()
+    messages = tuple(_parse(output))
+    if hung:
+        return Outcome("hung", messages, f"no answer within {timeout_s:g} s", stderr)
+    if process.returncode != 0:
+        return Outcome("crashed", messages, _describe_exit(process.returncode), stderr)
+    return Outcome("ok", messages, "", stderr)
+
+
+def serve(module: str) -> None:
+    """Be the child: run `module`'s ``main`` and report its messages on the original stdout."""
+    import importlib
+
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource  # POSIX only
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a probed crash leaves no core file
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # drivers print to stdout; that must not mix with the report
+
+    def report(message: Any) -> None:
+        channel.write(json.dumps(message) + "\n")
+        channel.flush()
+
+    main: Callable[[Any, Callable[[Any], None]], None] = importlib.import_module(module).main
+    main(json.loads(sys.argv[1]), report)
+    channel.close()
+    # Drivers' exit handlers crash and hang too, after everything has been told: skip them.
+    os._exit(0)
+
+
+def _environment(overrides: Mapping[str, str | None]) -> dict[str, str]:
+    environment = dict(os.environ)
+    for name, value in overrides.items():
+        if value is None:
+            environment.pop(name, None)
+        else:
+            environment[name] = value
+    return environment
+
+
+def _collect(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[bytes, bool]:
+    try:
+        output, _ = process.communicate(timeout=timeout_s)
+        return output, False
+    except subprocess.TimeoutExpired:
+        pass
+    with contextlib.suppress(OSError):
+        if os.name == "posix":
+            os.killpg(process.pid, signal.SIGKILL)  # with whatever the driver started
+        else:
+            process.kill()
+    try:
+        # A process stuck in the kernel cannot be killed; do not wait for it.
+        output, _ = process.communicate(timeout=2)
+    except subprocess.TimeoutExpired as expired:
+        output = expired.output or b""
+    return output, True
+
+
+def _parse(output: bytes) -> list[Any]:
+    messages = []
+    for line in output.splitlines():
+        with contextlib.suppress(ValueError):  # the last line may be cut off by a crash
+            messages.append(json.loads(line))
+    return messages
+
+
+def _describe_exit(code: int) -> str:
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return f"killed by {signal.Signals(-code).name}"
+    return f"exit status {code:#x}" if code > 255 else f"exit status {code}"

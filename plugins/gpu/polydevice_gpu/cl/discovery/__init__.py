@@ -1,0 +1,47 @@
+"""Find OpenCL devices without letting a driver take the program down, and say why any is left out.
+
+`discover` is what the rest uses; the modules below it, in the order data flows: `icd` (installed
+drivers), `child` (runs in a child process), `enumeration`, `hardware` (what the kernel shows),
+`selection` (who is admitted), `report`.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from polydevice_gpu.cl.discovery.enumeration import enumerate_drivers
+from polydevice_gpu.cl.discovery.facts import Enumeration
+from polydevice_gpu.cl.discovery.report import Report
+from polydevice_gpu.cl.discovery.selection import Selection, select
+
+__all__ = ["Report", "Selection", "discover", "enumeration"]
+
+_lock = threading.Lock()
+_found: list[Enumeration] = []  # the last one, once there is one
+
+
+def enumeration(*, refresh: bool = False) -> Enumeration:
+    """Return what the drivers offer; found once per process, by any number of threads.
+
+    `refresh` asks the drivers again, for instance after one was repaired.
+    """
+    with _lock:
+        if refresh or not _found:
+            _found[:] = [enumerate_drivers()]
+        return _found[0]
+
+
+def discover(selection: Selection | None = None, *, refresh: bool = False) -> Report:
+    """Return the devices that a rule admits, and why each other one is left out.
+
+    Args:
+        selection: the rule; from the environment variable if None.
+        refresh: ask the drivers again.
+
+    Raises:
+        OptionValueError: if the environment variable holds no legal rule or time limit.
+    """
+    rule = Selection.from_environment() if selection is None else selection
+    found = enumeration(refresh=refresh)
+    devices, findings = select(found.devices, rule)
+    return Report(devices, (*found.findings, *findings), found)

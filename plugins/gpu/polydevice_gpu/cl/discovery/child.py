@@ -1,0 +1,110 @@
+"""Runs in a child process: load the drivers and tell which platforms and devices they offer."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from polydevice_gpu.cl import library
+
+_DEVICE_TYPE_ALL = 0xFFFFFFFF
+
+_PLATFORM_TEXT = {"profile": 0x900, "version": 0x901, "name": 0x902, "vendor": 0x903}
+_PLATFORM_TEXT["extensions"] = 0x904
+
+_DEVICE_TEXT = {
+    "name": 0x102B,
+    "vendor": 0x102C,
+    "driver_version": 0x102D,
+    "profile": 0x102E,
+    "version": 0x102F,
+    "extensions": 0x1030,
+    "opencl_c_version": 0x103D,
+}
+_DEVICE_NUMBERS = {
+    "type": 0x1000,
+    "vendor_id": 0x1001,
+    "max_compute_units": 0x1002,
+    "max_clock_mhz": 0x100C,
+    "address_bits": 0x100D,
+    "max_allocation_bytes": 0x1010,
+    "global_memory_bytes": 0x101F,
+    "local_memory_kind": 0x1022,
+    "local_memory_bytes": 0x1023,
+    "little_endian": 0x1026,
+    "available": 0x1027,
+    "compiler_available": 0x1028,
+    "queue_properties": 0x102A,
+    "unified_memory": 0x1035,
+    "ip_version_intel": 0x4250,
+    "feature_capabilities_intel": 0x4256,
+    "pci_bus_nv": 0x4008,
+    "compute_capability_major_nv": 0x4000,
+    "compute_capability_minor_nv": 0x4001,
+}
+
+
+def main(argument: dict[str, Any], report: Callable[[Any], None]) -> None:
+    """Report ``{"library_error"}`` or ``{"platforms": [...]}``.
+
+    `argument`: ``opencl`` (the OpenCL library), ``driver`` (one driver's library, or empty).
+    """
+    if argument["driver"]:
+        try:
+            # The loader skips a driver it cannot open in silence; this gets the reason.
+            ctypes.CDLL(argument["driver"])
+        except OSError as error:
+            report({"library_error": str(error)})
+            return
+        report({"library_loaded": argument["driver"]})
+    try:
+        cl = library.library(argument["opencl"])
+    except OSError as error:
+        report({"opencl_error": str(error)})
+        return
+    count = ctypes.c_uint()
+    status = cl.clGetPlatformIDs(0, None, ctypes.byref(count))
+    if status != library.SUCCESS or not count.value:
+        report({"platforms": [], "status": status})
+        return
+    platforms = (ctypes.c_void_p * count.value)()
+    cl.clGetPlatformIDs(count.value, platforms, None)
+    report({"platforms": [_platform(cl, p) for p in platforms if p], "status": status})
+
+
+def _platform(cl: ctypes.CDLL, platform: int) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        key: _text(library.info_bytes(cl.clGetPlatformInfo, platform, code))
+        for key, code in _PLATFORM_TEXT.items()
+    }
+    count = ctypes.c_uint()
+    cl.clGetDeviceIDs(platform, _DEVICE_TYPE_ALL, 0, None, ctypes.byref(count))
+    devices = (ctypes.c_void_p * max(1, count.value))()
+    if count.value:
+        cl.clGetDeviceIDs(platform, _DEVICE_TYPE_ALL, count.value, devices, None)
+    facts["devices"] = [_device(cl, d) for d in devices if d]
+    return facts
+
+
+def _device(cl: ctypes.CDLL, device: int) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    for key, code in _DEVICE_TEXT.items():
+        facts[key] = _text(library.info_bytes(cl.clGetDeviceInfo, device, code))
+    for key, code in _DEVICE_NUMBERS.items():
+        facts[key] = _number(library.info_bytes(cl.clGetDeviceInfo, device, code))
+    return facts
+
+
+def _text(answer: bytes | None) -> str:
+    return (answer or b"").split(b"\0")[0].decode("utf-8", "replace").strip()
+
+
+def _number(answer: bytes | None) -> int:
+    """Return an integer of 4 or 8 bytes; 0 where the driver does not know the question."""
+    if answer is None:
+        return 0
+    if len(answer) == 4:
+        return int(struct.unpack("=I", answer)[0])
+    return int(struct.unpack("=Q", answer)[0]) if len(answer) == 8 else 0

@@ -1,0 +1,132 @@
+"""The OpenCL library itself, called through ctypes: the same one that pyopencl is linked to.
+
+pyopencl covers contexts, queues and buffers. Programs, kernels and launches go to the entry
+points directly: an enqueue costs a third of the wrapper's time there (see `launch`), and no
+second cache, include path or environment variable gets between us and the compiler.
+This module uses the standard library only, because probe processes import it too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+SUCCESS = 0
+PLATFORM_NOT_FOUND = -1001
+
+c_handle = ctypes.c_void_p
+_handles = ctypes.POINTER(ctypes.c_void_p)
+_sizes = ctypes.POINTER(ctypes.c_size_t)
+_uints = ctypes.POINTER(ctypes.c_uint)
+_int = ctypes.c_int
+_uint = ctypes.c_uint
+_ulong = ctypes.c_ulonglong
+_size = ctypes.c_size_t
+_any = ctypes.c_void_p
+
+# name: (result type, argument types); OpenCL 1.2 specification, chapters 4 and 5.
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "clGetPlatformIDs": (_int, [_uint, _handles, _uints]),
+    "clGetPlatformInfo": (_int, [c_handle, _uint, _size, _any, _sizes]),
+    "clGetDeviceIDs": (_int, [c_handle, _ulong, _uint, _handles, _uints]),
+    "clGetDeviceInfo": (_int, [c_handle, _uint, _size, _any, _sizes]),
+    "clCreateContext": (c_handle, [_any, _uint, _handles, _any, _any, ctypes.POINTER(_int)]),
+    "clReleaseContext": (_int, [c_handle]),
+    "clCreateCommandQueue": (c_handle, [c_handle, c_handle, _ulong, ctypes.POINTER(_int)]),
+    "clReleaseCommandQueue": (_int, [c_handle]),
+    "clFinish": (_int, [c_handle]),
+    "clCreateBuffer": (c_handle, [c_handle, _ulong, _size, _any, ctypes.POINTER(_int)]),
+    "clReleaseMemObject": (_int, [c_handle]),
+    "clEnqueueReadBuffer": (
+        _int,
+        [c_handle, c_handle, _uint, _size, _size, _any, _uint, _any, _any],
+    ),
+    "clCreateProgramWithSource": (
+        c_handle,
+        [c_handle, _uint, ctypes.POINTER(ctypes.c_char_p), _sizes, ctypes.POINTER(_int)],
+    ),
+    "clCreateProgramWithBinary": (
+        c_handle,
+        [c_handle, _uint, _handles, _sizes, _handles, ctypes.POINTER(_int), ctypes.POINTER(_int)],
+    ),
+    "clBuildProgram": (_int, [c_handle, _uint, _handles, ctypes.c_char_p, _any, _any]),
+    "clGetProgramInfo": (_int, [c_handle, _uint, _size, _any, _sizes]),
+    "clGetProgramBuildInfo": (_int, [c_handle, c_handle, _uint, _size, _any, _sizes]),
+    "clReleaseProgram": (_int, [c_handle]),
+    "clCreateKernel": (c_handle, [c_handle, ctypes.c_char_p, ctypes.POINTER(_int)]),
+    "clReleaseKernel": (_int, [c_handle]),
+    "clSetKernelArg": (_int, [c_handle, _uint, _size, _any]),
+    "clGetKernelInfo": (_int, [c_handle, _uint, _size, _any, _sizes]),
+    "clGetKernelWorkGroupInfo": (_int, [c_handle, c_handle, _uint, _size, _any, _sizes]),
+    "clEnqueueNDRangeKernel": (
+        _int,
+        [c_handle, c_handle, _uint, _any, _any, _any, _uint, _any, _any],
+    ),
+    "clWaitForEvents": (_int, [_uint, _handles]),
+    "clReleaseEvent": (_int, [c_handle]),
+    "clGetEventProfilingInfo": (_int, [c_handle, _uint, _size, _any, _sizes]),
+    "clGetExtensionFunctionAddressForPlatform": (_any, [c_handle, ctypes.c_char_p]),
+}
+
+
+def pyopencl_folder() -> Path | None:
+    """Return the folder of the installed pyopencl without importing it; None if not installed."""
+    spec = importlib.util.find_spec("pyopencl")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def find_library() -> tuple[str, bool]:
+    """Return (file to load, whether it is pyopencl's own extension module).
+
+    Looking a symbol up in a shared object searches the objects that it is linked to as well, so
+    opening pyopencl's extension module reaches exactly the loader that pyopencl will use: the one
+    bundled in its wheel, conda's, or the system's. Windows does not search that way.
+    """
+    folder = pyopencl_folder()
+    if folder is not None and sys.platform != "win32":
+        for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+            extension = folder / f"_cl{suffix}"
+            if extension.is_file():
+                return str(extension), True
+    if sys.platform == "win32":
+        return "OpenCL.dll", False
+    if sys.platform == "darwin":
+        return "/System/Library/Frameworks/OpenCL.framework/OpenCL", False
+    return "libOpenCL.so.1", False
+
+
+@functools.cache
+def library(path: str = "") -> ctypes.CDLL:
+    """Open the OpenCL library and declare its functions.
+
+    The loader looks for drivers at the first call of clGetPlatformIDs, not here.
+    Raises OSError if there is none.
+    """
+    if not path:
+        path, _ = find_library()
+    opened = ctypes.CDLL(os.fspath(path))
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(opened, name, None)
+        if function is not None:
+            function.restype = result
+            function.argtypes = arguments
+    return opened
+
+
+def info_bytes(query: Any, *arguments: Any) -> bytes | None:
+    """Return what a clGet…Info function answers, or None if it does not know the question."""
+    size = ctypes.c_size_t()
+    if query(*arguments, 0, None, ctypes.byref(size)) != SUCCESS:
+        return None
+    answer = ctypes.create_string_buffer(max(1, size.value))
+    if query(*arguments, size.value, answer, None) != SUCCESS:
+        return None
+    return answer.raw[: size.value]
