@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import NetworkError, PolydeviceError, ShapeError, nearest
-from polydevice.ops.io import Constant, Parameter, Result
+from polydevice.ops.io import Constant, Result
 from polydevice.ops.op import Op
 from polydevice.shape import DimLike, Shape, merge
 from polydevice.tensor import TensorDesc
 
 Evaluate = Callable[[Op, Sequence[Array]], "list[Array] | None"]
 """Computes an operation on arrays; None where it cannot. Core gets it from the hook `evaluate`."""
+
+PathLike = Union[str, "os.PathLike[str]"]
 
 VALUE_LIMIT = 1 << 16
 """Largest number of elements that shape inference computes ahead; shapes are far smaller."""
@@ -108,18 +111,24 @@ class Node:
             return results
         if any(r.value is not None for r in results):
             return results
-        if any(r.is_static and r.shape is not None and r.shape.elements > VALUE_LIMIT
-               for r in results):
+        if any(
+            r.is_static and r.shape is not None and r.shape.elements > VALUE_LIMIT for r in results
+        ):
             return results
-        partial = any(d.value is not None and d.value.dtype == object and
-                      d.element_type is not ElementType.string for d in given)
+        partial = any(
+            d.value is not None
+            and d.value.dtype == object
+            and d.element_type is not ElementType.string
+            for d in given
+        )
         if partial and not self.op.shape_arithmetic:
             return results
         values = evaluate(self.op, [d.value for d in given if d.value is not None])
         if values is None or any(v.size > VALUE_LIMIT for v in values):
             return results
         return [
-            TensorDesc(r.element_type, Shape(v.shape), v) for r, v in zip(results, values)
+            TensorDesc(r.element_type, Shape(v.shape), v)
+            for r, v in zip(results, values, strict=True)
         ]
 
     def _set_outputs(self, results: Sequence[TensorDesc]) -> None:
@@ -130,7 +139,7 @@ class Node:
             raise ShapeError(
                 f"{self.title} now has {len(results)} outputs instead of {len(self.outputs)}"
             )
-        for port, desc in zip(self.outputs, results):
+        for port, desc in zip(self.outputs, results, strict=True):
             port.desc = desc
 
     @property
@@ -159,6 +168,79 @@ class Node:
         outputs = ", ".join(str(port.desc) for port in self.outputs)
         inputs = ", ".join(port.name for port in self.inputs)
         return f"{self.name} = {self.op.type}({inputs}) -> {outputs}"
+
+
+class _PortSetting:
+    """What a user may set on an input or output; kept in the node, applied when loading."""
+
+    def __init__(self, network: Network, name: str, port: Port, node: Node) -> None:
+        self._network = network
+        self.name = name
+        self._port = port
+        self._node = node
+
+    @property
+    def shape(self) -> Shape | None:
+        """Sizes in the model's own order; None when the rank is unknown."""
+        return self._port.shape
+
+    @property
+    def element_type(self) -> ElementType:
+        """Element type inside the model."""
+        return self._port.element_type
+
+    @property
+    def tensor_names(self) -> set[str]:
+        """The framework's names."""
+        return set(self._port.names)
+
+    @property
+    def precision(self) -> str:
+        """Element type of the blob ("FP32", "U8"…); set it to have values converted."""
+        return self.blob_type.precision
+
+    @precision.setter
+    def precision(self, name: str) -> None:
+        self._node.rt_info["precision"] = ElementType.parse(name).value
+
+    @property
+    def blob_type(self) -> ElementType:
+        """Element type of the blob."""
+        own = self._node.rt_info.get("precision")
+        return self.element_type if own is None else ElementType.parse(own)
+
+    @property
+    def layout(self) -> str:
+        """Order of the blob's dimensions ("NCHW", "NHWC"…); set it to have values transposed."""
+        given = self._node.rt_info.get("layout")
+        return str(given) if given else default_layout(self._port.desc.rank)
+
+    @layout.setter
+    def layout(self, name: str) -> None:
+        own = default_layout(self._port.desc.rank)
+        if name not in (own, "ANY") and sorted(name) != sorted(own):
+            raise NetworkError(
+                f"{self.name!r} of shape {self.shape} cannot have layout {name!r}; "
+                f"legal: orders of {own}"
+            )
+        self._node.rt_info["layout"] = own if name == "ANY" else name
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.precision} {self.shape} {self.layout}"
+
+
+class InputInfo(_PortSetting):
+    """An input of a network."""
+
+
+class OutputInfo(_PortSetting):
+    """An output of a network."""
+
+
+def default_layout(rank: int | None) -> str:
+    """Return the Inference Engine's layout name for a rank."""
+    names = {0: "SCALAR", 1: "C", 2: "NC", 3: "CHW", 4: "NCHW", 5: "NCDHW"}
+    return names.get(-1 if rank is None else rank, "BLOCKED")
 
 
 class Network:
@@ -331,12 +413,80 @@ class Network:
             name, index = (item, 0) if isinstance(item, str) else item
             node = self.node(name)
             if not 0 <= index < len(node.outputs):
-                raise NetworkError(f"{node.title} has no output {index}; it has 0 to "
-                                   f"{len(node.outputs) - 1}")
+                raise NetworkError(
+                    f"{node.title} has no output {index}; it has 0 to {len(node.outputs) - 1}"
+                )
             port = node.outputs[index]
             if any(result.inputs[0] is port for result in self.results):
                 continue
             self.results.append(Node(unique_name(self, f"{port.name}/result"), Result(), [port]))
+
+    def input_ports(self) -> list[tuple[str, Port]]:
+        """Return (name, port) of every input, in order."""
+        return [(node.name, node.output) for node in self.parameters]
+
+    def output_ports(self) -> list[tuple[str, Port]]:
+        """Return (name, port) of every output, in order.
+
+        An output is called by the name that its Result gives (ONNX), else like the port it reads.
+        """
+        named: dict[str, Port] = {}
+        for result in self.results:
+            port = result.inputs[0]
+            name = getattr(result.op, "output_name", "") or port.name
+            if name in named:
+                number = 1
+                while f"{name}_{number}" in named:
+                    number += 1
+                name = f"{name}_{number}"
+            named[name] = port
+        return list(named.items())
+
+    @property
+    def inputs(self) -> dict[str, InputInfo]:
+        """Name → description of every input; precision and layout can be set."""
+        return {
+            name: InputInfo(self, name, node.output, node)
+            for (name, _), node in zip(self.input_ports(), self.parameters, strict=True)
+        }
+
+    @property
+    def outputs(self) -> dict[str, OutputInfo]:
+        """Name → description of every output; precision and layout can be set."""
+        return {
+            name: OutputInfo(self, name, port, node)
+            for (name, port), node in zip(self.output_ports(), self.results, strict=True)
+        }
+
+    def name_of_tensor(self, tensor_name: str) -> str:
+        """Return the node (or ``node.port``) that makes the framework's tensor of that name.
+
+        Raises:
+            NetworkError: when no port has the name.
+        """
+        known: list[str] = []
+        for node in self.nodes():
+            for port in node.outputs:
+                if tensor_name in port.names:
+                    return port.name
+                known.extend(port.names)
+        raise NetworkError(
+            f"network {self.name!r} has no tensor {tensor_name!r}." + nearest(tensor_name, known)
+        )
+
+    def serialize(self, xml_path: PathLike, bin_path: PathLike | None = None) -> None:
+        """Write the network as OpenVINO IR v11.
+
+        Args:
+            xml_path: file for the topology.
+            bin_path: file for the constants; by default the same name with ``.bin``.
+
+        Raises:
+            NetworkError: for operations that IR cannot express, all of them listed.
+        """
+        from polydevice.readers.ir_writer import write_ir
+
+        write_ir(self, xml_path, bin_path)
 
     def clone(self) -> Network:
         """Copy the graph; operations and constant data are shared, since they never change."""
@@ -348,7 +498,7 @@ class Network:
             copy.inputs = [copies[port] for port in node.inputs]
             copy.rt_info = dict(node.rt_info)
             copy.outputs = [Port(copy, port.index, port.desc) for port in node.outputs]
-            for old, new in zip(node.outputs, copy.outputs):
+            for old, new in zip(node.outputs, copy.outputs, strict=True):
                 new.names = set(old.names)
                 copies[old] = new
             nodes[node] = copy

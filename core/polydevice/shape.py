@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Union
 
+from typing_extensions import Self
+
 from polydevice.errors import ShapeError
 
 
@@ -56,7 +58,7 @@ class Dim:
     __repr__ = __str__
 
 
-DimLike = Union[int, Dim]
+DimLike = Union[int, Dim]  # noqa: UP007 - evaluated at import, on Python 3.10 too
 
 
 def dim(low: int, high: int | None) -> DimLike:
@@ -77,7 +79,7 @@ class Shape(tuple[DimLike, ...]):
 
     __slots__ = ()
 
-    def __new__(cls, sizes: Iterable[DimLike | None] = ()) -> Shape:
+    def __new__(cls, sizes: Iterable[DimLike | None] = ()) -> Self:
         """Make a shape; None and -1 stand for an unknown size."""
         return super().__new__(cls, [_checked(size) for size in sizes])
 
@@ -107,7 +109,7 @@ class Shape(tuple[DimLike, ...]):
         """Whether every shape described by `other` lies within this one."""
         if len(other) != len(self):
             return False
-        for mine, theirs in zip(self, other):
+        for mine, theirs in zip(self, other, strict=True):
             (lo, hi), (other_lo, other_hi) = bounds(mine), bounds(theirs)
             if other_lo < lo or (hi is not None and (other_hi is None or other_hi > hi)):
                 return False
@@ -146,7 +148,7 @@ def merge(a: Shape | None, b: Shape | None) -> Shape | None:
         return b if a is None else a
     if len(a) != len(b):
         raise ShapeError(f"shapes {a} and {b} differ in rank")
-    return Shape(merge_dim(x, y) for x, y in zip(a, b))
+    return Shape(merge_dim(x, y) for x, y in zip(a, b, strict=True))
 
 
 def union(a: Shape | None, b: Shape | None) -> Shape | None:
@@ -154,7 +156,7 @@ def union(a: Shape | None, b: Shape | None) -> Shape | None:
     if a is None or b is None or len(a) != len(b):
         return None
     sizes: list[DimLike] = []
-    for x, y in zip(a, b):
+    for x, y in zip(a, b, strict=True):
         (lo1, hi1), (lo2, hi2) = bounds(x), bounds(y)
         sizes.append(dim(min(lo1, lo2), None if hi1 is None or hi2 is None else max(hi1, hi2)))
     return Shape(sizes)
@@ -184,7 +186,7 @@ def broadcast(a: Shape | None, b: Shape | None) -> Shape | None:
     left = [1] * (rank - len(a)) + list(a)
     right = [1] * (rank - len(b)) + list(b)
     try:
-        return Shape(broadcast_dim(x, y) for x, y in zip(left, right))
+        return Shape(broadcast_dim(x, y) for x, y in zip(left, right, strict=True))
     except ShapeError:
         raise ShapeError(f"shapes {a} and {b} cannot be broadcast") from None
 

@@ -21,7 +21,7 @@ class Parameter(Op):
     """
 
     element_type: ElementType = attribute()
-    shape: Shape | None = attribute(None)
+    shape: Shape | None = attribute(default=None)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return what the attributes say."""
@@ -67,7 +67,11 @@ class Result(Op):
     Inputs:  x  any
     Outputs: x
     Source:  OpenVINO opset1 Result
+
+    `output_name` is the network output's name; "" takes the name of the port that is read.
     """
+
+    output_name: str = attribute(default="", ir="")
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the input."""

@@ -5,7 +5,7 @@ device (a `Node` has those). ``@operation`` enters it in the table by IR type an
 
     @operation("SoftMax", since=(1, 8), onnx="Softmax")
     class SoftMax(Op):
-        axis: int = attribute(1, onnx="axis")
+        axis: int = attribute(default=1, onnx="axis")
 
         def infer(self, inputs): ...
 """
@@ -29,11 +29,14 @@ from polydevice.tensor import TensorDesc
 REQUIRED: Any = dataclasses.MISSING
 
 
-def attribute(default: Any = REQUIRED, *, ir: str | None = None, onnx: str | None = None) -> Any:
+def attribute(
+    *, default: Any = REQUIRED, ir: str | None = None, onnx: str | None = None
+) -> Any:
     """Declare one attribute of an operation.
 
     Args:
         default: value when the model file does not give one; left out, the attribute is required.
+            Written with its name, or type checkers would not see it.
         ir: name in IR files, when it differs from the field's name; "" for an attribute that IR
             files do not have.
         onnx: name in ONNX files; left out, ONNX files do not have it.
@@ -56,6 +59,8 @@ class Op:
     """Whether each output element depends on one element of each (broadcast) input."""
     shape_arithmetic: ClassVar[bool] = False
     """Whether it is used to compute shapes, so that it is worth evaluating on known sizes."""
+    is_stateful: ClassVar[bool] = False
+    """Whether equal inputs may give other outputs (random numbers, variables); never folded."""
     has_side_effect: ClassVar[bool] = False
     """Whether it must run although no result depends on it (Assign)."""
 

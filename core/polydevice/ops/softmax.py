@@ -21,7 +21,7 @@ class SoftMax(Op):
     Source:  OpenVINO opset8 SoftMax; ONNX Softmax-13
     """
 
-    axis: int = attribute(1, onnx="axis")
+    axis: int = attribute(default=1, onnx="axis")
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return shape and type of x."""
@@ -40,4 +40,3 @@ class LogSoftmax(SoftMax):
     Raises:  ShapeError if ``axis`` is outside [-n, n)
     Source:  OpenVINO opset5 LogSoftmax; ONNX LogSoftmax-13
     """
-

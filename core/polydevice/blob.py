@@ -1,0 +1,89 @@
+"""Blob: the memory of one input or output of a request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
+from polydevice.errors import BlobError
+from polydevice.shape import Shape
+from polydevice.tensor import TensorDesc
+
+
+class Blob:
+    """Host memory that a request reads or writes in place.
+
+    ``Blob(array)`` shares the array's memory. Reading and writing go through `array` (NumPy),
+    ``np.asarray(blob)``, DLPack (``np.from_dlpack(blob)``) or the buffer protocol.
+    """
+
+    __slots__ = ("array", "element_type")
+
+    def __init__(self, array: Array, element_type: ElementType | None = None) -> None:
+        """Wrap an array without copying it.
+
+        Args:
+            array: C-contiguous array of the element type's NumPy type.
+            element_type: needed only where a NumPy type stands for several (u1 in bytes).
+
+        Raises:
+            BlobError: when the array is not C-contiguous, or not of that element type.
+        """
+        if not isinstance(array, np.ndarray):
+            raise BlobError(
+                f"a blob wraps a NumPy array, not {type(array).__name__}; use np.asarray() first"
+            )
+        if not array.flags.c_contiguous:
+            raise BlobError(
+                f"a blob needs C-contiguous memory; this array has strides {array.strides} for "
+                f"shape {array.shape}; use np.ascontiguousarray() first"
+            )
+        self.array = array
+        self.element_type = element_type or ElementType.of(array.dtype)
+        if self.element_type.dtype != array.dtype:
+            raise BlobError(
+                f"element type {self.element_type} needs an array of "
+                f"{self.element_type.dtype}, not {array.dtype}"
+            )
+
+    @classmethod
+    def empty(cls, desc: TensorDesc) -> Blob:
+        """Allocate memory, not initialised, for a static descriptor."""
+        if desc.shape is None:
+            raise BlobError(f"cannot allocate memory for {desc}: its rank is unknown")
+        dtype = desc.element_type.dtype
+        return cls(np.empty(desc.shape.static, dtype), desc.element_type)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes."""
+        return self.array.shape
+
+    @property
+    def desc(self) -> TensorDesc:
+        """Element type and shape."""
+        return TensorDesc(self.element_type, Shape(self.array.shape))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """Return the memory as a NumPy array."""
+        if dtype is not None and np.dtype(dtype) != self.array.dtype:
+            return self.array.astype(dtype)
+        return self.array.copy() if copy else self.array
+
+    def __dlpack__(self, **arguments: Any) -> Any:
+        """Share the memory through DLPack."""
+        return self.array.__dlpack__(**arguments)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return DLPack's (CPU, 0)."""
+        kind, index = self.array.__dlpack_device__()
+        return int(kind), int(index)
+
+    def __buffer__(self, flags: int) -> memoryview:
+        """Share the memory through the buffer protocol (Python 3.12 and newer)."""
+        return memoryview(self.array)  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        return f"Blob({self.desc})"

@@ -1,0 +1,397 @@
+"""Core: reads networks, finds devices, loads networks on them."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import Self
+
+from polydevice.device_name import DeviceName
+from polydevice.dtype import Array
+from polydevice.errors import (
+    DeviceError,
+    DeviceNameError,
+    DeviceNotFoundError,
+    OptionValueError,
+    PluginError,
+    PolydeviceError,
+    UnknownOptionError,
+    nearest,
+)
+from polydevice.plugin import DeviceReport, Plugin, Version
+from polydevice.registry import Registry
+
+if TYPE_CHECKING:
+    from polydevice.executable_network import ExecutableNetwork
+    from polydevice.network import Network, PathLike
+    from polydevice.ops.op import Op
+    from polydevice.options import Options
+
+
+class Core:
+    """The entry point: devices, their configuration, and loading networks on them.
+
+    Usable from many threads. As a context manager it closes everything on exit::
+
+        with Core() as core:
+            network = core.read_network("model.xml")
+            executable = core.load_network(network, "GPU")
+            result = executable.infer({"image": image})
+    """
+
+    def __init__(self) -> None:
+        """Look up which plugins are installed; none is imported yet."""
+        self._registry = Registry()
+        self._plugins: dict[str, Plugin] = {}
+        self._options: dict[str, Options] = {}
+        self._device_config: dict[tuple[str, str], dict[str, Any]] = {}
+        self._networks: weakref.WeakSet[ExecutableNetwork] = weakref.WeakSet()
+        self._lock = threading.RLock()
+        self._closed = False
+
+    # -- devices ------------------------------------------------------------------------------
+
+    @property
+    def available_devices(self) -> list[str]:
+        """Names of the devices that can be used now: "CPU", "GPU", or "GPU.0", "GPU.1".
+
+        A family with one device is listed by its bare name. A family whose plugin or driver
+        fails is left out; `explain_devices` says why.
+        """
+        names: list[str] = []
+        for family in self._registry.names():
+            try:
+                plugin = self._plugin(family)
+                ids = [] if plugin.is_composite else plugin.device_ids(self._options[family])
+            except PolydeviceError:
+                continue  # explain_devices() reports it
+            names += [family] if len(ids) == 1 else [f"{family}.{i}" for i in ids]
+        return names
+
+    def explain_devices(self) -> list[DeviceReport]:
+        """Say what was found while looking for devices, and why things were left out."""
+        reports: list[DeviceReport] = []
+        for family in self._registry.names():
+            try:
+                plugin = self._plugin(family)
+                if not plugin.is_composite:
+                    reports += plugin.explain_devices(self._options[family])
+            except PolydeviceError as error:
+                fix = "see the reason; other devices are not affected"
+                reports.append(DeviceReport(f"plugin {family}", "failed", str(error), fix))
+        return reports
+
+    def get_versions(self, device_name: str) -> dict[str, Version]:
+        """Return family → version for a device and, for "HETERO:…", its members."""
+        name = DeviceName.parse(device_name)
+        families = [name.family, *(member.family for member in name.members)]
+        return {family: self._plugin(family).version for family in families}
+
+    def register_plugin(self, plugin_name: str, device_name: str) -> None:
+        """Register a plugin that no entry point names.
+
+        Args:
+            plugin_name: importable module with the hooks of `polydevice.hookspecs`.
+            device_name: name that its ``register_devices`` registers.
+
+        Raises:
+            DeviceNameError: for a name with a dot or colon.
+            PluginError: when the name is taken.
+        """
+        self._registry.register(plugin_name, device_name)
+
+    def unregister_plugin(self, device_name: str) -> None:
+        """Close a device family's plugin and forget its name.
+
+        Raises:
+            PluginError: when the name is not registered.
+        """
+        family = DeviceName.parse(device_name).family
+        with self._lock:
+            self._registry.unregister(family)
+            plugin = self._plugins.pop(family, None)
+            self._options.pop(family, None)
+        if plugin is not None:
+            plugin.close()
+
+    def _plugin(self, family: str) -> Plugin:
+        with self._lock:
+            if self._closed:
+                raise DeviceError("this Core is closed; make a new one")
+            if family in self._plugins:
+                return self._plugins[family]
+            try:
+                factory = self._registry.factory(family)
+            except KeyError:
+                known = self._registry.names()
+                raise DeviceNotFoundError(
+                    f"no device {family!r} is registered.{nearest(family, known)} "
+                    f"Registered: {', '.join(known) or 'none'}"
+                ) from None
+            try:
+                plugin = factory(family, self)
+                self._options[family] = plugin.option_type()
+            except PolydeviceError:
+                raise
+            except Exception as error:
+                raise PluginError(f"plugin {family} cannot start: {error!r}") from error
+            self._plugins[family] = plugin
+            return plugin
+
+    def _resolve(
+        self, device_name: str, config: Mapping[str, Any] | None = None
+    ) -> tuple[Plugin, Options, str]:
+        """Return plugin, options and device id for a device string and a load's configuration."""
+        name = DeviceName.parse(device_name)
+        plugin = self._plugin(name.family)
+        if name.members and not plugin.is_composite:
+            raise DeviceNameError(
+                f"{name.family} takes no members, so {device_name!r} is not "
+                "possible; use for example 'HETERO:GPU,CPU'"
+            )
+        options = self._options[name.family]
+        device_id = name.device_id
+        given = dict(config or {})
+        keys = plugin.option_type.keys()
+        if not device_id and "DEVICE_ID" in keys:
+            device_id = str(given.get("DEVICE_ID", options.read("DEVICE_ID")))
+        options = options.updated(self._device_config.get((name.family, device_id or "0"), {}))
+        options = options.updated(given)
+        if name.members:
+            options = options.updated({"TARGET_FALLBACK": ",".join(map(str, name.members))})
+        if not plugin.is_composite:
+            self._check_exists(plugin, options, device_name, device_id)
+        return plugin, options, device_id
+
+    def _check_exists(
+        self, plugin: Plugin, options: Options, device_name: str, device_id: str
+    ) -> None:
+        ids = plugin.device_ids(options)
+        if device_id in ids or (ids and not device_id):
+            return
+        lines = [
+            f"  {r.subject}: {r.status}"
+            + (f" — {r.reason}" if r.reason else "")
+            + (f". Fix: {r.fix}" if r.fix else "")
+            for r in plugin.explain_devices(options)
+        ]
+        there = ", ".join(f"{plugin.name}.{i}" for i in ids)
+        raise DeviceNotFoundError(
+            f"device {device_name!r} is not available. "
+            + (f"Available: {there}." if there else f"{plugin.name} has no usable device here.")
+            + ("\n" + "\n".join(lines) if lines else "")
+        )
+
+    # -- configuration ------------------------------------------------------------------------
+
+    def set_config(self, config: Mapping[str, Any], device_name: str | None = None) -> None:
+        """Set configuration keys; all of them or, when one is wrong, none.
+
+        Args:
+            config: key → value; texts as in the Inference Engine ("YES", "4") or Python values.
+            device_name: a family ("GPU") for all of its devices, or one device ("GPU.1"); None
+                for every family that knows the keys.
+
+        Raises:
+            UnknownOptionError: for a key that the device (or, with None, every device) lacks.
+            OptionValueError: for an illegal value.
+        """
+        if device_name is None:
+            self._set_config_everywhere(config)
+            return
+        name = DeviceName.parse(device_name)
+        if name.members:
+            raise DeviceNameError(
+                f"set_config() takes one device, not {device_name!r}; set the keys of each member, "
+                f"or pass them to load_network()"
+            )
+        plugin = self._plugin(name.family)
+        with self._lock:
+            options = self._options[name.family]
+            if name.device_id:
+                key = (name.family, name.device_id)
+                merged = {**self._device_config.get(key, {}), **config}
+                options.updated(merged)  # validates
+                if name.device_id not in plugin.device_ids(options):
+                    self._check_exists(plugin, options, device_name, name.device_id)
+                self._device_config[key] = merged
+            else:
+                self._options[name.family] = options.updated(config)
+
+    def _set_config_everywhere(self, config: Mapping[str, Any]) -> None:
+        changed: dict[str, Options] = {}
+        unknown = set(config)
+        with self._lock:
+            for family in self._registry.names():
+                try:
+                    keys = set(self._plugin(family).option_type.keys())
+                except PolydeviceError:
+                    continue  # a plugin that does not work cannot be configured
+                mine = {k: v for k, v in config.items() if k.removeprefix("KEY_") in keys}
+                unknown -= set(mine)
+                changed[family] = self._options[family].updated(mine)
+            if unknown:
+                raise UnknownOptionError(f"no device knows {', '.join(sorted(unknown))}")
+            self._options.update(changed)
+
+    def get_config(self, device_name: str, key: str) -> str:
+        """Return the value of a configuration key of a family or one device, as text.
+
+        Raises:
+            UnknownOptionError: naming the nearest legal keys.
+        """
+        name = DeviceName.parse(device_name)
+        self._plugin(name.family)
+        options = self._options[name.family]
+        return options.updated(self._device_config.get((name.family, name.device_id), {})).read(key)
+
+    def get_metric(self, device_name: str, name: str) -> Any:
+        """Return a metric of a device.
+
+        Raises:
+            UnknownMetricError: naming the ones that exist.
+        """
+        parsed = DeviceName.parse(device_name)
+        plugin = self._plugin(parsed.family)
+        if parsed.members:
+            raise DeviceNameError(f"get_metric() takes one device, not {device_name!r}")
+        options = self._options[parsed.family]
+        if not plugin.is_composite and name != "AVAILABLE_DEVICES":
+            self._check_exists(plugin, options, device_name, parsed.device_id)
+        return plugin.get_metric(name, options, parsed.device_id)
+
+    def option_keys(self, device_name: str) -> list[str]:
+        """Return the configuration keys that a device knows."""
+        return self._plugin(DeviceName.parse(device_name).family).option_type.keys()
+
+    # -- networks -----------------------------------------------------------------------------
+
+    def read_network(
+        self, model: PathLike | bytes, weights: PathLike | bytes | None = None
+    ) -> Network:
+        """Read an OpenVINO IR (v10, v11) or ONNX model.
+
+        Args:
+            model: path of an .xml or .onnx file, or the content of one.
+            weights: for IR, path or content of the .bin; by default the file of the same stem.
+
+        Raises:
+            ModelError: (a subclass) saying what is wrong with the file and where.
+            NetworkError: (a subclass) naming the node that is not valid.
+        """
+        from polydevice import readers
+
+        return readers.read(model, weights, evaluate=self.evaluate, registry=self._registry)
+
+    def load_network(
+        self,
+        network: Network | PathLike,
+        device_name: str,
+        config: Mapping[str, Any] | None = None,
+        num_requests: int | None = None,
+    ) -> ExecutableNetwork:
+        """Compile a network for a device.
+
+        Args:
+            network: a network, which is not changed, or the path of a model file.
+            device_name: "CPU", "GPU", "GPU.1", "HETERO:GPU,CPU"…
+            config: keys on top of the device's configuration, for this network alone.
+            num_requests: length of the executable network's `requests`; None is 1, and 0 asks
+                the device for its optimal number.
+
+        Raises:
+            DeviceNotFoundError: saying what was left out and why.
+            UnsupportedNetworkError: listing every node that the device cannot run.
+            OptionError: (a subclass) for a wrong key or value.
+        """
+        if num_requests is not None and num_requests < 0:
+            raise OptionValueError(f"num_requests={num_requests} is not possible; use 0 or more")
+        plugin, options, device_id = self._resolve(device_name, config)
+        executable = plugin.load_network(self._prepared(network), options, device_id)
+        optimal = num_requests == 0
+        number = executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") if optimal else 0
+        executable._reserve_requests(number or num_requests or 1)
+        with self._lock:
+            self._networks.add(executable)
+        return executable
+
+    def import_network(
+        self,
+        data: bytes | PathLike,
+        device_name: str,
+        config: Mapping[str, Any] | None = None,
+    ) -> ExecutableNetwork:
+        """Load what ``ExecutableNetwork.export`` of the same device wrote (bytes or a path)."""
+        plugin, options, device_id = self._resolve(device_name, config)
+        content = data if isinstance(data, bytes) else Path(data).read_bytes()
+        executable = plugin.import_network(content, options, device_id)
+        with self._lock:
+            self._networks.add(executable)
+        return executable
+
+    def query_network(
+        self,
+        network: Network | PathLike,
+        device_name: str,
+        config: Mapping[str, Any] | None = None,
+    ) -> dict[str, str]:
+        """Return node name → device name for every node that the device can run."""
+        prepared = self._prepared(network)
+        plugin, options, device_id = self._resolve(device_name, config)
+        refused = plugin.unsupported_nodes(prepared, options)
+        name = f"{plugin.name}.{device_id}" if device_id else plugin.name
+        return {n.name: name for n in prepared.nodes() if n.name not in refused}
+
+    def unsupported_nodes(
+        self,
+        network: Network,
+        device_name: str,
+        config: Mapping[str, Any] | None = None,
+    ) -> dict[str, str]:
+        """Return node name → reason for every node that the device cannot run."""
+        plugin, options, _ = self._resolve(device_name, config)
+        return plugin.unsupported_nodes(network, options)
+
+    def _prepared(self, network: Network | PathLike) -> Network:
+        """Return a copy with the settings of inputs and outputs made part of the graph."""
+        from polydevice.network import Network
+        from polydevice.passes.apply_port_settings import apply_port_settings
+
+        read = network if isinstance(network, Network) else self.read_network(network)
+        copy = read.clone()
+        copy.evaluate = self.evaluate
+        apply_port_settings(copy)
+        return copy
+
+    def evaluate(self, op: Op, inputs: Sequence[Array]) -> list[Array] | None:
+        """Compute one operation on host arrays; None when no plugin can."""
+        try:
+            self._registry.factory("CPU")
+        except (KeyError, PluginError):
+            return None
+        result: list[Array] | None = self._registry.hooks.hook.evaluate(op=op, inputs=inputs)
+        return result
+
+    # -- end ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close every network and plugin; waits for running inferences."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            networks, plugins = list(self._networks), list(self._plugins.values())
+        for executable in networks:
+            executable.close()
+        for plugin in plugins:
+            plugin.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

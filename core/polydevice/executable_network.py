@@ -1,0 +1,293 @@
+"""ExecutableNetwork: a network loaded on a device, and its requests."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from typing_extensions import Self
+
+from polydevice.dtype import Array, ElementType
+from polydevice.errors import (
+    BlobError,
+    DeviceError,
+    InferCancelledError,
+    RequestError,
+    UnknownMetricError,
+    nearest,
+)
+from polydevice.executor import Executor
+from polydevice.infer_request import InferRequest, StatusCode, contiguous, fits
+from polydevice.network import Network, Port, default_layout
+from polydevice.shape import Shape
+from polydevice.tensor import TensorDesc
+
+if TYPE_CHECKING:
+    from polydevice.options import Options
+
+
+class PortInfo:
+    """An input or output of an executable network: name, element type, shape, layout."""
+
+    __slots__ = ("desc", "dtype", "element_type", "kind", "layout", "name", "sizes", "tensor_names")
+
+    def __init__(
+        self, kind: str, name: str, desc: TensorDesc, layout: str, tensor_names: frozenset[str]
+    ) -> None:
+        self.kind = kind
+        self.name = name
+        self.desc = desc.without_value()
+        self.layout = layout
+        self.tensor_names = tensor_names
+        self.element_type = desc.element_type
+        self.dtype = desc.element_type.dtype
+        static = desc.shape is not None and desc.shape.is_static
+        self.sizes = desc.shape.static if static and desc.shape is not None else None
+
+    @property
+    def shape(self) -> Shape | None:
+        """Sizes; None when the rank is unknown."""
+        return self.desc.shape
+
+    @property
+    def precision(self) -> str:
+        """The Inference Engine's name of the element type."""
+        return self.element_type.precision
+
+    def check(self, element_type: ElementType, sizes: tuple[int, ...]) -> None:
+        """Raise BlobError when a value of this type and shape does not fit."""
+        if element_type is not self.element_type:
+            raise BlobError(
+                f"{self.kind} {self.name!r} has element type {self.element_type}, "
+                f"not {element_type}"
+            )
+        if not fits(self.desc.shape, sizes):
+            raise BlobError(
+                f"{self.kind} {self.name!r} has shape {self.desc.shape}, not {Shape(sizes)}"
+            )
+
+    def as_array(self, value: Any) -> Array:
+        """Return `value` as an array that can be read in place; itself when it fits already.
+
+        Raises:
+            BlobError: for another shape, or a type that cannot be converted without loss.
+        """
+        if (
+            type(value) is np.ndarray
+            and value.dtype == self.dtype
+            and value.shape == self.sizes
+            and value.flags.c_contiguous
+        ):
+            return value
+        try:
+            array = contiguous(value, self.dtype)
+        except BlobError as error:
+            raise BlobError(f"{self.kind} {self.name!r}: {error}") from None
+        self.check(self.element_type, array.shape)
+        return array
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.desc} {self.layout}"
+
+
+class ExecutableNetwork(ABC):
+    """A network loaded on a device.
+
+    A device implements `_create_request` and may override `export`, `get_metric` and others. It
+    passes the number of streams it runs at once; asynchronous requests share that many threads.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        device: str,
+        options: Options,
+        *,
+        streams: int = 1,
+        executor: Executor | None = None,
+    ) -> None:
+        """Describe a loaded network.
+
+        Args:
+            network: as it was given to the device, with its final inputs and outputs.
+            device: the device's name, such as "GPU.0".
+            options: the configuration it was loaded with.
+            streams: how many requests run at the same time.
+            executor: shared by several networks (EXCLUSIVE_ASYNC_REQUESTS); else one of its own.
+        """
+        self.name = network.name
+        self.device = device
+        self.options = options
+        self.streams = streams
+        self.inputs = {name: _info("input", name, port) for name, port in network.input_ports()}
+        self.outputs = {name: _info("output", name, port) for name, port in network.output_ports()}
+        self._executor = executor or Executor(f"{device}:{network.name}", streams)
+        self._owns_executor = executor is None
+        self._requests: list[InferRequest] | None = None
+        self._num_requests = 1
+        self._lock = threading.Lock()
+        self._idle = threading.Condition()
+        self._closed = False
+
+    def _reserve_requests(self, number: int) -> None:
+        """Fix how many requests `requests` lists; called once by the core."""
+        self._num_requests = number
+
+    # -- what a device implements -------------------------------------------------------------
+
+    @abstractmethod
+    def _create_request(self) -> InferRequest:
+        """Make one more idle request."""
+
+    def export(self) -> bytes:
+        """Return the compiled network as bytes for ``Core.import_network``."""
+        raise DeviceError(f"{self.device} cannot export networks; read the model again instead")
+
+    def get_exec_graph_info(self) -> Network:
+        """Return the graph that the device runs, as a network for inspection."""
+        raise DeviceError(f"{self.device} does not describe its execution graph")
+
+    def _metrics(self) -> dict[str, Any]:
+        """Return the device's further metrics of this network."""
+        return {}
+
+    def _close(self) -> None:
+        """Release what the device holds; no request is running."""
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def create_infer_request(self) -> InferRequest:
+        """Make a request of its own, not listed in `requests`."""
+        if self._closed:
+            raise DeviceError(f"network {self.name!r} is closed; load it again")
+        return self._create_request()
+
+    @property
+    def requests(self) -> list[InferRequest]:
+        """The requests asked for with ``num_requests``, made on first use."""
+        with self._lock:
+            if self._requests is None:
+                self._requests = [self.create_infer_request() for _ in range(self._num_requests)]
+            return self._requests
+
+    def infer(self, inputs: Mapping[str, Any] | None = None) -> dict[str, Array]:
+        """Run the first request and return name → output array, copied."""
+        return {k: v.copy() for k, v in self.requests[0].infer(inputs).items()}
+
+    def start_async(self, request_id: int, inputs: Mapping[str, Any] | None = None) -> InferRequest:
+        """Start the request of that number and return it.
+
+        Raises:
+            RequestError: for a number that does not exist.
+        """
+        if not 0 <= request_id < len(self.requests):
+            raise RequestError(
+                f"no request {request_id}; this network has 0 to {len(self.requests) - 1} "
+                "(num_requests of load_network)"
+            )
+        request = self.requests[request_id]
+        request.start_async(inputs)
+        return request
+
+    def get_idle_request_id(self) -> int:
+        """Return the number of a request that is not running, or -1."""
+        for index, request in enumerate(self.requests):
+            if not request.is_busy:
+                return index
+        return -1
+
+    def wait(self, num_requests: int | None = None, timeout_ms: float | None = None) -> StatusCode:
+        """Wait until at least `num_requests` (default: all) requests are idle.
+
+        Args:
+            num_requests: how many must be idle.
+            timeout_ms: None or -1 waits without limit; else milliseconds.
+
+        Returns:
+            OK, or RESULT_NOT_READY when the time is over.
+        """
+        wanted = len(self.requests) if num_requests is None else num_requests
+        limit = None if timeout_ms is None or timeout_ms == -1 else timeout_ms / 1e3
+
+        def enough() -> bool:
+            return sum(not request.is_busy for request in self.requests) >= wanted
+
+        with self._idle:
+            done = self._idle.wait_for(enough, limit)
+        return StatusCode.OK if done else StatusCode.RESULT_NOT_READY
+
+    def _submit(self, request: InferRequest) -> None:
+        task = request._run_task
+
+        def dropped() -> None:
+            request._complete(InferCancelledError(f"network {self.name!r} was closed"))
+
+        request._task = task
+        self._executor.submit(task, dropped)
+
+    def _withdraw(self, request: InferRequest) -> bool:
+        return request._task is not None and self._executor.remove(request._task)
+
+    def _completed(self) -> None:
+        with self._idle:
+            self._idle.notify_all()
+
+    # -- questions ----------------------------------------------------------------------------
+
+    def port_by_tensor_name(self, name: str) -> PortInfo | None:
+        """Return the input or output that the framework called `name`."""
+        for port in (*self.inputs.values(), *self.outputs.values()):
+            if name in port.tensor_names:
+                return port
+        return None
+
+    def get_config(self, key: str) -> str:
+        """Return the value of a configuration key, as this network was loaded."""
+        return self.options.read(key)
+
+    def get_metric(self, name: str) -> Any:
+        """Return a metric of this network.
+
+        Raises:
+            UnknownMetricError: naming the ones that exist.
+        """
+        metrics = {
+            "NETWORK_NAME": self.name,
+            "SUPPORTED_CONFIG_KEYS": self.options.keys(),
+            "OPTIMAL_NUMBER_OF_INFER_REQUESTS": self.streams,
+            **self._metrics(),
+        }
+        metrics["SUPPORTED_METRICS"] = sorted([*metrics, "SUPPORTED_METRICS"])
+        if name not in metrics:
+            raise UnknownMetricError(
+                f"network on {self.device} has no metric {name!r}.{nearest(name, metrics)} "
+                f"Legal: {', '.join(sorted(metrics))}"
+            )
+        return metrics[name]
+
+    def close(self) -> None:
+        """Cancel what is queued, wait for what runs, and release the device's memory."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self._owns_executor:
+            self._executor.close()
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"ExecutableNetwork({self.name!r} on {self.device})"
+
+
+def _info(kind: str, name: str, port: Port) -> PortInfo:
+    layout = str(port.node.rt_info.get("layout", "")) or default_layout(port.desc.rank)
+    return PortInfo(kind, name, port.desc, layout, frozenset(port.names))

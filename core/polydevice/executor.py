@@ -1,0 +1,128 @@
+"""Executor: the worker threads behind asynchronous requests, one per stream."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+
+from polydevice.errors import InferCancelledError
+
+Task = Callable[[int], None]
+"""A unit of work; it receives the number of the stream whose thread runs it."""
+
+_log = logging.getLogger(__name__)
+_all: weakref.WeakSet[Executor] = weakref.WeakSet()
+
+
+class Executor:
+    """Runs tasks in submission order on a fixed number of daemon threads.
+
+    Threads start with the first task. `close` drops what is still queued, waits for what runs,
+    and is called for every executor when the interpreter exits.
+    """
+
+    def __init__(self, name: str, streams: int) -> None:
+        """Make an executor of `streams` threads whose names start with `name`."""
+        self.name = name
+        self.streams = streams
+        self._reset()
+        _all.add(self)
+
+    def _reset(self) -> None:
+        self._wake = threading.Condition()
+        self._queue: deque[tuple[Task, Callable[[], None]]] = deque()
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+
+    def submit(self, task: Task, cancelled: Callable[[], None]) -> None:
+        """Queue a task; `cancelled` is called instead when it is dropped by `close`.
+
+        Raises:
+            InferCancelledError: when the executor is closed.
+        """
+        with self._wake:
+            if self._closed:
+                raise InferCancelledError(f"{self.name} is closed; load the network again")
+            self._queue.append((task, cancelled))
+            if len(self._threads) < self.streams:
+                self._start_thread()
+            self._wake.notify()
+
+    def _start_thread(self) -> None:
+        stream = len(self._threads)
+        name = f"{self.name}-stream{stream}"
+        # The thread holds only the parts it needs, so that an executor can be collected.
+        args = (self._wake, self._queue, weakref.ref(self), stream)
+        thread = threading.Thread(target=_work, args=args, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def remove(self, task: Task) -> bool:
+        """Drop a queued task; False when it runs already or is not there."""
+        with self._wake:
+            for item in self._queue:
+                if item[0] is task:
+                    self._queue.remove(item)
+                    return True
+        return False
+
+    def close(self) -> None:
+        """Drop queued tasks, wait for running ones, end the threads."""
+        with self._wake:
+            self._closed = True
+            dropped = list(self._queue)
+            self._queue.clear()
+            self._wake.notify_all()
+        for _, cancelled in dropped:
+            cancelled()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        self._threads.clear()
+
+    def __del__(self) -> None:
+        with self._wake:
+            self._closed = True
+            self._wake.notify_all()
+
+
+def _work(
+    wake: threading.Condition,
+    queue: deque[tuple[Task, Callable[[], None]]],
+    owner: weakref.ref[Executor],
+    stream: int,
+) -> None:
+    while True:
+        with wake:
+            while not queue:
+                executor = owner()
+                if executor is None or executor._closed:
+                    return
+                del executor
+                wake.wait()
+            task, _ = queue.popleft()
+        try:
+            task(stream)
+        except BaseException:  # noqa: BLE001 - a task reports its own errors; the thread lives on
+            _log.exception("a task of stream %d failed outside of its request", stream)
+        del task
+
+
+def _close_all() -> None:
+    for executor in list(_all):
+        executor.close()
+
+
+def _after_fork() -> None:
+    for executor in list(_all):
+        executor._reset()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,51 @@
+"""The hooks a plugin may implement.
+
+A plugin is any importable object named by an entry point of the group ``polydevice.plugins``;
+the entry point's name is the device's name::
+
+    [project.entry-points."polydevice.plugins"]
+    NPU = "my_package"
+
+and ``my_package`` holds functions marked with `hookimpl`. Importing it must be quick and must not
+load a device library; that belongs inside the hooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+if TYPE_CHECKING:
+    from polydevice.dtype import Array
+    from polydevice.network import Network
+    from polydevice.ops.op import Op
+    from polydevice.plugin import Plugin, Services
+
+PROJECT = "polydevice"
+API_VERSION = 1
+"""Version of the plugin interface; a plugin built for another one sets ``polydevice_api``."""
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def register_devices(register: Callable[[str, Callable[[str, Services], Plugin]], None]) -> None:
+    """Call ``register(name, factory)`` for each device family; ``factory(name, services)``."""
+
+
+@hookspec
+def register_operations() -> None:
+    """Import the modules that define further operations with ``@operation``."""
+
+
+@hookspec
+def register_readers(register: Callable[[str, Callable[[Any, Any], Network]], None]) -> None:
+    """Call ``register(suffix, reader)`` for each file format; ``reader(model, weights)``."""
+
+
+@hookspec(firstresult=True)
+def evaluate(op: Op, inputs: Sequence[Array]) -> list[Array] | None:
+    """Compute one operation on arrays, for constant folding; None when it cannot be computed."""

@@ -1,0 +1,392 @@
+"""InferRequest: one inference at a time, with its own inputs and outputs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polydevice.blob import Blob
+from polydevice.dtype import Array
+from polydevice.errors import (
+    BlobError,
+    InferCancelledError,
+    InferenceError,
+    PolydeviceError,
+    RequestBusyError,
+    nearest,
+)
+from polydevice.shape import Shape
+
+if TYPE_CHECKING:
+    from polydevice.executable_network import ExecutableNetwork, PortInfo
+    from polydevice.profiling import LayerCount, VariableState
+
+_log = logging.getLogger(__name__)
+
+
+class StatusCode(IntEnum):
+    """State of a request, with the Inference Engine's numbers."""
+
+    OK = 0
+    GENERAL_ERROR = -1
+    REQUEST_BUSY = -8
+    RESULT_NOT_READY = -9
+    INFER_NOT_STARTED = -11
+    INFER_CANCELLED = -13
+
+
+Callback = Callable[[StatusCode, Any], None]
+
+
+class InferRequest(ABC):
+    """One inference at a time, with its own inputs and outputs.
+
+    A device implements `_run` and, when it keeps inputs or outputs elsewhere than in host arrays,
+    `_bind`. Everything else — state, waiting, callbacks, checks — is here. All methods may be
+    called from any thread; a busy request refuses what would disturb it (RequestBusyError).
+    """
+
+    def __init__(self, executable: ExecutableNetwork) -> None:
+        """Make an idle request of an executable network."""
+        self.executable = executable
+        self._ports: dict[str, PortInfo] = {**executable.outputs, **executable.inputs}
+        self._blobs: dict[str, Blob] = {}
+        self._busy = threading.Lock()
+        self._done = threading.Event()
+        self._status = StatusCode.INFER_NOT_STARTED
+        self._error: BaseException | None = None
+        self._callback: tuple[Callback, Any] | None = None
+        self._callback_thread: int | None = None
+        self._cancelled = False
+        self._task: Callable[[int], None] | None = None
+        self._start = 0.0
+        self._latency_ms = 0.0
+
+    # -- what a device implements -------------------------------------------------------------
+
+    @abstractmethod
+    def _run(self, stream: int) -> None:
+        """Compute the outputs from the inputs, on the given stream; returns when they are ready."""
+
+    def _bind(self, name: str, blob: Blob) -> None:
+        """Note that `blob`, already checked, now is the memory of an input or output."""
+        self._blobs[name] = blob
+
+    def _perf_counts(self) -> list[LayerCount]:
+        """Return the counters of the last inference, in execution order."""
+        raise InferenceError(f"{self.executable.device} does not count times")
+
+    def query_state(self) -> list[VariableState]:
+        """Return the variables (ReadValue, Assign) that this request keeps between inferences."""
+        return []
+
+    # -- inputs and outputs -------------------------------------------------------------------
+
+    def set_blob(self, name: str, blob: Blob | Array) -> None:
+        """Use this memory for an input or output, in place.
+
+        Args:
+            name: of the input or output.
+            blob: a blob, or an array to share; kept until it is replaced.
+
+        Raises:
+            BlobError: unknown name, wrong element type or shape, or memory that cannot be used.
+            RequestBusyError: while the request runs.
+        """
+        self._enter()
+        try:
+            port = self._port(name)
+            made = blob if isinstance(blob, Blob) else Blob(blob)
+            port.check(made.element_type, made.shape)
+            self._bind(port.name, made)
+        finally:
+            self._busy.release()
+
+    def get_blob(self, name: str) -> Blob:
+        """Return the memory of an input or output; live, not a copy.
+
+        Raises:
+            BlobError: unknown name; or a dynamic shape, before anything fixed it.
+            RequestBusyError: while the request runs.
+        """
+        self._enter()
+        try:
+            return self._blob(self._port(name))
+        finally:
+            self._busy.release()
+
+    def _blob(self, port: PortInfo) -> Blob:
+        blob = self._blobs.get(port.name)
+        if blob is None:
+            if not port.desc.is_static:
+                raise BlobError(
+                    f"{port.kind} {port.name!r} has the dynamic shape {port.shape}; "
+                    + ("set it with set_blob() first" if port.kind == "input" else "infer first")
+                )
+            blob = Blob.empty(port.desc)
+            blob.array[...] = 0
+            self._bind(port.name, blob)
+        return self._blobs[port.name]
+
+    def _port(self, name: str) -> PortInfo:
+        port = self._ports.get(name)
+        if port is None:
+            port = self.executable.port_by_tensor_name(name)
+        if port is None:
+            raise BlobError(
+                f"network {self.executable.name!r} has no input or output {name!r}; inputs: "
+                f"{', '.join(self.executable.inputs)}; outputs: "
+                f"{', '.join(self.executable.outputs)}." + nearest(name, self._ports)
+            )
+        return port
+
+    def _set_inputs(self, inputs: Mapping[str, Any], copy: bool) -> None:
+        for name, value in inputs.items():
+            port = self._ports.get(name) or self._port(name)
+            if port.kind != "input":
+                raise BlobError(
+                    f"{name!r} is an output; inputs: {', '.join(self.executable.inputs)}"
+                )
+            if isinstance(value, Blob):
+                port.check(value.element_type, value.shape)
+                self._bind(port.name, value)
+                continue
+            array = port.as_array(value)
+            if copy and (array is value or array.base is not None):
+                array = array.copy()
+            blob = Blob.__new__(Blob)  # as_array() has checked all that Blob() would
+            blob.array, blob.element_type = array, port.element_type
+            self._bind(port.name, blob)
+
+    @property
+    def input_blobs(self) -> dict[str, Blob]:
+        """Name → memory of every input; live, not copies."""
+        return {name: self.get_blob(name) for name in self.executable.inputs}
+
+    @property
+    def output_blobs(self) -> dict[str, Blob]:
+        """Name → memory of every output; live, not copies."""
+        return {name: self.get_blob(name) for name in self.executable.outputs}
+
+    # -- running ------------------------------------------------------------------------------
+
+    def infer(self, inputs: Mapping[str, Any] | None = None) -> dict[str, Array]:
+        """Run one inference in the calling thread. The completion callback is not called.
+
+        Args:
+            inputs: name → array. An array of the right type, shape and C order is read in place;
+                any other is converted. Inputs not named keep their memory.
+
+        Returns:
+            Name → output array. The arrays are the request's own memory: the next inference
+            writes into them, so copy what must outlive it.
+
+        Raises:
+            BlobError: inputs that do not fit; the request keeps its former inputs.
+            RequestBusyError: while the request runs.
+            InferenceError: (or a DeviceError) when the inference fails.
+        """
+        if not self._busy.acquire(blocking=False):
+            raise self._busy_error()
+        try:
+            if inputs:
+                self._set_inputs(inputs, copy=False)
+            self._status = StatusCode.RESULT_NOT_READY
+            start = time.perf_counter()
+            try:
+                self._run(0)
+            except BaseException as error:
+                self._status = StatusCode.GENERAL_ERROR
+                if isinstance(error, (PolydeviceError, KeyboardInterrupt)):
+                    raise
+                raise self._failure(error) from error
+            self._latency_ms = (time.perf_counter() - start) * 1e3
+            self._status = StatusCode.OK
+            self._error = None
+            self._done.set()
+            return self._results()
+        finally:
+            self._busy.release()
+
+    def _results(self) -> dict[str, Array]:
+        blobs = self._blobs
+        return {name: blobs[name].array for name in self.executable.outputs}
+
+    def start_async(self, inputs: Mapping[str, Any] | None = None) -> None:
+        """Start an inference on the network's streams and return at once.
+
+        Args:
+            inputs: name → array, copied into the request (the caller may reuse its arrays);
+                memory given to `set_blob` is used in place instead.
+
+        Raises:
+            BlobError: inputs that do not fit.
+            RequestBusyError: while the request runs.
+        """
+        self._enter()
+        try:
+            if inputs:
+                self._set_inputs(inputs, copy=True)
+            self._done.clear()
+            self._error = None
+            self._cancelled = False
+            self._status = StatusCode.RESULT_NOT_READY
+            self._start = time.perf_counter()
+            self._task = self._run_task
+            self.executable._submit(self)
+        except BaseException:
+            self._status = StatusCode.GENERAL_ERROR
+            self._done.set()
+            self._busy.release()
+            raise
+
+    def _run_task(self, stream: int) -> None:
+        try:
+            if self._cancelled:
+                raise InferCancelledError("the request was cancelled before it ran")
+            self._run(stream)
+        except BaseException as error:  # noqa: BLE001 - wait() raises it
+            self._complete(error)
+        else:
+            self._complete(None)
+
+    def _complete(self, error: BaseException | None) -> None:
+        """Publish the outcome, run the callback, then wake the waiters."""
+        self._latency_ms = (time.perf_counter() - self._start) * 1e3
+        if error is None:
+            self._status = StatusCode.OK
+        elif isinstance(error, InferCancelledError):
+            self._status, self._error = StatusCode.INFER_CANCELLED, error
+        else:
+            self._status = StatusCode.GENERAL_ERROR
+            known = isinstance(error, PolydeviceError)
+            self._error = error if known else self._failure(error)
+        self._busy.release()  # from here a callback may start the request again
+        done = self._done
+        if self._callback is not None:
+            callback, data = self._callback
+            self._callback_thread = threading.get_ident()
+            try:
+                callback(self._status, data)
+            except Exception as failure:  # noqa: BLE001 - logged, and wait() raises it
+                _log.exception("completion callback of %r failed", self.executable.name)
+                wrapped = InferenceError(f"the completion callback failed: {failure!r}")
+                wrapped.__cause__ = failure
+                self._error = self._error or wrapped
+            finally:
+                self._callback_thread = None
+        if not self._busy.locked():
+            done.set()
+        self.executable._completed()
+
+    def _failure(self, error: BaseException) -> InferenceError:
+        failure = InferenceError(
+            f"inference of {self.executable.name!r} on {self.executable.device} failed: {error!r}"
+        )
+        failure.__cause__ = error
+        return failure
+
+    def wait(self, timeout_ms: float | None = None) -> StatusCode:
+        """Wait for the inference that `start_async` began.
+
+        Args:
+            timeout_ms: None or -1 waits until it is done; 0 only asks; else milliseconds.
+
+        Returns:
+            OK, RESULT_NOT_READY when the time is over, or INFER_NOT_STARTED.
+
+        Raises:
+            InferCancelledError: the inference was cancelled.
+            InferenceError: (or a DeviceError) the inference, or its callback, failed.
+        """
+        if self._status is StatusCode.INFER_NOT_STARTED:
+            return StatusCode.INFER_NOT_STARTED
+        if timeout_ms is not None and timeout_ms < 0 and timeout_ms != -1:
+            raise ValueError(f"timeout {timeout_ms} ms is not possible; use -1, 0 or more")
+        if self._callback_thread != threading.get_ident():
+            forever = timeout_ms is None or timeout_ms == -1
+            if not self._done.wait(None if forever else (timeout_ms or 0) / 1e3):
+                return StatusCode.RESULT_NOT_READY
+        if self._error is not None:
+            raise self._error
+        return self._status
+
+    def cancel(self) -> None:
+        """Ask a started inference not to run; one that runs already completes its device work."""
+        self._cancelled = True
+        if self._task is not None and self.executable._withdraw(self):
+            self._complete(InferCancelledError("the request was cancelled before it ran"))
+
+    def set_completion_callback(self, callback: Callback | None, data: Any = None) -> None:
+        """Call ``callback(status, data)`` after each asynchronous inference; None removes it.
+
+        An exception in the callback is logged and raised by the next `wait`.
+
+        Raises:
+            RequestBusyError: while the request runs.
+        """
+        self._enter()
+        self._callback = None if callback is None else (callback, data)
+        self._busy.release()
+
+    @property
+    def latency(self) -> float:
+        """Milliseconds that the last inference took, from its start to its completion."""
+        return self._latency_ms
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an inference is running or queued."""
+        return self._busy.locked()
+
+    def get_perf_counts(self) -> dict[str, dict[str, Any]]:
+        """Return layer name → counters (status, exec_type, layer_type, times in µs, index).
+
+        Raises:
+            InferenceError: when the network was loaded without PERF_COUNT.
+            RequestBusyError: while the request runs.
+        """
+        self._enter()
+        try:
+            return {count.name: count.as_dict() for count in self._perf_counts()}
+        finally:
+            self._busy.release()
+
+    def _enter(self) -> None:
+        if not self._busy.acquire(blocking=False):
+            raise self._busy_error()
+
+    def _busy_error(self) -> RequestBusyError:
+        return RequestBusyError(
+            f"a request of {self.executable.name!r} is running; wait() for it, or use another "
+            "request of the network's `requests`"
+        )
+
+
+def fits(shape: Shape | None, sizes: tuple[int, ...]) -> bool:
+    """Whether a value of these sizes is admitted by a network's shape."""
+    return shape is None or shape.admits(sizes)
+
+
+def contiguous(value: Any, dtype: np.dtype[Any]) -> Array:
+    """Return `value` as a C-contiguous array of `dtype`, itself when it is one already.
+
+    Raises:
+        BlobError: when converting would lose more than precision (float to integer, say).
+    """
+    array = np.asarray(value)
+    if array.dtype != dtype:
+        if not np.can_cast(array.dtype, dtype, casting="same_kind"):
+            raise BlobError(
+                f"cannot convert {array.dtype} to {dtype} without loss; "
+                f"use .astype({str(dtype)!r}) if that is meant"
+            )
+        array = array.astype(dtype)
+    return array if array.flags.c_contiguous else array.copy(order="C")

@@ -1,0 +1,214 @@
+"""Options: the configuration of a device, declared once per key.
+
+A plugin lists its keys as fields of one pydantic model. From that table come validation, error
+texts, read-back, SUPPORTED_CONFIG_KEYS, the documentation page and command-line help::
+
+    class CpuOptions(Options):
+        threads_num: int = option("CPU_THREADS_NUM", 0, ge=0, help="Threads for one inference …")
+        perf_count: Flag = option("PERF_COUNT", False, help="Collect times per layer.")
+
+    options = CpuOptions().updated({"PERF_COUNT": "YES"})
+"""
+
+from __future__ import annotations
+
+import typing
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+from typing_extensions import Self
+
+from polydevice.errors import OptionValueError, UnknownOptionError, nearest
+
+
+def _flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if value == "YES":
+        return True
+    if value == "NO":
+        return False
+    raise ValueError("legal: YES, NO")
+
+
+Flag = Annotated[bool, BeforeValidator(_flag)]
+"""YES or NO in text, True or False in Python."""
+
+
+@dataclass(frozen=True)
+class OptionInfo:
+    """What documentation and messages say about one key."""
+
+    key: str
+    field: str
+    aliases: tuple[str, ...]
+    default: str
+    legal: str
+    help: str
+    deprecated: str
+
+
+def option(
+    key: str,
+    default: Any,
+    *,
+    help: str,  # noqa: A002 - reads best where options are declared
+    aliases: tuple[str, ...] = (),
+    deprecated: str = "",
+    legal: str = "",
+    ge: int | None = None,
+    le: int | None = None,
+) -> Any:
+    """Declare one configuration key as a field of an `Options` model.
+
+    Args:
+        key: the Inference Engine's name, without ``KEY_``.
+        default: value when nobody sets the key.
+        help: one or two sentences; they appear in the documentation.
+        aliases: deprecated names that mean the same; using one warns.
+        deprecated: why the key itself is deprecated and what to use instead.
+        legal: legal values in words, where the type and range do not say it.
+        ge: smallest legal number.
+        le: largest legal number.
+    """
+    extra: dict[str, Any] = {
+        "key": key,
+        "aliases": list(aliases),
+        "deprecated": deprecated,
+        "legal": legal,
+    }
+    return Field(default, description=help, ge=ge, le=le, json_schema_extra=extra)
+
+
+class Options(BaseModel):
+    """The configuration of one device; immutable, so that a network keeps what it was given."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False)
+
+    @classmethod
+    def table(cls) -> list[OptionInfo]:
+        """Describe every key, sorted by name."""
+        rows = [_describe(name, field) for name, field in cls.model_fields.items()]
+        return sorted(rows, key=lambda row: row.key)
+
+    @classmethod
+    def keys(cls) -> list[str]:
+        """Every key that can be set and read back, aliases included, sorted."""
+        return sorted(key for row in cls.table() for key in (row.key, *row.aliases))
+
+    @classmethod
+    def field_of(cls, key: str) -> str:
+        """Return the field behind a key, an alias, or either with ``KEY_`` in front.
+
+        Raises:
+            UnknownOptionError: naming the nearest legal keys.
+        """
+        name = key.removeprefix("KEY_")
+        for row in cls.table():
+            if name == row.key or name in row.aliases:
+                return row.field
+        known = cls.keys()
+        raise UnknownOptionError(
+            f"unknown configuration key {key!r}.{nearest(name, known)} Legal: {', '.join(known)}"
+        )
+
+    def updated(self, config: Mapping[str, Any]) -> Self:
+        """Return a copy with some keys changed; all of them or none.
+
+        Raises:
+            UnknownOptionError: for a key that does not exist.
+            OptionValueError: for an illegal value, or an alias and its successor that disagree.
+        """
+        changes: dict[str, Any] = {}
+        given: dict[str, str] = {}
+        for key, value in config.items():
+            if not isinstance(key, str):
+                raise UnknownOptionError(f"configuration keys are strings, not {key!r}")
+            field = self.field_of(key)
+            if field in changes and changes[field] != value:
+                raise OptionValueError(
+                    f"{given[field]}={changes[field]!r} and {key}={value!r} set the same option "
+                    "to different values; give one of them"
+                )
+            changes[field], given[field] = value, key
+        if not changes:
+            return self
+        try:
+            # Re-validating the whole keeps what one field says about another checked as well.
+            made = type(self).model_validate({**self.model_dump(exclude_unset=True), **changes})
+        except ValidationError as error:
+            raise OptionValueError(_explain(type(self), given, error)) from None
+        self._warn(given)
+        return made
+
+    @classmethod
+    def _warn(cls, given: Mapping[str, str]) -> None:
+        for row in cls.table():
+            key = given.get(row.field, row.key).removeprefix("KEY_")
+            if row.field in given and key in row.aliases:
+                message = f"configuration key {key} is deprecated; use {row.key}"
+                warnings.warn(message, DeprecationWarning, stacklevel=4)
+
+    def read(self, key: str) -> str:
+        """Return the value of a key as text (YES/NO for flags).
+
+        Raises:
+            UnknownOptionError: naming the nearest legal keys.
+        """
+        return as_text(getattr(self, self.field_of(key)))
+
+
+def as_text(value: Any) -> str:
+    """Write a value the way the Inference Engine does: YES/NO, numbers, plain text."""
+    if isinstance(value, bool):
+        return "YES" if value else "NO"
+    if isinstance(value, (tuple, list)):
+        return ",".join(as_text(item) for item in value)
+    return "" if value is None else str(value)
+
+
+def _describe(name: str, field: FieldInfo) -> OptionInfo:
+    extra = typing.cast("dict[str, Any]", field.json_schema_extra or {})
+    default = field.default if field.default is not PydanticUndefined else None
+    return OptionInfo(
+        key=extra.get("key", name.upper()),
+        field=name,
+        aliases=tuple(extra.get("aliases", ())),
+        default=as_text(default),
+        legal=extra.get("legal") or _legal(field),
+        help=field.description or "",
+        deprecated=extra.get("deprecated", ""),
+    )
+
+
+def _legal(field: FieldInfo) -> str:
+    kind = field.annotation
+    if kind is bool:
+        return "YES, NO"
+    if typing.get_origin(kind) is Literal:
+        return ", ".join(as_text(choice) for choice in typing.get_args(kind))
+    limits = {type(m).__name__.lower(): m for m in field.metadata}
+    low = getattr(limits.get("ge"), "ge", None)
+    high = getattr(limits.get("le"), "le", None)
+    if kind is int:
+        if low is not None and high is not None:
+            return f"{low} to {high}"
+        return f"an integer, {low} or more" if low is not None else "an integer"
+    return "text" if kind is str else str(getattr(kind, "__name__", kind))
+
+
+def _explain(cls: type[Options], given: Mapping[str, str], error: ValidationError) -> str:
+    legal = {row.field: row.legal for row in cls.table()}
+    parts = []
+    for item in error.errors():
+        field = str(item["loc"][0]) if item["loc"] else ""
+        key = given.get(field, field)
+        reason = item["msg"].removeprefix("Value error, ")
+        hint = f"; legal: {legal[field]}" if legal.get(field) and "legal:" not in reason else ""
+        parts.append(f"{key}={item['input']!r} is not legal: {reason}{hint}")
+    return "; ".join(parts)

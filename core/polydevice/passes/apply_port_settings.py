@@ -1,0 +1,77 @@
+"""apply_port_settings: make the precision and layout of inputs and outputs part of the graph."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polydevice.dtype import ElementType
+from polydevice.network import Network, Node, Port, constant, default_layout, unique_name
+from polydevice.ops.convert import Convert
+from polydevice.ops.transpose import Transpose
+from polydevice.shape import Shape
+
+
+def apply_port_settings(network: Network) -> None:
+    """Insert Convert and Transpose nodes behind inputs and before outputs that ask for them.
+
+    An input keeps its name and takes the type and order that were set; so does an output.
+    """
+    names = dict(zip((id(r) for r in network.results), network.outputs, strict=True))
+    for node in network.parameters:
+        _apply_to_input(network, node)
+    for result in network.results:
+        _apply_to_output(network, result, names[id(result)])
+
+
+def _settings(node: Node, port: Port) -> tuple[ElementType, list[int] | None]:
+    """Return the wanted element type, and the order of model dimensions in the blob, if set."""
+    precision = node.rt_info.get("precision")
+    wanted = port.element_type if precision is None else ElementType.parse(precision)
+    own = default_layout(port.desc.rank)
+    layout = str(node.rt_info.get("layout", own))
+    if layout == own or sorted(layout) != sorted(own):
+        return wanted, None
+    return wanted, [own.index(letter) for letter in layout]
+
+
+def _apply_to_input(network: Network, node: Node) -> None:
+    port = node.output
+    wanted, order = _settings(node, port)
+    own, shape = port.element_type, port.shape
+    if wanted is own and order is None:
+        return
+    consumers = network.consumers()[port]
+    current = port
+    if order is not None and shape is not None:
+        node.op = node.op.replace(shape=Shape(shape[i] for i in order))
+    node.op = node.op.replace(element_type=wanted)
+    node.infer()
+    if wanted is not own:
+        name = unique_name(network, f"{node.name}/convert")
+        current = Node(name, Convert(destination_type=own), [current]).output
+    if order is not None:
+        back = np.argsort(order).astype(np.int64)
+        order_node = constant(unique_name(network, f"{node.name}/order"), back)
+        name = unique_name(network, f"{node.name}/transpose")
+        current = Node(name, Transpose(), [current, order_node.output]).output
+    for user, index in consumers:
+        user.inputs[index] = current
+
+
+def _apply_to_output(network: Network, result: Node, output_name: str) -> None:
+    port = result.inputs[0]
+    wanted, order = _settings(result, port)
+    if wanted is port.element_type and order is None:
+        return
+    current = port
+    if order is not None:
+        order_node = constant(f"{output_name}/order", np.asarray(order, np.int64))
+        name = unique_name(network, f"{output_name}/transpose")
+        current = Node(name, Transpose(), [current, order_node.output]).output
+    if wanted is not port.element_type:
+        name = unique_name(network, f"{output_name}/convert")
+        current = Node(name, Convert(destination_type=wanted), [current]).output
+    current.names |= port.names
+    result.inputs = [current]
+    result.op = result.op.replace(output_name=output_name)
+    result.infer()

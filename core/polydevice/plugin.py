@@ -1,0 +1,155 @@
+"""What a device author implements: `Plugin`, and what the core gives it: `Services`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from polydevice.dtype import Array
+from polydevice.errors import DeviceError, UnknownMetricError, nearest
+
+if TYPE_CHECKING:
+    from polydevice.executable_network import ExecutableNetwork
+    from polydevice.network import Network
+    from polydevice.ops.op import Op
+    from polydevice.options import Options
+
+
+@dataclass(frozen=True)
+class Version:
+    """Version of a plugin, as `Core.get_versions` reports it."""
+
+    description: str
+    major: int
+    minor: int
+    build_number: str
+
+
+@dataclass(frozen=True)
+class DeviceReport:
+    """What was found while looking for devices, and what became of it.
+
+    Attributes:
+        subject: what the line is about ("OpenCL platform …", "device …", "plugin …").
+        status: "available", "left out" or "failed".
+        reason: why; empty for an available device.
+        fix: what the user can do about it; empty when there is nothing to do.
+        device: the device name for an available device ("GPU.0").
+    """
+
+    subject: str
+    status: str
+    reason: str = ""
+    fix: str = ""
+    device: str = ""
+
+
+class Services(Protocol):
+    """What the core offers to plugins; plugins never import one another."""
+
+    def evaluate(self, op: Op, inputs: Sequence[Array]) -> list[Array] | None:
+        """Compute one operation on host arrays; None when nothing here can."""
+
+    def load_network(
+        self, network: Network, device_name: str, config: Mapping[str, Any] | None = None
+    ) -> ExecutableNetwork:
+        """Load a network on another device."""
+
+    def import_network(
+        self, data: bytes, device_name: str, config: Mapping[str, Any] | None = None
+    ) -> ExecutableNetwork:
+        """Load what another device exported."""
+
+    def unsupported_nodes(
+        self, network: Network, device_name: str, config: Mapping[str, Any] | None = None
+    ) -> dict[str, str]:
+        """Return node name → reason for the nodes that a device cannot run."""
+
+    def option_keys(self, device_name: str) -> list[str]:
+        """Return the configuration keys that a device knows."""
+
+    def get_metric(self, device_name: str, name: str) -> Any:
+        """Return a metric of another device."""
+
+
+class Plugin(ABC):
+    """One family of devices, such as all OpenCL GPUs of the machine.
+
+    Made once per `Core`, on first use of the family. Everything expensive (device libraries,
+    looking for devices) belongs in the methods. All methods may be called from any thread.
+    """
+
+    option_type: ClassVar[type[Options]]
+    """The configuration keys, as an `Options` model."""
+
+    is_composite: ClassVar[bool] = False
+    """Whether the device's name takes members ("HETERO:GPU,CPU")."""
+
+    def __init__(self, name: str, services: Services) -> None:
+        """Keep the family's name and what the core offers."""
+        self.name = name
+        self.services = services
+
+    @property
+    @abstractmethod
+    def version(self) -> Version:
+        """Description and version of the plugin."""
+
+    @abstractmethod
+    def device_ids(self, options: Options) -> list[str]:
+        """Return the ids of the devices of this family that can be used now; may be empty."""
+
+    @abstractmethod
+    def unsupported_nodes(self, network: Network, options: Options) -> dict[str, str]:
+        """Return node name → reason for every node that the device cannot run."""
+
+    @abstractmethod
+    def load_network(self, network: Network, options: Options, device_id: str) -> ExecutableNetwork:
+        """Compile a network for a device.
+
+        The network is the plugin's own copy: shapes are inferred, input and output settings are
+        part of the graph. `device_id` is "" when the user named only the family.
+
+        Raises:
+            UnsupportedNetworkError: listing every node that the device cannot run.
+        """
+
+    def import_network(self, data: bytes, options: Options, device_id: str) -> ExecutableNetwork:
+        """Load what ``ExecutableNetwork.export`` of this plugin wrote."""
+        raise DeviceError(f"{self.name} cannot import networks; read the model again instead")
+
+    def explain_devices(self, options: Options) -> list[DeviceReport]:
+        """Say what was found while looking for devices, and why things were left out."""
+        return [
+            DeviceReport(f"device {self.name}.{i}", "available", device=f"{self.name}.{i}")
+            for i in self.device_ids(options)
+        ]
+
+    def metrics(self, options: Options, device_id: str) -> dict[str, Any]:
+        """Return the metrics of a device: name → value, or name → function that computes it."""
+        return {}
+
+    def get_metric(self, name: str, options: Options, device_id: str) -> Any:
+        """Return one metric of a device.
+
+        Raises:
+            UnknownMetricError: naming the ones that exist.
+        """
+        known: dict[str, Any] = {
+            "AVAILABLE_DEVICES": lambda: self.device_ids(options),
+            "SUPPORTED_CONFIG_KEYS": self.option_type.keys,
+            **self.metrics(options, device_id),
+        }
+        known["SUPPORTED_METRICS"] = [*known, "SUPPORTED_METRICS"]
+        if name not in known:
+            raise UnknownMetricError(
+                f"{self.name} has no metric {name!r}.{nearest(name, known)} "
+                f"Legal: {', '.join(known)}"
+            )
+        value = known[name]
+        return value() if callable(value) else value
+
+    def close(self) -> None:
+        """Release what the plugin holds; its networks are closed already."""

@@ -1,0 +1,92 @@
+"""Readers: model files to networks. The format is told from the content, not from the name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from polydevice.errors import ModelFileError
+
+if TYPE_CHECKING:
+    from polydevice.network import Evaluate, Network, PathLike
+    from polydevice.registry import Registry
+
+Reader = Callable[[Any, Any], "Network"]
+
+
+def read(
+    model: PathLike | bytes,
+    weights: PathLike | bytes | None = None,
+    *,
+    evaluate: Evaluate | None = None,
+    registry: Registry | None = None,
+) -> Network:
+    """Read a model file, or the content of one, of any known format.
+
+    Args:
+        model: path or content.
+        weights: IR only: path or content of the constants.
+        evaluate: computes shape arithmetic while shapes are inferred.
+        registry: plugins whose hooks add formats and operations.
+
+    Raises:
+        ModelFileError: the file is missing, empty or not a file.
+        ModelError: (a subclass) the content is not valid.
+    """
+    import polydevice.ops  # noqa: F401 - fills the table of operations
+
+    if registry is not None:
+        third_party = _third_party_reader(model, registry)
+        if third_party is not None:
+            network: Network = third_party(model, weights)
+            return network
+    if _looks_like_xml(model):
+        from polydevice.readers.ir import read_ir
+
+        network = read_ir(model, weights)
+    else:
+        from polydevice.readers.onnx import read_onnx
+
+        network = read_onnx(model)
+    network.evaluate = evaluate
+    if evaluate is not None:
+        network.infer()
+    return network
+
+
+def _head(model: PathLike | bytes) -> bytes:
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        head = bytes(model[:256])
+        if not head:
+            raise ModelFileError("the model is empty: 0 bytes were given")
+        return head
+    path = Path(model)
+    if not path.exists():
+        raise ModelFileError(f"model file {os.fspath(path)!r} does not exist")
+    if not path.is_file():
+        raise ModelFileError(f"model {os.fspath(path)!r} is not a regular file")
+    with path.open("rb") as file:
+        head = file.read(256)
+    if not head:
+        raise ModelFileError(f"model file {os.fspath(path)!r} is empty")
+    return head
+
+
+def _looks_like_xml(model: PathLike | bytes) -> bool:
+    head = _head(model)
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return text.startswith(b"<") or head.startswith((b"\xff\xfe", b"\xfe\xff"))
+
+
+def _third_party_reader(model: PathLike | bytes, registry: Registry) -> Reader | None:
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return None
+    suffix = Path(model).suffix.lower()
+    if suffix in (".xml", ".onnx"):
+        return None
+    registry.load_all()
+    readers: dict[str, Reader] = {}
+    registry.hooks.hook.register_readers(register=readers.__setitem__)
+    return readers.get(suffix)
