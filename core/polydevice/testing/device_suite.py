@@ -1,0 +1,361 @@
+"""DeviceSuite: what every device must do, whatever it computes.
+
+A device author inherits it; ten lines are a whole test file::
+
+    from polydevice.testing.device_suite import DeviceSuite
+
+    class TestNpu(DeviceSuite):
+        device = "NPU"
+
+The suite runs ``y = relu(x * scale + bias)``. A device without these operations overrides `network`
+and `answer`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from polydevice.blob import Blob
+from polydevice.core import Core
+from polydevice.dtype import Array, ElementType
+from polydevice.errors import (
+    BlobError,
+    DeviceError,
+    DeviceNotFoundError,
+    InferenceError,
+    RequestError,
+    UnknownMetricError,
+    UnknownOptionError,
+    UnsupportedNetworkError,
+)
+from polydevice.infer_request import StatusCode
+from polydevice.network import Network, Node, constant
+from polydevice.ops.activation import Relu
+from polydevice.ops.arithmetic import Add, Multiply
+from polydevice.ops.io import Parameter, Result
+from polydevice.ops.op import Op, operation
+from polydevice.shape import Shape
+from polydevice.tensor import TensorDesc
+
+SHAPE = (2, 3, 5)
+SCALE = np.float32([2.0, -1.0, 0.5]).reshape(1, 3, 1)
+BIAS = np.float32([0.25, 1.0, -2.0]).reshape(1, 3, 1)
+
+
+@operation("Unheard", domain="polydevice.testing")
+class Unheard(Op):
+    """An operation that no device has.
+
+    Inputs:  x  any
+    Outputs: y  shape and type of x
+    Source:  this suite
+    """
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return shape and type of x."""
+        return [inputs[0].without_value()]
+
+
+def random_input(seed: int) -> Array:
+    """An input of the suite's network, other for each seed."""
+    return np.random.default_rng(seed).normal(size=SHAPE).astype(np.float32)
+
+
+class DeviceSuite:
+    """Tests of one device. Subclasses set `device`."""
+
+    device: ClassVar[str]
+    """The device string, such as "NPU" or "NPU.0"."""
+    config: ClassVar[dict[str, Any]] = {}
+    """Configuration that every network is loaded with."""
+    exact: ClassVar[bool] = False
+    """Whether answers must match to the last bit; else to 1e-3 of the largest."""
+
+    # -- what a subclass may override ---------------------------------------------------------
+
+    def network(self) -> Network:
+        """Return a network with one input ``x``, f32[2,3,5], and one output ``y``."""
+        x = Node("x", Parameter(ElementType.f32, Shape(SHAPE)))
+        scaled = Node("scaled", Multiply(), [x.output, constant("scale", SCALE).output])
+        shifted = Node("shifted", Add(), [scaled.output, constant("bias", BIAS).output])
+        y = Node("y", Relu(), [shifted.output])
+        return Network("device-suite", [x], [Node("y/result", Result(), [y.output])])
+
+    def answer(self, x: Array) -> Array:
+        """Return what the network must answer, computed without the device."""
+        return np.maximum(x * SCALE + BIAS, 0).astype(np.float32)
+
+    def register(self, core: Core) -> None:
+        """Make the device known to `core`, when no entry point does."""
+
+    # -- fixtures -----------------------------------------------------------------------------
+
+    @pytest.fixture
+    def core(self) -> Iterator[Core]:
+        """A core that knows the device, closed afterwards."""
+        with Core() as core:
+            self.register(core)
+            yield core
+
+    def load(self, core: Core, **arguments: Any) -> Any:
+        """Load the suite's network on the device."""
+        return core.load_network(self.network(), self.device, self.config, **arguments)
+
+    def check(self, got: Array, x: Array) -> None:
+        """Compare an answer."""
+        want = self.answer(x)
+        assert got.shape == want.shape
+        assert got.dtype == want.dtype
+        if self.exact:
+            np.testing.assert_array_equal(got, want)
+        else:
+            # A device may compute in f16, which has 11 bits.
+            np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3 * np.abs(want).max())
+
+    @property
+    def family(self) -> str:
+        """The device's name without its id."""
+        return self.device.partition(":")[0].partition(".")[0]
+
+    @property
+    def is_composite(self) -> bool:
+        """Whether the device string lists members."""
+        return ":" in self.device
+
+    # -- discovery and configuration ----------------------------------------------------------
+
+    def test_is_listed(self, core: Core) -> None:
+        """`available_devices` lists it; `explain_devices` calls it available."""
+        if self.is_composite:
+            assert self.family not in core.available_devices
+            return
+        names = [name.partition(".")[0] for name in core.available_devices]
+        assert self.family in names
+        reports = [r for r in core.explain_devices() if r.device.startswith(self.family)]
+        assert any(report.status == "available" for report in reports)
+
+    def test_has_a_version(self, core: Core) -> None:
+        """`get_versions` describes the plugin."""
+        version = core.get_versions(self.device)[self.family]
+        assert version.description
+        assert isinstance(version.major, int)
+        assert isinstance(version.minor, int)
+
+    def test_every_metric_it_lists_can_be_read(self, core: Core) -> None:
+        """SUPPORTED_METRICS is the truth, and another name is refused."""
+        device = self.family if self.is_composite else self.device
+        metrics = core.get_metric(device, "SUPPORTED_METRICS")
+        assert "SUPPORTED_METRICS" in metrics
+        for name in metrics:
+            core.get_metric(device, name)
+        if not self.is_composite:
+            assert core.get_metric(device, "FULL_DEVICE_NAME")
+        with pytest.raises(UnknownMetricError, match="NO_SUCH_METRIC"):
+            core.get_metric(device, "NO_SUCH_METRIC")
+
+    def test_every_key_it_lists_can_be_read(self, core: Core) -> None:
+        """SUPPORTED_CONFIG_KEYS is the truth, and another key is refused, changing nothing."""
+        keys = core.get_metric(self.family, "SUPPORTED_CONFIG_KEYS")
+        before = {key: core.get_config(self.family, key) for key in keys}
+        assert all(isinstance(value, str) for value in before.values())
+        with pytest.raises(UnknownOptionError, match="NO_SUCH_KEY"):
+            core.set_config({"NO_SUCH_KEY": "1"}, self.family)
+        assert before == {key: core.get_config(self.family, key) for key in keys}
+        with pytest.raises(UnknownOptionError, match="NO_SUCH_KEY"):
+            core.load_network(self.network(), self.device, {**self.config, "NO_SUCH_KEY": "1"})
+
+    def test_another_id_is_not_found(self, core: Core) -> None:
+        """A device id that does not exist is refused."""
+        if self.is_composite:
+            return
+        with pytest.raises(DeviceNotFoundError):
+            core.load_network(self.network(), f"{self.family}.no-such-id")
+
+    # -- loading ------------------------------------------------------------------------------
+
+    def test_loading_leaves_the_network_alone(self, core: Core) -> None:
+        """The caller's network is the same before and after."""
+        network = self.network()
+        before = [repr(node) for node in network.nodes()]
+        core.load_network(network, self.device, self.config)
+        assert before == [repr(node) for node in network.nodes()]
+
+    def test_query_names_every_node(self, core: Core) -> None:
+        """`query_network` places all nodes of the suite's network on this family's devices."""
+        network = self.network()
+        placed = core.query_network(network, self.device, self.config)
+        assert {node.name for node in network.nodes()} == set(placed)
+        if not self.is_composite:
+            assert {name.partition(".")[0] for name in placed.values()} == {self.family}
+
+    def test_an_unknown_operation_is_refused(self, core: Core) -> None:
+        """`query_network` leaves the node out; `load_network` names it."""
+        network = self.network()
+        (result,) = network.results
+        result.inputs = [Node("stranger", Unheard(), result.inputs).output]
+        assert "stranger" not in core.query_network(network, self.device, self.config)
+        with pytest.raises(UnsupportedNetworkError, match="stranger"):
+            core.load_network(network, self.device, self.config)
+
+    def test_a_loaded_network_describes_itself(self, core: Core) -> None:
+        """Inputs, outputs, metrics and configuration of the executable network."""
+        executable = self.load(core)
+        assert list(executable.inputs) == ["x"]
+        assert list(executable.outputs) == ["y"]
+        assert executable.inputs["x"].shape == Shape(SHAPE)
+        for name in executable.get_metric("SUPPORTED_METRICS"):
+            executable.get_metric(name)
+        assert executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") >= 1
+        for key in executable.get_metric("SUPPORTED_CONFIG_KEYS"):
+            assert isinstance(executable.get_config(key), str)
+
+    # -- running ------------------------------------------------------------------------------
+
+    def test_answers_right_every_time(self, core: Core) -> None:
+        """Several inputs in turn, the first one again at the end."""
+        request = self.load(core).create_infer_request()
+        for seed in (0, 1, 2, 0):
+            x = random_input(seed)
+            self.check(request.infer({"x": x})["y"], x)
+        assert request.latency > 0
+
+    def test_requests_do_not_disturb_one_another(self, core: Core) -> None:
+        """Two requests of one network keep their own inputs and outputs."""
+        executable = self.load(core)
+        first, second = executable.create_infer_request(), executable.create_infer_request()
+        y = first.infer({"x": random_input(1)})["y"]
+        second.infer({"x": random_input(2)})
+        self.check(y, random_input(1))
+
+    def test_uses_the_callers_memory(self, core: Core) -> None:
+        """Memory given to `set_blob` is read and written in place."""
+        request = self.load(core).create_infer_request()
+        x, y = random_input(3), np.full_like(self.answer(random_input(3)), np.nan)
+        request.set_blob("x", Blob(x))
+        request.set_blob("y", Blob(y))
+        request.infer()
+        self.check(y, x)
+        x[...] = random_input(4)
+        request.infer()
+        self.check(y, random_input(4))
+
+    def test_converts_what_does_not_fit_in_place(self, core: Core) -> None:
+        """Strided and f64 inputs are converted."""
+        request = self.load(core).create_infer_request()
+        x = random_input(5)
+        reversed_twice = np.ascontiguousarray(x[::-1, :, ::-1])[::-1, :, ::-1]
+        self.check(request.infer({"x": reversed_twice})["y"], x)
+        self.check(request.infer({"x": x.astype(np.float64)})["y"], x)
+
+    @pytest.mark.parametrize(
+        "inputs",
+        [
+            {"nobody": np.zeros(SHAPE, np.float32)},
+            {"x": np.zeros((2, 3, 6), np.float32)},
+            {"x": np.zeros(SHAPE, np.complex64)},
+        ],
+        ids=["name", "shape", "type"],
+    )
+    def test_refuses_wrong_inputs_and_goes_on(self, core: Core, inputs: dict[str, Array]) -> None:
+        """A wrong name, shape or type is refused; the next inference is right."""
+        request = self.load(core).create_infer_request()
+        with pytest.raises(BlobError):
+            request.infer(inputs)
+        self.check(request.infer({"x": random_input(6)})["y"], random_input(6))
+
+    def test_asynchronous(self, core: Core) -> None:
+        """start_async, wait and the completion callback."""
+        request = self.load(core).create_infer_request()
+        assert request.wait() is StatusCode.INFER_NOT_STARTED
+        seen: list[tuple[StatusCode, Any]] = []
+        request.set_completion_callback(lambda *arguments: seen.append(arguments), "data")
+        request.start_async({"x": random_input(7)})
+        assert request.wait() is StatusCode.OK
+        self.check(request.get_blob("y").array, random_input(7))
+        assert seen == [(StatusCode.OK, "data")]
+
+    def test_a_failing_callback_is_reported(self, core: Core) -> None:
+        """An exception in a callback reaches whoever waits; the request stays usable."""
+        request = self.load(core).create_infer_request()
+
+        def fail(*_: object) -> None:
+            raise ZeroDivisionError("from the callback")
+
+        request.set_completion_callback(fail)
+        request.start_async({"x": random_input(8)})
+        with pytest.raises(InferenceError, match="from the callback"):
+            request.wait()
+        request.set_completion_callback(None)
+        self.check(request.infer({"x": random_input(9)})["y"], random_input(9))
+
+    def test_many_threads_get_their_own_answers(self, core: Core) -> None:
+        """Four threads with a request each, ten inferences each."""
+        executable = self.load(core)
+        start = threading.Barrier(4)
+
+        def work(thread: int) -> None:
+            request = executable.create_infer_request()
+            start.wait(timeout=60)
+            for turn in range(10):
+                x = random_input(100 * thread + turn)
+                self.check(request.infer({"x": x})["y"], x)
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(work, range(4)))
+
+    def test_a_pool_of_requests(self, core: Core) -> None:
+        """`requests`, `start_async`, `wait` and `get_idle_request_id` of the network."""
+        executable = self.load(core, num_requests=3)
+        assert len(executable.requests) == 3
+        for number in range(3):
+            executable.start_async(number, {"x": random_input(number)})
+        assert executable.wait() is StatusCode.OK
+        for number in range(3):
+            executable.requests[number].wait()
+            self.check(executable.requests[number].get_blob("y").array, random_input(number))
+        assert executable.get_idle_request_id() in range(3)
+        with pytest.raises(RequestError):
+            executable.start_async(3)
+        assert len(self.load(core, num_requests=0).requests) >= 1
+
+    def test_counts_times(self, core: Core) -> None:
+        """PERF_COUNT, where the device has it, gives legal counters for known layers."""
+        if "PERF_COUNT" not in core.option_keys(self.device):
+            pytest.skip(f"{self.device} has no key PERF_COUNT")
+        config = {**self.config, "PERF_COUNT": "YES"}
+        request = core.load_network(self.network(), self.device, config).create_infer_request()
+        request.infer({"x": random_input(0)})
+        counts = request.get_perf_counts()
+        assert any(count["status"] == "EXECUTED" for count in counts.values())
+        for count in counts.values():
+            assert count["status"] in ("EXECUTED", "OPTIMIZED_OUT", "NOT_RUN")
+            assert count["real_time"] >= 0
+            assert count["layer_type"]
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def test_closing(self, core: Core) -> None:
+        """A closed network refuses new requests; closing twice is fine; the core goes on."""
+        executable = self.load(core)
+        executable.create_infer_request().infer({"x": random_input(0)})
+        executable.close()
+        executable.close()
+        with pytest.raises(DeviceError):
+            executable.create_infer_request()
+        x = random_input(1)
+        self.check(self.load(core).infer({"x": x})["y"], x)
+
+    def test_closing_with_work_in_flight(self, core: Core) -> None:
+        """Closing while requests run neither hangs nor crashes."""
+        executable = self.load(core, num_requests=4)
+        for number in range(4):
+            executable.start_async(number, {"x": random_input(number)})
+        executable.close()
+        for request in executable.requests:
+            assert not request.is_busy

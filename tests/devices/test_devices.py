@@ -1,0 +1,35 @@
+"""The conformance suite that third parties inherit, on our own devices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polydevice import Core
+from polydevice.testing.device_suite import DeviceSuite
+from polydevice.testing.op_suite import OpSuite
+
+
+class TestFake(DeviceSuite):
+    device = "FAKE"
+    exact = True
+
+    def register(self, core: Core) -> None:
+        core.register_plugin("polydevice.testing.fake_device", "FAKE")
+
+    def answer(self, x: np.ndarray) -> np.ndarray:
+        return np.zeros_like(x)
+
+    test_an_unknown_operation_is_refused = None  # FAKE accepts every operation on purpose
+
+
+class TestDevice(DeviceSuite):
+    @pytest.fixture(autouse=True)
+    def _choose(self, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(TestDevice, "device", device, raising=False)
+
+
+class TestOperations(OpSuite):
+    @pytest.fixture(autouse=True)
+    def _choose(self, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(TestOperations, "device", device, raising=False)
