@@ -1,0 +1,134 @@
+"""The command line: ``polydevice devices | plugins | ops``.
+
+Tables on a terminal; when the output goes into a pipe or file, one line a row with tabs between
+the columns and no heading, for `grep`, `cut` and `awk`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from polydevice import __version__
+from polydevice.core import Core
+from polydevice.errors import PolydeviceError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="polydevice", description="Inference on every device: what is here and what it can do."
+    )
+    parser.add_argument("--version", action="version", version=f"polydevice {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    command = commands.add_parser("devices", help="list the devices that can be used now")
+    command.add_argument(
+        "--why", action="store_true", help="also what was left out, why, and what to do about it"
+    )
+    command.set_defaults(run=_devices)
+    command = commands.add_parser("plugins", help="list the installed plugins and their state")
+    command.set_defaults(run=_plugins)
+    command = commands.add_parser("ops", help="list the operations that networks may use")
+    command.set_defaults(run=_ops)
+    options = parser.parse_args(arguments)
+    try:
+        status: int = options.run(options)
+    except PolydeviceError as error:
+        print(f"polydevice: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # `polydevice ops | head`
+        sys.stderr.close()
+        return 0
+    return status
+
+
+def _devices(options: argparse.Namespace) -> int:
+    with Core() as core:
+        names = core.available_devices
+        if not options.why:
+            _table(["Device", "Name"], [[name, _full_name(core, name)] for name in names])
+            if sys.stdout.isatty():
+                print("`polydevice devices --why` says what was left out.")
+            return 0 if names else 1
+        reports = core.explain_devices()
+    if not sys.stdout.isatty():
+        _table([], [[r.device or "-", r.subject, r.status, r.reason, r.fix] for r in reports])
+        return 0 if names else 1
+    for report in reports:
+        print(f"{report.status}: {report.subject}" + (f" ({report.device})" * bool(report.device)))
+        if report.reason:
+            print(f"    why: {report.reason}")
+        if report.fix:
+            print(f"    fix: {report.fix}")
+    return 0 if names else 1
+
+
+def _full_name(core: Core, device: str) -> str:
+    try:
+        return str(core.get_metric(device, "FULL_DEVICE_NAME"))
+    except PolydeviceError:
+        return ""  # a device need not have a longer name
+
+
+def _plugins(_: argparse.Namespace) -> int:
+    import importlib_metadata
+
+    from polydevice.registry import Registry
+
+    registry = Registry()
+    rows = []
+    for name, entry in registry.entries.items():
+        try:
+            registry.factory(name)
+            state = "ready"
+        except PolydeviceError as error:
+            state = str(error)
+        try:
+            version = importlib_metadata.version(entry.distribution)
+        except importlib_metadata.PackageNotFoundError:
+            version = "?"
+        plugin = registry.hooks.get_plugin(entry.module)
+        callers = (registry.hooks.get_hookcallers(plugin) if plugin is not None else None) or []
+        hooks = ", ".join(sorted(caller.name for caller in callers))
+        rows.append([name, entry.module, f"{entry.distribution} {version}", hooks, state])
+    _table(["Device", "Module", "Distribution", "Hooks", "State"], sorted(rows))
+    return 0
+
+
+def _ops(_: argparse.Namespace) -> int:
+    import polydevice.ops  # noqa: F401 - importing it defines every operation
+    from polydevice.ops.op import operations
+    from polydevice.registry import Registry
+
+    registry = Registry()
+    registry.load_all()
+    registry.hooks.hook.register_operations()
+    rows = {
+        (
+            cls.type,
+            f"{cls.domain} {', '.join(map(str, cls.since))}",
+            ", ".join(cls.onnx_types),
+            (cls.__doc__ or "").strip().partition("\n")[0],
+        )
+        for cls in operations()
+    }
+    headings = ["Operation", "Set, versions", "ONNX", "What it computes"]
+    _table(headings, [list(row) for row in sorted(rows)])
+    return 0
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    if not sys.stdout.isatty():
+        for row in rows:
+            print("\t".join(" ".join(cell.split()) for cell in row))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(cell.replace("[", r"\[") for cell in row))
+    Console().print(table)
