@@ -52,7 +52,7 @@ def compute(xml: str, weights: bytes, case: OpCase, reference: bool) -> list[Arr
     """Read the IR with OpenVINO and compute it."""
     blob = openvino.Tensor(np.frombuffer(weights or b"\0", np.uint8).copy())
     model = _core().read_model(xml.encode(), blob)
-    given = [np.ascontiguousarray(a) for i, a in enumerate(case.inputs) if not case.is_constant(i)]
+    given = [np.array(a, order="C") for i, a in enumerate(case.inputs) if not case.is_constant(i)]
     if reference:
         tensors = [openvino.Tensor(array) for array in given]
         outputs = [openvino.Tensor(o.get_element_type(), openvino.Shape()) for o in model.outputs]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.ops.check import check
-from tests.ops.openvino_oracle import openvino_case
 
 from polydevice.dtype import ElementType
 from polydevice.errors import ElementTypeError, ShapeError
 from polydevice.ops.concat import Concat
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc
+from tests.ops.check import check
+from tests.ops.openvino_oracle import openvino_case
 
 RNG = np.random.default_rng(3)
 

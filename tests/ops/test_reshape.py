@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.ops.check import check
-from tests.ops.openvino_oracle import openvino_case
 
 from polydevice.dtype import ElementType
 from polydevice.errors import ShapeError
@@ -14,6 +12,8 @@ from polydevice.ops.reshape import Reshape, ShapeOf, Squeeze, Unsqueeze
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc, desc_of
 from polydevice.testing.op_case import OpCase
+from tests.ops.check import check
+from tests.ops.openvino_oracle import openvino_case
 
 RNG = np.random.default_rng(1)
 

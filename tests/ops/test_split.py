@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.ops.check import check
-from tests.ops.openvino_oracle import openvino_case
 
 from polydevice.dtype import ElementType
 from polydevice.errors import ShapeError
 from polydevice.ops.split import Split, VariadicSplit
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc, desc_of
+from tests.ops.check import check
+from tests.ops.openvino_oracle import openvino_case
 
 RNG = np.random.default_rng(4)
 

@@ -28,7 +28,7 @@ class Reshape(Op):
     Source:  OpenVINO opset1 Reshape; ONNX Reshape-21
     """
 
-    special_zero: bool = attribute(True)
+    special_zero: bool = attribute(default=True)
     shape_arithmetic = True
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
@@ -111,7 +111,7 @@ class Squeeze(Op):
     Source:  OpenVINO opset1 and opset15 Squeeze; ONNX Squeeze-21
     """
 
-    allow_axis_skip: bool = attribute(False)
+    allow_axis_skip: bool = attribute(default=False)
     shape_arithmetic = True
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
@@ -189,7 +189,7 @@ class ShapeOf(Op):
     Source:  OpenVINO opset1 and opset3 ShapeOf; ONNX Shape-1
     """
 
-    output_type: ElementType = attribute(ElementType.i64)
+    output_type: ElementType = attribute(default=ElementType.i64)
     shape_arithmetic = True
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:

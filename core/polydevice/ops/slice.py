@@ -1,0 +1,231 @@
+"""StridedSlice, Slice and SliceScatter: regular parts of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from polydevice.errors import ShapeError
+from polydevice.ops.op import Op, attribute, operation
+from polydevice.shape import Dim, DimLike, bounds, dim, normalize_axis
+from polydevice.tensor import TensorDesc
+
+Index: TypeAlias = int | slice | None
+"""One item of a NumPy index: an element, a range, or a new axis of size 1."""
+
+_FAR = 2**31 - 1
+"""Limits this far away mean "to the end" in both formats."""
+
+
+def sliced_size(size: DimLike, index: slice) -> DimLike:
+    """Return how many elements ``index`` takes from an axis of `size` (Python's rules).
+
+    A limit that is a `Dim` may be anything.
+    """
+    low, high = bounds(size)
+    start, stop, step = index.start, index.stop, 1 if index.step is None else index.step
+    if any(isinstance(limit, Dim) for limit in (start, stop, step)):
+        return dim(0, high)
+    if isinstance(size, int):
+        return len(range(*index.indices(size)))
+    forward = step > 0
+    if stop is not None and (stop >= _FAR if forward else stop < -_FAR):
+        stop = None
+    if start is not None and (start < -_FAR if forward else start >= _FAR):
+        start = None
+    # Whether each limit counts from the back of the axis, so that it moves with the size.
+    start_moves = not forward if start is None else start < 0
+    stop_moves = forward if stop is None else stop < 0
+    if (start_moves and not stop_moves) if forward else (stop_moves and not start_moves):
+        reach = -(start or 0) if forward else (start or 0) + 1  # first grows, then shrinks
+        return dim(0, -(-reach // abs(step)))
+    index = slice(start, stop, step)
+    if high is None and start_moves == stop_moves:
+        high = _FAR  # the two limits keep their distance
+    least = len(range(*index.indices(low)))
+    return dim(least, None if high is None else len(range(*index.indices(high))))
+
+
+@operation("StridedSlice")
+class StridedSlice(Op):
+    """Take ranges with a stride from each axis; insert, drop and skip axes by masks.
+
+    Masks are tuples of 0 and 1 over the positions of begin and end. In `begin_mask` and
+    `end_mask` 1 means "from the start", "to the end"; `new_axis_mask` inserts an axis of size 1,
+    `shrink_axis_mask` takes one element and drops the axis, `ellipsis_mask` stands for as many
+    whole axes as are left.
+
+    Inputs:  x                    any shape and type
+             begin, end, strides  1-D integer of one length; strides optional (1)
+    Outputs: y                    type of x
+    Raises:  ShapeError for a stride of 0, or more positions than axes
+    Source:  OpenVINO opset1 StridedSlice
+    """
+
+    begin_mask: tuple[int, ...] = attribute(default=())
+    end_mask: tuple[int, ...] = attribute(default=())
+    new_axis_mask: tuple[int, ...] = attribute(default=())
+    shrink_axis_mask: tuple[int, ...] = attribute(default=())
+    ellipsis_mask: tuple[int, ...] = attribute(default=())
+    shape_arithmetic = True
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the size of each range; unknown where its limits are."""
+        x, begin, end = inputs[:3]
+        count = next((d.shape[0] for d in (begin, end) if d.shape and len(d.shape) == 1), None)
+        if x.shape is None or not isinstance(count, int):
+            return [x.with_shape(None)]
+        unknown: list[DimLike] = [Dim()] * count
+        strides = inputs[3].ints if len(inputs) > 3 else [1] * count
+        items = self.index(
+            len(x.shape),
+            unknown if begin.ints is None else begin.ints,
+            unknown if end.ints is None else end.ints,
+            unknown if strides is None else strides,
+        )
+        sizes: list[DimLike] = []
+        axis = 0
+        for item in items:
+            if item is None:
+                sizes.append(1)
+                continue
+            if isinstance(item, slice):
+                sizes.append(sliced_size(x.shape[axis], item))
+            axis += 1
+        return [x.with_shape(sizes)]
+
+    def index(
+        self,
+        rank: int,
+        begin: Sequence[DimLike],
+        end: Sequence[DimLike],
+        strides: Sequence[DimLike],
+    ) -> list[Index]:
+        """Return the NumPy index that takes this slice from a tensor of `rank`.
+
+        Limits that are `Dim` (unknown) stay in the slice objects as they are.
+
+        Raises:
+            ShapeError: for a stride of 0, or more positions than axes.
+        """
+        count = len(begin)
+        mask = {
+            name: [i < len(bits) and bits[i] == 1 for i in range(count)]
+            for name, bits in self.attributes().items()
+        }
+        used = sum(not (mask["new_axis_mask"][i] or mask["ellipsis_mask"][i]) for i in range(count))
+        if used > rank:
+            raise ShapeError(f"{used} slice positions are more than the {rank} axes of the input")
+        items: list[Index] = []
+        for i in range(count):
+            if mask["ellipsis_mask"][i]:
+                items += [slice(None)] * (rank - used)
+            elif mask["new_axis_mask"][i]:
+                items.append(None)
+            elif mask["shrink_axis_mask"][i]:
+                start = 0 if mask["begin_mask"][i] else begin[i]
+                items.append(start if isinstance(start, int) else 0)
+            elif strides[i] == 0:
+                raise ShapeError(f"stride 0 at position {i}")
+            else:
+                items.append(
+                    slice(
+                        None if mask["begin_mask"][i] else begin[i],
+                        None if mask["end_mask"][i] else end[i],
+                        strides[i],
+                    )
+                )
+        if not any(mask["ellipsis_mask"]):
+            items += [slice(None)] * (rank - used)
+        return items
+
+
+def slice_index(
+    rank: int,
+    start: Sequence[DimLike],
+    stop: Sequence[DimLike],
+    step: Sequence[DimLike],
+    axes: Sequence[int] | None,
+) -> list[slice]:
+    """Return one slice object per axis for Slice's inputs; unknown limits stay `Dim`.
+
+    Raises:
+        ShapeError: for a step of 0, a repeated axis, or lists of different lengths.
+    """
+    places = [normalize_axis(a, rank) for a in (range(len(start)) if axes is None else axes)]
+    if not len(start) == len(stop) == len(step) == len(places):
+        raise ShapeError(
+            f"start, stop, step and axes have {len(start)}, {len(stop)}, {len(step)} and "
+            f"{len(places)} elements; they need the same number"
+        )
+    if len(set(places)) != len(places):
+        raise ShapeError(f"axes {list(axes or ())} name an axis twice")
+    if any(s == 0 for s in step):
+        raise ShapeError("step 0")
+    items = [slice(None)] * rank
+    for axis, first, last, by in zip(places, start, stop, step, strict=True):
+        items[axis] = slice(first, last, by)
+    return items
+
+
+@operation("Slice", since=8)
+class Slice(Op):
+    """Take start:stop:step from each of the axes (Python's rules).
+
+    Inputs:  x                  any shape and type
+             start, stop, step  1-D integer of one length
+             axes               optional, of that length; 0, 1, … when left out
+    Outputs: y                  type of x
+    Raises:  ShapeError for a step of 0, a repeated axis, or lists of different lengths
+    Source:  OpenVINO opset8 Slice; ONNX Slice-13
+    """
+
+    shape_arithmetic = True
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the size of each range; unknown where its limits are."""
+        return [sliced_desc(inputs[0], inputs[1:])]
+
+
+def sliced_desc(x: TensorDesc, limits: Sequence[TensorDesc]) -> TensorDesc:
+    """Describe the part of x that start, stop, step and perhaps axes select."""
+    start, stop, step = limits[:3]
+    if x.shape is None:
+        return x.with_shape(None)
+    axes = limits[3].static_ints if len(limits) > 3 else None
+    count = next((n for d in limits if d.shape and isinstance(n := d.shape[0], int)), None)
+    if count is None or (len(limits) > 3 and axes is None):
+        return x.with_shape([dim(0, bounds(size)[1]) for size in x.shape])
+    unknown: list[DimLike] = [Dim()] * count
+    first, last, by = (unknown if d.ints is None else d.ints for d in (start, stop, step))
+    items = slice_index(len(x.shape), first, last, by, axes)
+    return x.with_shape([sliced_size(s, i) for s, i in zip(x.shape, items, strict=True)])
+
+
+@operation("SliceScatter", since=15)
+class SliceScatter(Op):
+    """A copy of x in which the part that Slice would take is replaced by `updates`.
+
+    Inputs:  x                  any shape and type
+             updates            the shape of that part; type of x
+             start, stop, step  1-D integer of one length
+             axes               optional, of that length; 0, 1, … when left out
+    Outputs: y                  shape and type of x
+    Raises:  ShapeError when updates do not fit the part
+    Source:  OpenVINO opset15 SliceScatter
+    """
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return shape and type of x."""
+        x, updates = inputs[:2]
+        part = sliced_desc(x, inputs[2:]).shape
+        given = updates.shape
+        if (
+            part is not None
+            and given is not None
+            and part.is_static
+            and given.is_static
+            and part != given
+        ):
+            raise ShapeError(f"updates of shape {given} do not fit the selected part {part}")
+        return [x.without_value()]

@@ -1,0 +1,31 @@
+"""Broadcast and Tile."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.errors import InferenceError
+from polydevice.ops.broadcast import Broadcast, BroadcastMode, Tile
+from polydevice.shape import Shape
+from polydevice_cpu.implement import implements
+
+
+@implements(Broadcast)
+def broadcast(op: Broadcast, x: Array, target: Array, axes: Array | None = None) -> Array:
+    """Return a read-only view that repeats x."""
+    sizes = [int(size) for size in target.reshape(-1)]
+    if op.mode is BroadcastMode.BIDIRECTIONAL:
+        try:
+            return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(sizes)))
+        except ValueError:
+            raise InferenceError(f"Broadcast: {x.shape} and {sizes} do not broadcast") from None
+    places = None if axes is None else [int(axis) for axis in axes.reshape(-1)]
+    aligned = op.aligned(x.shape, sizes, places)
+    return np.broadcast_to(x.reshape(Shape(aligned).static), sizes)
+
+
+@implements(Tile)
+def tile(_op: Tile, x: Array, repeats: Array) -> Array:
+    """Repeat the array."""
+    return np.tile(x, [int(n) for n in repeats.reshape(-1)])

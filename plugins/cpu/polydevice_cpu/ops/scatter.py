@@ -1,0 +1,128 @@
+"""ScatterUpdate, ScatterElementsUpdate and ScatterNDUpdate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.errors import InferenceError
+from polydevice.ops.scatter import (
+    Reduction,
+    ScatterElementsUpdate,
+    ScatterNDUpdate,
+    ScatterUpdate,
+)
+from polydevice.shape import normalize_axis
+from polydevice_cpu.implement import implements
+from polydevice_cpu.ops.gather import checked_index
+
+_UFUNCS: dict[Reduction, Any] = {
+    Reduction.SUM: np.add,
+    Reduction.SUB: np.subtract,
+    Reduction.PROD: np.multiply,
+    Reduction.MIN: np.minimum,
+    Reduction.MAX: np.maximum,
+    Reduction.MEAN: np.add,
+}
+
+
+@implements(ScatterUpdate)
+def scatter_update(
+    _op: ScatterUpdate, x: Array, indices: Array, updates: Array, axis: Array
+) -> Array:
+    """Copy x and write the slices."""
+    at = normalize_axis(int(axis.reshape(-1)[0]), x.ndim)
+    index = checked_index("ScatterUpdate", indices, x.shape[at])
+    needed = x.shape[:at] + index.shape + x.shape[at + 1 :]
+    if updates.shape != needed:
+        raise InferenceError(f"ScatterUpdate: updates {updates.shape} need the shape {needed}")
+    y: Array = x.copy()
+    y[(slice(None),) * at + (index,)] = updates
+    return y
+
+
+@implements(ScatterElementsUpdate)
+def scatter_elements_update(
+    op: ScatterElementsUpdate, x: Array, indices: Array, updates: Array, axis: Array
+) -> Array:
+    """Index every axis: the updates' own position, but for the scattered axis."""
+    at = normalize_axis(int(axis.reshape(-1)[0]), x.ndim)
+    where = np.indices(indices.shape, sparse=True)
+    index: list[Array] = list(where)
+    index[at] = checked_index("ScatterElementsUpdate", indices, x.shape[at])
+    for i, (size, taken) in enumerate(zip(x.shape, indices.shape, strict=True)):
+        if i != at and taken > size:
+            raise InferenceError(
+                f"ScatterElementsUpdate: indices {indices.shape} reach beyond {x.shape} at axis {i}"
+            )
+    return _put(x, tuple(index), updates, op.reduction, keep=op.use_init_val)
+
+
+@implements(ScatterNDUpdate)
+def scatter_nd_update(op: ScatterNDUpdate, x: Array, indices: Array, updates: Array) -> Array:
+    """Index with one array per coordinate."""
+    index = tuple(
+        checked_index("ScatterNDUpdate", indices[..., i], x.shape[i])
+        for i in range(indices.shape[-1])
+    )
+    updates = np.broadcast_to(updates, indices.shape[:-1] + x.shape[indices.shape[-1] :])
+    if not index:  # no coordinates: each update covers all of x
+        y: Array = x.copy()
+        for update in updates.reshape((-1, *x.shape)):
+            y = _put(y, (), update, op.reduction, keep=True)
+        return y
+    return _put(x, index, updates, op.reduction, keep=True)
+
+
+def _put(
+    x: Array, index: tuple[Array, ...], updates: Array, reduction: Reduction, *, keep: bool
+) -> Array:
+    """Return a copy of x with the updates reduced into ``x[index]``.
+
+    Without `keep`, updated elements start from the reduction's neutral value instead of x's.
+    """
+    y: Array = x.copy()
+    if reduction is Reduction.NONE or not updates.size:
+        y[index] = updates
+        return y
+    if x.dtype == np.bool_:
+        return _put_bool(y, index, updates, reduction, keep=keep)
+    mean = reduction is Reduction.MEAN
+    if not keep:
+        y[index] = _neutral(reduction, x.dtype)
+    # Small types are summed wide, so that a mean does not overflow on its way.
+    wide = (np.int64 if x.dtype.kind in "iu" else np.float64) if mean else x.dtype
+    total = y.astype(wide)
+    _UFUNCS[reduction].at(total, index, updates.astype(wide))
+    if mean:
+        count = np.full(x.shape, 1 if keep else 0, np.int64)
+        np.add.at(count, index, 1)
+        count = np.maximum(count, 1)
+        total = total // count if x.dtype.kind in "iu" else total / count
+    return np.asarray(total.astype(x.dtype))
+
+
+def _put_bool(
+    y: Array, index: tuple[Array, ...], updates: Array, reduction: Reduction, *, keep: bool
+) -> Array:
+    """Reduce booleans: sum and max are "or", prod and min are "and"."""
+    either = reduction in (Reduction.SUM, Reduction.MAX)
+    if reduction not in (Reduction.SUM, Reduction.MAX, Reduction.PROD, Reduction.MIN):
+        raise InferenceError(f"scatter reduction {reduction.value} is not defined for boolean")
+    if not keep:
+        y[index] = not either
+    (np.logical_or if either else np.logical_and).at(y, index, updates)
+    return y
+
+
+def _neutral(reduction: Reduction, dtype: np.dtype[Any]) -> Any:
+    if reduction in (Reduction.SUM, Reduction.SUB, Reduction.MEAN):
+        return 0
+    if reduction is Reduction.PROD:
+        return 1
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return limits.max if reduction is Reduction.MIN else limits.min
+    return np.inf if reduction is Reduction.MIN else -np.inf

@@ -1,0 +1,63 @@
+"""StridedSlice, Slice and SliceScatter."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.errors import InferenceError
+from polydevice.ops.slice import Slice, SliceScatter, StridedSlice, slice_index
+from polydevice_cpu.implement import implements
+
+
+@implements(StridedSlice)
+def strided_slice(
+    op: StridedSlice, x: Array, begin: Array, end: Array, strides: Array | None = None
+) -> Array:
+    """Return a view."""
+    steps = [1] * begin.size if strides is None else _ints(strides)
+    index = op.index(x.ndim, _ints(begin), _ints(end), steps)
+    try:
+        return np.asarray(x[tuple(index)])
+    except IndexError as error:
+        raise InferenceError(f"StridedSlice: {error}") from None
+
+
+@implements(Slice)
+def slice_(
+    _op: Slice, x: Array, start: Array, stop: Array, step: Array, axes: Array | None = None
+) -> Array:
+    """Return a view."""
+    return np.asarray(x[_index(x, start, stop, step, axes)])
+
+
+@implements(SliceScatter)
+def slice_scatter(
+    _op: SliceScatter,
+    x: Array,
+    updates: Array,
+    start: Array,
+    stop: Array,
+    step: Array,
+    axes: Array | None = None,
+) -> Array:
+    """Copy x and write the updates into a view of the copy."""
+    y: Array = x.copy()
+    part = y[_index(x, start, stop, step, axes)]
+    if part.shape != updates.shape:
+        raise InferenceError(
+            f"SliceScatter: updates {updates.shape} do not fit the selected part {part.shape}"
+        )
+    part[...] = updates
+    return y
+
+
+def _index(
+    x: Array, start: Array, stop: Array, step: Array, axes: Array | None
+) -> tuple[slice, ...]:
+    chosen = None if axes is None else _ints(axes)
+    return tuple(slice_index(x.ndim, _ints(start), _ints(stop), _ints(step), chosen))
+
+
+def _ints(values: Array) -> list[int]:
+    return [int(value) for value in values.reshape(-1)]

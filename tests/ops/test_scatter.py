@@ -1,0 +1,108 @@
+"""ScatterUpdate, ScatterElementsUpdate and ScatterNDUpdate."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polydevice.dtype import ElementType
+from polydevice.errors import ElementTypeError, InferenceError, ShapeError
+from polydevice.ops.scatter import (
+    Reduction,
+    ScatterElementsUpdate,
+    ScatterNDUpdate,
+    ScatterUpdate,
+)
+from polydevice.shape import Shape
+from polydevice.tensor import TensorDesc, desc_of
+from polydevice.testing.op_case import OpCase
+from polydevice_cpu.implement import run
+from tests.ops.check import check
+from tests.ops.openvino_oracle import openvino_case
+
+RNG = np.random.default_rng(8)
+
+
+def values(shape, dtype=np.float32):
+    return RNG.integers(-9, 9, shape).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("shape", "index", "axis"),
+    [((5, 4), [1, 3], 0), ((5, 4), [[0, 2], [1, 3]], 1), ((3, 4, 5), [4], -1)],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, np.int64])
+def test_scatter_update(device, shape, index, axis, dtype):
+    index = np.array(index, np.int64)
+    at = axis % len(shape)
+    updates = values((*shape[:at], *index.shape, *shape[at + 1 :]), dtype)
+    inputs = [values(shape, dtype), index, updates, np.array(axis, np.int64)]
+    check(openvino_case(ScatterUpdate(), *inputs, constants={3}), device)
+
+
+@pytest.mark.parametrize("reduction", [r for r in Reduction if r is not Reduction.SUB])
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+@pytest.mark.parametrize(("shape", "taken", "axis"), [((5, 4), (3, 4), 0), ((4, 6), (2, 5), -1)])
+def test_scatter_elements_update(device, reduction, keep, dtype, shape, taken, axis):
+    size = shape[axis]
+    index = RNG.integers(-size, size, taken)
+    if reduction is Reduction.NONE:  # which of two updates stays is not defined
+        index = RNG.permuted(np.arange(size).repeat(64).reshape(size, 64), axis=0)
+        index = index[: taken[0], : taken[1]] if axis == 0 else index.T[: taken[0], : taken[1]]
+    op = ScatterElementsUpdate(reduction=reduction, use_init_val=keep)
+    inputs = [values(shape, dtype), index.astype(np.int64), values(taken, dtype), np.array(axis)]
+    # OpenVINO's CPU plugin truncates an integer mean; its reference rounds down
+    reference = reduction is Reduction.MEAN and dtype is np.int32
+    check(openvino_case(op, *inputs, constants={3}, reference=reference), device)
+
+
+@pytest.mark.parametrize("reduction", [r for r in Reduction if r is not Reduction.MEAN])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+@pytest.mark.parametrize(
+    ("shape", "index"),
+    [((6, 4), [[0], [3]]), ((6, 4), [[0, 1], [5, -1], [2, 2]]), ((3, 4, 5), [[[2, 1]], [[0, 0]]])],
+)
+def test_scatter_nd_update(device, reduction, dtype, shape, index):
+    index = np.array(index, np.int64)
+    updates = values((*index.shape[:-1], *shape[index.shape[-1] :]), dtype)
+    op = ScatterNDUpdate(reduction=reduction)
+    check(openvino_case(op, values(shape, dtype), index, updates), device)
+
+
+def test_updates_of_one_element_are_added_up(device):
+    x, index = np.float32([1, 2, 3]), np.array([[1], [1], [-1]])
+    op = ScatterNDUpdate(reduction=Reduction.SUM)
+    check(OpCase(op, [x, index, np.float32([10, 20, 5])], [np.float32([1, 32, 8])]), device)
+
+
+def test_the_oldest_version_has_no_reduction():
+    assert ScatterNDUpdate.from_ir({"reduction": "sum"}, 4).reduction is Reduction.NONE
+    assert ScatterElementsUpdate.from_ir({"reduction": "sum"}, 12).reduction is Reduction.SUM
+
+
+def test_scatter_refuses():
+    x = TensorDesc(ElementType.f32, Shape([5, 4]))
+    index = desc_of(np.array([1, 2]))
+    axis = desc_of(np.array(0))
+    with pytest.raises(ShapeError, match="updates of shape"):
+        ScatterUpdate().infer([x, index, x.with_shape([3, 4]), axis])
+    with pytest.raises(ElementTypeError):
+        ScatterUpdate().infer([x, index, TensorDesc(ElementType.i32, Shape([2, 4])), axis])
+    with pytest.raises(ShapeError, match="rank"):
+        ScatterElementsUpdate().infer([x, index, x.with_shape([2]), axis])
+    with pytest.raises(ShapeError, match="coordinates"):
+        ScatterNDUpdate().infer([x, desc_of(np.array([[0, 0, 0]])), x.with_shape([1])])
+    with pytest.raises(InferenceError, match="index 5"):
+        run(ScatterUpdate(), [values((5, 4)), np.array([5]), values((1, 4)), np.array(0)])
+
+
+def test_scatter_update_counts_from_the_end(device):
+    # OpenVINO's CPU plugin reads out of bounds here
+    inputs = [np.float32([1, 2, 3]), np.array([-1]), np.float32([9]), np.array(0)]
+    check(OpCase(ScatterUpdate(), inputs, [np.float32([1, 2, 9])], constants={3}), device)
+
+
+def test_scatter_update_at_one_index_without_axes(device):
+    inputs = [np.float32([1, 2, 3]), np.array(1), np.float32(9), np.array(0)]
+    check(OpCase(ScatterUpdate(), inputs, [np.float32([1, 9, 3])], constants={3}), device)

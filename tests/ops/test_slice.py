@@ -1,0 +1,155 @@
+"""StridedSlice, Slice and SliceScatter."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from polydevice.dtype import ElementType
+from polydevice.errors import ShapeError
+from polydevice.ops.slice import Slice, SliceScatter, StridedSlice, sliced_size
+from polydevice.shape import Dim, Shape, bounds
+from polydevice.tensor import TensorDesc, desc_of
+from polydevice.testing.op_case import OpCase
+from tests.ops.check import check
+from tests.ops.openvino_oracle import openvino_case
+
+RNG = np.random.default_rng(5)
+FAR = 2**31 - 1
+
+
+def ints(values) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+@pytest.mark.parametrize(
+    ("shape", "begin", "end", "strides", "masks"),
+    [
+        ((7,), (1,), (6,), (2,), {}),
+        ((7,), (-2,), (-7,), (-2,), {}),
+        ((4, 5, 6), (1, 0), (3, 0), (1, 1), {"end_mask": (0, 1)}),
+        ((4, 5, 6), (1, 2), (0, 3), (1, 1), {"shrink_axis_mask": (1, 0)}),
+        (
+            (4, 5, 6),
+            (0, -1),
+            (0, 0),
+            (1, 1),
+            {"begin_mask": (1, 0), "end_mask": (1, 0), "shrink_axis_mask": (0, 1)},
+        ),
+        (
+            (4, 5, 6),
+            (0, 0, 1),
+            (0, 0, 3),
+            (1, 1, 1),
+            {"ellipsis_mask": (1, 0, 0), "new_axis_mask": (0, 1, 0)},
+        ),
+        (
+            (4, 5, 6),
+            (0, 1, 0),
+            (9, 4, 0),
+            (1, 1, 1),
+            {"new_axis_mask": (1, 0, 1), "begin_mask": (0, 0, 0), "end_mask": (0, 0, 0)},
+        ),
+        ((4, 5), (0, 0), (FAR, FAR), (1, 3), {}),
+        ((4, 5), (FAR, 3), (-FAR, 0), (-1, -1), {}),
+        ((4, 5), (0, 0), (0, 0), (-1, -2), {"begin_mask": (1, 1), "end_mask": (1, 1)}),
+        ((2, 3, 4, 5), (0, 1), (0, 2), (1, 1), {"ellipsis_mask": (1, 0)}),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64, np.uint8])
+def test_strided_slice(device, shape, begin, end, strides, masks, dtype):
+    x = RNG.integers(0, 100, shape).astype(dtype)
+    zeros = (0,) * len(begin)
+    masks = {"begin_mask": zeros, "end_mask": zeros, **masks}
+    op = StridedSlice(**masks)
+    inputs = [x, ints(begin), ints(end), ints(strides)]
+    check(openvino_case(op, *inputs, constants={1, 2, 3}), device)
+
+
+def test_strided_slice_without_strides(device):
+    x = RNG.standard_normal((5, 3)).astype(np.float32)
+    op = StridedSlice(begin_mask=(0,), end_mask=(0,))
+    check(OpCase(op, [x, ints([1]), ints([4])], [x[1:4]], constants={1, 2}), device)
+
+
+@pytest.mark.parametrize(
+    ("shape", "start", "stop", "step", "axes"),
+    [
+        ((7, 5), (1,), (6,), (2,), (0,)),
+        ((7, 5), (-1, 0), (-9, FAR), (-1, 3), (0, -1)),
+        ((7, 5, 4), (2, 9), (-2, -9), (1, -2), (2, 0)),
+        ((7, 5), (1, 1), (3, 2), (1, 1), None),
+        ((7, 5), (3,), (3,), (1,), (0,)),
+        ((4,), (-100,), (100,), (3,), (0,)),
+        ((4,), (100,), (-100,), (-3,), (0,)),
+        ((4, 4), (0,), (2**63 - 1,), (1,), (1,)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_slice(device, shape, start, stop, step, axes, dtype):
+    x = RNG.integers(0, 100, shape).astype(dtype)
+    inputs = [x, ints(start), ints(stop), ints(step)] + ([] if axes is None else [ints(axes)])
+    check(openvino_case(Slice(), *inputs, constants={1, 2, 3, 4}), device)
+
+
+def test_size_of_a_slice_of_unknown_size():
+    # For every range: the bounds must hold for each size, and be reached for whole axes.
+    values = [None, -4, -1, 0, 2, 5, FAR, -FAR - 2]
+    for start, stop, step in itertools.product(values, values, [1, 2, -1, -3]):
+        index = slice(start, stop, step)
+        for size in (Dim(2, 6), Dim(0, None), Dim(3, None)):
+            low, high = bounds(sliced_size(size, index))
+            for n in range(size.min, (size.max or 20) + 1):
+                length = len(range(*index.indices(n)))
+                assert low <= length, (index, size)
+                assert high is None or length <= high, (index, size)
+    assert sliced_size(Dim(2, 6), slice(0, FAR, 1)) == Dim(2, 6)
+    assert sliced_size(Dim(2, None), slice(1, -1, 1)) == Dim(0, None)
+    assert sliced_size(Dim(4, None), slice(0, 3, 1)) == 3
+
+
+def test_slice_with_unknown_limits():
+    x = TensorDesc(ElementType.f32, Shape([8, 3]))
+    start = TensorDesc(ElementType.i64, Shape([1]))
+    (y,) = Slice().infer([x, start, start, desc_of(ints([1])), desc_of(ints([0]))])
+    assert y.shape == Shape([Dim(0, 8), 3])
+    (y,) = StridedSlice().infer([x, desc_of(ints([0])), start])
+    assert y.shape == Shape([Dim(0, 8), 3])
+
+
+def test_slice_refuses():
+    x = TensorDesc(ElementType.f32, Shape([8, 3]))
+    one, two = desc_of(ints([1])), desc_of(ints([1, 1]))
+    with pytest.raises(ShapeError, match="step 0"):
+        Slice().infer([x, one, one, desc_of(ints([0])), one])
+    with pytest.raises(ShapeError, match="same number"):
+        Slice().infer([x, one, two, one, one])
+    with pytest.raises(ShapeError, match="twice"):
+        Slice().infer([x, two, two, two, desc_of(ints([0, -2]))])
+    with pytest.raises(ShapeError, match="more than"):
+        StridedSlice().infer([x, *[desc_of(ints([0, 0, 0]))] * 2])
+    with pytest.raises(ShapeError, match="stride 0"):
+        StridedSlice().infer([x, one, one, desc_of(ints([0]))])
+
+
+@pytest.mark.parametrize(
+    ("shape", "start", "stop", "step", "axes"),
+    [
+        ((5, 4), (1,), (4,), (2,), (0,)),
+        ((5, 4), (-1, 3), (0, 0), (-2, -1), (0, 1)),
+        ((3, 4), (0, 1), (2, 3), (1, 1), None),
+    ],
+)
+def test_slice_scatter(device, shape, start, stop, step, axes):
+    x = RNG.standard_normal(shape).astype(np.float32)
+    index = [slice(None)] * len(shape)
+    for axis, limits in zip(
+        axes or range(len(start)), zip(start, stop, step, strict=True), strict=True
+    ):
+        index[axis] = slice(*limits)
+    updates = RNG.standard_normal(x[tuple(index)].shape).astype(np.float32)
+    inputs = [x, updates, ints(start), ints(stop), ints(step)]
+    inputs += [] if axes is None else [ints(axes)]
+    check(openvino_case(SliceScatter(), *inputs, constants={2, 3, 4, 5}), device)
