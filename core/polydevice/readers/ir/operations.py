@@ -1,0 +1,30 @@
+"""Which operation class a layer stands for."""
+
+from __future__ import annotations
+
+from polydevice.errors import UnsupportedOperationError
+from polydevice.ops.op import Op, find_operation, split_version
+from polydevice.readers.ir.layers import LayerRecord
+
+NEWEST_OPSET = 17
+"""The newest of OpenVINO's operation sets; OpenVINO 2026.4 writes it."""
+
+FORGOTTEN = frozenset({"mvn", "roipooling", "reorgyolo"})
+"""Types that the first operation set lacks although IR files name them with it."""
+
+
+def operation_of(layer: LayerRecord) -> tuple[type[Op], int]:
+    """Return the operation class of a layer, and the number of its operation set.
+
+    Raises:
+        UnsupportedOperationError: nothing here defines it.
+    """
+    domain, number = split_version(layer.version)
+    kind = "Const" if layer.type.lower() == "constant" else layer.type
+    if domain == "opset" and not 1 <= number <= NEWEST_OPSET:
+        raise UnsupportedOperationError(
+            f"there is no operation set {layer.version}; known are opset1 to opset{NEWEST_OPSET}"
+        )
+    if layer.version == "opset1" and kind.lower() in FORGOTTEN:
+        return find_operation(kind, "opset2"), 2
+    return find_operation(kind, layer.version), number

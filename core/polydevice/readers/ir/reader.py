@@ -1,0 +1,93 @@
+"""read_ir: an OpenVINO IR v10 or v11 → a Network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from polydevice.errors import ModelFormatError, PolydeviceError
+from polydevice.network import Evaluate, Network
+from polydevice.readers.ir.document import Element, parse_document
+from polydevice.readers.ir.graph import GraphBuilder
+from polydevice.readers.ir.layers import nested_notes, read_graph
+from polydevice.readers.ir.preprocess import subtract_mean
+from polydevice.readers.ir.unsupported import check_supported
+from polydevice.readers.ir.weights import Source, Weights, read_topology
+from polydevice.readers.limits import ReadLimits
+
+VERSIONS = (10, 11)
+"""The IR versions that are read: all that OpenVINO wrote since 2020.1."""
+
+
+def read_ir(
+    model: Source,
+    weights: Source | None = None,
+    limits: ReadLimits | None = None,
+    *,
+    evaluate: Evaluate | None = None,
+) -> Network:
+    """Read a network from an OpenVINO IR v10 or v11.
+
+    Args:
+        model: path of the topology (.xml), or its content.
+        weights: path of the constants (.bin), or their content; by default the file beside the
+            topology with the same stem.
+        limits: bounds on what the file may ask for; None takes the defaults.
+        evaluate: computes shape arithmetic while shapes are inferred.
+
+    Returns:
+        The network. Shapes and types are inferred anew; what the file says of them is not
+        trusted. `rt_info` holds "ir_version", the model's notes and, as "meta_data", the
+        converter's. Constants share memory with the weights and are read-only.
+
+    Raises:
+        ModelFileError: the topology is missing, empty, or no regular file.
+        ModelFormatError: it is not a consistent IR of a known version.
+        UnsupportedOperationError: it has operations that nothing here defines; all are listed.
+        WeightsError: weights are missing, too short, or do not fit a constant.
+        ModelLimitError: it exceeds a limit.
+        NetworkError: (or a subclass) an operation does not accept its inputs.
+    """
+    limits = limits or ReadLimits()
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        path, content, source = None, bytes(model), "the model"
+    else:
+        path = Path(model)
+        content, source = read_topology(path, limits), f"model {str(path)!r}"
+    root = parse_document(content, limits, source)
+    try:
+        version = _version(root)
+        graph = read_graph(root, limits, version)
+        check_supported(graph)
+        data = Weights.open(weights or None, path, limits)
+        builder = GraphBuilder(data, limits, version, evaluate)
+        network = builder.build(graph, root.attributes.get("name", "")).network
+        for section in root.all("pre-process"):
+            subtract_mean(network, section, data)
+        if evaluate is not None or any(root.all("pre-process")):
+            network.infer()
+    except PolydeviceError as error:
+        raise type(error)(f"{source}: {error}") from error
+    network.rt_info = {**_notes(root), "ir_version": version}
+    return network
+
+
+def _version(root: Element) -> int:
+    if root.tag != "net":
+        raise ModelFormatError(f"the root element is <{root.tag[:60]}>; an IR topology has <net>")
+    version = root.integer("version")
+    if version not in VERSIONS:
+        raise ModelFormatError(
+            f"it is an IR of version {version}; versions 10 and 11 can be read. Convert the "
+            "original model again with OpenVINO 2020.1 or newer"
+        )
+    return version
+
+
+def _notes(root: Element) -> dict[str, Any]:
+    notes: dict[str, Any] = {}
+    for section in root.all("rt_info"):
+        notes.update(nested_notes(section))
+    for section in root.all("meta_data"):
+        notes["meta_data"] = nested_notes(section)
+    return notes
