@@ -127,7 +127,7 @@ class Node:
         if values is None or any(v.size > VALUE_LIMIT for v in values):
             return results
         return [
-            TensorDesc(r.element_type, Shape(v.shape), v)
+            TensorDesc(r.element_type, Shape(v.shape), _settled(v, r.element_type))
             for r, v in zip(results, values, strict=True)
         ]
 
@@ -241,6 +241,14 @@ def default_layout(rank: int | None) -> str:
     """Return the Inference Engine's layout name for a rank."""
     names = {0: "SCALAR", 1: "C", 2: "NC", 3: "CHW", 4: "NCHW", 5: "NCDHW"}
     return names.get(-1 if rank is None else rank, "BLOCKED")
+
+
+def _settled(value: Array, element_type: ElementType) -> Array:
+    """Return a value of plain type when every size in it is known after all."""
+    if value.dtype != object or element_type is ElementType.string:
+        return value
+    known = all(isinstance(item, int) for item in value.reshape(-1))
+    return value.astype(element_type.dtype) if known else value
 
 
 class Network:
@@ -428,17 +436,16 @@ class Network:
     def output_ports(self) -> list[tuple[str, Port]]:
         """Return (name, port) of every output, in order.
 
-        An output is called by the name that its Result gives (ONNX), else like the port it reads.
+        An output is called by the name that its Result gives (ONNX), else like the port it reads;
+        a number behind it tells it from an input or another output of the same name.
         """
+        taken = {node.name for node in self.parameters}
         named: dict[str, Port] = {}
         for result in self.results:
             port = result.inputs[0]
             name = getattr(result.op, "output_name", "") or port.name
-            if name in named:
-                number = 1
-                while f"{name}_{number}" in named:
-                    number += 1
-                name = f"{name}_{number}"
+            name = _first_free(name, taken)
+            taken.add(name)
             named[name] = port
         return list(named.items())
 
@@ -517,7 +524,10 @@ class Network:
 
 def unique_name(network: Network, name: str) -> str:
     """Return `name`, or `name` with the first free number behind it."""
-    taken = {node.name for node in network.nodes()}
+    return _first_free(name, {node.name for node in network.nodes()})
+
+
+def _first_free(name: str, taken: set[str]) -> str:
     if name not in taken:
         return name
     number = 1
