@@ -105,12 +105,12 @@ def _work(
                     return
                 del executor
                 wake.wait()
-            task, _ = queue.popleft()
+            task, cancelled = queue.popleft()
         try:
             task(stream)
         except BaseException:  # noqa: BLE001 - a task reports its own errors; the thread lives on
             _log.exception("a task of stream %d failed outside of its request", stream)
-        del task
+        del task, cancelled  # they hold the request, which must not outlive its users
 
 
 def _close_all() -> None:

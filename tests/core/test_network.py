@@ -1,0 +1,193 @@
+"""Network, Node, Port: walking, changing, reshaping, and what messages say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polydevice import Core, Dim
+from polydevice.dtype import ElementType
+from polydevice.errors import NetworkError, ShapeError
+from polydevice.network import Network, Node, constant, unique_name
+from polydevice.ops.activation import Relu
+from polydevice.ops.arithmetic import Add
+from polydevice.ops.concat import Concat
+from polydevice.ops.io import Parameter, Result
+from polydevice.ops.matmul import MatMul
+from polydevice.ops.reshape import Reshape, ShapeOf
+from polydevice.passes.constant_folding import constant_folding
+from polydevice.shape import Shape
+
+from .conftest import relu_network
+
+f32 = ElementType.f32
+
+
+def parameter(name, shape, element_type=f32) -> Node:
+    return Node(name, Parameter(element_type=element_type, shape=Shape(shape)))
+
+
+def flatten_network() -> Network:
+    """X[batch, 2, 3] reshaped to [batch, 6] by way of ShapeOf: shape arithmetic in the graph."""
+    from polydevice.ops.gather import Gather
+
+    x = parameter("x", [-1, 2, 3])
+    sizes = Node("sizes", ShapeOf(), [x.output])
+    zero = constant("zero", np.array([0], np.int64))
+    axis = constant("axis", np.array(0, np.int64))
+    batch = Node("batch", Gather(), [sizes.output, zero.output, axis.output])
+    rest = constant("rest", np.array([-1], np.int64))
+    target = Node("target", Concat(axis=0), [batch.output, rest.output])
+    flat = Node("flat", Reshape(special_zero=False), [x.output, target.output])
+    return Network("flatten", [x], [Node("out", Result(), [flat.output])])
+
+
+def test_nodes_come_after_what_they_read():
+    network = flatten_network()
+    order = [node.name for node in network]
+    for node in network:
+        for port in node.inputs:
+            assert order.index(port.node.name) < order.index(node.name)
+
+
+def test_unused_parameters_stay_and_disconnected_nodes_go():
+    network = relu_network()
+    network.parameters.append(parameter("unused", [1]))
+    assert {n.name for n in network} == {"x", "relu", "out", "unused"}
+    network.replace(network.node("relu").output, network.node("x").output)
+    assert {n.name for n in network} == {"x", "out", "unused"}
+
+
+def test_a_cycle_is_named():
+    network = relu_network()
+    relu = network.node("relu")
+    relu.inputs[0] = relu.output
+    with pytest.raises(NetworkError, match="cycle.*'relu'"):
+        network.nodes()
+
+
+def test_deep_networks_need_no_recursion():
+    port = (x := parameter("x", [1])).output
+    for i in range(20_000):
+        port = Node(f"relu{i}", Relu(), [port]).output
+    network = Network("deep", [x], [Node("out", Result(), [port])])
+    assert len(network.clone().nodes()) == 20_002
+
+
+def test_shape_arithmetic_follows_the_batch():
+    network = flatten_network()
+    with Core() as core:
+        network.evaluate = core.evaluate
+        network.infer()
+        assert network.outputs["flat"].shape == (Dim(), 6)
+        network.reshape({"x": [4, 2, 3]})
+        assert network.outputs["flat"].shape == (4, 6)
+        assert network.batch_size == 4
+        network.batch_size = 7
+        assert network.outputs["flat"].shape == (7, 6)
+
+
+def test_reshape_names_what_is_wrong_and_changes_nothing():
+    a, b = parameter("a", [2, 3]), parameter("b", [3, 4])
+    product = Node("product", MatMul(), [a.output, b.output])
+    network = Network("n", [a, b], [Node("out", Result(), [product.output])])
+    with pytest.raises(ShapeError, match="node 'product' \\(MatMul, opset1\\)"):
+        network.reshape({"a": [2, 5]})
+    assert network.inputs["a"].shape == (2, 3)
+    assert network.outputs["product"].shape == (2, 4)
+    with pytest.raises(NetworkError, match="no input 'aa'.*Did you mean 'a'"):
+        network.reshape({"aa": [1, 1]})
+    with pytest.raises(ShapeError, match="batch size 0"):
+        network.batch_size = 0
+
+
+def test_node_errors_name_node_type_opset_and_reason():
+    x, y = parameter("x", [2, 3]), parameter("y", [4])
+    with pytest.raises(ShapeError) as caught:
+        Node("sum", Add(), [x.output, y.output])
+    assert "node 'sum' (Add, opset1)" in str(caught.value)
+    assert "[2,3] and [4]" in str(caught.value)
+
+
+def test_wrong_number_of_inputs_is_an_error_of_the_network():
+    x = parameter("x", [2, 3])
+    with pytest.raises(NetworkError, match="'sum'.*does not accept"):
+        Node("sum", Add(), [x.output])
+
+
+def test_clone_is_independent():
+    network = flatten_network()
+    copy = network.clone()
+    copy.reshape({"x": [9, 2, 3]})
+    assert network.inputs["x"].shape == (Dim(), 2, 3)
+    assert [n.name for n in copy] == [n.name for n in network]
+    assert not set(copy.nodes()) & set(network.nodes())
+
+
+def test_add_outputs():
+    network = flatten_network()
+    network.add_outputs(["sizes", ("batch", 0)])
+    assert list(network.outputs) == ["flat", "sizes", "batch"]
+    network.add_outputs("sizes")
+    assert list(network.outputs) == ["flat", "sizes", "batch"], "once is enough"
+    with pytest.raises(NetworkError, match="no node 'size'.*Did you mean 'sizes'"):
+        network.add_outputs("size")
+    with pytest.raises(NetworkError, match="no output 3"):
+        network.add_outputs([("sizes", 3)])
+
+
+def test_output_names_are_unique():
+    x = parameter("x", [1])
+    relu = Node("relu", Relu(), [x.output])
+    results = [Node(f"r{i}", Result(), [relu.output]) for i in range(2)]
+    named = Node("r2", Result(output_name="mine"), [relu.output])
+    passed = Node("r3", Result(), [x.output])
+    network = Network("n", [x], [*results, named, passed])
+    assert list(network.outputs) == ["relu", "relu_1", "mine", "x_1"]
+
+
+def test_settings_of_inputs_and_outputs():
+    network = relu_network((1, 3, 4, 5))
+    info = network.inputs["x"]
+    assert (info.precision, info.layout) == ("FP32", "NCHW")
+    info.precision, info.layout = "U8", "NHWC"
+    assert (network.inputs["x"].precision, network.inputs["x"].layout) == ("U8", "NHWC")
+    with pytest.raises(NetworkError, match="'HW'.*orders of NCHW"):
+        info.layout = "HW"
+    assert network.outputs["relu"].precision == "FP32"
+
+
+@pytest.mark.usefixtures("core")
+def test_settings_become_part_of_the_loaded_network():
+    network = relu_network((1, 3, 4, 5))
+    network.inputs["x"].precision = "U8"
+    network.inputs["x"].layout = "NHWC"
+    network.outputs["relu"].precision = "FP16"
+    network.outputs["relu"].layout = "NHWC"
+    image = np.random.default_rng().integers(0, 255, (1, 4, 5, 3), np.uint8)
+    with Core() as real:
+        executable = real.load_network(network, "CPU")
+        assert (executable.inputs["x"].precision, executable.inputs["x"].shape) == (
+            "U8",
+            (1, 4, 5, 3),
+        )
+        result = executable.infer({"x": image})["relu"]
+    assert result.dtype == np.float16
+    np.testing.assert_array_equal(result, image.astype(np.float16))
+    assert network.inputs["x"].element_type is f32, "the network itself does not change"
+
+
+def test_constant_folding_leaves_only_what_depends_on_inputs():
+    network = flatten_network()
+    network.reshape({"x": [4, 2, 3]})
+    with Core() as core:
+        constant_folding(network, core.evaluate)
+    assert [n.type for n in network] == ["Parameter", "Const", "Reshape", "Result"]
+    target = network.node("flat").inputs[1].node.constant
+    np.testing.assert_array_equal(target, [4, -1])
+
+
+def test_unique_name():
+    network = relu_network()
+    assert unique_name(network, "fresh") == "fresh"
+    assert unique_name(network, "relu") == "relu_1"
