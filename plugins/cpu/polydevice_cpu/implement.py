@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, Union
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.errors import PolydeviceError
 from polydevice.ops.op import Op
 
-Outputs = Union[Array, "tuple[Array, ...]"]
+Outputs = Array | tuple[Array, ...]
 Implementation = Callable[..., Outputs]
 """``f(op, *inputs)`` returns the output array, or a tuple of them; it never writes its inputs."""
 
 F = TypeVar("F", bound=Implementation)
 
 _TABLE: dict[type[Op], Implementation] = {}
-_loaded = False
 
 
 def implements(*ops: type[Op]) -> Callable[[F], F]:
@@ -31,20 +35,33 @@ def implements(*ops: type[Op]) -> Callable[[F], F]:
         for op in ops:
             if op in _TABLE:
                 raise ValueError(f"{op.__name__} is already implemented in {_TABLE[op].__module__}")
-            _TABLE[op] = function
+            _TABLE[op] = _without_warnings(function)
         return function
 
     return register
 
 
+@lru_cache(maxsize=1)
+def _load() -> None:
+    package = importlib.import_module("polydevice_cpu.ops")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+
+
+def _without_warnings(function: Implementation) -> Implementation:
+    """Infinities and NaN are values like others; NumPy warns about them wherever they arise."""
+
+    @functools.wraps(function)
+    def quiet(op: Op, *inputs: Any) -> Outputs:
+        with np.errstate(all="ignore"):
+            return function(op, *inputs)
+
+    return quiet
+
+
 def find_implementation(op: type[Op]) -> Implementation | None:
     """Return the function for an operation or the class it derives from; None without one."""
-    global _loaded
-    if not _loaded:
-        package = importlib.import_module("polydevice_cpu.ops")
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{package.__name__}.{module.name}")
-        _loaded = True
+    _load()
     for cls in op.__mro__:
         if cls in _TABLE:
             return _TABLE[cls]
@@ -58,3 +75,18 @@ def run(op: Op, inputs: Sequence[Any]) -> tuple[Array, ...]:
         raise KeyError(type(op).__name__)
     outputs = function(op, *inputs)
     return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def evaluate(op: Op, inputs: Sequence[Array]) -> list[Array] | None:
+    """Compute an operation ahead of inference; None where that is not possible.
+
+    Not possible are operations without an implementation here, those with state or randomness, and
+    values of which some sizes are still unknown (`Dim` among the elements).
+    """
+    if op.is_stateful or op.has_side_effect or find_implementation(type(op)) is None:
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            return list(run(op, inputs))
+    except (PolydeviceError, TypeError, ValueError, ArithmeticError, LookupError):
+        return None

@@ -1,0 +1,106 @@
+"""Arithmetic of two inputs; also of sizes that are not known yet (object arrays of int and Dim)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.ops.arithmetic import (
+    Add,
+    Divide,
+    FloorMod,
+    Maximum,
+    Minimum,
+    Mod,
+    Multiply,
+    Power,
+    SquaredDifference,
+    Subtract,
+)
+from polydevice.ops.pointwise import AutoBroadcast, BinaryPointwise, pdpd_aligned
+from polydevice.shape import DimLike, Shape, bounds, dim
+from polydevice_cpu.implement import implements
+from polydevice_cpu.precision import is_float, narrow, widen
+
+
+def aligned(op: BinaryPointwise, a: Array, b: Array) -> tuple[Array, Array]:
+    """Return both inputs so that NumPy's broadcasting does what the operation asks for."""
+    return a, align(a, b, op.auto_broadcast, op.broadcast_axis)
+
+
+def align(a: Array, b: Array, mode: AutoBroadcast, axis: int = -1) -> Array:
+    """Return b with the axes it needs to be stretched to a."""
+    if mode is AutoBroadcast.PDPD:
+        return b.reshape(pdpd_aligned(Shape(a.shape), Shape(b.shape), axis).static)
+    return b
+
+
+def _binary(op: type[BinaryPointwise], function: Callable[[Any, Any], Any]) -> None:
+    @implements(op)
+    def apply(op: BinaryPointwise, a: Array, b: Array) -> Array:
+        return np.asarray(function(*aligned(op, a, b)))
+
+
+def _larger(a: DimLike, b: DimLike) -> DimLike:
+    (low1, high1), (low2, high2) = bounds(a), bounds(b)
+    return dim(max(low1, low2), None if high1 is None or high2 is None else max(high1, high2))
+
+
+def _smaller(a: DimLike, b: DimLike) -> DimLike:
+    (low1, high1), (low2, high2) = bounds(a), bounds(b)
+    highs = [high for high in (high1, high2) if high is not None]
+    return dim(min(low1, low2), min(highs) if highs else None)
+
+
+_larger_size = np.frompyfunc(_larger, 2, 1)
+_smaller_size = np.frompyfunc(_smaller, 2, 1)
+
+
+def _maximum(a: Array, b: Array) -> Any:
+    return _larger_size(a, b) if object in (a.dtype, b.dtype) else np.maximum(a, b)
+
+
+def _minimum(a: Array, b: Array) -> Any:
+    return _smaller_size(a, b) if object in (a.dtype, b.dtype) else np.minimum(a, b)
+
+
+def _squared_difference(a: Array, b: Array) -> Any:
+    difference = a - b
+    return difference * difference
+
+
+_binary(Add, np.add)
+_binary(Subtract, np.subtract)
+_binary(Multiply, np.multiply)
+_binary(Maximum, _maximum)
+_binary(Minimum, _minimum)
+_binary(SquaredDifference, _squared_difference)
+_binary(Mod, np.fmod)
+_binary(FloorMod, np.remainder)
+
+
+@implements(Divide)
+def divide(op: Divide, a: Array, b: Array) -> Array:
+    """Integers are divided exactly; NumPy rounds down and gives 0 for a division by zero."""
+    a, b = aligned(op, a, b)
+    if is_float(a.dtype) or a.dtype.kind == "c":
+        return np.asarray(a / b)
+    quotient = np.asarray(a // b)
+    if op.pythondiv or object in (a.dtype, b.dtype) or a.dtype.kind == "u":
+        return quotient
+    inexact = (quotient * b != a) & (b != 0)
+    return np.asarray(quotient + (inexact & ((a < 0) != (b < 0))).astype(a.dtype))
+
+
+@implements(Power)
+def power(op: Power, a: Array, b: Array) -> Array:
+    """Integers to a negative power are computed in f64 and truncated."""
+    a, b = aligned(op, a, b)
+    if is_float(a.dtype):
+        return narrow(np.power(widen(a), widen(b)), a.dtype)
+    if b.dtype.kind == "i" and b.size and b.min() < 0:
+        return narrow(np.power(a.astype(np.float64), b), a.dtype)
+    return np.asarray(np.power(a, b))

@@ -1,0 +1,78 @@
+"""Conversions between element types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
+from polydevice.ops.convert import Convert, ConvertLike, ConvertPromoteTypes
+from polydevice.tensor import desc_of
+from polydevice_cpu.implement import implements
+from polydevice_cpu.precision import is_float, narrow
+
+_SATURATING = (
+    ElementType.f8e4m3,
+    ElementType.f8e5m2,
+    ElementType.f8e4m3fnuz,
+    ElementType.f8e5m2fnuz,
+    ElementType.f4e2m1,
+)
+
+
+def convert_to(x: Array, kind: ElementType) -> Array:
+    """Return x in another element type; sizes that are not known yet stay as they are."""
+    if x.dtype == object:
+        return _from_objects(x, kind)
+    if kind is ElementType.string:
+        return x.astype(np.str_).astype(object)
+    if kind in (ElementType.boolean, ElementType.u1):
+        return np.asarray(x != 0).astype(kind.dtype, copy=False)
+    if kind in _SATURATING:
+        return saturated(x, kind)
+    if kind.dtype.kind == "V":  # 4-bit integers and bf16 convert from the types NumPy knows
+        middle = np.dtype(np.float32 if kind.is_float else np.int32)
+        return x.astype(middle, copy=False).astype(kind.dtype)
+    if x.dtype.kind == "V" and not is_float(x.dtype):
+        return x.astype(np.int8).astype(kind.dtype)
+    return narrow(x, kind.dtype)
+
+
+def saturated(x: Array, kind: ElementType) -> Array:
+    """Round to a narrow float; what is out of range becomes the largest number, NaN stays."""
+    wide = x.astype(np.float32)
+    limit = np.float32(ml_dtypes.finfo(kind.dtype).max)  # type: ignore[no-untyped-call]  # has no types
+    return np.clip(wide, -limit, limit).astype(kind.dtype)
+
+
+def _from_objects(x: Array, kind: ElementType) -> Array:
+    """Strings are parsed; anything else is a size."""
+    if not all(isinstance(item, (str, bytes)) for item in x.reshape(-1)):
+        return x
+    if kind is ElementType.string:
+        return x
+    text: list[Any] = [i.decode() if isinstance(i, bytes) else i for i in x.reshape(-1)]
+    if kind.is_integer:
+        return np.array([int(float(t)) for t in text], kind.dtype).reshape(x.shape)
+    return convert_to(np.array([float(t) for t in text], np.float64).reshape(x.shape), kind)
+
+
+@implements(Convert)
+def convert(op: Convert, x: Array) -> Array:
+    """Convert to the attribute's type."""
+    return convert_to(x, op.destination_type)
+
+
+@implements(ConvertLike)
+def convert_like(_op: ConvertLike, x: Array, like: Array) -> Array:
+    """Convert to the other input's type."""
+    return convert_to(x, ElementType.of(like.dtype))
+
+
+@implements(ConvertPromoteTypes)
+def convert_promote_types(op: ConvertPromoteTypes, a: Array, b: Array) -> tuple[Array, Array]:
+    """Convert both to the type that the definition finds."""
+    kind = op.promoted(desc_of(a), desc_of(b))
+    return convert_to(a, kind), convert_to(b, kind)
