@@ -22,10 +22,11 @@ class Parameter(Op):
 
     element_type: ElementType = attribute()
     shape: Shape | None = attribute(default=None)
+    kind: str = attribute(default="tensor", ir="")
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return what the attributes say."""
-        return [TensorDesc(self.element_type, self.shape)]
+        return [TensorDesc(self.element_type, self.shape, kind=self.kind)]
 
 
 @operation("Const")
