@@ -22,6 +22,7 @@ from polydevice.errors import (
 from polydevice.executor import Executor
 from polydevice.infer_request import InferRequest, StatusCode, contiguous, fits
 from polydevice.network import Network, Port, default_layout
+from polydevice.placement import Placement
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 
@@ -126,6 +127,7 @@ class ExecutableNetwork(ABC):
         self.outputs = {name: _info("output", name, port) for name, port in network.output_ports()}
         self._executor = executor or Executor(f"{device}:{network.name}", streams)
         self._owns_executor = executor is None
+        self._nodes = [(node.name, node.type) for node in network.nodes()]
         self._requests: list[InferRequest] | None = None
         self._num_requests = 1
         self._lock = threading.Lock()
@@ -149,6 +151,11 @@ class ExecutableNetwork(ABC):
     def get_exec_graph_info(self) -> Network:
         """Return the graph that the device runs, as a network for inspection."""
         raise DeviceError(f"{self.device} does not describe its execution graph")
+
+    def placement(self) -> list[Placement]:
+        """Say for every node on which device it runs, why, and what crosses to reach it."""
+        reason = f"the network was loaded on {self.device}"
+        return [Placement(name, kind, self.device, reason) for name, kind in self._nodes]
 
     def _metrics(self) -> dict[str, Any]:
         """Return the device's further metrics of this network."""

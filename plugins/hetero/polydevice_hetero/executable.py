@@ -1,0 +1,101 @@
+"""HeteroExecutable: the loaded parts of a network, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from polydevice.executable_network import ExecutableNetwork
+from polydevice.infer_request import InferRequest
+from polydevice.network import Network, Node, Port
+from polydevice.placement import Placement, bytes_of
+from polydevice_hetero.affinity import Assignment
+from polydevice_hetero.options import HeteroOptions
+from polydevice_hetero.request import HeteroRequest
+from polydevice_hetero.split import Subgraph
+from polydevice_hetero.state import Variable
+
+
+class HeteroExecutable(ExecutableNetwork):
+    """A network cut over several devices.
+
+    Its streams let one request run on a device while the next runs on another.
+    """
+
+    def __init__(
+        self,
+        whole: Network,
+        network: Network,
+        device: str,
+        options: HeteroOptions,
+        subgraphs: Sequence[Subgraph],
+        parts: Sequence[ExecutableNetwork],
+        placed: Mapping[Node, Assignment],
+        variables: Sequence[Variable],
+    ) -> None:
+        """Take over the loaded parts.
+
+        Args:
+            whole: the network as the user gave it.
+            network: the same with constants folded and variables made inputs and outputs.
+            device: "HETERO:GPU,CPU".
+            options: the configuration.
+            subgraphs: the parts, in running order.
+            parts: the parts, loaded.
+            placed: node of `network` → where it runs and why.
+            variables: what a request carries from one inference to the next.
+        """
+        streams = 1 if options.exclusive_async_requests else max(2, len(parts))
+        super().__init__(whole, device, options, streams=streams)
+        self.subgraphs = list(subgraphs)
+        self.parts = list(parts)
+        self.variables = list(variables)
+        self.sources: dict[str, Port] = dict(
+            zip(self.outputs, (port for _, port in network.output_ports()))
+        )
+        self.parameters = {node.name: node.output for node in network.parameters}
+        self.results = dict(network.output_ports())
+        self._placement = _placement(whole, network, placed, subgraphs)
+
+    def _create_request(self) -> InferRequest:
+        return HeteroRequest(self)
+
+    def placement(self) -> list[Placement]:
+        """Say for every node on which device it runs, why, and what crosses to reach it."""
+        return self._placement
+
+    def _close(self) -> None:
+        for part in self.parts:
+            part.close()
+
+
+def _placement(
+    whole: Network,
+    network: Network,
+    placed: Mapping[Node, Assignment],
+    subgraphs: Sequence[Subgraph],
+) -> list[Placement]:
+    number = {node: i for i, part in enumerate(subgraphs) for node in part.nodes}
+    by_name = {node.name: node for node in network.nodes()}
+    rows: list[Placement] = []
+    for node in whole.nodes():
+        inner = by_name.get(node.name)
+        if inner is None:
+            rows.append(Placement(node.name, node.type, "", "computed when the network was loaded"))
+            continue
+        crossing = [
+            bytes_of(port.desc)
+            for port in dict.fromkeys(inner.inputs)
+            if inner in number and number.get(port.node, number[inner]) != number[inner]
+        ]
+        known = [size for size in crossing if size is not None]
+        rows.append(
+            Placement(
+                node.name,
+                node.type,
+                placed[inner].device,
+                placed[inner].reason,
+                number.get(inner),
+                sum(known) if len(known) == len(crossing) else None,
+            )
+        )
+    return rows

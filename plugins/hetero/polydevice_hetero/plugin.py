@@ -1,0 +1,112 @@
+"""HeteroPlugin: places the nodes of a network on its members and loads the parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from polydevice.device_name import DeviceName
+from polydevice.errors import DeviceNotFoundError, UnknownOptionError, nearest
+from polydevice.executable_network import ExecutableNetwork
+from polydevice.network import Network
+from polydevice.options import Options
+from polydevice.passes.constant_folding import constant_folding
+from polydevice.plugin import Plugin, Version
+from polydevice_hetero.affinity import AFFINITY, assign
+from polydevice_hetero.dot import write_dot
+from polydevice_hetero.executable import HeteroExecutable
+from polydevice_hetero.options import HeteroOptions
+from polydevice_hetero.split import split
+from polydevice_hetero.state import lower_state
+
+
+class HeteroPlugin(Plugin):
+    """One network over several devices, reached through the core."""
+
+    option_type = HeteroOptions
+    is_composite = True
+
+    @property
+    def version(self) -> Version:
+        """Return the plugin's version."""
+        return Version("heteroPlugin", 2, 1, "polydevice")
+
+    def device_ids(self, options: Options) -> list[str]:
+        """Return nothing: HETERO is no device of its own."""
+        return []
+
+    def metrics(self, options: Options, device_id: str) -> dict[str, Any]:
+        """Return the plugin's metrics."""
+        return {"FULL_DEVICE_NAME": "HETERO", "IMPORT_EXPORT_SUPPORT": True}
+
+    def unsupported_nodes(self, network: Network, options: Options) -> dict[str, str]:
+        """Return the nodes that no member can run."""
+        assert isinstance(options, HeteroOptions)
+        members = self._members(options)
+        refused = [self._refused(network, member, options) for member in members]
+        return {
+            name: "; ".join(f"{m}: {r[name]}" for m, r in zip(members, refused))
+            for name in refused[0]
+            if all(name in others for others in refused)
+        }
+
+    def load_network(self, network: Network, options: Options, device_id: str) -> ExecutableNetwork:
+        """Place, cut, and load every part on its member.
+
+        Raises:
+            UnsupportedNetworkError: listing nodes that no member can run.
+            UnknownOptionError: for a configuration key that neither HETERO nor a member knows.
+        """
+        assert isinstance(options, HeteroOptions)
+        members = self._members(options)
+        self._check_keys(members, options)
+        whole = network.clone()
+        constant_folding(network, self.services.evaluate)
+        variables = lower_state(network)
+        manual = any(AFFINITY in node.rt_info for node in network.nodes())
+        refused = {} if manual else {m: self._refused(network, m, options) for m in members}
+        placed = assign(network, members, refused)
+        subgraphs = split(network, lambda node: placed[node].device)
+        if options.dump_graph_dot:
+            write_dot(network, placed, subgraphs)
+        parts = []
+        try:
+            for part in subgraphs:
+                config = self._config_for(part.device, options)
+                parts.append(self.services.load_network(part.network, part.device, config))
+        except BaseException:
+            for executable in parts:
+                executable.close()
+            raise
+        return HeteroExecutable(
+            whole, network, _name(members), options, subgraphs, parts, placed, variables
+        )
+
+    def _members(self, options: HeteroOptions) -> list[str]:
+        if not options.target_fallback:
+            raise DeviceNotFoundError(
+                "HETERO needs members: name them, as in 'HETERO:GPU,CPU', or set TARGET_FALLBACK"
+            )
+        return [str(m) for m in DeviceName.parse(f"HETERO:{options.target_fallback}").members]
+
+    def _refused(self, network: Network, member: str, options: HeteroOptions) -> dict[str, str]:
+        config = self._config_for(member, options)
+        return self.services.unsupported_nodes(network, member, config)
+
+    def _config_for(self, member: str, options: HeteroOptions) -> dict[str, Any]:
+        known = set(self.services.option_keys(member))
+        return {key: value for key, value in options.member_config.items() if key in known}
+
+    def _check_keys(self, members: Sequence[str], options: HeteroOptions) -> None:
+        known = {key for member in members for key in self.services.option_keys(member)}
+        for key in options.member_config:
+            if key not in known:
+                everything = sorted(known | set(self.option_type.keys()))
+                raise UnknownOptionError(
+                    f"neither HETERO nor {', '.join(members)} knows the configuration key {key!r}."
+                    f"{nearest(key, everything)} Legal: {', '.join(everything)}"
+                )
+
+
+def _name(members: Sequence[str]) -> str:
+    return f"HETERO:{','.join(members)}"

@@ -1,0 +1,128 @@
+"""split: cut a placed network into as few subgraphs as possible, without cycles between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from polydevice.network import Network, Node, Port
+from polydevice.ops.io import Parameter, Result
+from polydevice.tensor import TensorDesc
+
+
+@dataclass
+class Subgraph:
+    """A part of a network that one device runs.
+
+    Attributes:
+        device: the member that runs it.
+        network: the part, with a parameter for every value that comes from elsewhere.
+        nodes: the nodes of the whole network that it computes.
+        sources: input name → port of the whole network that feeds it.
+        targets: output name → port of the whole network that it computes.
+    """
+
+    device: str
+    network: Network
+    nodes: list[Node]
+    sources: dict[str, Port] = field(default_factory=dict)
+    targets: dict[str, Port] = field(default_factory=dict)
+
+
+def split(network: Network, device_of: Callable[[Node], str]) -> list[Subgraph]:
+    """Cut the network where values pass from one device to another.
+
+    Subgraphs come in an order in which they can run: each needs only inputs of the network and
+    outputs of earlier subgraphs.
+    """
+    phases = schedule(network, device_of)
+    return [_extract(network, device, nodes, index) for index, (device, nodes) in enumerate(phases)]
+
+
+def schedule(network: Network, device_of: Callable[[Node], str]) -> list[tuple[str, list[Node]]]:
+    """Order the computing nodes in phases of one device each, as few as possible.
+
+    With two devices this is optimal: running everything that is ready before changing the device
+    is never worse, so only the first device is a choice, and both are tried. With more devices
+    the one with most ready work is taken, for every first device.
+    """
+    computing = [n for n in network.nodes() if n.type not in ("Parameter", "Const", "Result")]
+    by_device: dict[str, list[Node]] = {}
+    for node in computing:
+        by_device.setdefault(device_of(node), []).append(node)
+    plans = [_phases(computing, by_device, first) for first in by_device]
+    if not plans:
+        return []
+    return min(plans, key=len)
+
+
+def _phases(
+    computing: list[Node], by_device: Mapping[str, list[Node]], first: str
+) -> list[tuple[str, list[Node]]]:
+    waiting = set(computing)
+    left = {device: list(nodes) for device, nodes in by_device.items()}
+    phases: list[tuple[str, list[Node]]] = []
+    device = first
+    while waiting:
+        if phases or not _ready(left[device], waiting):
+            device = max(left, key=lambda d: len(_ready(left[d], waiting)))
+        nodes = _ready(left[device], waiting)
+        waiting.difference_update(nodes)
+        left[device] = [n for n in left[device] if n in waiting]
+        phases.append((device, nodes))
+    return phases
+
+
+def _ready(nodes: list[Node], waiting: set[Node]) -> list[Node]:
+    """Return the nodes whose inputs are computed, or computed by earlier ones of these nodes."""
+    taken: set[Node] = set()
+    ready: list[Node] = []
+    for node in nodes:  # topological order
+        if all(p.node not in waiting or p.node in taken for p in node.inputs):
+            taken.add(node)
+            ready.append(node)
+    return ready
+
+
+def _extract(network: Network, device: str, nodes: list[Node], index: int) -> Subgraph:
+    inside = set(nodes)
+    part = Subgraph(device, Network("", [], []), nodes)
+    copies: dict[Port, Port] = {}
+    parameters: list[Node] = []
+
+    def inner(port: Port) -> Port:
+        if port in copies:
+            return copies[port]
+        source = port.node
+        if source.type == "Const":
+            copy = Node(source.name, source.op)
+        else:
+            name = f"{port.name}/in" if source.type != "Parameter" else port.name
+            shape = port.desc.shape
+            copy = Node(name, Parameter(element_type=port.element_type, shape=shape))
+            parameters.append(copy)
+            part.sources[name] = port
+        copies[port] = copy.outputs[0]
+        return copies[port]
+
+    for node in nodes:
+        copy = Node.__new__(Node)
+        copy.name, copy.op, copy.rt_info = node.name, node.op, dict(node.rt_info)
+        copy.inputs = [inner(port) for port in node.inputs]
+        copy.outputs = [Port(copy, port.index, _alone(port.desc)) for port in node.outputs]
+        copies.update(zip(node.outputs, copy.outputs))
+    results: list[Node] = []
+    for port, users in network.consumers().items():
+        if port.node in inside and any(user not in inside for user, _ in users):
+            name = f"{port.name}/out"
+            results.append(Node(name, Result(output_name=name), [copies[port]]))
+            part.targets[name] = port
+    sinks = [copies[n.outputs[0]].node for n in nodes if n.op.has_side_effect and n.outputs]
+    part.network = Network(
+        f"{network.name}_{index}", parameters, results, sinks, evaluate=network.evaluate
+    )
+    return part
+
+
+def _alone(desc: TensorDesc) -> TensorDesc:
+    return desc.without_value()
