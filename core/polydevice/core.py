@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,7 @@ class Core:
         for family in self._registry.names():
             try:
                 plugin = self._plugin(family)
-                ids = [] if plugin.is_composite else plugin.device_ids(self._options[family])
+                ids = [] if plugin.is_composite else self._ids(plugin, self._options[family])
             except PolydeviceError:
                 continue  # explain_devices() reports it
             names += [family] if len(ids) == 1 else [f"{family}.{i}" for i in ids]
@@ -79,7 +80,8 @@ class Core:
             try:
                 plugin = self._plugin(family)
                 if not plugin.is_composite:
-                    reports += plugin.explain_devices(self._options[family])
+                    with self._contract(family, "explaining its devices"):
+                        reports += plugin.explain_devices(self._options[family])
             except PolydeviceError as error:
                 fix = "see the reason; other devices are not affected"
                 reports.append(DeviceReport(f"plugin {family}", "failed", str(error), fix))
@@ -132,15 +134,28 @@ class Core:
                     f"no device {family!r} is registered.{nearest(family, known)} "
                     f"Registered: {', '.join(known) or 'none'}"
                 ) from None
-            try:
+            with self._contract(family, "starting"):
                 plugin = factory(family, self)
                 self._options[family] = plugin.option_type()
-            except PolydeviceError:
-                raise
-            except Exception as error:
-                raise PluginError(f"plugin {family} cannot start: {error!r}") from error
             self._plugins[family] = plugin
             return plugin
+
+    @contextmanager
+    def _contract(self, family: str, doing: str) -> Iterator[None]:
+        """Turn what a plugin may not raise into a PluginError that says whose fault it is."""
+        try:
+            yield
+        except PolydeviceError:
+            raise
+        except Exception as error:
+            raise PluginError(
+                f"{self._registry.title(family)} failed while {doing}: {error!r}. "
+                "Other devices are not affected."
+            ) from error
+
+    def _ids(self, plugin: Plugin, options: Options) -> list[str]:
+        with self._contract(plugin.name, "looking for devices"):
+            return plugin.device_ids(options)
 
     def _resolve(
         self, device_name: str, config: Mapping[str, Any] | None = None
@@ -170,7 +185,7 @@ class Core:
     def _check_exists(
         self, plugin: Plugin, options: Options, device_name: str, device_id: str
     ) -> None:
-        ids = plugin.device_ids(options)
+        ids = self._ids(plugin, options)
         if device_id in ids or (ids and not device_id):
             return
         lines = [
@@ -216,7 +231,7 @@ class Core:
                 key = (name.family, name.device_id)
                 merged = {**self._device_config.get(key, {}), **config}
                 options.updated(merged)  # validates
-                if name.device_id not in plugin.device_ids(options):
+                if name.device_id not in self._ids(plugin, options):
                     self._check_exists(plugin, options, device_name, name.device_id)
                 self._device_config[key] = merged
             else:

@@ -70,6 +70,12 @@ class Registry:
         """Every registered device name, sorted."""
         return sorted({*self.entries, *self._factories})
 
+    def title(self, name: str) -> str:
+        """How messages call a device's plugin: its name, module and distribution."""
+        entry = self.entries.get(name)
+        source = f" ({entry.module}, from {entry.distribution})" if entry else ""
+        return f"plugin {name}{source}"
+
     def register(self, plugin_name: str, device_name: str) -> None:
         """Register a plugin by hand.
 
@@ -146,7 +152,7 @@ class Registry:
         except Exception as error:  # noqa: BLE001 - kept, and raised when the device is used
             reason = str(error) if isinstance(error, PluginError) else f"{error!r}"
             failure = PluginError(
-                f"plugin {name} ({entry.module}, from {entry.distribution}) cannot be used: "
+                f"{self.title(name)} cannot be used: "
                 f"{reason}. Fix or uninstall {entry.distribution}; other devices are not affected."
             )
             failure.__cause__ = error
