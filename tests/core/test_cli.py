@@ -49,6 +49,7 @@ def test_ops(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_terminal_gets_a_table(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TERM", "dumb")  # no escape codes
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main(["devices"]) == 0
     heading, *lines = capsys.readouterr().out.splitlines()

@@ -1,4 +1,4 @@
-"""What importing polydevice and making a Core costs. (tests/core checks what it does not import.)"""
+"""What importing polydevice costs; tests/core checks what it does not import."""
 
 from __future__ import annotations
 
