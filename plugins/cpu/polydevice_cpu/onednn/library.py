@@ -186,7 +186,7 @@ def _load() -> tuple[Library | None, str]:
     for path in candidates():
         try:
             library = Library(path)
-        except PluginError as error:  # noqa: PERF203 - a handful of candidates, once
+        except PluginError as error:
             reasons.append(str(error))
         else:
             log.debug("oneDNN %s from %s", library.version, path)

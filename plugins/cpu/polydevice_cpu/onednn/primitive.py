@@ -74,6 +74,11 @@ class Primitive:
         return self.descriptor(Query.WEIGHTS)
 
     @property
+    def bias_shape(self) -> tuple[int, ...]:
+        """Sizes of the bias; only for primitives made with one."""
+        return self.descriptor(Query.WEIGHTS, 1).shape
+
+    @property
     def dst(self) -> Descriptor:
         """Layout of the destination."""
         return self.descriptor(Query.DST)

@@ -1,0 +1,38 @@
+"""CpuExecutableNetwork: a network compiled for the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from polydevice.executable_network import ExecutableNetwork
+from polydevice.executor import Executor
+from polydevice.network import Network
+from polydevice_cpu.onednn import openmp
+from polydevice_cpu.options import CpuOptions
+from polydevice_cpu.passes import prepare
+from polydevice_cpu.plan.builder import Settings
+from polydevice_cpu.plan.compiled import CompiledNetwork
+from polydevice_cpu.plan.weights import WeightStore
+from polydevice_cpu.request import CpuInferRequest
+
+
+class CpuExecutableNetwork(ExecutableNetwork):
+    """A compiled network; a static one is planned at load, a dynamic one when shapes are known."""
+
+    def __init__(self, network: Network, options: CpuOptions, executor: Executor | None) -> None:
+        """Prepare the graph, pack the weights and, with static shapes, build the plan."""
+        super().__init__(network, "CPU", options, streams=options.streams, executor=executor)
+        self.threads = options.threads_per_stream
+        self.perf_count = options.perf_count
+        prepare(network)
+        self.compiled = CompiledNetwork(network, Settings(bf16=options.enforce_bf16), WeightStore())
+        shapes = [parameter.output.shape for parameter in network.parameters]
+        if all(shape is not None and shape.is_static for shape in shapes):
+            with openmp.threads(self.threads):
+                self.compiled.plan(tuple(shape.static for shape in shapes if shape is not None))
+
+    def _create_request(self) -> CpuInferRequest:
+        return CpuInferRequest(self)
+
+    def _metrics(self) -> dict[str, Any]:
+        return {"WEIGHTS_BYTES": self.compiled.weights.size_bytes}

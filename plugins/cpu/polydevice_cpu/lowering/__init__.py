@@ -1,0 +1,4 @@
+"""Lowerings: how operations become oneDNN primitives or views, one module per family.
+
+What no lowering takes is computed by the NumPy function of `polydevice_cpu.ops`.
+"""

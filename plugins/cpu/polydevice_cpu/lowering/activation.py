@@ -1,0 +1,135 @@
+"""Pointwise functions of one value: fused into what computes it, or an eltwise primitive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from polydevice.dtype import ElementType
+from polydevice.ops import activation, arithmetic, math
+from polydevice.ops.op import Op
+from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.onednn.attributes import Attributes, Eltwise, PostOp
+from polydevice_cpu.onednn.constants import Algorithm, Arg
+from polydevice_cpu.onednn.primitive import Primitive
+from polydevice_cpu.onednn.primitives import eltwise
+from polydevice_cpu.plan.pending import Flow, Pending
+from polydevice_cpu.plan.value import Value
+
+if TYPE_CHECKING:
+    from polydevice.network import Node, Port
+    from polydevice_cpu.plan.builder import Builder
+
+Rule = Callable[[Any, Sequence[float]], "Eltwise | None"]
+"""(operation, the constant scalars among its further inputs) → oneDNN's function."""
+
+
+def _always(algorithm: Algorithm, alpha: float = 0.0, beta: float = 0.0) -> Rule:
+    return lambda _op, _scalars: Eltwise(algorithm, alpha, beta)
+
+
+def _gelu(op: activation.Gelu, _scalars: Sequence[float]) -> Eltwise:
+    erf = op.approximation_mode is activation.GeluApproximation.ERF
+    return Eltwise(Algorithm.GELU_ERF if erf else Algorithm.GELU_TANH)
+
+
+def _round(op: math.Round, _scalars: Sequence[float]) -> Eltwise | None:
+    return Eltwise(Algorithm.ROUND) if op.mode is math.RoundMode.HALF_TO_EVEN else None
+
+
+def _swish(_op: activation.Swish, scalars: Sequence[float]) -> Eltwise:
+    return Eltwise(Algorithm.SWISH, scalars[0] if scalars else 1.0)
+
+
+def _hard_sigmoid(_op: activation.HardSigmoid, scalars: Sequence[float]) -> Eltwise:
+    return Eltwise(Algorithm.HARD_SIGMOID, scalars[0], scalars[1])
+
+
+def _power(_op: arithmetic.Power, scalars: Sequence[float]) -> Eltwise | None:
+    (exponent,) = scalars
+    exact = {1.0: Algorithm.LINEAR, 2.0: Algorithm.SQUARE, 0.5: Algorithm.SQRT}
+    if exponent not in exact:
+        return None
+    return Eltwise(exact[exponent], 1.0 if exponent == 1.0 else 0.0)
+
+
+RULES: dict[type[Op], Rule] = {
+    activation.Relu: _always(Algorithm.RELU),
+    activation.Sigmoid: _always(Algorithm.LOGISTIC),
+    activation.Clamp: lambda op, _: Eltwise(Algorithm.CLIP, op.min, op.max),
+    activation.Elu: lambda op, _: Eltwise(Algorithm.ELU, op.alpha),
+    activation.Gelu: _gelu,
+    activation.HardSigmoid: _hard_sigmoid,
+    activation.HSigmoid: _always(Algorithm.HARD_SIGMOID, 1 / 6, 0.5),
+    activation.HSwish: _always(Algorithm.HARD_SWISH, 1 / 6, 0.5),
+    activation.Mish: _always(Algorithm.MISH),
+    activation.SoftPlus: _always(Algorithm.SOFT_RELU, 1.0),
+    activation.Swish: _swish,
+    arithmetic.Power: _power,
+    math.Abs: _always(Algorithm.ABS),
+    math.Exp: _always(Algorithm.EXP),
+    math.Log: _always(Algorithm.LOG),
+    math.Negative: _always(Algorithm.LINEAR, -1.0, 0.0),
+    math.Round: _round,
+    math.Sqrt: _always(Algorithm.SQRT),
+    math.Tanh: _always(Algorithm.TANH),
+}
+
+
+@lowers(*RULES)
+def lower_activation(builder: Builder, node: Node) -> bool:
+    """Fuse or emit a pointwise function whose parameters are constant."""
+    scalars = []
+    for port in node.inputs[1:]:
+        constant = port.desc.constant
+        if constant is None or constant.size != 1:
+            return False
+        scalars.append(float(constant.reshape(-1)[0]))
+    function = RULES[type(node.op)](node.op, scalars)
+    return function is not None and apply(builder, node, node.inputs[0], [function])
+
+
+def apply(builder: Builder, node: Node, source: Port, functions: Sequence[Eltwise]) -> bool:
+    """Apply functions one after the other to `source`; False where oneDNN cannot."""
+    (target,) = node.outputs
+    if target.element_type is not ElementType.f32 or target.shape is None:
+        return False
+    held = builder.pending(source)
+    if held is not None and held.extend(node, functions):
+        builder.release(source)
+        builder.hold(target, held)
+        return True
+    value = builder.value(source)
+    if not value.in_reach or value.shape != target.shape.static:
+        return False
+    pending = _pending(node, value, functions[0])
+    if pending is None:
+        return False
+    for function in functions[1:]:
+        pending = _pending(node, pending.emit(builder), function)
+        assert pending is not None, "oneDNN applies one function of a chain but not another"
+    builder.hold(target, pending)
+    return True
+
+
+def _pending(node: Node, value: Value, function: Eltwise) -> Pending | None:
+    descriptor = value.descriptor
+
+    def make(post_ops: Sequence[PostOp], _bias: bool) -> Primitive | None:
+        # The eltwise primitive takes binary post-operations only.
+        if any(isinstance(post_op, Eltwise) for post_op in post_ops):
+            return None
+        made = eltwise(
+            function.algorithm,
+            descriptor,
+            descriptor,
+            function.alpha,
+            function.beta,
+            Attributes(post_ops),
+        )
+        return None if made is None or made.is_reference else made
+
+    primitive = make([], False)
+    if primitive is None:
+        return None
+    return Pending(node, make, {Arg.SRC: Flow(value)}, primitive)

@@ -1,0 +1,251 @@
+"""Pointwise operations of two values: fused into what computes one of them, or a primitive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
+from polydevice.ops import arithmetic
+from polydevice.ops.activation import PRelu, slope_shape
+from polydevice.ops.op import Op
+from polydevice.ops.pointwise import AutoBroadcast, BinaryPointwise
+from polydevice.shape import Shape
+from polydevice_cpu.lowering.activation import apply
+from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp, Prelu
+from polydevice_cpu.onednn.constants import Algorithm, Arg
+from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, row_major
+from polydevice_cpu.onednn.primitive import Primitive
+from polydevice_cpu.onednn.primitives import binary, prelu
+from polydevice_cpu.plan.pending import Flow, Operand, Packed, Pending
+from polydevice_cpu.plan.value import Value
+
+if TYPE_CHECKING:
+    from polydevice.network import Node, Port
+    from polydevice_cpu.plan.builder import Builder
+
+ALGORITHMS: dict[type[Op], Algorithm] = {
+    arithmetic.Add: Algorithm.BINARY_ADD,
+    arithmetic.Subtract: Algorithm.BINARY_SUB,
+    arithmetic.Multiply: Algorithm.BINARY_MUL,
+    arithmetic.Divide: Algorithm.BINARY_DIV,
+    arithmetic.Maximum: Algorithm.BINARY_MAX,
+    arithmetic.Minimum: Algorithm.BINARY_MIN,
+    arithmetic.SquaredDifference: Algorithm.BINARY_SUB,
+}
+_COMMUTATIVE = (arithmetic.Add, arithmetic.Multiply, arithmetic.Maximum, arithmetic.Minimum)
+
+
+@lowers(*ALGORITHMS)
+def lower_arithmetic(builder: Builder, node: Node) -> bool:
+    """Fuse or emit a pointwise operation of two f32 values under NumPy's broadcasting."""
+    assert isinstance(node.op, BinaryPointwise)
+    (target,) = node.outputs
+    numpy_rule = node.op.auto_broadcast is not AutoBroadcast.PDPD
+    if target.element_type is not ElementType.f32 or not numpy_rule or not target.desc.is_static:
+        return False
+    return _with_scalar(builder, node) or _fused(builder, node) or _binary_primitive(builder, node)
+
+
+def _with_scalar(builder: Builder, node: Node) -> bool:
+    """One input is a constant of one element: a function of the other."""
+    a, b = node.inputs
+    for source, other in ((a, b), (b, a)):
+        constant = other.desc.constant
+        if constant is None or constant.size != 1 or source.shape != node.outputs[0].shape:
+            continue
+        functions = _scalar_functions(node.op, float(constant.reshape(-1)[0]), other is a)
+        return bool(functions) and apply(builder, node, source, functions)
+    return False
+
+
+def _scalar_functions(op: Op, scalar: float, scalar_first: bool) -> list[Eltwise]:
+    """The functions that are ``op(x, scalar)``, or ``op(scalar, x)``; none if there are none."""
+    linear = Algorithm.LINEAR
+    infinity = float("inf")
+    match op:
+        case arithmetic.Add():
+            return [Eltwise(linear, 1.0, scalar)]
+        case arithmetic.Subtract():
+            return [Eltwise(linear, -1.0, scalar) if scalar_first else Eltwise(linear, 1, -scalar)]
+        case arithmetic.Multiply():
+            return [Eltwise(linear, scalar, 0.0)]
+        case arithmetic.Divide():
+            if scalar_first or not _is_power_of_two(scalar):
+                return []
+            return [Eltwise(linear, 1.0 / scalar, 0.0)]
+        case arithmetic.Maximum():
+            return [Eltwise(Algorithm.CLIP, scalar, infinity)]
+        case arithmetic.Minimum():
+            return [Eltwise(Algorithm.CLIP, -infinity, scalar)]
+        case _:
+            return [Eltwise(linear, 1.0, -scalar), Eltwise(Algorithm.SQUARE)]
+
+
+def _is_power_of_two(value: float) -> bool:
+    """Whether multiplying by the inverse is the same as dividing, to the last bit."""
+    return value != 0 and np.frexp(value)[0] in (0.5, -0.5)
+
+
+def _fused(builder: Builder, node: Node) -> bool:
+    """Fuse into the primitive that computes one of the inputs."""
+    a, b = node.inputs
+    (target,) = node.outputs
+    pairs = [(a, b)]
+    if isinstance(node.op, (*_COMMUTATIVE, arithmetic.Subtract)):
+        pairs.append((b, a))
+    for main, other in pairs:
+        held = builder.pending(main)
+        if held is None or main.shape != target.shape or main is other:
+            continue
+        if not _extend(builder, node, held, other, swapped=main is b):
+            continue
+        builder.release(main)
+        builder.hold(target, held)
+        return True
+    return False
+
+
+def _extend(builder: Builder, node: Node, held: Pending, other: Port, *, swapped: bool) -> bool:
+    assert other.shape is not None
+    rank = len(held.dst.shape)
+    shape = (1,) * (rank - len(other.shape)) + other.shape.static
+    constant = other.desc.constant
+    is_sum = constant is not None and isinstance(node.op, arithmetic.Add)
+    if is_sum and constant is not None and held.add_bias(node, constant.reshape(shape)):
+        return True
+    algorithm = ALGORITHMS[type(node.op)]
+    post_ops: list[PostOp] = []
+    if swapped and isinstance(node.op, arithmetic.Subtract):
+        post_ops.append(Eltwise(Algorithm.LINEAR, -1.0, 0.0))
+        algorithm = Algorithm.BINARY_ADD
+    operand = _operand(builder, held, other, shape, constant)
+    if operand is None:
+        return False
+    position = len(post_ops)
+    post_ops.append(Binary(algorithm, operand.descriptor))
+    if isinstance(node.op, arithmetic.SquaredDifference):
+        post_ops.append(Eltwise(Algorithm.SQUARE))
+    return held.extend(node, post_ops, {position: operand})
+
+
+def _operand(
+    builder: Builder, held: Pending, other: Port, shape: tuple[int, ...], constant: Array | None
+) -> Operand | None:
+    """What a post-operation reads: in the result's layout when it is as large, else dense."""
+    dst = held.dst
+    if constant is not None and constant.size <= dst.shape[1 % len(dst.shape)] * 64:
+        array = np.ascontiguousarray(constant.reshape(shape))
+        return Operand(Arg.SRC_1, array, Descriptor.dense(shape, DATA_TYPES[array.dtype]))
+    value = reshaped(builder, builder.value(other), shape)
+    if not value.in_reach:
+        return None
+    if shape == dst.shape:
+        return Operand(Arg.SRC_1, value, dst)
+    return Operand(Arg.SRC_1, value, Descriptor.dense(shape, DATA_TYPES[value.dtype]))
+
+
+def reshaped(builder: Builder, value: Value, shape: tuple[int, ...]) -> Value:
+    """Return a value with sizes of 1 put in front."""
+    if value.shape == shape:
+        return value
+    if value.strides is None:
+        value = builder.dense(value)
+    assert value.strides is not None
+    added = len(shape) - len(value.shape)
+    strides = (row_major(shape)[0],) * added + value.strides
+    return value.view(shape, strides)
+
+
+def _binary_primitive(builder: Builder, node: Node) -> bool:
+    """A primitive of its own; the first source has the result's shape."""
+    a, b = node.inputs
+    (target,) = node.outputs
+    assert target.shape is not None
+    shape = target.shape.static
+    if a.shape != target.shape:
+        if b.shape != target.shape or not isinstance(node.op, _COMMUTATIVE):
+            return False
+        a, b = b, a
+    assert b.shape is not None
+    left = builder.value(a)
+    right = reshaped(builder, builder.value(b), (1,) * (len(shape) - len(b.shape)) + b.shape.static)
+    if not left.in_reach or not right.in_reach:
+        return False
+    layout = left.descriptor
+    right = builder.in_layout(right, layout) if right.shape == shape else builder.dense(right)
+    second = right.descriptor
+    algorithm = ALGORITHMS[type(node.op)]
+    head: list[PostOp] = []
+    if isinstance(node.op, arithmetic.SquaredDifference):
+        head.append(Eltwise(Algorithm.SQUARE))
+
+    def make(post_ops: Sequence[PostOp], _bias: bool) -> Primitive | None:
+        made = binary(algorithm, layout, second, layout, Attributes([*head, *post_ops]))
+        return None if made is None or made.is_reference else made
+
+    return _hold(builder, node, make, {Arg.SRC: Flow(left), Arg.SRC_1: Flow(right)}, len(head))
+
+
+def _hold(
+    builder: Builder,
+    node: Node,
+    make: object,
+    arguments: dict[int, Flow | Packed],
+    skipped_post_ops: int = 0,
+) -> bool:
+    primitive = make([], False)  # type: ignore[operator]
+    if primitive is None:
+        return False
+    pending = Pending(
+        node,
+        make,  # type: ignore[arg-type]
+        arguments,
+        primitive,
+        own_post_ops=skipped_post_ops,
+    )
+    builder.hold(node.outputs[0], pending)
+    return True
+
+
+@lowers(PRelu)
+def lower_prelu(builder: Builder, node: Node) -> bool:
+    """PReLU with a constant slope per channel: a post-operation, or a primitive."""
+    source, slope = node.inputs
+    (target,) = node.outputs
+    constant = slope.desc.constant
+    if target.element_type is not ElementType.f32 or constant is None or target.shape is None:
+        return False
+    shape = target.shape.static
+    aligned = slope_shape(shape, Shape(constant.shape)).static
+    if constant.size == 1:
+        return apply(
+            builder,
+            node,
+            source,
+            [Eltwise(Algorithm.RELU, float(constant.reshape(-1)[0]))],
+        )
+    array = np.ascontiguousarray(constant.reshape((1,) * (len(shape) - len(aligned)) + aligned))
+    channels = (1, shape[1] if len(shape) > 1 else 0, *[1] * (len(shape) - 2))
+    held = builder.pending(source)
+    if held is not None and array.shape == channels:
+        operand = Operand(Arg.WEIGHTS, array.reshape(-1), Descriptor.dense((array.size,)))
+        if held.extend(node, [Prelu(mask=2)], {0: operand}):
+            builder.release(source)
+            builder.hold(target, held)
+            return True
+    value = builder.value(source)
+    if not value.in_reach:
+        return False
+    layout, weights = value.descriptor, Descriptor.dense(array.shape)
+
+    def make(post_ops: Sequence[PostOp], _bias: bool) -> Primitive | None:
+        if post_ops:
+            return None
+        made = prelu(layout, weights, layout, Attributes())
+        return None if made is None or made.is_reference else made
+
+    return _hold(builder, node, make, {Arg.SRC: Flow(value), Arg.WEIGHTS: Packed(array)})

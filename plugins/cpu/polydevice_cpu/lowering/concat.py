@@ -1,0 +1,57 @@
+"""Concatenation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from polydevice.ops.concat import Concat
+from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.onednn.attributes import Attributes
+from polydevice_cpu.onednn.constants import Arg, DataType
+from polydevice_cpu.onednn.descriptor import Descriptor, row_major
+from polydevice_cpu.onednn.primitives import concat
+from polydevice_cpu.plan.step import PrimitiveStep
+
+if TYPE_CHECKING:
+    from polydevice.network import Node
+    from polydevice_cpu.plan.builder import Builder
+
+
+@lowers(Concat)
+def lower_concat(builder: Builder, node: Node) -> bool:
+    """Join in the layout of the largest part; the others are brought into it."""
+    op = node.op
+    assert isinstance(op, Concat)
+    values = [builder.value(port) for port in node.inputs]
+    if not all(value.in_reach for value in values):
+        return False
+    axis = op.axis % len(values[0].shape)
+    largest = max(values, key=lambda value: value.elements)
+    strides = largest.strides or row_major(largest.shape)
+    data_type = largest.descriptor.data_type
+    layouts = [ordered(value.shape, strides, data_type) for value in values]
+    (target,) = node.outputs
+    assert target.shape is not None
+    result = builder.new(ordered(target.shape.static, strides, data_type))
+    made = concat(result.descriptor, axis, layouts, Attributes())
+    if made is None:
+        return False
+    arguments = {
+        Arg.MULTIPLE_SRC + k: builder.in_layout(value, layout)
+        for k, (value, layout) in enumerate(zip(values, layouts, strict=True))
+    }
+    arguments[Arg.DST] = result
+    builder.emit(PrimitiveStep(node.name, node.type, made, arguments, (Arg.DST,)))
+    builder.set(target, result)
+    return True
+
+
+def ordered(shape: Sequence[int], strides: Sequence[int], data_type: DataType) -> Descriptor:
+    """A tensor without gaps whose dimensions lie in memory in the order of `strides`."""
+    order = sorted(range(len(shape)), key=lambda d: -strides[d])
+    result, step = [0] * len(shape), 1
+    for dimension in reversed(order):
+        result[dimension] = step
+        step *= shape[dimension]
+    return Descriptor.strided(shape, result, data_type)

@@ -1,0 +1,165 @@
+"""Convolutions and transposed convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polydevice.dtype import ElementType
+from polydevice.ops.convolution import (
+    Convolution,
+    ConvolutionBackpropData,
+    GroupConvolution,
+    GroupConvolutionBackpropData,
+)
+from polydevice.shape import bounds
+from polydevice.window import Window
+from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.onednn.attributes import Attributes, PostOp
+from polydevice_cpu.onednn.constants import Arg, Query
+from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.primitive import Primitive
+from polydevice_cpu.onednn.primitives import convolution, deconvolution
+from polydevice_cpu.plan.pending import Flow, Make, Packed, Pending
+
+if TYPE_CHECKING:
+    from polydevice.network import Node
+    from polydevice_cpu.plan.builder import Builder
+
+
+@lowers(Convolution, GroupConvolution, heavy=True)
+def lower_convolution(builder: Builder, node: Node) -> bool:
+    """Convolve in the layouts that oneDNN chooses; weights may be constant or computed."""
+    op = node.op
+    assert isinstance(op, Convolution)
+    weights = weights_of(builder, node)
+    if weights is None:
+        return False
+    window = op.window(node.inputs[1].shape or ())
+    sizes = _sizes(node)
+    begin, _ = window.pads(sizes)
+    end = end_padding(window, sizes, _output_sizes(node), begin)
+    weights_shape = node.inputs[1].shape
+    assert weights_shape is not None
+
+    def make(post_ops: Sequence[PostOp], bias: bool) -> Primitive | None:
+        made = convolution(
+            *_descriptors(builder, node, weights_shape.static, bias),
+            window.strides,
+            window.dilations,
+            begin,
+            end,
+            Attributes(post_ops),
+        )
+        return None if made is None or made.is_reference else made
+
+    return _hold(builder, node, make, weights)
+
+
+@lowers(ConvolutionBackpropData, GroupConvolutionBackpropData, heavy=True)
+def lower_deconvolution(builder: Builder, node: Node) -> bool:
+    """Transposed convolution; its weights are [C, O, …] here and [O, C, …] in oneDNN."""
+    op = node.op
+    assert isinstance(op, ConvolutionBackpropData)
+    weights = weights_of(builder, node)
+    if weights is None or not isinstance(weights, Packed):
+        return False
+    first = 1 if op.grouped else 0
+    weights = Packed(np.swapaxes(weights.array, first, first + 1), Query.WEIGHTS)
+    window = op.window(node.inputs[1].shape or ())
+    sizes, wanted = _sizes(node), _output_sizes(node)
+    begin = op.crops(sizes, window, wanted)
+    end = []
+    for size, stride, extent, start, out in zip(
+        sizes, window.strides, window.extent, begin, wanted, strict=True
+    ):
+        assert isinstance(extent, int)
+        end.append(stride * (size - 1) + extent - start - out)
+    if min(end) < -min(window.strides) or min(begin) < 0:
+        return False
+
+    def make(post_ops: Sequence[PostOp], bias: bool) -> Primitive | None:
+        made = deconvolution(
+            *_descriptors(builder, node, weights.array.shape, bias),
+            window.strides,
+            window.dilations,
+            begin,
+            end,
+            Attributes(post_ops),
+        )
+        return None if made is None or made.is_reference else made
+
+    return _hold(builder, node, make, weights)
+
+
+def weights_of(builder: Builder, node: Node) -> Flow | Packed | None:
+    """The weights as an argument of a primitive; None where oneDNN does not compute the node."""
+    data, weights = node.inputs[:2]
+    if data.element_type is not ElementType.f32 or not node.outputs[0].desc.is_static:
+        return None
+    if 0 in node.outputs[0].desc.shape or 0 in data.desc.shape:  # type: ignore[operator]
+        return None
+    constant = weights.desc.constant
+    if constant is not None:
+        return Packed(constant, Query.WEIGHTS)
+    value = builder.value(weights)
+    return Flow(value, Query.WEIGHTS) if value.in_reach else None
+
+
+def _hold(builder: Builder, node: Node, make: Make, weights: Flow | Packed) -> bool:
+    primitive = make([], False)
+    if primitive is None:
+        return False
+    source = builder.value(node.inputs[0])
+    rank = len(source.shape)
+    channels = primitive.dst.shape[1]
+    pending = Pending(
+        node,
+        make,
+        {Arg.SRC: Flow(source, Query.SRC), Arg.WEIGHTS: weights},
+        primitive,
+        bias_shape=(1, channels, *[1] * (rank - 2)),
+    )
+    builder.hold(node.outputs[0], pending)
+    return True
+
+
+def _descriptors(
+    builder: Builder, node: Node, weights: tuple[int, ...], bias: bool
+) -> tuple[Descriptor, Descriptor, Descriptor | None, Descriptor]:
+    heavy = builder.heavy_type
+    source, result = node.inputs[0].shape, node.outputs[0].shape
+    assert source is not None
+    assert result is not None
+    return (
+        Descriptor.any(source.static, heavy),
+        Descriptor.any(weights, heavy),
+        Descriptor.dense((result.static[1],)) if bias else None,
+        Descriptor.any(result.static, heavy),
+    )
+
+
+def _sizes(node: Node) -> tuple[int, ...]:
+    shape = node.inputs[0].shape
+    assert shape is not None
+    return shape.static[2:]
+
+
+def _output_sizes(node: Node) -> tuple[int, ...]:
+    shape = node.outputs[0].shape
+    assert shape is not None
+    return shape.static[2:]
+
+
+def end_padding(
+    window: Window, sizes: Sequence[int], outputs: Sequence[int], begin: Sequence[int]
+) -> tuple[int, ...]:
+    """Padding at the end that lets the last window end there, as oneDNN demands; may be < 0."""
+    return tuple(
+        (out - 1) * stride + bounds(extent)[0] - size - start
+        for size, out, stride, extent, start in zip(
+            sizes, outputs, window.strides, window.extent, begin, strict=True
+        )
+    )

@@ -1,0 +1,125 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polydevice.dtype import ElementType
+from polydevice.ops.matmul import MatMul
+from polydevice_cpu.lowering.arithmetic import reshaped
+from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.onednn.attributes import Attributes, PostOp
+from polydevice_cpu.onednn.constants import Arg, DataType, Query
+from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.primitive import Primitive
+from polydevice_cpu.onednn.primitives import matmul
+from polydevice_cpu.plan.pending import Flow, Packed, Pending
+from polydevice_cpu.plan.value import Value
+
+if TYPE_CHECKING:
+    from polydevice.network import Node
+    from polydevice_cpu.plan.builder import Builder
+
+
+@lowers(MatMul, heavy=True)
+def lower_matmul(builder: Builder, node: Node) -> bool:
+    """Multiply matrices; transposed and strided sources are read in place where possible."""
+    op = node.op
+    assert isinstance(op, MatMul)
+    a, b = node.inputs
+    (target,) = node.outputs
+    if a.element_type is not ElementType.f32 or not target.desc.is_static:
+        return False
+    assert a.shape is not None
+    assert b.shape is not None
+    assert target.shape is not None
+    if min(len(a.shape), len(b.shape)) < 2 or 0 in (*a.shape, *b.shape):
+        return False  # vectors and empty products are NumPy's
+    shape = target.shape.static
+    rank = len(shape)
+    left = _matrix(builder, builder.value(a), rank, transpose=op.transpose_a)
+    constant = b.desc.constant
+    right: Flow | Packed
+    if constant is not None:
+        array = np.swapaxes(constant, -1, -2) if op.transpose_b else constant
+        array = array.reshape((1,) * (rank - array.ndim) + array.shape)
+        right = Packed(array, Query.WEIGHTS)
+        wanted = Descriptor.any(array.shape, builder.heavy_type)
+    else:
+        value = _matrix(builder, builder.value(b), rank, transpose=op.transpose_b)
+        if not value.in_reach:
+            return False
+        right, wanted = Flow(value, Query.WEIGHTS), value.descriptor
+    return left.in_reach and _hold(builder, node, left, right, wanted, shape)
+
+
+def _hold(
+    builder: Builder,
+    node: Node,
+    left: Value,
+    right: Flow | Packed,
+    right_layout: Descriptor,
+    shape: tuple[int, ...],
+) -> bool:
+    heavy = builder.heavy_type
+    candidates = [(_typed(left, heavy), _retyped(right_layout, heavy))]
+    candidates.append(
+        (Descriptor.dense(left.shape, heavy), Descriptor.any(right_layout.shape, heavy))
+    )
+    for source, weights in candidates:
+
+        def make(
+            post_ops: Sequence[PostOp],
+            bias: bool,
+            source: Descriptor = source,
+            weights: Descriptor = weights,
+        ) -> Primitive | None:
+            made = matmul(
+                source,
+                weights,
+                Descriptor.dense((1,) * (len(shape) - 1) + shape[-1:]) if bias else None,
+                Descriptor.dense(shape, heavy),
+                Attributes(post_ops),
+            )
+            return None if made is None or made.is_reference else made
+
+        primitive = make([], False)
+        if primitive is None:
+            continue
+        pending = Pending(
+            node,
+            make,
+            {Arg.SRC: Flow(left, Query.SRC), Arg.WEIGHTS: right},
+            primitive,
+            bias_shape=(1,) * (len(shape) - 1) + shape[-1:],
+        )
+        builder.hold(node.outputs[0], pending)
+        return True
+    return False
+
+
+def _typed(value: Value, data_type: DataType) -> Descriptor:
+    if value.strides is None:
+        return Descriptor.dense(value.shape, data_type)
+    return Descriptor.strided(value.shape, value.strides, data_type)
+
+
+def _retyped(descriptor: Descriptor, data_type: DataType) -> Descriptor:
+    if descriptor.strides is None or descriptor.data_type is data_type:
+        return descriptor
+    return Descriptor.strided(descriptor.shape, descriptor.strides, data_type)
+
+
+def _matrix(builder: Builder, value: Value, rank: int, *, transpose: bool) -> Value:
+    """The value with `rank` dimensions, its last two swapped if asked."""
+    value = reshaped(builder, value, (1,) * (rank - len(value.shape)) + value.shape)
+    if not transpose:
+        return value
+    if value.strides is None:
+        value = builder.dense(value)
+    assert value.strides is not None
+    s, t = value.shape, value.strides
+    return value.view((*s[:-2], s[-1], s[-2]), (*t[:-2], t[-1], t[-2]))

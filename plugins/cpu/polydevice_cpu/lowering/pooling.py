@@ -1,0 +1,101 @@
+"""Max and average pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from polydevice.dtype import ElementType
+from polydevice.ops.pooling import AvgPool, MaxPool, MaxPoolWithIndices, Pool
+from polydevice_cpu.lowering.convolution import end_padding
+from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp
+from polydevice_cpu.onednn.constants import Algorithm, Arg
+from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.primitive import Primitive
+from polydevice_cpu.onednn.primitives import pooling
+from polydevice_cpu.plan.pending import Flow, Pending
+from polydevice_cpu.plan.value import Value
+
+if TYPE_CHECKING:
+    from polydevice.network import Node
+    from polydevice_cpu.plan.builder import Builder
+
+
+@lowers(MaxPool, MaxPoolWithIndices, AvgPool, heavy=True)
+def lower_pool(builder: Builder, node: Node) -> bool:
+    """Pool in the layout the value has; not where the indices of maxima are read."""
+    op = node.op
+    assert isinstance(op, Pool)
+    source = node.inputs[0]
+    if any(builder.uses(port) for port in node.outputs[1:]):
+        return False
+    if source.element_type is not ElementType.f32 or node.outputs[0].shape is None:
+        return False
+    algorithm = Algorithm.POOLING_MAX
+    value = builder.value(source)
+    output = node.outputs[0].shape.static
+    window = op.window
+    begin, end = window.pads(value.shape[2:])
+    needed = end_padding(window, value.shape[2:], output[2:], begin)
+    if isinstance(op, AvgPool):
+        # A window that reaches beyond the padding is divided by what lies inside it; oneDNN
+        # would count the rest as padding.
+        inside = all(n <= e for n, e in zip(needed, end, strict=True))
+        if not op.exclude_pad and not inside:
+            return False
+        algorithm = (
+            Algorithm.POOLING_AVG_EXCLUDE_PADDING
+            if op.exclude_pad
+            else Algorithm.POOLING_AVG_INCLUDE_PADDING
+        )
+    return value.in_reach and hold_pool(
+        builder,
+        node,
+        value,
+        algorithm,
+        output,
+        window.strides,
+        op.kernel,
+        window.dilations,
+        begin,
+        needed,
+    )
+
+
+def hold_pool(
+    builder: Builder,
+    node: Node,
+    value: Value,
+    algorithm: Algorithm,
+    output: Sequence[int],
+    strides: Sequence[int],
+    kernel: Sequence[int],
+    dilations: Sequence[int],
+    begin: Sequence[int],
+    end: Sequence[int],
+) -> bool:
+    """Hold a pooling primitive for the node's first output; False without a good one."""
+    layout = value.descriptor
+
+    def make(post_ops: Sequence[PostOp], _bias: bool) -> Primitive | None:
+        if not all(isinstance(post_op, Binary) for post_op in post_ops):
+            return None
+        made = pooling(
+            algorithm,
+            layout,
+            Descriptor.any(output, layout.data_type),
+            strides,
+            kernel,
+            dilations,
+            begin,
+            end,
+            Attributes(post_ops),
+        )
+        return None if made is None or made.is_reference else made
+
+    primitive = make([], False)
+    if primitive is None:
+        return False
+    builder.hold(node.outputs[0], Pending(node, make, {Arg.SRC: Flow(value)}, primitive))
+    return True

@@ -1,0 +1,46 @@
+"""SoftMax and LogSoftmax."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polydevice.dtype import ElementType
+from polydevice.ops.softmax import LogSoftmax, SoftMax
+from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.onednn.attributes import Attributes
+from polydevice_cpu.onednn.constants import Arg
+from polydevice_cpu.onednn.primitives import softmax
+from polydevice_cpu.plan.step import PrimitiveStep
+
+if TYPE_CHECKING:
+    from polydevice.network import Node
+    from polydevice_cpu.plan.builder import Builder
+
+
+@lowers(SoftMax, LogSoftmax)
+def lower_softmax(builder: Builder, node: Node) -> bool:
+    """Normalise along the axis; it must lie contiguously for oneDNN to be fast."""
+    op = node.op
+    assert isinstance(op, SoftMax)
+    source = node.inputs[0]
+    if source.element_type is not ElementType.f32:
+        return False
+    value = builder.value(source)
+    if not value.in_reach:
+        return False
+    axis = op.axis % len(value.shape)
+    for candidate in (value, None):
+        candidate = candidate or builder.dense(value)
+        layout = candidate.descriptor
+        made = softmax(layout, layout, axis, Attributes(), logarithm=isinstance(op, LogSoftmax))
+        if made is None or made.is_reference:
+            continue
+        result = builder.new(layout)
+        builder.emit(
+            PrimitiveStep(
+                node.name, node.type, made, {Arg.SRC: candidate, Arg.DST: result}, (Arg.DST,)
+            )
+        )
+        builder.set(node.outputs[0], result)
+        return True
+    return False

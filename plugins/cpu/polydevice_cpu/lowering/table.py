@@ -1,0 +1,66 @@
+"""The table of lowerings: one function per operation."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeVar
+
+from polydevice.ops.op import Op
+
+if TYPE_CHECKING:
+    from polydevice.network import Node
+    from polydevice_cpu.plan.builder import Builder
+
+Lowering = Callable[["Builder", "Node"], bool]
+"""Lowers one node of a plan; False when the case is not for it, having done nothing."""
+
+F = TypeVar("F", bound=Lowering)
+
+_TABLE: dict[type[Op], Lowering] = {}
+_HEAVY: set[type[Op]] = set()
+
+
+def lowers(*ops: type[Op], heavy: bool = False) -> Callable[[F], F]:
+    """Enter a function in the table for one or more operations.
+
+    Args:
+        ops: the operations it lowers.
+        heavy: whether they are so much slower on NumPy that a plan pays even for sizes that are
+            known only when the request runs.
+
+    Raises:
+        ValueError: when an operation already has one, naming its module.
+    """
+
+    def register(function: F) -> F:
+        for op in ops:
+            if op in _TABLE:
+                raise ValueError(f"{op.__name__} is already lowered in {_TABLE[op].__module__}")
+            _TABLE[op] = function
+        if heavy:
+            _HEAVY.update(ops)
+        return function
+
+    return register
+
+
+@lru_cache(maxsize=1)
+def _load() -> None:
+    package = importlib.import_module("polydevice_cpu.lowering")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+
+
+def find_lowering(op: type[Op]) -> Lowering | None:
+    """Return the function for an operation; None without one."""
+    _load()
+    return _TABLE.get(op)
+
+
+def is_heavy(op: type[Op]) -> bool:
+    """Whether the operation should never be left to NumPy where a plan can be made."""
+    _load()
+    return op in _HEAVY

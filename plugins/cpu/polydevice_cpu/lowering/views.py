@@ -1,0 +1,65 @@
+"""Operations that only look at the same bytes in another way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
+from polydevice.ops.split import Split, VariadicSplit
+from polydevice.ops.transpose import Transpose
+from polydevice_cpu.implement import run
+from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.plan.value import Value
+
+if TYPE_CHECKING:
+    from polydevice.network import Node
+    from polydevice_cpu.plan.builder import Builder
+
+
+@lowers(Reshape, Squeeze, Unsqueeze, Transpose, Split, VariadicSplit)
+def lower_view(builder: Builder, node: Node) -> bool:
+    """Compute nothing where NumPy's own function returns a view of its first input.
+
+    The function is asked with an array of the value's shape and strides whose elements do not
+    matter; where it would have to copy, the value is brought into row-major order first.
+    """
+    source, *others = node.inputs
+    constants = [port.desc.constant for port in others]
+    if any(constant is None for constant in constants):
+        return False
+    value = builder.value(source)
+    if value.strides is None:
+        value = builder.dense(value)
+    views = _views(node, value, constants)
+    if views is None and not value.is_dense:
+        value = builder.dense(value)
+        views = _views(node, value, constants)
+    if views is None:
+        return False
+    for port, view in zip(node.outputs, views, strict=True):
+        builder.set(port, view)
+    return True
+
+
+def _views(node: Node, value: Value, constants: list[Array | None]) -> list[Value] | None:
+    assert value.strides is not None
+    item = value.dtype.itemsize
+    reach = sum((n - 1) * s for n, s in zip(value.shape, value.strides, strict=True) if n) + 1
+    # Never written and hardly ever read, so the system hands out no memory for it.
+    memory = np.empty(max(reach, 1) * item, np.uint8)
+    strides = [s * item for s in value.strides]
+    fake: Array = np.ndarray(value.shape, value.dtype, memory, 0, strides)
+    start = memory.__array_interface__["data"][0]
+    views = []
+    for result in run(node.op, [fake, *constants]):
+        offset = result.__array_interface__["data"][0] - start
+        if result.size and not (0 <= offset < memory.nbytes and np.may_share_memory(result, fake)):
+            return None
+        steps = tuple(s // item for s in result.strides)
+        if any(s <= 0 and n > 1 for s, n in zip(steps, result.shape, strict=True)):
+            return None
+        views.append(value.view(result.shape, steps, skip_bytes=offset if result.size else 0))
+    return views

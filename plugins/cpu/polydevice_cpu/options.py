@@ -1,0 +1,80 @@
+"""The configuration keys of the CPU device."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+from polydevice.options import Flag, Options, option
+
+AUTO_STREAMS = ("CPU_THROUGHPUT_AUTO", "CPU_THROUGHPUT_NUMA")
+
+
+def _streams(value: object) -> int:
+    if value in AUTO_STREAMS:
+        return 0
+    try:
+        number = int(str(value))
+    except ValueError:
+        number = -1
+    if number < 1:
+        raise ValueError(f"legal: {', '.join(AUTO_STREAMS)}, or a number from 1")
+    return number
+
+
+class CpuOptions(Options):
+    """Configuration of the CPU device."""
+
+    threads_num: int = option(
+        "CPU_THREADS_NUM",
+        0,
+        ge=0,
+        help="Threads that all streams together compute with; 0 takes every core the process may "
+        "use.",
+    )
+    throughput_streams: Annotated[int, BeforeValidator(_streams)] = option(
+        "CPU_THROUGHPUT_STREAMS",
+        1,
+        legal=f"{', '.join(AUTO_STREAMS)}, or a number from 1",
+        help="How many asynchronous requests run at the same time; they share the threads evenly. "
+        "CPU_THROUGHPUT_AUTO gives each core a stream of its own.",
+    )
+    enforce_bf16: Flag = option(
+        "ENFORCE_BF16",
+        False,
+        help="Compute convolutions and matrix products on bfloat16, with sums in f32: about twice "
+        "as fast where the processor has bfloat16, with 8 bits of precision.",
+    )
+    perf_count: Flag = option(
+        "PERF_COUNT", False, help="Measure the time of every layer, for get_perf_counts()."
+    )
+    exclusive_async_requests: Flag = option(
+        "EXCLUSIVE_ASYNC_REQUESTS",
+        False,
+        help="Let the asynchronous requests of all networks loaded with this key run one after "
+        "the other.",
+    )
+
+    @property
+    def streams(self) -> int:
+        """Number of streams, with CPU_THROUGHPUT_AUTO resolved."""
+        return self.throughput_streams or self.cores
+
+    @property
+    def cores(self) -> int:
+        """Threads for all streams together."""
+        return self.threads_num or available_cores()
+
+    @property
+    def threads_per_stream(self) -> int:
+        """Threads that one inference computes with."""
+        return max(1, self.cores // self.streams)
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,195 @@
+"""BoundPlan: a plan with one request's memory, ready to run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.errors import InferenceError
+from polydevice_cpu.onednn.constants import Arg
+from polydevice_cpu.onednn.engine import Memory, aligned
+from polydevice_cpu.onednn.primitive import execution_error
+from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.plan import Plan
+from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep
+from polydevice_cpu.plan.value import Kind, Storage, Value
+
+Call = Callable[[], Any]
+"""Runs one step; anything but 0 and None is a oneDNN status."""
+
+
+class BoundPlan:
+    """Every step of a plan as a prepared call on a request's own memory.
+
+    Inputs and outputs may move (`set_input`, `set_output`); nothing else changes after it is made,
+    and `run` allocates nothing of its own.
+    """
+
+    def __init__(self, plan: Plan, context: Context) -> None:
+        self.plan = plan
+        self._context = context
+        self.tail_outputs: dict[int, Array] = {}
+        """Results whose shape the data decided, by position, after a run."""
+        self._arena = aligned(plan.arena_bytes)
+        self._scratchpad = aligned(plan.scratchpad_bytes)
+        self._moves: dict[tuple[Kind, int], list[Callable[[Array], None]]] = {}
+        self._homes: dict[int, Array] = {}
+        self._memories: dict[int, Memory] = {}
+        self._addresses: dict[tuple[Kind, int], int] = {}
+        self._calls: list[Call] = [self._bind(step) for step in plan.steps]
+
+    # -- running ------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run all steps; raises InferenceError when one fails."""
+        for call in self._calls:
+            status = call()
+            if status:
+                raise self._failure(call, status)
+
+    def run_timed(self) -> list[float]:
+        """Run all steps and return the microseconds that each took."""
+        times = []
+        now = time.perf_counter
+        for call in self._calls:
+            start = now()
+            status = call()
+            times.append((now() - start) * 1e6)
+            if status:
+                raise self._failure(call, status)
+        return times
+
+    def _failure(self, call: Call, status: int) -> InferenceError:
+        step = self.plan.steps[self._calls.index(call)]
+        return execution_error(f"{step.type} {step.name!r}", status)
+
+    # -- inputs and outputs -------------------------------------------------------------------
+
+    def set_input(self, index: int, array: Array) -> None:
+        """Read an input from this C-contiguous array from now on."""
+        self._move(Kind.INPUT, index, array)
+
+    def set_output(self, index: int, array: Array) -> None:
+        """Write an output to this C-contiguous array from now on."""
+        self._move(Kind.OUTPUT, index, array)
+
+    def _move(self, kind: Kind, index: int, array: Array) -> None:
+        if array.dtype.hasobject:
+            for move in self._moves.get((Kind.OBJECTS, index), ()):
+                move(array)
+            return
+        address = array.__array_interface__["data"][0]
+        if self._addresses.get((kind, index)) == address:
+            return
+        self._addresses[kind, index] = address
+        data = array.reshape(-1).view(np.uint8)
+        for move in self._moves.get((kind, index), ()):
+            move(data)
+
+    # -- binding ------------------------------------------------------------------------------
+
+    def _bind(self, step: Step) -> Call:
+        if isinstance(step, PrimitiveStep):
+            return self._bind_primitive(step)
+        if isinstance(step, TailStep):
+            return self._bind_tail(step)
+        return self._bind_array_step(step)
+
+    def _bind_primitive(self, step: PrimitiveStep) -> Call:
+        arguments = {index: self._memory(value) for index, value in step.arguments.items()}
+        if step.primitive.scratchpad_bytes:
+            arguments[Arg.SCRATCHPAD] = Memory(
+                step.primitive.scratchpad, self._scratchpad.ctypes.data
+            )
+        return step.primitive.bind(arguments)
+
+    def _memory(self, value: Value) -> Memory:
+        known = self._memories.get(id(value))
+        if known is None:
+            home = self._home(value.storage)
+            address = 0 if home is None else home.ctypes.data + value.offset_bytes
+            known = self._memories[id(value)] = Memory(value.descriptor, address)
+            if home is None:
+                memory, offset = known, value.offset_bytes
+                self._on_move(
+                    value.storage, lambda data: memory.point_to(data.ctypes.data + offset)
+                )
+        return known
+
+    def _bind_array_step(self, step: ArrayStep) -> Call:
+        inputs = self._arrays(step.inputs)
+        outputs = self._arrays(step.outputs)
+        compute, name = step.start(self._context), f"{step.type} {step.name!r}"
+        if len(outputs) == 1:
+
+            def run_one() -> None:
+                (result,) = compute(*inputs)
+                _store(outputs[0], result, name)
+
+            return run_one
+
+        def run() -> None:
+            for place, result in zip(outputs, compute(*inputs), strict=True):
+                _store(place, result, name)
+
+        return run
+
+    def _bind_tail(self, step: TailStep) -> Call:
+        inputs = self._arrays(step.inputs)
+        found, compute = self.tail_outputs, step.start(self._context)
+
+        def run() -> None:
+            found.update(zip(step.results, compute(*inputs), strict=True))
+
+        return run
+
+    def _arrays(self, values: Sequence[Value]) -> list[Array]:
+        """NumPy views of the values, kept up to date when an input or output moves."""
+        arrays: list[Array] = []
+        for position, value in enumerate(values):
+            home = self._home(value.storage)
+            arrays.append(np.empty(0) if home is None else _view(value, home))
+            if home is None:
+
+                def update(data: Array, position: int = position, value: Value = value) -> None:
+                    arrays[position] = _view(value, data)
+
+                self._on_move(value.storage, update)
+        return arrays
+
+    def _home(self, storage: Storage) -> Array | None:
+        """The bytes of a storage, or None while the caller has yet to provide them."""
+        key = id(storage)
+        if key not in self._homes:
+            if storage.kind is Kind.ARENA:
+                start = storage.offset_bytes
+                self._homes[key] = self._arena[start : start + storage.size_bytes]
+            elif storage.array is not None:
+                array = storage.array
+                self._homes[key] = (
+                    array if array.dtype.hasobject else array.reshape(-1).view(np.uint8)
+                )
+            else:
+                return None
+        return self._homes[key]
+
+    def _on_move(self, storage: Storage, move: Callable[[Array], None]) -> None:
+        self._moves.setdefault((storage.kind, storage.index), []).append(move)
+
+
+def _view(value: Value, data: Array) -> Array:
+    return data if data.dtype.hasobject else value.array(data)
+
+
+def _store(place: Array, result: Array, name: str) -> None:
+    if result.shape != place.shape:
+        raise InferenceError(
+            f"{name} computed shape {list(result.shape)} where {list(place.shape)} was inferred"
+        )
+    if result.dtype != place.dtype:
+        raise InferenceError(f"{name} computed {result.dtype} where {place.dtype} was inferred")
+    np.copyto(place, result)

@@ -1,0 +1,302 @@
+"""Builder: turns a network whose shapes are known into a plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
+from polydevice.network import Network, Node, Port
+from polydevice.ops.io import Constant, Parameter, Result
+from polydevice_cpu.lowering.table import find_lowering
+from polydevice_cpu.onednn.attributes import Attributes
+from polydevice_cpu.onednn.constants import Arg, DataType
+from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, row_major
+from polydevice_cpu.onednn.primitives import reorder
+from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.pending import Pending
+from polydevice_cpu.plan.plan import Plan
+from polydevice_cpu.plan.start import starter
+from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep, Step, TailStep
+from polydevice_cpu.plan.value import Kind, Storage, Value
+from polydevice_cpu.plan.weights import WeightStore, pack
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every plan of an executable network has in common."""
+
+    bf16: bool = False
+    """Whether heavy primitives read and write bfloat16."""
+
+
+class Builder:
+    """Walks a network, producers first, and collects steps.
+
+    Lowerings (`polydevice_cpu.lowering`) use it to ask for values, to hold back primitives that
+    may fuse with their followers, and to emit steps. The network's shapes are concrete; a node
+    whose outputs are not (its sizes depend on data) goes to the tail, with all that follows it.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        settings: Settings,
+        weights: WeightStore,
+        make_tail: Callable[[Builder, list[Node]], TailStep],
+    ) -> None:
+        self.network = network
+        self.settings = settings
+        self.weights = weights
+        self._make_tail = make_tail
+        self._values: dict[Port, Value] = {}
+        self._pending: dict[Port, Pending] = {}
+        self._constants: dict[int, Value] = {}
+        self._steps: list[Step] = []
+        self._uses: dict[Port, int] = {}
+        self._late: set[Port] = set()
+        self._stable = {
+            node.op.value.__array_interface__["data"][0]
+            for node in network.nodes()
+            if isinstance(node.op, Constant)
+        }
+
+    # -- what lowerings ask -------------------------------------------------------------------
+
+    def constant_of(self, port: Port) -> Array | None:
+        """The elements of a port, where they are known before inference."""
+        return port.desc.constant
+
+    def uses(self, port: Port) -> int:
+        """How many inputs of nodes and results of the network read this port."""
+        return self._uses.get(port, 0)
+
+    def is_late(self, port: Port) -> bool:
+        """Whether the port's value is known to the tail only (or is not of numbers)."""
+        return port in self._late
+
+    def pending(self, port: Port) -> Pending | None:
+        """The primitive held back for this port, if it is free to be extended."""
+        return self._pending.get(port) if self.uses(port) == 1 else None
+
+    def value(self, port: Port) -> Value:
+        """The value of a port, in whatever layout it was computed; emits what was held back."""
+        held = self._pending.pop(port, None)
+        if held is not None:
+            self._values[port] = held.emit(self)
+        if port not in self._values:
+            known = port.desc.constant
+            assert known is not None, f"{port} is used before it is computed"
+            self._values[port] = self.constant(np.ascontiguousarray(known).reshape(known.shape))
+        return self._values[port]
+
+    def array_value(self, port: Port) -> Value:
+        """The value as NumPy functions read it: row-major, in the port's own element type."""
+        return self.dense(self.value(port), port.element_type.dtype)
+
+    def dense(self, value: Value, dtype: np.dtype[Any] | None = None) -> Value:
+        """The value in row-major order and, where given, of another type that oneDNN converts."""
+        dtype = dtype or value.dtype
+        if value.is_dense and value.dtype == dtype:
+            return value
+        if not value.in_reach or dtype not in DATA_TYPES:
+            assert value.dtype == dtype
+            result = self.new_dense(value.shape, dtype)
+            self.emit(ArrayStep("", "Reorder", _copy, [value], [result]))
+            return result
+        return self.in_layout(value, Descriptor.dense(value.shape, DATA_TYPES[dtype]))
+
+    def in_layout(self, value: Value, descriptor: Descriptor) -> Value:
+        """The value in this layout; one reorder serves all readers."""
+        for copy in value.copies:
+            if copy.dtype == descriptor.dtype and copy.descriptor == descriptor:
+                return copy
+        result = self.new(descriptor)
+        move = reorder(value.descriptor, descriptor, Attributes())
+        assert move is not None, f"oneDNN cannot reorder {value} to {descriptor}"
+        self.emit(PrimitiveStep("", "Reorder", move, {Arg.SRC: value, Arg.DST: result}, (Arg.DST,)))
+        value.copies.append(result)
+        result.copies = value.copies
+        return result
+
+    def constant(self, array: Array) -> Value:
+        """A value that is the same in every inference; the array must not change."""
+        known = self._constants.get(id(array))
+        if known is None:
+            kind = Kind.OBJECTS if array.dtype.hasobject else Kind.CONSTANT
+            storage = Storage(kind, array.nbytes, array=array)
+            strides = tuple(s // max(array.itemsize, 1) for s in array.strides)
+            known = Value(storage, array.shape, array.dtype, strides)
+            self._constants[id(array)] = known
+        return known
+
+    def packed(self, array: Array, descriptor: Descriptor | None) -> Value:
+        """A constant in a layout of oneDNN's; the model's own are packed once for all plans."""
+        if descriptor is None:
+            return self.constant(array)
+        stable = array.__array_interface__["data"][0] in self._stable
+        data = self.weights.packed(array, descriptor) if stable else pack(array, descriptor)
+        storage = Storage(Kind.CONSTANT, data.nbytes, array=data)
+        return Value(
+            storage, descriptor.shape, descriptor.dtype, descriptor.strides, descriptor=descriptor
+        )
+
+    @property
+    def heavy_type(self) -> DataType:
+        """The element type that heavy primitives compute on."""
+        return DataType.BF16 if self.settings.bf16 else DataType.F32
+
+    # -- what lowerings emit ------------------------------------------------------------------
+
+    def new(self, descriptor: Descriptor) -> Value:
+        """A new value in the arena."""
+        storage = Storage(Kind.ARENA, descriptor.size_bytes)
+        return Value(
+            storage, descriptor.shape, descriptor.dtype, descriptor.strides, descriptor=descriptor
+        )
+
+    def new_dense(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Value:
+        """A new row-major value."""
+        storage = Storage(Kind.ARENA, math.prod(shape) * dtype.itemsize)
+        return Value(storage, shape, dtype, row_major(shape))
+
+    def emit(self, step: Step) -> None:
+        """Append a step; it runs after all steps emitted before."""
+        self._steps.append(step)
+
+    def set(self, port: Port, value: Value) -> None:
+        """Note where a port's value is."""
+        self._values[port] = value
+
+    def hold(self, port: Port, pending: Pending) -> None:
+        """Hold a primitive back until its result is read."""
+        self._pending[port] = pending
+
+    def release(self, port: Port) -> Pending | None:
+        """Take back what was held, after it was extended to another port."""
+        return self._pending.pop(port, None)
+
+    # -- the walk -----------------------------------------------------------------------------
+
+    def build(self) -> Plan:
+        """Return the plan."""
+        nodes = self._needed()
+        self._place_inputs()
+        late = [node for node in nodes if not self._lower(node)]
+        if late or any(self.is_late(result.inputs[0]) for result in self.network.results):
+            self.emit(self._make_tail(self, late))
+        outputs = self._place_outputs()
+        return Plan(self._steps, outputs, [p.output.desc for p in self.network.parameters])
+
+    def _needed(self) -> list[Node]:
+        """The nodes that something computed at run time depends on; counts uses."""
+        network = self.network
+        wanted: set[Node] = set()
+        stack: list[Node] = []
+
+        def read(port: Port) -> None:
+            self._uses[port] = self._uses.get(port, 0) + 1
+            if port.desc.constant is None and port.node not in wanted:
+                wanted.add(port.node)
+                stack.append(port.node)
+
+        for root in (*network.results, *network.sinks):
+            wanted.add(root)
+            stack.append(root)
+        while stack:
+            for port in stack.pop().inputs:
+                read(port)
+        return [node for node in network.nodes() if node in wanted]
+
+    def _place_inputs(self) -> None:
+        for index, parameter in enumerate(self.network.parameters):
+            port = parameter.output
+            if not port.desc.is_static or port.shape is None:
+                continue
+            shape, dtype = port.shape.static, port.element_type.dtype
+            kind = Kind.OBJECTS if dtype.hasobject else Kind.INPUT
+            storage = Storage(kind, math.prod(shape) * dtype.itemsize, index=index)
+            self._values[port] = Value(storage, shape, dtype, row_major(shape))
+
+    def _lower(self, node: Node) -> bool:
+        """Lower one node; False when it must wait for the tail."""
+        if isinstance(node.op, Result):
+            return True
+        if node.outputs and all(port.desc.constant is not None for port in node.outputs):
+            return True
+        if not all(_is_plain(port) for port in node.outputs) or any(
+            port in self._late for port in node.inputs
+        ):
+            self._late.update(node.outputs)
+            return isinstance(node.op, Parameter)
+        if isinstance(node.op, (Parameter, Constant)):
+            return True
+        lower = find_lowering(type(node.op))
+        if lower is None or not lower(self, node):
+            self._lower_with_numpy(node)
+        return True
+
+    def _lower_with_numpy(self, node: Node) -> None:
+        outputs = []
+        for port in node.outputs:
+            assert port.shape is not None
+            outputs.append(self.new_dense(port.shape.static, port.element_type.dtype))
+        inputs = [self.array_value(port) for port in node.inputs]
+        self.emit(ArrayStep(node.name, node.type, starter(node.op), inputs, outputs))
+        for port, value in zip(node.outputs, outputs, strict=True):
+            self.set(port, value)
+
+    def _place_outputs(self) -> list[Value | None]:
+        """Let results be computed in the outputs' own memory where they can be, else copy."""
+        outputs: list[Value | None] = []
+        for index, result in enumerate(self.network.results):
+            port = result.inputs[0]
+            if self.is_late(port):
+                outputs.append(None)
+                continue
+            value = self.array_value(port)
+            if not self._becomes_output(value, index):
+                value = self._copy_to_output(value, index)
+            outputs.append(value)
+        return outputs
+
+    @staticmethod
+    def _becomes_output(value: Value, index: int) -> bool:
+        storage = value.storage
+        whole = value.offset_bytes == 0 and storage.size_bytes == value.elements * (
+            value.dtype.itemsize
+        )
+        if storage.kind is not Kind.ARENA or not whole:
+            return False
+        storage.kind, storage.index = Kind.OUTPUT, index
+        return True
+
+    def _copy_to_output(self, value: Value, index: int) -> Value:
+        storage = Storage(Kind.OUTPUT, value.elements * value.dtype.itemsize, index=index)
+        output = Value(storage, value.shape, value.dtype, row_major(value.shape))
+        if value.in_reach:
+            move = reorder(value.descriptor, output.descriptor, Attributes())
+            assert move is not None
+            self.emit(
+                PrimitiveStep("", "Reorder", move, {Arg.SRC: value, Arg.DST: output}, (Arg.DST,))
+            )
+        else:
+            self.emit(ArrayStep("", "Copy", _copy, [value], [output]))
+        return output
+
+
+def _copy(_: Context) -> Compute:
+    return _same
+
+
+def _same(array: Array) -> tuple[Array, ...]:
+    return (array,)
+
+
+def _is_plain(port: Port) -> bool:
+    """Whether the port holds numbers in an array of known sizes."""
+    return port.desc.is_static and port.element_type is not ElementType.string

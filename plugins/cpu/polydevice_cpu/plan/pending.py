@@ -1,0 +1,152 @@
+"""Pending: a primitive held back until it is known what can be fused into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from polydevice.dtype import Array
+from polydevice_cpu.onednn.attributes import PostOp
+from polydevice_cpu.onednn.constants import Arg, Query
+from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.primitive import Primitive
+from polydevice_cpu.plan.step import PrimitiveStep
+from polydevice_cpu.plan.value import Value
+
+if TYPE_CHECKING:
+    from polydevice.network import Node
+    from polydevice_cpu.plan.builder import Builder
+
+Make = Callable[[Sequence[PostOp], bool], "Primitive | None"]
+"""(post-operations, with a bias?) → the primitive; None where oneDNN has no good one."""
+
+
+@dataclass(frozen=True)
+class Flow:
+    """An argument computed by the network; reordered to the layout the primitive answers."""
+
+    value: Value
+    query: Query | None = None
+    """None: the primitive takes the value's own layout."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An argument that is constant; packed into the layout the primitive answers."""
+
+    array: Array
+    query: Query | None = None
+    """None: dense."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a fused operation reads besides the result so far."""
+
+    argument: Arg
+    """SRC_1 for binary operations, WEIGHTS for PReLU."""
+    source: Value | Array
+    descriptor: Descriptor
+
+
+class Pending:
+    """A heavy or pointwise primitive whose followers may still become its post-operations.
+
+    It is emitted when something else reads its result. Until then `extend` offers it the next
+    node; whether that is fused is oneDNN's answer, never ours.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        make: Make,
+        arguments: dict[int, Flow | Packed],
+        primitive: Primitive,
+        *,
+        bias_shape: tuple[int, ...] | None = None,
+        own_post_ops: int = 0,
+    ) -> None:
+        """Hold back a primitive.
+
+        Args:
+            node: what it computes; replaced by each node that is fused.
+            make: makes it again with post-operations.
+            arguments: what it reads, by oneDNN's argument index.
+            primitive: as it is without post-operations.
+            bias_shape: shape of what could be added as its bias, one size per dimension of the
+                result; None if it takes no bias.
+            own_post_ops: how many post-operations `make` puts before those it is given.
+        """
+        self.node = node
+        self.types = [node.type]
+        self._make = make
+        self._arguments = dict(arguments)
+        self._post_ops: list[PostOp] = []
+        self._operands: dict[int, Operand] = {}
+        self._bias_shape = bias_shape
+        self._own_post_ops = own_post_ops
+        self.primitive = primitive
+
+    @property
+    def dst(self) -> Descriptor:
+        """Layout of the result."""
+        return self.primitive.dst
+
+    def extend(
+        self, node: Node, post_ops: Sequence[PostOp], operands: dict[int, Operand] | None = None
+    ) -> bool:
+        """Try to fuse `node`, given as post-operations; False leaves everything as it was.
+
+        `operands` maps the position in `post_ops` to what that one reads.
+        """
+        combined = [*self._post_ops, *post_ops]
+        primitive = self._make(combined, Arg.BIAS in self._arguments)
+        if primitive is None:
+            return False
+        start = len(self._post_ops)
+        self._operands.update({start + k: v for k, v in (operands or {}).items()})
+        self._post_ops = combined
+        self._accept(node, primitive)
+        return True
+
+    def add_bias(self, node: Node, bias: Array) -> bool:
+        """Try to fuse the addition of a constant per channel, as the primitive's bias."""
+        if self._post_ops or Arg.BIAS in self._arguments or bias.shape != self._bias_shape:
+            return False
+        primitive = self._make([], True)
+        if primitive is None:
+            return False
+        self._arguments[Arg.BIAS] = Packed(bias.reshape(primitive.bias_shape))
+        self._accept(node, primitive)
+        return True
+
+    def _accept(self, node: Node, primitive: Primitive) -> None:
+        self.primitive = primitive
+        self.types.append(node.type)
+        self.node = node
+
+    def emit(self, builder: Builder) -> Value:
+        """Append the step to the plan and return the result's value."""
+        primitive = self.primitive
+        arguments: dict[int, Value] = {}
+        for index, argument in self._arguments.items():
+            want = None if argument.query is None else primitive.descriptor(argument.query)
+            if isinstance(argument, Packed):
+                arguments[index] = builder.packed(argument.array, want)
+            elif want is None:
+                arguments[index] = argument.value
+            else:
+                arguments[index] = builder.in_layout(argument.value, want)
+        for position, operand in self._operands.items():
+            index = Arg.ATTR_POST_OP * (self._own_post_ops + position + 1) | operand.argument
+            if isinstance(operand.source, Value):
+                arguments[index] = builder.in_layout(operand.source, operand.descriptor)
+            else:
+                arguments[index] = builder.packed(operand.source, operand.descriptor)
+        result = builder.new(primitive.dst)
+        arguments[Arg.DST] = result
+        builder.emit(
+            PrimitiveStep(self.node.name, "+".join(self.types), primitive, arguments, (Arg.DST,))
+        )
+        return result

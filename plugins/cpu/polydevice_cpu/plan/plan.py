@@ -1,0 +1,46 @@
+"""Plan: steps, memory layout and outputs for one set of input shapes; shared by all requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from polydevice.tensor import TensorDesc
+from polydevice_cpu.plan.arena import assign
+from polydevice_cpu.plan.step import PrimitiveStep, Step
+from polydevice_cpu.plan.value import Kind, Storage, Value
+
+
+class Plan:
+    """What a request needs, besides memory, to infer with inputs of these shapes.
+
+    Attributes:
+        steps: in order of execution.
+        outputs: one value per result of the network, dense; None where a tail computes it.
+        inputs: type and shape of the network's parameters.
+        arena_bytes: memory that a request needs for intermediate values.
+        scratchpad_bytes: memory that a request needs for the primitives' own use.
+    """
+
+    def __init__(
+        self, steps: list[Step], outputs: list[Value | None], inputs: Sequence[TensorDesc]
+    ) -> None:
+        self.steps = steps
+        self.outputs = outputs
+        self.inputs = list(inputs)
+        for step in steps:
+            if isinstance(step, PrimitiveStep):
+                step.primitive.compile()
+        self.arena_bytes = assign(self._arena_storages())
+        self.scratchpad_bytes = max(
+            (s.primitive.scratchpad_bytes for s in steps if isinstance(s, PrimitiveStep)),
+            default=0,
+        )
+
+    def _arena_storages(self) -> list[Storage]:
+        found: dict[int, Storage] = {}
+        for number, step in enumerate(self.steps):
+            for value in step.values:
+                value.storage.touch(number)
+                if value.storage.kind is Kind.ARENA:
+                    found[id(value.storage)] = value.storage
+        return list(found.values())

@@ -1,0 +1,55 @@
+"""How an operation computed on arrays is started for a request.
+
+Most are functions of their inputs alone (`polydevice_cpu.implement`). Those that run a body or
+keep a variable register a starter here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from polydevice.dtype import Array
+from polydevice.errors import InferenceError
+from polydevice.ops.op import Op
+from polydevice_cpu.implement import find_implementation
+from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.step import Compute, Start
+
+F = TypeVar("F", bound=Callable[..., Start])
+
+_TABLE: dict[type[Op], Callable[..., Start]] = {}
+
+
+def starts(*ops: type[Op]) -> Callable[[F], F]:
+    """Enter a function ``f(op) -> Start`` for operations that need more than their inputs."""
+
+    def register(function: F) -> F:
+        _TABLE.update(dict.fromkeys(ops, function))
+        return function
+
+    return register
+
+
+def has_starter(op: type[Op]) -> bool:
+    """Whether the operation can be computed on arrays."""
+    return op in _TABLE or find_implementation(op) is not None
+
+
+def starter(op: Op) -> Start:
+    """Return what starts `op` for a request; raises InferenceError where nothing computes it."""
+    special = _TABLE.get(type(op))
+    if special is not None:
+        return special(op)
+    function = find_implementation(type(op))
+    if function is None:
+        raise InferenceError(f"CPU has no implementation of {op.type} ({op.opset})")
+
+    def compute(*inputs: Array) -> tuple[Array, ...]:
+        outputs = function(op, *inputs)
+        return outputs if isinstance(outputs, tuple) else (outputs,)
+
+    def start(_: Context) -> Compute:
+        return compute
+
+    return start

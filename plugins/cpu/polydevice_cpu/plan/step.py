@@ -1,0 +1,88 @@
+"""The steps a plan consists of; one that is bound to a request's memory is a plain call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from polydevice.dtype import Array
+from polydevice_cpu.onednn.primitive import Primitive
+from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.value import Value
+
+Compute = Callable[..., Sequence[Array]]
+"""``f(*inputs)`` returns the outputs; it never writes its inputs."""
+
+Start = Callable[[Context], Compute]
+"""Makes the function for one request, which may keep something in its context."""
+
+
+@dataclass
+class PrimitiveStep:
+    """Execute a oneDNN primitive.
+
+    Attributes:
+        name: the node's (the last one's, where several were fused).
+        type: what the counters show as the layer's type.
+        arguments: oneDNN's argument index → value.
+        outputs: the arguments among them that are written.
+    """
+
+    name: str
+    type: str
+    primitive: Primitive
+    arguments: dict[int, Value]
+    outputs: tuple[int, ...]
+
+    @property
+    def implementation(self) -> str:
+        """Name of the code that runs."""
+        return self.primitive.implementation
+
+    @property
+    def values(self) -> list[Value]:
+        """Everything the step touches."""
+        return list(self.arguments.values())
+
+
+@dataclass
+class ArrayStep:
+    """Compute with NumPy and store the results in the outputs' places."""
+
+    name: str
+    type: str
+    start: Start
+    inputs: list[Value]
+    outputs: list[Value]
+    implementation: str = "numpy"
+
+    @property
+    def values(self) -> list[Value]:
+        """Everything the step touches."""
+        return [*self.inputs, *self.outputs]
+
+
+@dataclass
+class TailStep:
+    """Run what depends on sizes that only the data tells; see `polydevice_cpu.plan.tail`.
+
+    Attributes:
+        inputs: values of the boundary, dense.
+        start: makes f(*arrays of the boundary) → arrays of the results listed in `results`.
+        results: positions among the network's results.
+    """
+
+    name: str
+    type: str
+    start: Start
+    inputs: list[Value]
+    results: list[int]
+    implementation: str = "dynamic"
+
+    @property
+    def values(self) -> list[Value]:
+        """Everything the step touches."""
+        return self.inputs
+
+
+Step = PrimitiveStep | ArrayStep | TailStep

@@ -1,0 +1,136 @@
+"""Tail: the part of a network whose sizes only the data tells, run when they are known.
+
+The nodes that make sizes unknown (NonZero, NonMaxSuppression, a Reshape to a computed shape…) run
+one by one on arrays. Where heavy operations follow, they form a network of their own with these
+arrays as inputs, compiled for the sizes found; plans for sizes seen before are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from polydevice.dtype import Array
+from polydevice.network import Network, Node, Port
+from polydevice.ops.io import Parameter, Result
+from polydevice_cpu.lowering.table import is_heavy
+from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.start import starter
+from polydevice_cpu.plan.step import Compute, Start, TailStep
+
+if TYPE_CHECKING:
+    from polydevice_cpu.plan.builder import Builder
+    from polydevice_cpu.plan.compiled import CompiledNetwork
+
+
+def make_tail(builder: Builder, nodes: list[Node], compile_: type[CompiledNetwork]) -> TailStep:
+    """Return the step that runs `nodes`, the last ones of the builder's network."""
+    late = {port for node in nodes for port in node.outputs}
+    results = [
+        (index, result.inputs[0])
+        for index, result in enumerate(builder.network.results)
+        if builder.is_late(result.inputs[0])
+    ]
+    wanted = [port for _, port in results]
+    first, rest = _split(nodes, late)
+    if not any(is_heavy(type(node.op)) for node in rest):
+        first, rest = nodes, []
+    boundary = _read_from_outside(nodes, late, wanted)
+    start = _interpret(first, boundary, wanted)
+    if rest:
+        inner = _read_from_outside(rest, {p for n in rest for p in n.outputs}, wanted)
+        network = _extract(rest, inner, wanted, builder.network)
+        compiled = compile_(network, builder.settings, builder.weights)
+        start = _then(_interpret(first, boundary, inner), compiled)
+    values = [builder.array_value(port) for port in boundary]
+    return TailStep("", "Tail", start, values, [index for index, _ in results])
+
+
+def _split(nodes: Sequence[Node], late: set[Port]) -> tuple[list[Node], list[Node]]:
+    """Split into nodes that read nothing late, and those that do."""
+    first: list[Node] = []
+    rest: list[Node] = []
+    for node in nodes:
+        (rest if any(port in late for port in node.inputs) else first).append(node)
+    return first, rest
+
+
+def _read_from_outside(nodes: Sequence[Node], own: set[Port], wanted: Sequence[Port]) -> list[Port]:
+    """The ports that `nodes` read, or that are wanted, and that none of them computes."""
+    read = [port for node in nodes for port in node.inputs]
+    return list(
+        dict.fromkeys(
+            port for port in (*read, *wanted) if port not in own and port.desc.constant is None
+        )
+    )
+
+
+def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence[Port]) -> Start:
+    """Run nodes one by one; values are dropped after their last reader."""
+    starts = [starter(node.op) for node in nodes]
+    last: dict[Port, int] = {p: k for k, node in enumerate(nodes) for p in node.inputs}
+    keep = set(wanted)
+    dead = [[p for p in last if last[p] == k and p not in keep] for k in range(len(nodes))]
+    constants = {
+        port: port.desc.constant
+        for port in (*(p for node in nodes for p in node.inputs), *wanted)
+        if port.desc.constant is not None
+    }
+
+    def start(context: Context) -> Compute:
+        computes = [begin(context) for begin in starts]
+
+        def compute(*arrays: Array) -> list[Array]:
+            known: dict[Port, Array] = {**constants, **dict(zip(boundary, arrays, strict=True))}
+            for node, run, forget in zip(nodes, computes, dead, strict=True):
+                outputs = run(*[known[port] for port in node.inputs])
+                known.update(zip(node.outputs, outputs, strict=True))
+                for port in forget:
+                    known.pop(port, None)
+            return [known[port] for port in wanted]
+
+        return compute
+
+    return start
+
+
+def _then(first: Start, compiled: CompiledNetwork) -> Start:
+    """Run `first`, then the network with what it returned as inputs."""
+
+    def start(context: Context) -> Compute:
+        before = first(context)
+        execution = compiled.execution(context)
+
+        def compute(*arrays: Array) -> Sequence[Array]:
+            return execution.infer(before(*arrays))
+
+        return compute
+
+    return start
+
+
+def _extract(
+    nodes: Sequence[Node], inputs: Sequence[Port], outputs: Sequence[Port], origin: Network
+) -> Network:
+    """Copy nodes into a network with parameters for `inputs` and results for `outputs`."""
+    copies: dict[Port, Port] = {}
+    parameters = []
+    for number, port in enumerate(inputs):
+        parameter = Node(f"input{number}", Parameter(port.element_type, port.shape))
+        parameters.append(parameter)
+        copies[port] = parameter.output
+    sinks = []
+    for node in nodes:
+        constants = {p: p for p in node.inputs if p.desc.constant is not None}
+        copy = Node.__new__(Node)
+        copy.name, copy.op, copy.rt_info = node.name, node.op, dict(node.rt_info)
+        copy.inputs = [copies.get(p) or constants[p] for p in node.inputs]
+        copy.outputs = [Port(copy, p.index, p.desc) for p in node.outputs]
+        copies.update(zip(node.outputs, copy.outputs, strict=True))
+        if node.op.has_side_effect:
+            sinks.append(copy)
+    results = [
+        Node(f"output{number}", Result(), [copies.get(port, port)])
+        for number, port in enumerate(outputs)
+    ]
+    return Network(origin.name, parameters, results, sinks, evaluate=origin.evaluate)

@@ -1,0 +1,138 @@
+"""Value and Storage: where a plan keeps a tensor, and in which layout."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice_cpu.onednn.constants import MAX_RANK
+from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, row_major
+
+
+class Kind(Enum):
+    """Who provides the bytes of a storage."""
+
+    ARENA = "arena"
+    """The request's arena; shared by values that do not live at the same time."""
+    INPUT = "input"
+    OUTPUT = "output"
+    CONSTANT = "constant"
+    OBJECTS = "objects"
+    """An input or constant array of Python objects (strings); it has no bytes to look at."""
+
+
+class Storage:
+    """A run of bytes that values lie in.
+
+    Attributes:
+        index: which input or output of the network, for these kinds.
+        array: the data, for constants.
+        first, last: numbers of the first and last step that touch it; -1 before any does.
+        offset_bytes: place in the arena, once `polydevice_cpu.plan.arena` has assigned it.
+    """
+
+    __slots__ = ("array", "first", "index", "kind", "last", "offset_bytes", "size_bytes")
+
+    def __init__(
+        self, kind: Kind, size_bytes: int, *, index: int = 0, array: Array | None = None
+    ) -> None:
+        self.kind = kind
+        self.size_bytes = size_bytes
+        self.index = index
+        self.array = array
+        self.first = self.last = -1
+        self.offset_bytes = 0
+
+    def touch(self, step: int) -> None:
+        """Note that step number `step` reads or writes here."""
+        if self.first < 0:
+            self.first = step
+        self.last = step
+
+
+class Value:
+    """A tensor in a storage: plain (with strides) or in a layout that only oneDNN knows.
+
+    Attributes:
+        strides: in elements; None for a blocked layout, which then has a `descriptor`.
+        copies: the same tensor in other layouts; one list shared by all of them.
+    """
+
+    __slots__ = ("_descriptor", "copies", "dtype", "offset_bytes", "shape", "storage", "strides")
+
+    def __init__(
+        self,
+        storage: Storage,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        strides: tuple[int, ...] | None,
+        *,
+        offset_bytes: int = 0,
+        descriptor: Descriptor | None = None,
+    ) -> None:
+        self.storage = storage
+        self.shape = shape
+        self.dtype = dtype
+        self.strides = strides
+        self.offset_bytes = offset_bytes
+        self._descriptor = descriptor
+        self.copies: list[Value] = [self]
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the layout is row-major without gaps."""
+        return self.strides is not None and all(
+            size == 1 or stride == want
+            for size, stride, want in zip(
+                self.shape, self.strides, row_major(self.shape), strict=True
+            )
+        )
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def in_reach(self) -> bool:
+        """Whether oneDNN can read it: known type, not a scalar, not empty, not too many ranks."""
+        return self.dtype in DATA_TYPES and 0 < len(self.shape) <= MAX_RANK and self.elements > 0
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """The layout for oneDNN; only where `in_reach`."""
+        if self._descriptor is None:
+            assert self.strides is not None
+            self._descriptor = Descriptor.strided(self.shape, self.strides, DATA_TYPES[self.dtype])
+        return self._descriptor
+
+    def allocate(self) -> Array:
+        """Return new memory for a value of this shape and type, not initialised."""
+        return np.empty(self.shape, self.dtype)
+
+    def view(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], *, skip_bytes: int = 0
+    ) -> Value:
+        """Return another look at the same bytes."""
+        return Value(
+            self.storage,
+            shape,
+            self.dtype,
+            strides,
+            offset_bytes=self.offset_bytes + skip_bytes,
+        )
+
+    def array(self, data: Array) -> Array:
+        """Return the NumPy view of this value; `data` holds the storage's bytes (uint8)."""
+        assert self.strides is not None
+        item = self.dtype.itemsize
+        strides = [s * item for s in self.strides]
+        array: Array = np.ndarray(self.shape, self.dtype, data, self.offset_bytes, strides)
+        return array
+
+    def __repr__(self) -> str:
+        layout = "dense" if self.is_dense else self.strides or "blocked"
+        return f"Value({self.storage.kind.value}, {self.dtype}{list(self.shape)}, {layout})"

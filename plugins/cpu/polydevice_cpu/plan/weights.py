@@ -1,0 +1,64 @@
+"""Packed weights: constants in the layouts that primitives want, made once and shared."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice_cpu.onednn.attributes import Attributes
+from polydevice_cpu.onednn.constants import Arg
+from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
+from polydevice_cpu.onednn.engine import Memory, aligned
+from polydevice_cpu.onednn.primitive import run_once
+from polydevice_cpu.onednn.primitives import reorder
+
+_Identity = tuple[int, tuple[int, ...], tuple[int, ...], np.dtype[Any]]
+
+
+class WeightStore:
+    """All packed weights of one executable network; every plan and request shares them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._packed: dict[_Identity, tuple[Array, list[tuple[Descriptor, Array]]]] = {}
+
+    def packed(self, array: Array, descriptor: Descriptor) -> Array:
+        """Return the bytes of `array` in the layout and type of `descriptor`.
+
+        The array is recognised by address, sizes and strides; it must not change.
+        """
+        key = (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype)
+        with self._lock:
+            _, versions = self._packed.setdefault(key, (array, []))
+            for known, data in versions:
+                if known == descriptor:
+                    return data
+            data = pack(array, descriptor)
+            versions.append((descriptor, data))
+            return data
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all packed weights together."""
+        with self._lock:
+            return sum(d.nbytes for _, versions in self._packed.values() for _, d in versions)
+
+
+def pack(array: Array, descriptor: Descriptor) -> Array:
+    """Return the bytes of `array`, which may be a transposed view, in another layout."""
+    data = aligned(max(descriptor.size_bytes, 1))
+    strides = [s // array.itemsize for s in array.strides]
+    given = Descriptor.strided(array.shape, strides, DATA_TYPES[array.dtype])
+    move = reorder(given, descriptor, Attributes())
+    assert move is not None, f"oneDNN cannot reorder {given} to {descriptor}"
+    run_once(
+        move,
+        {
+            Arg.SRC: Memory(given, array.ctypes.data),
+            Arg.DST: Memory(descriptor, data.ctypes.data),
+        },
+    )
+    return data

@@ -1,0 +1,101 @@
+"""CpuPlugin: the device family CPU, which has one device."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from polydevice.errors import OptionValueError, UnsupportedNetworkError
+from polydevice.executor import Executor
+from polydevice.network import Network
+from polydevice.ops.io import Constant, Parameter, Result
+from polydevice.options import Options
+from polydevice.plugin import Plugin, Version
+from polydevice_cpu import processor
+from polydevice_cpu.executable import CpuExecutableNetwork
+from polydevice_cpu.onednn.library import absence, library
+from polydevice_cpu.options import CpuOptions, available_cores
+from polydevice_cpu.plan.start import has_starter
+
+
+class CpuPlugin(Plugin):
+    """Runs networks on the host's processor."""
+
+    option_type = CpuOptions
+
+    def __init__(self, name: str, services: Any) -> None:
+        """Make the plugin; the oneDNN library is loaded with the first network."""
+        super().__init__(name, services)
+        self._exclusive: Executor | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def version(self) -> Version:
+        """Description and version."""
+        return Version("polydevice CPU plugin", 0, 1, "0")
+
+    def device_ids(self, options: Options) -> list[str]:
+        """Return the one id there always is."""
+        return ["0"]
+
+    def metrics(self, options: Options, device_id: str) -> dict[str, Any]:
+        """Return the metrics of the device."""
+        return {
+            "FULL_DEVICE_NAME": processor.name,
+            "OPTIMIZATION_CAPABILITIES": processor.capabilities,
+            "RANGE_FOR_ASYNC_INFER_REQUESTS": (1, 1, 1),
+            "RANGE_FOR_STREAMS": lambda: (1, available_cores()),
+            "ONEDNN": _onednn,
+        }
+
+    def unsupported_nodes(self, network: Network, options: Options) -> dict[str, str]:
+        """Return the nodes that nothing here computes."""
+        return {
+            node.name: f"CPU has no implementation of {node.type} ({node.op.opset})"
+            for node in network.nodes()
+            if not isinstance(node.op, (Parameter, Constant, Result))
+            and not has_starter(type(node.op))
+        }
+
+    def load_network(
+        self, network: Network, options: Options, device_id: str
+    ) -> CpuExecutableNetwork:
+        """Compile a network.
+
+        Raises:
+            UnsupportedNetworkError: listing every node that nothing here computes.
+            OptionValueError: ENFORCE_BF16 on a processor without bfloat16.
+        """
+        assert isinstance(options, CpuOptions)
+        refused = self.unsupported_nodes(network, options)
+        if refused:
+            listed = "\n".join(f"  {name}: {reason}" for name, reason in refused.items())
+            raise UnsupportedNetworkError(
+                f"CPU cannot run {len(refused)} nodes of {network.name!r}:\n{listed}"
+            )
+        if options.enforce_bf16 and not processor.has_bf16():
+            raise OptionValueError(
+                f"ENFORCE_BF16=YES is not possible on {processor.name()}: "
+                + (absence() or "it has no bfloat16 instructions")
+                + "; leave the key out"
+            )
+        executor = self._exclusive_executor() if options.exclusive_async_requests else None
+        return CpuExecutableNetwork(network, options, executor)
+
+    def _exclusive_executor(self) -> Executor:
+        with self._lock:
+            if self._exclusive is None:
+                self._exclusive = Executor("CPU:exclusive", 1)
+            return self._exclusive
+
+    def close(self) -> None:
+        """End the shared executor's thread."""
+        with self._lock:
+            if self._exclusive is not None:
+                self._exclusive.close()
+                self._exclusive = None
+
+
+def _onednn() -> str:
+    loaded = library()
+    return absence() if loaded is None else f"{loaded.version} from {loaded.path}"

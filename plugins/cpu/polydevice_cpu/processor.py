@@ -1,0 +1,44 @@
+"""What the processor is called and what it can do."""
+
+from __future__ import annotations
+
+import platform
+from functools import lru_cache
+from pathlib import Path
+
+from polydevice_cpu.onednn.library import library
+
+_BF16 = 0xE7
+"""oneDNN's bits of an instruction set with AVX-512 and bfloat16 dot products."""
+_VNNI = 0x67
+"""The same with 8-bit dot products."""
+
+
+@lru_cache(maxsize=1)
+def name() -> str:
+    """Return the processor's name as the system reports it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Hardware", "cpu model") and value.strip():
+            return " ".join(value.split())
+    return platform.processor() or platform.machine() or "CPU"
+
+
+def _has(bits: int) -> bool:
+    loaded = library()
+    return loaded is not None and loaded.value("get_effective_cpu_isa") & bits == bits
+
+
+def has_bf16() -> bool:
+    """Whether oneDNN multiplies bfloat16 with the processor's own instructions."""
+    return _has(_BF16)
+
+
+def capabilities() -> list[str]:
+    """Return the metric OPTIMIZATION_CAPABILITIES."""
+    extra = [("BF16", has_bf16()), ("INT8", _has(_VNNI))]
+    return ["FP32", *(capability for capability, there in extra if there), "BATCHED_BLOB"]

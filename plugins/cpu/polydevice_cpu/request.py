@@ -1,0 +1,110 @@
+"""CpuInferRequest: runs the bound plan for the shapes of its inputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polydevice.blob import Blob
+from polydevice.errors import InferenceError
+from polydevice.infer_request import InferRequest
+from polydevice.profiling import LayerCount, VariableState
+from polydevice_cpu.onednn import openmp
+from polydevice_cpu.plan.bound import BoundPlan
+from polydevice_cpu.plan.context import Context
+from polydevice_cpu.variable import variables
+
+if TYPE_CHECKING:
+    from polydevice_cpu.executable import CpuExecutableNetwork
+
+
+class CpuInferRequest(InferRequest):
+    """A request with memory of its own; the plan and the weights are the network's."""
+
+    executable: CpuExecutableNetwork
+
+    def __init__(self, executable: CpuExecutableNetwork) -> None:
+        """Make an idle request."""
+        super().__init__(executable)
+        self._context = Context()
+        self._execution = executable.compiled.execution(self._context)
+        self._bound: BoundPlan | None = None
+        self._threads = executable.threads
+        self._get_threads, self._set_threads = openmp.functions()
+        self._times: list[float] = []
+        self._variables = variables(executable.compiled.network, self._context)
+
+    def _bind(self, name: str, blob: Blob) -> None:
+        self._blobs[name] = blob
+        self._bound = None
+
+    def _run(self, stream: int) -> None:
+        before = self._get_threads()
+        if before == self._threads:
+            self._compute()
+            return
+        self._set_threads(self._threads)
+        try:
+            self._compute()
+        finally:
+            self._set_threads(before)
+
+    def _compute(self) -> None:
+        bound = self._bound or self._prepare()
+        if self.executable.perf_count:
+            self._times = bound.run_timed()
+        else:
+            bound.run()
+        if bound.tail_outputs:
+            names = list(self.executable.outputs)
+            for index, array in bound.tail_outputs.items():
+                self._blobs[names[index]] = Blob(array.copy(order="C"))
+        if self._variables:
+            self._context.commit()
+
+    def _prepare(self) -> BoundPlan:
+        """Choose the plan for the inputs' shapes and point it to inputs and outputs."""
+        arrays = [self._blob(port).array for port in self.executable.inputs.values()]
+        bound = self._execution.bound(tuple(array.shape for array in arrays))
+        for index, array in enumerate(arrays):
+            bound.set_input(index, array)
+        for index, (name, value) in enumerate(
+            zip(self.executable.outputs, bound.plan.outputs, strict=True)
+        ):
+            if value is None:
+                continue
+            blob = self._blobs.get(name)
+            if blob is None or blob.shape != value.shape:
+                element_type = self.executable.outputs[name].element_type
+                blob = self._blobs[name] = Blob(value.allocate(), element_type)
+            bound.set_output(index, blob.array)
+        self._bound = bound
+        return bound
+
+    def _perf_counts(self) -> list[LayerCount]:
+        if not self.executable.perf_count:
+            raise InferenceError(
+                "the network was loaded without PERF_COUNT; load it with {'PERF_COUNT': 'YES'}"
+            )
+        if self._bound is None:
+            return []
+        counts = []
+        for index, (step, time_us) in enumerate(
+            zip(self._bound.plan.steps, self._times, strict=False)
+        ):
+            name = step.name or f"{step.type}_{index}"
+            counts.append(
+                LayerCount(
+                    name, "EXECUTED", step.type, step.implementation, time_us, time_us, index
+                )
+            )
+        executed = {count.name for count in counts}
+        for node in self.executable.compiled.network.nodes():
+            if node.name not in executed:
+                counts.append(
+                    LayerCount(node.name, "OPTIMIZED_OUT", node.type, "undef", 0, 0, len(counts))
+                )
+        return counts
+
+    def query_state(self) -> list[VariableState]:
+        """Return the variables that this request keeps between inferences."""
+        return list[VariableState](self._variables)
