@@ -489,9 +489,10 @@ class Network:
             bin_path: file for the constants; by default the same name with ``.bin``.
 
         Raises:
-            NetworkError: for operations that IR cannot express, all of them listed.
+            UnsupportedOperationError: for operations that IR cannot express, all of them listed.
+            ModelFileError: when a file cannot be written.
         """
-        from polydevice.readers.ir_writer import write_ir
+        from polydevice.writers.ir import write_ir
 
         write_ir(self, xml_path, bin_path)
 

@@ -45,11 +45,10 @@ def read(
     if _looks_like_xml(model):
         from polydevice.readers.ir import read_ir
 
-        network = read_ir(model, weights)
-    else:
-        from polydevice.readers.onnx import read_onnx
+        return read_ir(model, weights, evaluate=evaluate)
+    from polydevice.readers.onnx import read_onnx
 
-        network = read_onnx(model)
+    network = read_onnx(model)
     network.evaluate = evaluate
     if evaluate is not None:
         network.infer()

@@ -246,6 +246,9 @@ def split_names(text: str) -> tuple[str, ...]:
     return tuple(name for name in names if name)
 
 
+PORT_SETTINGS = frozenset({"precision", "layout"})
+"""Notes by which a network's user chooses the blobs' form; a file cannot set them."""
+
 _V10_NOTES = ("PrimitivesPriority", "alt_width", "affinity")
 
 
@@ -258,7 +261,9 @@ def _layer_rt_info(element: Element) -> dict[str, Any]:
     for section in _rt_sections(element):
         for item in section.all("attribute"):
             name = item.attributes.get("name")
-            if name is not None and name not in notes:
+            if name == "layout":
+                notes["model_layout"] = item.attributes.get("layout", "")
+            elif name is not None and name not in notes and name not in PORT_SETTINGS:
                 notes[name] = _note(item)
     return notes
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from polydevice.dtype import ElementType
 from polydevice.errors import ModelFormatError, PolydeviceError
 from polydevice.network import Evaluate, Network
 from polydevice.readers.ir.document import Element, parse_document
@@ -17,6 +18,9 @@ from polydevice.readers.limits import ReadLimits
 
 VERSIONS = (10, 11)
 """The IR versions that are read: all that OpenVINO wrote since 2020.1."""
+
+_OLD_INTEGERS = frozenset({ElementType.i64, ElementType.i32, ElementType.u64, ElementType.u32})
+"""Types of outputs that an IR v10 delivers as i32; it delivers all others as f32."""
 
 
 def read_ir(
@@ -64,12 +68,24 @@ def read_ir(
         network = builder.build(graph, root.attributes.get("name", "")).network
         for section in root.all("pre-process"):
             subtract_mean(network, section, data)
-        if evaluate is not None or any(root.all("pre-process")):
-            network.infer()
     except PolydeviceError as error:
         raise type(error)(f"{source}: {error}") from error
+    if version < 11:
+        _set_old_precisions(network)
     network.rt_info = {**_notes(root), "ir_version": version}
     return network
+
+
+def _set_old_precisions(network: Network) -> None:
+    """Give inputs and outputs the blob types that the Inference Engine gave an IR v10."""
+    for node in network.parameters:
+        if node.output.element_type is ElementType.f16:
+            node.rt_info["precision"] = ElementType.f32.value
+    for node in network.results:
+        own = node.inputs[0].element_type
+        wanted = ElementType.i32 if own in _OLD_INTEGERS else ElementType.f32
+        if own not in (wanted, ElementType.string, ElementType.dynamic):
+            node.rt_info["precision"] = wanted.value
 
 
 def _version(root: Element) -> int:

@@ -1,0 +1,1 @@
+"""Writers: networks to model files."""
