@@ -23,3 +23,64 @@ Questions about a device are attributes of ``device.capabilities`` (``fp16_arith
 ``sub_group_sizes``, ``integer_dot_product``, ...); nothing else asks who made it. Everything raised
 is an exception of `polydevice.errors`. pyopencl is first imported when a device is opened.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from polydevice_gpu.cl.discovery import Report, Selection, discover
+
+if TYPE_CHECKING:
+    from polydevice_gpu.cl.capabilities import Capabilities
+    from polydevice_gpu.cl.device import Device, open_device
+    from polydevice_gpu.cl.launch import LaunchList, LocalMemory
+    from polydevice_gpu.cl.memory import Buffer
+    from polydevice_gpu.cl.profile import LaunchTime
+    from polydevice_gpu.cl.program import Kernel, Program, ProgramBuilder, ProgramSource, define
+    from polydevice_gpu.cl.queue import Queue
+
+__all__ = [
+    "Buffer",
+    "Capabilities",
+    "Device",
+    "Kernel",
+    "LaunchList",
+    "LaunchTime",
+    "LocalMemory",
+    "Program",
+    "ProgramBuilder",
+    "ProgramSource",
+    "Queue",
+    "Report",
+    "Selection",
+    "define",
+    "discover",
+    "open_device",
+]
+
+# Loaded on first use, because they import pyopencl (0.3 s).
+_HOMES = {
+    "Buffer": "memory",
+    "Capabilities": "capabilities",
+    "Device": "device",
+    "Kernel": "program",
+    "LaunchList": "launch",
+    "LaunchTime": "profile",
+    "LocalMemory": "launch",
+    "Program": "program",
+    "ProgramBuilder": "program",
+    "ProgramSource": "program",
+    "Queue": "queue",
+    "define": "program",
+    "open_device": "device",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module behind a name that needs pyopencl."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

@@ -47,6 +47,24 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         _int,
         [c_handle, c_handle, _uint, _size, _size, _any, _uint, _any, _any],
     ),
+    "clEnqueueWriteBuffer": (
+        _int,
+        [c_handle, c_handle, _uint, _size, _size, _any, _uint, _any, _any],
+    ),
+    "clEnqueueCopyBuffer": (
+        _int,
+        [c_handle, c_handle, c_handle, _size, _size, _size, _uint, _any, _any],
+    ),
+    "clEnqueueFillBuffer": (
+        _int,
+        [c_handle, c_handle, _any, _size, _size, _size, _uint, _any, _any],
+    ),
+    "clEnqueueMapBuffer": (
+        _any,
+        [c_handle, c_handle, _uint, _ulong, _size, _size, _uint, _any, _any, _any],
+    ),
+    "clEnqueueUnmapMemObject": (_int, [c_handle, c_handle, _any, _uint, _any, _any]),
+    "clFlush": (_int, [c_handle]),
     "clCreateProgramWithSource": (
         c_handle,
         [c_handle, _uint, ctypes.POINTER(ctypes.c_char_p), _sizes, ctypes.POINTER(_int)],
@@ -130,3 +148,69 @@ def info_bytes(query: Any, *arguments: Any) -> bytes | None:
     if query(*arguments, size.value, answer, None) != SUCCESS:
         return None
     return answer.raw[: size.value]
+
+
+def info_text(query: Any, *arguments: Any) -> str:
+    """Return a text answer; empty if the question is not known."""
+    answer = info_bytes(query, *arguments) or b""
+    return answer.split(b"\0")[0].decode("utf-8", "replace").strip()
+
+
+_PLATFORM_NAME, _PLATFORM_VERSION = 0x902, 0x901
+_DEVICE_NAME, _DRIVER_VERSION = 0x102B, 0x102D
+_DEVICE_TYPE_ALL = 0xFFFFFFFF
+
+
+def list_platforms(cl: ctypes.CDLL) -> list[int]:
+    """Return the handles of all platforms; the first call loads the drivers."""
+    count = ctypes.c_uint()
+    if cl.clGetPlatformIDs(0, None, ctypes.byref(count)) != SUCCESS or not count.value:
+        return []
+    handles = (ctypes.c_void_p * count.value)()
+    cl.clGetPlatformIDs(count.value, handles, None)
+    return [handle for handle in handles if handle]
+
+
+def list_devices(cl: ctypes.CDLL, platform: int) -> list[int]:
+    """Return the handles of all devices of a platform, of any type."""
+    count = ctypes.c_uint()
+    cl.clGetDeviceIDs(platform, _DEVICE_TYPE_ALL, 0, None, ctypes.byref(count))
+    if not count.value:
+        return []
+    handles = (ctypes.c_void_p * count.value)()
+    cl.clGetDeviceIDs(platform, _DEVICE_TYPE_ALL, count.value, handles, None)
+    return [handle for handle in handles if handle]
+
+
+def find_device(cl: ctypes.CDLL, identity: tuple[str, ...], twin: int) -> tuple[int, int]:
+    """Return the handles of platform and device number `twin` of those with this identity.
+
+    `identity`: platform name, platform version, device name, driver version. Handles differ from
+    process to process and the order of platforms may, so a device is found by what it says.
+    Raises LookupError if this process's loader does not offer it.
+    """
+    seen = 0
+    for platform in list_platforms(cl):
+        about = tuple(
+            info_text(cl.clGetPlatformInfo, platform, code)
+            for code in (_PLATFORM_NAME, _PLATFORM_VERSION)
+        )
+        for device in list_devices(cl, platform):
+            itself = tuple(
+                info_text(cl.clGetDeviceInfo, device, code)
+                for code in (_DEVICE_NAME, _DRIVER_VERSION)
+            )
+            if about + itself == tuple(identity):
+                if seen == twin:
+                    return platform, device
+                seen += 1
+    raise LookupError(f"no device {identity[2]!r} on platform {identity[0]!r}")
+
+
+@functools.cache
+def undeclared(name: str) -> Any:
+    """Return a function without declared argument types, for calls whose arguments are prepared.
+
+    Handles must be ``c_void_p`` objects: a bare Python integer is passed as a C int.
+    """
+    return getattr(ctypes.CDLL(find_library()[0]), name)

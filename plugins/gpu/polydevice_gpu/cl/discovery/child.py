@@ -9,8 +9,6 @@ from typing import Any
 
 from polydevice_gpu.cl import library
 
-_DEVICE_TYPE_ALL = 0xFFFFFFFF
-
 _PLATFORM_TEXT = {"profile": 0x900, "version": 0x901, "name": 0x902, "vendor": 0x903}
 _PLATFORM_TEXT["extensions"] = 0x904
 
@@ -64,41 +62,26 @@ def main(argument: dict[str, Any], report: Callable[[Any], None]) -> None:
     except OSError as error:
         report({"opencl_error": str(error)})
         return
-    count = ctypes.c_uint()
-    status = cl.clGetPlatformIDs(0, None, ctypes.byref(count))
-    if status != library.SUCCESS or not count.value:
-        report({"platforms": [], "status": status})
-        return
-    platforms = (ctypes.c_void_p * count.value)()
-    cl.clGetPlatformIDs(count.value, platforms, None)
-    report({"platforms": [_platform(cl, p) for p in platforms if p], "status": status})
+    platforms = [_platform(cl, platform) for platform in library.list_platforms(cl)]
+    report({"platforms": platforms})
 
 
 def _platform(cl: ctypes.CDLL, platform: int) -> dict[str, Any]:
     facts: dict[str, Any] = {
-        key: _text(library.info_bytes(cl.clGetPlatformInfo, platform, code))
+        key: library.info_text(cl.clGetPlatformInfo, platform, code)
         for key, code in _PLATFORM_TEXT.items()
     }
-    count = ctypes.c_uint()
-    cl.clGetDeviceIDs(platform, _DEVICE_TYPE_ALL, 0, None, ctypes.byref(count))
-    devices = (ctypes.c_void_p * max(1, count.value))()
-    if count.value:
-        cl.clGetDeviceIDs(platform, _DEVICE_TYPE_ALL, count.value, devices, None)
-    facts["devices"] = [_device(cl, d) for d in devices if d]
+    facts["devices"] = [_device(cl, device) for device in library.list_devices(cl, platform)]
     return facts
 
 
 def _device(cl: ctypes.CDLL, device: int) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     for key, code in _DEVICE_TEXT.items():
-        facts[key] = _text(library.info_bytes(cl.clGetDeviceInfo, device, code))
+        facts[key] = library.info_text(cl.clGetDeviceInfo, device, code)
     for key, code in _DEVICE_NUMBERS.items():
         facts[key] = _number(library.info_bytes(cl.clGetDeviceInfo, device, code))
     return facts
-
-
-def _text(answer: bytes | None) -> str:
-    return (answer or b"").split(b"\0")[0].decode("utf-8", "replace").strip()
 
 
 def _number(answer: bytes | None) -> int:

@@ -151,8 +151,8 @@ def _judge_kind(device: DeviceFacts, selection: Selection) -> tuple[str, str]:
     if term in words:
         return "", ""
     return (
-        f"it is a {device.kind}-type OpenCL device; the rule {selection.text!r} admits none of those",
-        f"admit it with {VARIABLE}={','.join(sorted({*words, term}))}",
+        f"it is a {device.kind}-type OpenCL device, which the rule {selection.text!r} leaves out",
+        f"admit it with {VARIABLE}={selection.text},{term}",
     )
 
 

@@ -1,0 +1,306 @@
+"""What a device can do, as named questions; kernels ask these and never who made it.
+
+Answers come from OpenCL queries, or, where an extension string lies or is silent, from `probes` run
+in a child process once per device and driver and kept in a small file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import json
+import struct
+import typing
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from polydevice_gpu.cl import cache_folder, child_process, library
+from polydevice_gpu.cl.discovery.enumeration import probe_timeout_s
+from polydevice_gpu.cl.discovery.facts import DeviceFacts, Icd
+from polydevice_gpu.cl.discovery.icd import loader_environment
+
+_FORMAT = 1  # raise it when a probe or its meaning changes
+_LIMIT_FACTOR = 6  # a first compile on a cold GPU driver takes seconds, loading it alone less
+_MAXIMUM_CRASHES = 8
+_FILE_LIMIT_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class ProbedCapabilities:
+    """Answers that a kernel run in a child process gave.
+
+    Attributes:
+        c_standard: newest OpenCL C that compiles and runs (``CL3.0``, ``CL2.0``, ``CL1.2``); it is
+            used for every program that does not choose itself.
+        fp16_storage: half can be loaded and stored (``vload_half``, ``vstore_half``).
+        fp16_arithmetic: half can be computed with; ``cl_khr_fp16``.
+        fp64: double can be computed with.
+        sub_group_sizes: sizes that kernels really get; empty without sub-group functions. Several
+            where ``intel_reqd_sub_group_size`` may choose among them.
+        native_sub_group_width: width of a warp or wavefront, also where OpenCL C has no sub-group
+            functions (NVIDIA: 32); 0 if unknown.
+        sub_group_shuffle: ``sub_group_shuffle`` of cl_khr_subgroup_shuffle.
+        sub_group_shuffle_intel: ``intel_sub_group_shuffle``.
+        sub_group_block_read: ``intel_sub_group_block_read`` of 32-bit values.
+        sub_group_block_read_16bit: ``intel_sub_group_block_read_us``.
+        integer_dot_product_khr: ``dot_4x8packed_ss_int`` and its family.
+        integer_dot_product_ptx: ``dp4a`` in inline PTX.
+        inline_ptx: ``asm volatile`` with PTX compiles and runs.
+        tensor_cores_ptx: ``mma.sync`` m16n8k16 f16 to f32.
+        async_copy_ptx: ``cp.async`` to local memory.
+        command_buffers: cl_khr_command_buffer replays dependent launches correctly.
+        local_memory_bytes: local memory that one work-group can really use.
+    """
+
+    c_standard: str = ""
+    fp16_storage: bool = False
+    fp16_arithmetic: bool = False
+    fp64: bool = False
+    sub_group_sizes: tuple[int, ...] = ()
+    native_sub_group_width: int = 0
+    sub_group_shuffle: bool = False
+    sub_group_shuffle_intel: bool = False
+    sub_group_block_read: bool = False
+    sub_group_block_read_16bit: bool = False
+    integer_dot_product_khr: bool = False
+    integer_dot_product_ptx: bool = False
+    inline_ptx: bool = False
+    tensor_cores_ptx: bool = False
+    async_copy_ptx: bool = False
+    command_buffers: bool = False
+    local_memory_bytes: int = 0
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> ProbedCapabilities:
+        """Read values from JSON.
+
+        Raises:
+            ValueError: for an unknown name or a value of another type.
+        """
+        hints = typing.get_type_hints(cls)
+        clean: dict[str, Any] = {}
+        for name, value in values.items():
+            hint = hints.get(name)
+            if value is None and hint is not None:
+                continue  # the probe said no: the default
+            if hint in {bool, int, str}:
+                legal = type(value) is hint
+            else:
+                legal = isinstance(value, list) and all(type(v) is int and v > 0 for v in value)
+                value = tuple(value) if legal else value
+            if hint is None or not legal:
+                raise ValueError(f"{name}={value!r} is no answer of a probe")
+            clean[name] = value
+        return cls(**clean)
+
+
+def probed_capabilities(
+    facts: DeviceFacts, twin: int, drivers: tuple[Icd, ...] | None, folder: Path | None = None
+) -> tuple[ProbedCapabilities, dict[str, str]]:
+    """Return what the probes say about a device, and the reason for each no.
+
+    Kept in `folder` (the user's cache folder by default); without a usable folder the probes run
+    once per process. A file that does not check out is ignored and written again.
+    """
+    key = _key(facts)
+    path = _path(folder or cache_folder.default_folder() / "gpu-capabilities", key)
+    if path is not None:
+        known = _read(path, key)
+        if known is not None:
+            return known
+    values, reasons, complete = _run(facts, twin, drivers)
+    probed = ProbedCapabilities.parse(values)
+    # A time limit or crash may be a passing trouble of this run, so it is not remembered.
+    if path is not None and complete:
+        _write(path, key, probed, reasons)
+    return probed, reasons
+
+
+def _run(
+    facts: DeviceFacts, twin: int, drivers: tuple[Icd, ...] | None
+) -> tuple[dict[str, Any], dict[str, str], bool]:
+    """Run the probes, going on after the one that took the driver down."""
+    values: dict[str, Any] = {}
+    reasons: dict[str, str] = {}
+    skip: list[str] = []
+    survived = True
+    for _ in range(_MAXIMUM_CRASHES):
+        argument = {
+            "opencl": library.find_library()[0],
+            "identity": facts.identity,
+            "twin": twin,
+            "skip": skip,
+        }
+        with contextlib.ExitStack() as stack:
+            environment = (
+                stack.enter_context(loader_environment(drivers)) if drivers is not None else {}
+            )
+            outcome = child_process.run(
+                "probes",
+                argument,
+                environment=environment,
+                timeout_s=_LIMIT_FACTOR * probe_timeout_s(),
+            )
+        started = "open"
+        for message in outcome.messages:
+            if "start" in message:
+                started = message["start"]
+                continue
+            name = message["probe"]
+            values[name] = message["value"]
+            skip.append(name)
+            if message["value"] is None:
+                reasons[name] = message["why"]
+        if outcome.status == "ok":
+            return values, reasons, survived
+        survived = False
+        reasons[started] = f"the driver {outcome.status} in this probe ({outcome.detail})"
+        if started == "open" or outcome.status == "failed":
+            break
+        skip.append(started)
+    return values, reasons, False
+
+
+def _key(facts: DeviceFacts) -> str:
+    return json.dumps([_FORMAT, *facts.identity, facts.extensions])
+
+
+def _path(folder: Path, key: str) -> Path | None:
+    if cache_folder.why_unusable(folder):
+        return None
+    return folder / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+
+
+def _read(path: Path, key: str) -> tuple[ProbedCapabilities, dict[str, str]] | None:
+    try:
+        with path.open("rb") as file:
+            content = json.loads(file.read(_FILE_LIMIT_BYTES))
+        if content["key"] != key or content["checksum"] != _checksum(content["values"]):
+            return None
+        return ProbedCapabilities.parse(content["values"]), dict(content["reasons"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _write(path: Path, key: str, probed: ProbedCapabilities, reasons: dict[str, str]) -> None:
+    values = {f.name: asdict(probed)[f.name] for f in fields(probed)}
+    content = {"key": key, "values": values, "reasons": reasons, "checksum": _checksum(values)}
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs only time
+        cache_folder.write_atomically(path, json.dumps(content, indent=1).encode())
+
+
+def _checksum(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Capabilities(ProbedCapabilities):
+    """Everything one may ask about a device: what probes found and what queries answer.
+
+    Attributes:
+        unified_memory: device and host share memory, so that buffers need no copy.
+        local_memory_is_dedicated: local memory is faster than global; not on CPU devices, where
+            staging data in it costs a copy and gains nothing.
+        images: images are supported; `image2d_max` is their largest (width, height).
+        svm_coarse: shared virtual memory in buffers.
+        svm_fine: fine-grained shared virtual memory in buffers.
+        usm_device: cl_intel_unified_shared_memory device allocations.
+        max_work_group_size: work-items of one work-group; a kernel may allow less.
+        max_work_item_sizes: largest local size per dimension.
+        preferred_vector_width: element type (f32, f16, i8) to elements; 0 if unknown.
+        compute_units: compute units (execution units, multiprocessors, cores).
+        clock_mhz: largest clock; 0 if the driver does not know.
+        global_cache_bytes: size of the last-level cache of global memory; 0 if unknown.
+        cache_line_bytes: line of that cache.
+        region_alignment_bytes: offsets of regions in a buffer are multiples of it.
+        priority_hints: queues may have a priority.
+        throttle_hints: queues may be throttled.
+        out_of_order_queues: queues can run out of order.
+        timer_resolution_ns: resolution of event times.
+        dp4a: the driver names the dot-product instruction (Intel).
+        matrix_engine: the driver names a matrix engine (Intel's DPAS).
+    """
+
+    unified_memory: bool = False
+    local_memory_is_dedicated: bool = False
+    images: bool = False
+    image2d_max: tuple[int, int] = (0, 0)
+    svm_coarse: bool = False
+    svm_fine: bool = False
+    usm_device: bool = False
+    max_work_group_size: int = 1
+    max_work_item_sizes: tuple[int, ...] = (1, 1, 1)
+    preferred_vector_width: Mapping[str, int] = field(default_factory=dict)
+    compute_units: int = 1
+    clock_mhz: int = 0
+    global_cache_bytes: int = 0
+    cache_line_bytes: int = 0
+    region_alignment_bytes: int = 128
+    priority_hints: bool = False
+    throttle_hints: bool = False
+    out_of_order_queues: bool = False
+    timer_resolution_ns: int = 0
+    dp4a: bool = False
+    matrix_engine: bool = False
+
+    @property
+    def sub_groups(self) -> bool:
+        """Whether kernels have sub-group functions (``get_sub_group_size`` and others)."""
+        return bool(self.sub_group_sizes)
+
+    @property
+    def integer_dot_product(self) -> bool:
+        """Whether four 8-bit products and their sum are one instruction, in any spelling."""
+        return self.integer_dot_product_khr or self.integer_dot_product_ptx or self.dp4a
+
+    @property
+    def matrix_units(self) -> bool:
+        """Whether there are matrix units, in any spelling."""
+        return self.tensor_cores_ptx or self.matrix_engine
+
+
+def capabilities(probed: ProbedCapabilities, facts: DeviceFacts, handle: int) -> Capabilities:
+    """Combine the probes' answers with queries to an opened device."""
+    query = functools.partial(_integers, handle)
+    size = ctypes.sizeof(ctypes.c_size_t)
+    svm = query(0x1053, 8)[0]
+    features = facts.feature_capabilities_intel
+    return Capabilities(
+        **{f.name: getattr(probed, f.name) for f in fields(probed)},
+        unified_memory=bool(facts.unified_memory),
+        local_memory_is_dedicated=facts.local_memory_kind == 1,
+        images=bool(query(0x1016, 4)[0]),
+        image2d_max=(query(0x1011, size)[0], query(0x1012, size)[0]),
+        svm_coarse=bool(svm & 1),
+        svm_fine=bool(svm & 2),
+        usm_device=bool(query(0x4191, 8)[0] & 1),
+        max_work_group_size=query(0x1004, size)[0],
+        max_work_item_sizes=query(0x1005, size),
+        preferred_vector_width={
+            "f32": query(0x100A, 4)[0],
+            "f16": query(0x1034, 4)[0],
+            "i8": query(0x1006, 4)[0],
+        },
+        compute_units=facts.max_compute_units,
+        clock_mhz=facts.max_clock_mhz,
+        global_cache_bytes=query(0x101E, 8)[0],
+        cache_line_bytes=query(0x101D, 4)[0],
+        region_alignment_bytes=max(1, query(0x1019, 4)[0] // 8),
+        priority_hints="cl_khr_priority_hints" in facts.extension_names,
+        throttle_hints="cl_khr_throttle_hints" in facts.extension_names,
+        out_of_order_queues=facts.out_of_order,
+        timer_resolution_ns=query(0x1025, size)[0],
+        dp4a=bool(features & 1),
+        matrix_engine=bool(features & 2),
+    )
+
+
+def _integers(handle: int, code: int, width: int) -> tuple[int, ...]:
+    """Ask for integers of `width` bytes; (0,) if the driver does not know the question."""
+    answer = library.info_bytes(library.library().clGetDeviceInfo, handle, code) or b""
+    letter = "Q" if width == 8 else "I"
+    return struct.unpack(f"={len(answer) // width}{letter}", answer) or (0,)

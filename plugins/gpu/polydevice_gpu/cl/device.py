@@ -1,0 +1,162 @@
+"""Device: one OpenCL device opened in this process, with its context, memory and queues."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+import pyopencl as ocl
+
+from polydevice.errors import DeviceLostError, DeviceNotFoundError, OptionValueError
+from polydevice_gpu.cl import discovery, library, runtime
+from polydevice_gpu.cl.capabilities import Capabilities, capabilities, probed_capabilities
+from polydevice_gpu.cl.discovery.facts import DeviceFacts, Enumeration
+from polydevice_gpu.cl.discovery.selection import AdmittedDevice
+from polydevice_gpu.cl.memory import Memory
+from polydevice_gpu.cl.queue import Queue
+from polydevice_gpu.cl.status import translated
+
+_OUT_OF_ORDER, _PROFILING = 1 << 0, 1 << 1
+_QUEUE_PROPERTIES = 0x1093
+_QUEUE_PRIORITY = 0x1096
+_QUEUE_THROTTLE = 0x1097
+# Plugin value (1 low, 2 medium, 3 high) to the extensions' bits.
+_HINT = {1: 1 << 2, 2: 1 << 1, 3: 1 << 0}
+
+_lock = threading.Lock()
+_open: dict[tuple[object, ...], Device] = {}
+
+
+def open_device(admitted: AdmittedDevice) -> Device:
+    """Open a device that discovery admitted; the same object for the same device every time.
+
+    Raises:
+        DeviceNotFoundError: if this process's OpenCL does not offer it (any more).
+        DeviceLostError: in a forked process, or when the driver makes no context.
+    """
+    found = discovery.enumeration()
+    key = (*admitted.facts.identity, _twin(admitted.facts, found))
+    with _lock:
+        runtime.start(found)
+        if key not in _open:
+            _open[key] = Device(admitted, found)
+        return _open[key]
+
+
+def _twin(facts: DeviceFacts, found: Enumeration) -> int:
+    """Number a device among those that say the same about themselves (a machine's equal GPUs)."""
+    place = (facts.platform_index, facts.device_index)
+    return sum(
+        other.identity == facts.identity and (other.platform_index, other.device_index) < place
+        for other in found.devices
+    )
+
+
+class Device:
+    """An opened device. Usable from many threads; queues are not.
+
+    Attributes:
+        facts: what the driver says about it.
+        handle: pyopencl's device.
+        context: pyopencl's context, with this device only.
+        memory: allocates buffers.
+    """
+
+    def __init__(self, admitted: AdmittedDevice, found: Enumeration) -> None:
+        """Find the device in this process and make a context; use `open_device`."""
+        self.facts = admitted.facts
+        self._twin = _twin(admitted.facts, found)
+        self._drivers = found.drivers
+        try:
+            platform, device = library.find_device(
+                library.library(), self.facts.identity, self._twin
+            )
+        except LookupError as error:
+            raise DeviceNotFoundError(
+                f"{self.facts.name} was found by a child process, but not by this one: {error}. "
+                "If this program used OpenCL before polydevice, load polydevice's network first"
+            ) from error
+        self.platform_pointer = platform
+        self.handle = ocl.Device.from_int_ptr(device)
+        with translated(f"making a context on {self.facts.name}"):
+            self.context = ocl.Context([self.handle])
+        alignment = max(1, self.handle.mem_base_addr_align // 8)
+        self.memory = Memory(self.context, self.facts, alignment)
+
+    @property
+    def name(self) -> str:
+        """The driver's name of the device."""
+        return self.facts.name
+
+    @functools.cached_property
+    def _probed(self) -> tuple[Capabilities, dict[str, str]]:
+        probed, reasons = probed_capabilities(self.facts, self._twin, self._drivers)
+        if not probed.c_standard:
+            why = reasons.get("open", "not even an addition gives the right result")
+            raise DeviceLostError(
+                f"{self.name}: kernels cannot be compiled and run: {why}. Update the driver, or "
+                "leave the device out with POLYDEVICE_GPU_DEVICES=not:…"
+            )
+        return capabilities(probed, self.facts, self.handle.int_ptr), reasons
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the device can do; the first time on a machine this takes seconds (see `probes`).
+
+        Raises:
+            DeviceLostError: if not even the simplest kernel runs.
+        """
+        return self._probed[0]
+
+    @property
+    def capability_reasons(self) -> dict[str, str]:
+        """Probe name to why its answer is no."""
+        return self._probed[1]
+
+    @property
+    def region_alignment_bytes(self) -> int:
+        """Offsets of regions in a buffer are multiples of it."""
+        return self.memory.region_alignment_bytes
+
+    def queue(
+        self,
+        *,
+        profiling: bool = False,
+        out_of_order: bool = False,
+        priority: int = 0,
+        throttle: int = 0,
+    ) -> Queue:
+        """Make a queue.
+
+        Args:
+            profiling: record times of launches.
+            out_of_order: let commands overtake each other.
+            priority: 0 for none, 1 low, 2 medium, 3 high.
+            throttle: 0 for none, 1 low, 2 medium, 3 high.
+
+        Raises:
+            OptionValueError: if the device has no such queues, naming the extension.
+        """
+        wanted = ((priority, "priority", "PRIORITY"), (throttle, "throttle", "THROTTLE"))
+        for value, word, key in wanted:
+            extension = f"cl_khr_{word}_hints"
+            if value and extension not in self.facts.extension_names:
+                raise OptionValueError(
+                    f"GPU_PLUGIN_{key}={value}: {self.name} has no {extension}; leave it at 0"
+                )
+        if out_of_order and not self.facts.out_of_order:
+            raise OptionValueError(f"{self.name} has no out-of-order queues")
+        bits = (_OUT_OF_ORDER if out_of_order else 0) | (_PROFILING if profiling else 0)
+        properties: Any = bits  # pyopencl's types know neither combinations nor lists
+        if priority or throttle:
+            properties = [_QUEUE_PROPERTIES, bits]
+            properties += [_QUEUE_PRIORITY, _HINT[priority]] if priority else []
+            properties += [_QUEUE_THROTTLE, _HINT[throttle], 0] if throttle else [0]
+        with translated(f"making a queue on {self.name}"):
+            handle = ocl.CommandQueue(self.context, self.handle, properties)
+        unified = bool(self.facts.unified_memory)
+        return Queue(handle, self.name, unified_memory=unified, profiling=profiling)
+
+    def __repr__(self) -> str:
+        return f"Device({self.name!r})"

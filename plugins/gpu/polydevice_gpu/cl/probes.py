@@ -1,0 +1,398 @@
+"""Runs in a child process: compile and run tiny kernels to learn what a device really can do.
+
+Each probe tells its name before it starts, so that the parent knows which one a driver died of.
+A probe is right only when the kernel computed the right numbers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from polydevice_gpu.cl import command_buffer, library
+
+_WORDS = 1024  # size of the buffer every probe kernel gets, in 32-bit words; word i holds i
+_LANES = 64
+_DEVICE_EXTENSIONS = 0x1030
+_SUB_GROUP_SIZES_INTEL = 0x4108
+_WARP_SIZE_NV = 0x4003
+_WAVEFRONT_WIDTH_AMD = 0x4043
+_LOCAL_MEM_SIZE = 0x1023
+_READ_WRITE_COPY = (1 << 0) | (1 << 5)
+_SHUFFLE_EXPECTED = [i ^ 1 for i in range(_LANES)]
+
+
+class ProbeError(Exception):
+    """The probe's answer is no; the text says at which step."""
+
+
+@dataclass
+class Bench:
+    """One device with a context and an in-order queue."""
+
+    cl: ctypes.CDLL
+    platform: int
+    device: int
+    context: int
+    queue: int
+    extensions: frozenset[str]
+    c_standard: str
+
+    def build(self, source: str, standard: str = "") -> int:
+        """Compile; return the program."""
+        status = ctypes.c_int()
+        text = ctypes.c_char_p(source.encode())
+        program = self.cl.clCreateProgramWithSource(
+            self.context, 1, ctypes.byref(text), None, ctypes.byref(status)
+        )
+        devices = (ctypes.c_void_p * 1)(self.device)
+        standard = standard or self.c_standard
+        options = f"-cl-std={standard}".encode() if standard else b""
+        if status.value or self.cl.clBuildProgram(program, 1, devices, options, None, None):
+            raise ProbeError("does not compile")
+        return int(program)
+
+    def run(
+        self, source: str, *, items: int = _LANES, local_bytes: int = 0, standard: str = ""
+    ) -> list[int]:
+        """Run ``probe(__global int* out[, __local int* tile])`` in one work-group of `items`."""
+        status = ctypes.c_int()
+        program = self.build(source, standard)
+        kernel = self.cl.clCreateKernel(program, b"probe", ctypes.byref(status))
+        words = (ctypes.c_uint * _WORDS)(*range(_WORDS))
+        buffer = ctypes.c_void_p(
+            self.cl.clCreateBuffer(
+                self.context, _READ_WRITE_COPY, 4 * _WORDS, words, ctypes.byref(status)
+            )
+        )
+        self.cl.clSetKernelArg(kernel, 0, ctypes.sizeof(buffer), ctypes.byref(buffer))
+        if local_bytes:
+            self._check("local memory", self.cl.clSetKernelArg(kernel, 1, local_bytes, None))
+        size = (ctypes.c_size_t * 1)(items)
+        enqueue = self.cl.clEnqueueNDRangeKernel
+        try:
+            code = enqueue(self.queue, kernel, 1, None, size, size, 0, None, None)
+            self._check("enqueue", code)
+            read = self.cl.clEnqueueReadBuffer
+            code = read(self.queue, buffer, 1, 0, 4 * _WORDS, words, 0, None, None)
+            self._check("read", code)
+        finally:
+            self.cl.clReleaseMemObject(buffer)
+            self.cl.clReleaseKernel(kernel)
+            self.cl.clReleaseProgram(program)
+        return list(words)
+
+    def expect(self, source: str, expected: list[int], **arguments: Any) -> bool:
+        """Run and compare the first words."""
+        got = self.run(source, **arguments)[: len(expected)]
+        if got != expected:
+            raise ProbeError("computes wrong numbers")
+        return True
+
+    def need(self, *names: str) -> None:
+        """Go on only if the driver claims one of these extensions."""
+        if not self.extensions & set(names):
+            raise ProbeError(f"no {' or '.join(names)}")
+
+    def need_nvidia_extensions(self) -> None:
+        """Go on only where inline PTX has a chance: asm text aborts some CPU compilers."""
+        if not any(name.startswith("cl_nv_") for name in self.extensions):
+            raise ProbeError("no cl_nv_ extension")
+
+    def words(self, query: int, width: int) -> list[int]:
+        """Ask the device for an array of integers of `width` bytes; empty if it does not know."""
+        answer = library.info_bytes(self.cl.clGetDeviceInfo, self.device, query) or b""
+        code = "Q" if width == 8 else "I"
+        return list(struct.unpack(f"={len(answer) // width}{code}", answer))
+
+    def _check(self, step: str, code: int) -> None:
+        if code:
+            raise ProbeError(f"{step} failed with {code}")
+
+
+def fp16_storage(bench: Bench) -> bool:
+    """Load and store half without arithmetic on it."""
+    source = """__kernel void probe(__global int* out) {
+        __global half* h = (__global half*)(out + 100);
+        vstore_half(1.5f + get_local_id(0), get_local_id(0), h);
+        out[get_local_id(0)] = (int)(vload_half(get_local_id(0), h) * 2.0f); }"""
+    return bench.expect(source, [3 + 2 * i for i in range(_LANES)])
+
+
+def fp16_arithmetic(bench: Bench) -> bool:
+    """Multiply and add in half."""
+    bench.need("cl_khr_fp16")
+    source = """#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+        __kernel void probe(__global int* out) {
+        half a = (half)get_local_id(0);
+        out[get_local_id(0)] = (int)(fma(a, (half)2.0f, (half)1.0f) - (half)0.5f * (half)2.0f); }"""
+    return bench.expect(source, [2 * i for i in range(_LANES)])
+
+
+def fp64(bench: Bench) -> bool:
+    """Add in double, with more digits than float has."""
+    bench.need("cl_khr_fp64")
+    source = """#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+        __kernel void probe(__global int* out) {
+        double a = 16777216.0 + get_local_id(0);
+        out[get_local_id(0)] = (int)(a + 1.0 - 16777216.0); }"""
+    return bench.expect(source, [i + 1 for i in range(_LANES)])
+
+
+def sub_group_sizes(bench: Bench) -> list[int]:
+    """Sizes a kernel can really get; only one where a kernel cannot require a size."""
+    bench.need("cl_khr_subgroups", "cl_intel_subgroups", "cl_khr_subgroup_shuffle")
+    body = "out[get_local_id(0)] = get_sub_group_size(); }"
+    if "cl_intel_required_subgroup_size" in bench.extensions:
+        sizes = []
+        for size in bench.words(_SUB_GROUP_SIZES_INTEL, ctypes.sizeof(ctypes.c_size_t)):
+            attribute = f"__attribute__((intel_reqd_sub_group_size({size})))"
+            source = f"{attribute} __kernel void probe(__global int* out) {{ {body}"
+            try:
+                bench.expect(source, [size] * _LANES)
+            except ProbeError:
+                continue
+            sizes.append(size)
+        return sizes
+    source = f"{_SUB_GROUPS}__kernel void probe(__global int* out) {{ {body}"
+    size = bench.run(source)[0]
+    if not 1 <= size <= _LANES:
+        raise ProbeError(f"a sub-group of {size}")
+    return [size]
+
+
+_SUB_GROUPS = """#ifdef cl_khr_subgroups
+#pragma OPENCL EXTENSION cl_khr_subgroups : enable
+#endif
+"""
+
+
+def sub_group_shuffle(bench: Bench) -> bool:
+    """Exchange values with the neighbour: sub_group_shuffle."""
+    bench.need("cl_khr_subgroup_shuffle")
+    source = f"""{_SUB_GROUPS}#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable
+        __kernel void probe(__global int* out) {{
+        int v = get_local_id(0);
+        out[v] = sub_group_shuffle(v, get_sub_group_local_id() ^ 1); }}"""
+    return bench.expect(source, _SHUFFLE_EXPECTED)
+
+
+def sub_group_shuffle_intel(bench: Bench) -> bool:
+    """Exchange values with the neighbour: intel_sub_group_shuffle."""
+    bench.need("cl_intel_subgroups")
+    source = """__kernel void probe(__global int* out) {
+        int v = get_local_id(0);
+        out[v] = intel_sub_group_shuffle(v, get_sub_group_local_id() ^ 1); }"""
+    return bench.expect(source, _SHUFFLE_EXPECTED)
+
+
+def sub_group_block_read(bench: Bench) -> bool:
+    """Read 32-bit values for a whole sub-group at once: intel_sub_group_block_read."""
+    bench.need("cl_intel_subgroups")
+    source = """__kernel void probe(__global int* out) {
+        uint first = get_sub_group_id() * get_max_sub_group_size();
+        uint v = intel_sub_group_block_read((__global const uint*)out + 128 + first);
+        out[get_local_id(0)] = (int)v; }"""
+    return bench.expect(source, [128 + i for i in range(_LANES)])
+
+
+def sub_group_block_read_16bit(bench: Bench) -> bool:
+    """Read 16-bit values for a whole sub-group at once: intel_sub_group_block_read_us."""
+    bench.need("cl_intel_subgroups_short")
+    source = """__kernel void probe(__global int* out) {
+        uint first = get_sub_group_id() * get_max_sub_group_size();
+        ushort v = intel_sub_group_block_read_us((__global const ushort*)out + 256 + first);
+        out[get_local_id(0)] = (int)v; }"""
+    # Little-endian words: the low half of word w is w, the high half 0.
+    return bench.expect(source, [128 + i // 2 if i % 2 == 0 else 0 for i in range(_LANES)])
+
+
+def integer_dot_product_khr(bench: Bench) -> bool:
+    """Four 8-bit products summed: dot_4x8packed_ss_int."""
+    bench.need("cl_khr_integer_dot_product")
+    source = """__kernel void probe(__global int* out) {
+        uint lane = get_local_id(0);
+        out[lane] = dot_4x8packed_ss_int(0x01FF0203u, lane * 0x01010101u); }"""
+    return bench.expect(source, [(1 - 1 + 2 + 3) * i for i in range(_LANES)])
+
+
+def integer_dot_product_ptx(bench: Bench) -> bool:
+    """Four 8-bit products summed: dp4a in inline PTX."""
+    bench.need_nvidia_extensions()
+    source = """__kernel void probe(__global int* out) {
+        int lane = get_local_id(0), sum;
+        asm volatile("dp4a.s32.s32 %0, %1, %2, %3;"
+            : "=r"(sum) : "r"(0x01FF0203), "r"(lane * 0x01010101), "r"(0));
+        out[lane] = sum; }"""
+    return bench.expect(source, [(1 - 1 + 2 + 3) * i for i in range(_LANES)])
+
+
+def inline_ptx(bench: Bench) -> bool:
+    """Read a warp register with inline PTX."""
+    bench.need_nvidia_extensions()
+    source = """__kernel void probe(__global int* out) {
+        int lane;
+        asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+        out[get_local_id(0)] = lane; }"""
+    return bench.expect(source, [i % 32 for i in range(_LANES)])
+
+
+def tensor_cores_ptx(bench: Bench) -> bool:
+    """Multiply 16x16 by 16x8 matrices of ones, f16 to f32, with mma.sync in inline PTX."""
+    bench.need_nvidia_extensions()
+    source = """__kernel void probe(__global int* out) {
+        float c0 = 0, c1 = 0, c2 = 0, c3 = 0;
+        uint one = 0x3C003C00;
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+            "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+            : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)
+            : "r"(one), "r"(one), "r"(one), "r"(one), "r"(one), "r"(one));
+        out[get_local_id(0)] = (int)(c0 + c1 + c2 + c3); }"""
+    return bench.expect(source, [4 * 16] * 32, items=32)
+
+
+def async_copy_ptx(bench: Bench) -> bool:
+    """Copy 16 bytes per work-item to local memory with cp.async in inline PTX."""
+    bench.need_nvidia_extensions()
+    # Without aligned(128) the copy faults (error -9999) on an H100.
+    source = """__kernel void probe(__global int* out) {
+        __local int tile[4 * 64] __attribute__((aligned(128)));
+        int lane = get_local_id(0);
+        uint target = (uint)(size_t)tile + 16 * lane;
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+            :: "r"(target), "l"(out + 256 + 4 * lane));
+        asm volatile("cp.async.commit_group;");
+        asm volatile("cp.async.wait_group 0;");
+        barrier(CLK_LOCAL_MEM_FENCE);
+        out[lane] = tile[4 * (63 - lane)]; }"""
+    return bench.expect(source, [256 + 4 * (63 - i) for i in range(_LANES)])
+
+
+def local_memory_bytes(bench: Bench) -> int:
+    """Local memory that one work-group can really use, as a kernel argument."""
+    claimed = bench.words(_LOCAL_MEM_SIZE, 8)[0]
+    source = """__kernel void probe(__global int* out, __local int* tile) {
+        int lane = get_local_id(0);
+        tile[%d - 1 - lane] = 3 * lane;
+        tile[lane] = lane;
+        barrier(CLK_LOCAL_MEM_FENCE);
+        out[lane] = tile[%d - 1 - (63 - lane)]; }"""
+    candidates = [claimed, claimed - 1024, claimed * 3 // 4, claimed // 2, 32768, 16384]
+    for size in candidates:
+        size = size // 128 * 128
+        words = size // 4
+        if not 2 * _LANES * 4 <= size <= claimed:
+            continue
+        try:
+            expected = [3 * (63 - i) for i in range(_LANES)]
+            bench.expect(source % (words, words), expected, local_bytes=size)
+        except ProbeError:
+            continue
+        return size
+    raise ProbeError("no size works")
+
+
+def command_buffers(bench: Bench) -> bool:
+    """Record two dependent launches, replay them three times, and check the numbers."""
+    bench.need(command_buffer.EXTENSION)
+    source = """__kernel void add(__global int* out) { out[get_global_id(0)] += 3; }
+        __kernel void twice(__global int* out) { out[get_global_id(0)] *= 2; }"""
+    cl, status = bench.cl, ctypes.c_int()
+    program = bench.build(source)
+    words = (ctypes.c_uint * _WORDS)(*range(_WORDS))
+    buffer = ctypes.c_void_p(
+        cl.clCreateBuffer(bench.context, _READ_WRITE_COPY, 4 * _WORDS, words, ctypes.byref(status))
+    )
+    size, group = (ctypes.c_size_t * 1)(_WORDS), (ctypes.c_size_t * 1)(16)
+    launches = []
+    for name in (b"add", b"twice"):
+        kernel = cl.clCreateKernel(program, name, ctypes.byref(status))
+        cl.clSetKernelArg(kernel, 0, ctypes.sizeof(buffer), ctypes.byref(buffer))
+        launches.append(command_buffer.Launch(kernel, 1, size, group))
+    try:
+        functions = command_buffer.CommandBufferFunctions(bench.platform)
+        recording = command_buffer.CommandBuffer(functions, bench.queue, launches)
+        for _ in range(3):
+            recording.enqueue()
+    except command_buffer.CommandBufferError as error:
+        raise ProbeError(str(error)) from error
+    code = cl.clEnqueueReadBuffer(bench.queue, buffer, 1, 0, 4 * _WORDS, words, 0, None, None)
+    recording.close()
+    if code or list(words) != [(((i + 3) * 2 + 3) * 2 + 3) * 2 for i in range(_WORDS)]:
+        raise ProbeError("computes wrong numbers")
+    return True
+
+
+def native_sub_group_width(bench: Bench) -> int:
+    """Width of a warp or wavefront where the driver names it; 0 elsewhere."""
+    for query in (_WARP_SIZE_NV, _WAVEFRONT_WIDTH_AMD):
+        answer = bench.words(query, 4)
+        if answer:
+            return answer[0]
+    return 0
+
+
+PROBES: tuple[Callable[[Bench], Any], ...] = (
+    fp16_storage,
+    fp16_arithmetic,
+    fp64,
+    native_sub_group_width,
+    sub_group_sizes,
+    sub_group_shuffle,
+    sub_group_shuffle_intel,
+    sub_group_block_read,
+    sub_group_block_read_16bit,
+    integer_dot_product_khr,
+    local_memory_bytes,
+    inline_ptx,
+    integer_dot_product_ptx,
+    tensor_cores_ptx,
+    async_copy_ptx,
+    command_buffers,  # last: the one most likely to take a driver down
+)
+
+
+def main(argument: dict[str, Any], report: Callable[[Any], None]) -> None:
+    """Run the probes that ``skip`` does not name on one device.
+
+    Reports ``{"start": name}``, then ``{"probe": name, "value": …}`` with a reason if it is no.
+    `argument`: ``opencl`` library, ``identity`` and ``twin`` of the device, ``skip``.
+    """
+    report({"start": "open"})
+    bench = _open(argument)
+    report({"probe": "c_standard", "value": bench.c_standard})
+    for probe in PROBES:
+        name = probe.__name__
+        if name in argument["skip"]:
+            continue
+        report({"start": name})
+        try:
+            report({"probe": name, "value": probe(bench)})
+        except ProbeError as error:
+            report({"probe": name, "value": None, "why": str(error)})
+
+
+def _open(argument: dict[str, Any]) -> Bench:
+    cl = library.library(argument["opencl"])
+    platform, device = library.find_device(cl, tuple(argument["identity"]), argument["twin"])
+    status = ctypes.c_int()
+    devices = (ctypes.c_void_p * 1)(device)
+    context = cl.clCreateContext(None, 1, devices, None, None, ctypes.byref(status))
+    queue = cl.clCreateCommandQueue(context, device, 0, ctypes.byref(status))
+    extensions = library.info_text(cl.clGetDeviceInfo, device, _DEVICE_EXTENSIONS).split()
+    bench = Bench(cl, platform, device, context, queue, frozenset(extensions), "")
+    for standard in ("CL3.0", "CL2.0", "CL1.2"):
+        try:
+            bench.expect(
+                "__kernel void probe(__global int* out) { out[get_local_id(0)] += 1; }",
+                [i + 1 for i in range(_LANES)],
+                standard=standard,
+            )
+        except ProbeError:
+            continue
+        bench.c_standard = standard
+        break
+    return bench

@@ -1,0 +1,71 @@
+"""Times of launches, from OpenCL events."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from polydevice_gpu.cl import library
+from polydevice_gpu.cl.status import check
+
+_QUEUED, _STARTED, _ENDED = 0x1280, 0x1282, 0x1283
+
+
+@dataclass(frozen=True)
+class LaunchTime:
+    """When a launch was queued, started and ended on the device's clock."""
+
+    name: str
+    queued_ns: int
+    started_ns: int
+    ended_ns: int
+
+    @property
+    def duration_ns(self) -> int:
+        """Time on the device."""
+        return self.ended_ns - self.started_ns
+
+
+class LaunchEvents:
+    """One event for each launch of a list."""
+
+    def __init__(self, count: int) -> None:
+        """Make room for the events of `count` launches."""
+        self._events = (ctypes.c_void_p * count)()
+        weakref.finalize(self, _release, self._events)
+
+    def slot(self, number: int) -> Any:
+        """Return where an enqueue call stores the event of a launch."""
+        return ctypes.byref(self._events, number * ctypes.sizeof(ctypes.c_void_p))
+
+    def times(self, names: Sequence[str]) -> list[LaunchTime]:
+        """Wait for all launches and return their times.
+
+        Raises:
+            DeviceLostError: if a launch failed.
+        """
+        if not len(self._events):
+            return []
+        cl = library.library()
+        check(cl.clWaitForEvents(len(self._events), self._events), "waiting for timed launches")
+        return [
+            LaunchTime(name, *(_time(event, what) for what in (_QUEUED, _STARTED, _ENDED)))
+            for name, event in zip(names, self._events, strict=True)
+        ]
+
+
+def _time(event: int, what: int) -> int:
+    value = ctypes.c_ulonglong()
+    size = ctypes.sizeof(value)
+    query = library.library().clGetEventProfilingInfo
+    check(query(event, what, size, ctypes.byref(value), None), "reading the time of a launch")
+    return value.value
+
+
+def _release(events: Any) -> None:
+    for event in events:
+        if event:
+            library.library().clReleaseEvent(event)

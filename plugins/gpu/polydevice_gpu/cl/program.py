@@ -1,0 +1,323 @@
+"""Programs: built from source or from the cache, in parallel; build errors that can be read."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import re
+import shlex
+import threading
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from polydevice.errors import KernelBuildError
+from polydevice_gpu.cl import library
+from polydevice_gpu.cl.binary_cache import DEFAULT_LIMIT_BYTES, BinaryCache, program_key
+from polydevice_gpu.cl.device import Device
+from polydevice_gpu.cl.status import check, exception_for, name_of
+
+NO_COMPILE_VARIABLE = "POLYDEVICE_NO_COMPILE"
+
+_BUILD_LOG = 0x1183
+_BINARY_SIZES, _BINARIES = 0x1165, 0x1166
+_KERNEL_NUM_ARGS = 0x1191
+_WORK_GROUP_SIZE, _LOCAL_MEM_SIZE, _PREFERRED_MULTIPLE, _PRIVATE_MEM_SIZE = (
+    0x11B0,
+    0x11B2,
+    0x11B3,
+    0x11B4,
+)
+_INVALID_KERNEL_NAME = -46
+_LOG_LIMIT_CHARACTERS = 4000
+_LINES_AROUND = 3
+# NVIDIA "<kernel>:12:5: error", Intel "1:12:5: error", PoCL "error: /tmp/x.cl:12:5: use of"
+_POSITION = re.compile(r"(\d+):\d+: ")
+
+
+@dataclass(frozen=True)
+class ProgramSource:
+    """What to build: OpenCL C text that includes nothing, and build options, one per item."""
+
+    name: str
+    source: str
+    options: tuple[str, ...] = ()
+
+
+class Program:
+    """A built program of one device; its kernels may be used from any thread.
+
+    Attributes:
+        name: for messages.
+        from_cache: whether nothing was compiled.
+    """
+
+    def __init__(self, device: Device, name: str, pointer: int, *, from_cache: bool) -> None:
+        """Take over OpenCL's program; made by `ProgramBuilder`."""
+        self.device = device
+        self.name = name
+        self.pointer = pointer
+        self.from_cache = from_cache
+        weakref.finalize(self, library.library().clReleaseProgram, pointer)
+
+    def kernel(self, name: str) -> Kernel:
+        """Return a kernel of this program.
+
+        Raises:
+            KernelBuildError: if it has none of that name.
+        """
+        return Kernel(self, name)
+
+    @functools.cached_property
+    def binary(self) -> bytes:
+        """What the driver gives as the program's binary; empty if it gives none."""
+        cl = library.library()
+        sizes = library.info_bytes(cl.clGetProgramInfo, self.pointer, _BINARY_SIZES) or b""
+        size = int.from_bytes(sizes[: ctypes.sizeof(ctypes.c_size_t)], "little")
+        if not size:
+            return b""
+        content = ctypes.create_string_buffer(size)
+        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(content))
+        width = ctypes.sizeof(pointers)
+        code = cl.clGetProgramInfo(self.pointer, _BINARIES, width, pointers, None)
+        return b"" if code else content.raw
+
+    def __repr__(self) -> str:
+        return f"Program({self.name!r})"
+
+
+class Kernel:
+    """One kernel function of a program. Facts are those of the compiled code on the device.
+
+    It holds no arguments: every launch makes its own OpenCL kernel object with `instance`, because
+    setting arguments is not safe between threads.
+    """
+
+    def __init__(self, program: Program, name: str) -> None:
+        """Look the kernel up; use ``Program.kernel``."""
+        self.program = program
+        self.name = name
+        self._first: KernelInstance | None = self._make()
+        instance, cl = self._first, library.library()
+        device = program.device.handle.int_ptr
+        arguments = library.info_bytes(cl.clGetKernelInfo, instance.pointer, _KERNEL_NUM_ARGS)
+        facts = {}
+        for code in (_WORK_GROUP_SIZE, _LOCAL_MEM_SIZE, _PREFERRED_MULTIPLE, _PRIVATE_MEM_SIZE):
+            query = cl.clGetKernelWorkGroupInfo
+            answer = library.info_bytes(query, instance.pointer, device, code) or b""
+            facts[code] = int.from_bytes(answer, "little")
+        self.argument_count = int.from_bytes(arguments or b"", "little")
+        self.max_work_group_size = facts[_WORK_GROUP_SIZE]
+        self.local_memory_bytes = facts[_LOCAL_MEM_SIZE]
+        self.preferred_work_group_multiple = facts[_PREFERRED_MULTIPLE]
+        self.private_memory_bytes = facts[_PRIVATE_MEM_SIZE]
+
+    def instance(self) -> KernelInstance:
+        """Make an OpenCL kernel object of its own."""
+        first, self._first = self._first, None
+        return first or self._make()
+
+    def _make(self) -> KernelInstance:
+        cl, status = library.library(), ctypes.c_int()
+        program = self.program
+        pointer = cl.clCreateKernel(program.pointer, self.name.encode(), ctypes.byref(status))
+        if status.value == _INVALID_KERNEL_NAME:
+            raise KernelBuildError(
+                f"program {program.name!r} has no kernel {self.name!r}; the name of a __kernel "
+                "function in its source is needed"
+            )
+        check(status.value, f"making kernel {self.name!r} of program {program.name!r}")
+        return KernelInstance(pointer, program)
+
+    def __repr__(self) -> str:
+        return f"Kernel({self.name!r})"
+
+
+class KernelInstance:
+    """An OpenCL kernel object with its arguments; it keeps its program alive."""
+
+    __slots__ = ("__weakref__", "pointer", "program")
+
+    def __init__(self, pointer: int, program: Program) -> None:
+        """Take over OpenCL's kernel."""
+        self.pointer = pointer
+        self.program = program
+        weakref.finalize(self, library.library().clReleaseKernel, pointer)
+
+
+class ProgramBuilder:
+    """Builds programs for one device; equal ones only once, several at the same time.
+
+    Usable from many threads.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        cache_folder: str | Path | None = None,
+        *,
+        threads: int = 0,
+        cache_limit_bytes: int = DEFAULT_LIMIT_BYTES,
+    ) -> None:
+        """Prepare to build.
+
+        Args:
+            device: the device.
+            cache_folder: where binaries are kept; None for nowhere.
+            threads: how many programs to compile at the same time; 0 for one per CPU.
+            cache_limit_bytes: size of the folder beyond which old binaries go.
+        """
+        self.device = device
+        self.threads = threads or os.cpu_count() or 1
+        self.cache: BinaryCache | None = None
+        if cache_folder is not None:
+            self.cache = BinaryCache(Path(cache_folder), cache_limit_bytes)
+        self._lock = threading.Lock()
+        self._programs: weakref.WeakValueDictionary[bytes, Program] = weakref.WeakValueDictionary()
+        self._building: dict[bytes, Future[Program]] = {}
+
+    def build(self, name: str, source: str, options: Sequence[str] = ()) -> Program:
+        """Return the program of a source.
+
+        Args:
+            name: for messages.
+            source: OpenCL C without ``#include``.
+            options: build options; ``-cl-std`` of the device's newest standard is added unless
+                one is given.
+
+        Raises:
+            KernelBuildError: showing the source around the error and the compiler's log.
+        """
+        texts = list(options)
+        if not any(text.startswith("-cl-std") for text in texts):
+            texts.append(f"-cl-std={self.device.capabilities.c_standard}")
+        joined = " ".join(texts)
+        key = program_key(source, joined, self.device.facts)
+        with self._lock:
+            known = self._programs.get(key)
+            if known is not None:
+                return known
+            pending = self._building.get(key)
+            if pending is None:
+                mine: Future[Program] = Future()
+                self._building[key] = mine
+        if pending is not None:
+            return pending.result()
+        try:
+            program = self._load(name, key, joined) or self._compile(name, source, key, joined)
+        except BaseException as error:
+            with self._lock:
+                del self._building[key]
+            mine.set_exception(error)
+            raise
+        with self._lock:
+            self._programs[key] = program
+            del self._building[key]
+        mine.set_result(program)
+        return program
+
+    def build_all(self, sources: Sequence[ProgramSource]) -> list[Program]:
+        """Build several programs at the same time, in the order given.
+
+        Raises:
+            KernelBuildError: of the first that fails.
+        """
+        if len(sources) < 2 or self.threads < 2:
+            return [self.build(s.name, s.source, s.options) for s in sources]
+        workers = min(self.threads, len(sources))
+        with ThreadPoolExecutor(workers, thread_name_prefix="polydevice-build") as pool:
+            return list(pool.map(lambda s: self.build(s.name, s.source, s.options), sources))
+
+    def _load(self, name: str, key: bytes, options: str) -> Program | None:
+        """Make a program from its cached binary; None if there is none that the driver takes."""
+        binary = self.cache.load(key) if self.cache is not None else None
+        if self.cache is None or binary is None:
+            return None
+        cl, status, refused = library.library(), ctypes.c_int(), ctypes.c_int()
+        devices = (ctypes.c_void_p * 1)(self.device.handle.int_ptr)
+        sizes = (ctypes.c_size_t * 1)(len(binary))
+        content = ctypes.create_string_buffer(binary, len(binary))
+        contents = (ctypes.c_void_p * 1)(ctypes.addressof(content))
+        pointer = cl.clCreateProgramWithBinary(
+            self.device.context.int_ptr,
+            *(1, devices, sizes, contents, ctypes.byref(refused), ctypes.byref(status)),
+        )
+        if status.value or refused.value or not pointer:
+            self.cache.set_aside(key)
+            return None
+        program = Program(self.device, name, pointer, from_cache=True)
+        if cl.clBuildProgram(pointer, 1, devices, options.encode(), None, None):
+            self.cache.set_aside(key)
+            return None
+        return program
+
+    def _compile(self, name: str, source: str, key: bytes, options: str) -> Program:
+        if os.environ.get(NO_COMPILE_VARIABLE) == "1":
+            raise KernelBuildError(
+                f"program {name!r} is not in the cache, and {NO_COMPILE_VARIABLE}=1 forbids to "
+                "compile it; unset that variable"
+            )
+        cl, status = library.library(), ctypes.c_int()
+        text = ctypes.c_char_p(source.encode())
+        pointer = cl.clCreateProgramWithSource(
+            self.device.context.int_ptr, 1, ctypes.byref(text), None, ctypes.byref(status)
+        )
+        check(status.value, f"making program {name!r}")
+        program = Program(self.device, name, pointer, from_cache=False)
+        device = self.device.handle.int_ptr
+        devices = (ctypes.c_void_p * 1)(device)
+        code = cl.clBuildProgram(pointer, 1, devices, options.encode(), None, None)
+        if code:
+            log = library.info_text(cl.clGetProgramBuildInfo, pointer, device, _BUILD_LOG)
+            raise _build_error(name, self.device.name, source, options, log, code)
+        if self.cache is not None:
+            self.cache.store(key, program.binary)
+        return program
+
+
+def _build_error(
+    name: str, device: str, source: str, options: str, log: str, code: int
+) -> Exception:
+    """Show the program, the lines around each error, and the log."""
+    if not log and code not in {-11, -42, -43, -45}:
+        return exception_for(code, f"building program {name!r} on {device}")
+    kernels = ", ".join(re.findall(r"__kernel\s+[\w\s()]*?void\s+(\w+)", source)) or "none"
+    parts = [
+        f"program {name!r} (kernels: {kernels}) does not compile on {device}: {name_of(code)}",
+        f"build options: {options or 'none'}",
+    ]
+    errors = [line for line in log.splitlines() if "error" in line]
+    positions = [found for line in errors if (found := _POSITION.search(line))]
+    excerpt = _excerpt(source, [int(found.group(1)) for found in positions])
+    if excerpt:
+        parts += ["source:", excerpt]
+    shortened = log[:_LOG_LIMIT_CHARACTERS] + (" …" if len(log) > _LOG_LIMIT_CHARACTERS else "")
+    parts += ["compiler's log:", shortened or "(empty)"]
+    return KernelBuildError("\n".join(parts))
+
+
+def _excerpt(source: str, failing: Sequence[int]) -> str:
+    """Return numbered lines around the failing ones, which are marked with ``>``."""
+    lines = source.splitlines()
+    wanted = {
+        number
+        for line in failing[:3]
+        for number in range(line - _LINES_AROUND, line + _LINES_AROUND + 1)
+        if 1 <= number <= len(lines)
+    }
+    return "\n".join(f"{'>' if n in failing else ' '}{n:5}: {lines[n - 1]}" for n in sorted(wanted))
+
+
+def define(name: str, value: str | float) -> str:
+    """Return the build option that defines a macro.
+
+    Raises:
+        KernelBuildError: if name or value could end the option and begin another.
+    """
+    text = repr(value) if isinstance(value, float) else str(value)
+    if not re.fullmatch(r"[A-Za-z_]\w*", name) or shlex.quote(text) != text:
+        raise KernelBuildError(f"-D {name}={text} is no safe macro; use letters, digits and .+-")
+    return f"-D{name}={text}"

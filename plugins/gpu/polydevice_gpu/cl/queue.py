@@ -1,0 +1,176 @@
+"""Queue: an in-order command queue, and transfers between arrays and buffers."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyopencl as ocl
+from typing_extensions import Self
+
+from polydevice.errors import DeviceMemoryError
+from polydevice_gpu.cl import library
+from polydevice_gpu.cl.memory import Buffer, map_host
+from polydevice_gpu.cl.status import check
+
+_BLOCKING, _ASYNCHRONOUS = 1, 0
+
+
+class Queue:
+    """A command queue of one device, for one thread at a time; a context manager that waits.
+
+    Attributes:
+        handle: pyopencl's queue.
+        pointer: OpenCL's handle as a number.
+        profiling: whether launches are timed.
+    """
+
+    def __init__(
+        self, handle: ocl.CommandQueue, device_name: str, *, unified_memory: bool, profiling: bool
+    ) -> None:
+        """Wrap a queue; made by ``Device.queue``."""
+        self.handle = handle
+        self.pointer = handle.int_ptr
+        self.profiling = profiling
+        self._unified = unified_memory
+        self._name = device_name
+        self._cl = library.library()
+
+    def upload(self, buffer: Buffer, array: npt.NDArray[Any], *, wait: bool = True) -> None:
+        """Copy an array into the beginning of a buffer.
+
+        Args:
+            buffer: the target.
+            array: C-contiguous; without `wait` it must stay unchanged until the queue got there.
+            wait: return when the array may be changed again.
+
+        Raises:
+            DeviceMemoryError: if the array is too large or not contiguous.
+        """
+        self._fits(buffer, array)
+        code = self._cl.clEnqueueWriteBuffer(
+            self.pointer,
+            buffer.pointer,
+            _BLOCKING if wait else _ASYNCHRONOUS,
+            0,
+            array.nbytes,
+            array.ctypes.data,
+            0,
+            None,
+            None,
+        )
+        check(code, f"uploading {array.nbytes} bytes to {buffer.name!r} on {self._name}")
+
+    def download(self, buffer: Buffer, array: npt.NDArray[Any], *, wait: bool = True) -> None:
+        """Copy the beginning of a buffer into an array, after everything enqueued before.
+
+        Args:
+            buffer: the source.
+            array: C-contiguous and writable; without `wait`, filled after `finish`.
+            wait: return when the array is filled.
+
+        Raises:
+            DeviceMemoryError: if the array is too large, not contiguous or read-only.
+            DeviceLostError: if a launch before it failed.
+        """
+        self._fits(buffer, array)
+        if not array.flags.writeable:
+            raise DeviceMemoryError(f"cannot download {buffer.name!r} into a read-only array")
+        code = self._cl.clEnqueueReadBuffer(
+            self.pointer,
+            buffer.pointer,
+            _BLOCKING if wait else _ASYNCHRONOUS,
+            0,
+            array.nbytes,
+            array.ctypes.data,
+            0,
+            None,
+            None,
+        )
+        check(code, f"downloading {array.nbytes} bytes of {buffer.name!r} from {self._name}")
+
+    def publish(self, buffer: Buffer) -> None:
+        """Hand ``buffer.host`` over to the launches enqueued after this.
+
+        With unified memory nothing is copied. The array must not be touched until `fetch`.
+        """
+        host = _host(buffer)
+        if not self._unified:
+            self.upload(buffer, host, wait=False)
+        elif buffer.mapped:
+            code = self._cl.clEnqueueUnmapMemObject(
+                self.pointer, buffer.pointer, host.ctypes.data, 0, None, None
+            )
+            check(code, f"unmapping {buffer.name!r} on {self._name}")
+            buffer.mapped = False
+
+    def fetch(self, buffer: Buffer, *, wait: bool = True) -> None:
+        """Hand ``buffer.host`` back to the host, with what the launches before this wrote.
+
+        Args:
+            buffer: from `Memory.shared`.
+            wait: return when the array may be read and written; else that is so after `finish`.
+        """
+        host = _host(buffer)
+        if not self._unified:
+            self.download(buffer, host, wait=wait)
+        elif not buffer.mapped:
+            map_host(self.pointer, buffer, wait=wait)
+
+    def copy(self, source: Buffer, target: Buffer) -> None:
+        """Copy all of a buffer into the beginning of another that is at least as large."""
+        if target.size_bytes < source.size_bytes:
+            raise DeviceMemoryError(
+                f"{source.size_bytes} bytes of {source.name!r} do not fit into the "
+                f"{target.size_bytes} of {target.name!r}"
+            )
+        code = self._cl.clEnqueueCopyBuffer(
+            *(self.pointer, source.pointer, target.pointer),
+            *(0, 0, source.size_bytes, 0, None, None),
+        )
+        check(code, f"copying {source.name!r} to {target.name!r} on {self._name}")
+
+    def fill(self, buffer: Buffer, byte: int = 0) -> None:
+        """Set every byte of a buffer."""
+        pattern = ctypes.c_ubyte(byte)
+        code = self._cl.clEnqueueFillBuffer(
+            *(self.pointer, buffer.pointer, ctypes.byref(pattern), 1),
+            *(0, buffer.size_bytes, 0, None, None),
+        )
+        check(code, f"filling {buffer.name!r} on {self._name}")
+
+    def flush(self) -> None:
+        """Hand everything enqueued to the device; returns at once."""
+        check(self._cl.clFlush(self.pointer), f"flushing a queue of {self._name}")
+
+    def finish(self) -> None:
+        """Wait until everything enqueued has ended.
+
+        Raises:
+            DeviceLostError: if a launch failed.
+        """
+        check(self._cl.clFinish(self.pointer), f"waiting for {self._name}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.finish()
+
+    @staticmethod
+    def _fits(buffer: Buffer, array: npt.NDArray[Any]) -> None:
+        if not array.flags.c_contiguous:
+            raise DeviceMemoryError(f"transfers with {buffer.name!r} need a C-contiguous array")
+        if array.nbytes > buffer.size_bytes:
+            raise DeviceMemoryError(
+                f"{array.nbytes} bytes do not fit into the {buffer.size_bytes} of {buffer.name!r}"
+            )
+
+
+def _host(buffer: Buffer) -> npt.NDArray[Any]:
+    if buffer.host is None:
+        raise DeviceMemoryError(f"{buffer.name!r} has no host array; make it with Memory.shared()")
+    host: npt.NDArray[np.uint8] = buffer.host
+    return host
