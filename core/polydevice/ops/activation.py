@@ -10,7 +10,7 @@ from typing_extensions import Self
 from polydevice.errors import ShapeError
 from polydevice.ops.op import attribute, operation
 from polydevice.ops.pointwise import UnaryPointwise
-from polydevice.shape import Shape, broadcast_dim
+from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 
 
@@ -88,7 +88,7 @@ class PRelu(UnaryPointwise):
             if len(aligned) > len(x.shape):
                 raise ShapeError(f"PReLU: slope {slope.shape} has a higher rank than x {x.shape}")
             for size, wanted in zip(reversed(aligned), reversed(x.shape), strict=False):
-                if isinstance(wanted, int) and broadcast_dim(size, wanted) != wanted:
+                if isinstance(wanted, int) and isinstance(size, int) and size not in (1, wanted):
                     raise ShapeError(f"PReLU: slope {slope.shape} does not fit x {x.shape}")
         return super().infer(inputs)
 
