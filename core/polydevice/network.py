@@ -10,7 +10,7 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import NetworkError, PolydeviceError, ShapeError, nearest
-from polydevice.ops.io import Constant, Result
+from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import Op
 from polydevice.shape import DimLike, Shape, merge
 from polydevice.tensor import TensorDesc
@@ -354,6 +354,24 @@ class Network:
         """Find type and shape of every port again, producers first."""
         for node in self.nodes():
             node.infer(self.evaluate)
+
+    def infer_results(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return type and shape of every result for inputs so described; changes nothing.
+
+        Inputs whose elements are known act as constants. This is how an operation with a body
+        (TensorIterator, Loop, If) describes its outputs.
+
+        Raises:
+            NetworkError: (or a subclass) a node does not accept what reaches it.
+        """
+        trial = self.clone()
+        for node, desc in zip(trial.parameters, inputs, strict=True):
+            if desc.constant is not None and desc.kind == "tensor":
+                node.op = Constant(desc.constant, desc.element_type)
+            else:
+                node.op = Parameter(desc.element_type, desc.shape, desc.kind)
+        trial.infer()
+        return [result.outputs[0].desc for result in trial.results]
 
     @property
     def is_dynamic(self) -> bool:

@@ -20,7 +20,8 @@ class ReadLimits:
         element_attributes: attributes of one XML element.
         text_characters: length of one attribute value or text.
         layers: layers, those of all bodies included.
-        body_depth: nesting of TensorIterator, Loop and If bodies.
+        body_depth: nesting of TensorIterator, Loop and If bodies; each level infers the shapes of
+            those below it several times.
         layer_outputs: outputs of one layer.
         tensor_elements: elements of one tensor of known shape.
         rank: dimensions of one tensor.
@@ -38,7 +39,7 @@ class ReadLimits:
     element_attributes: int = 256
     text_characters: int = 16 << 20
     layers: int = 500_000
-    body_depth: int = 16
+    body_depth: int = 8
     layer_outputs: int = 65_536
     tensor_elements: int = 1 << 40
     rank: int = 64
