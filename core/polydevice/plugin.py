@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from polydevice.dtype import Array
-from polydevice.errors import DeviceError, UnknownMetricError, nearest
+from polydevice.errors import DeviceError, UnknownMetricError, UnsupportedNetworkError, nearest
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork
@@ -44,6 +44,33 @@ class DeviceReport:
     reason: str = ""
     fix: str = ""
     device: str = ""
+
+
+def unsupported(network: Network, device: str, reasons: Mapping[str, str]) -> DeviceError:
+    """Make the error for nodes that a device cannot run, grouped by operation.
+
+    Args:
+        network: what was to be loaded.
+        device: the device's name.
+        reasons: node name → why the device cannot run it.
+    """
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for node in network.nodes():
+        if node.name in reasons:
+            key = (node.op.type, node.op.opset, reasons[node.name])
+            groups.setdefault(key, []).append(node.name)
+    lines = [
+        f"  {kind} ({opset}), {len(names)} of them, the first {names[0]!r}: {reason}"
+        for (kind, opset, reason), names in groups.items()
+    ]
+    if device.partition(".")[0] == "CPU":
+        step = "Define them as operations of a plugin (docs/adding-an-operator.md)."
+    else:
+        step = f"Load the network on 'HETERO:{device},CPU' to run these nodes on the CPU."
+    return UnsupportedNetworkError(
+        f"{device} cannot run {len(reasons)} of the {len(network.nodes())} nodes of "
+        f"{network.name!r}:\n" + "\n".join(lines) + f"\n{step}"
+    )
 
 
 class Services(Protocol):

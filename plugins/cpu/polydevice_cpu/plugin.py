@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from polydevice.errors import OptionValueError, UnsupportedNetworkError
+from polydevice.errors import OptionValueError
 from polydevice.executor import Executor
 from polydevice.network import Network
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.options import Options
-from polydevice.plugin import Plugin, Version
+from polydevice.plugin import Plugin, Version, unsupported
 from polydevice_cpu import processor
 from polydevice_cpu.executable import CpuExecutableNetwork
 from polydevice_cpu.onednn.library import absence, library
@@ -51,7 +51,7 @@ class CpuPlugin(Plugin):
     def unsupported_nodes(self, network: Network, options: Options) -> dict[str, str]:
         """Return the nodes that nothing here computes."""
         return {
-            node.name: f"CPU has no implementation of {node.type} ({node.op.opset})"
+            node.name: "CPU has no implementation of it"
             for node in network.nodes()
             if not isinstance(node.op, (Parameter, Constant, Result))
             and not has_starter(type(node.op))
@@ -69,10 +69,7 @@ class CpuPlugin(Plugin):
         assert isinstance(options, CpuOptions)
         refused = self.unsupported_nodes(network, options)
         if refused:
-            listed = "\n".join(f"  {name}: {reason}" for name, reason in refused.items())
-            raise UnsupportedNetworkError(
-                f"CPU cannot run {len(refused)} nodes of {network.name!r}:\n{listed}"
-            )
+            raise unsupported(network, self.name, refused)
         if options.enforce_bf16 and not processor.has_bf16():
             raise OptionValueError(
                 f"ENFORCE_BF16=YES is not possible on {processor.name()}: "

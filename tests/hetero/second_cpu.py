@@ -1,0 +1,25 @@
+"""A second device for cutting networks: the CPU under another name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from polydevice.hookspecs import hookimpl
+from polydevice.network import Network
+from polydevice.options import Options
+from polydevice_cpu.plugin import CpuPlugin
+
+
+class PickyPlugin(CpuPlugin):
+    """A CPU that refuses some operations, so that HETERO has something to decide."""
+
+    refused = ("ReLU",)
+
+    def unsupported_nodes(self, network: Network, options: Options) -> dict[str, str]:
+        refused = {n.name: "it is picky" for n in network.nodes() if n.type in self.refused}
+        return {**super().unsupported_nodes(network, options), **refused}
+
+
+@hookimpl
+def register_devices(register: Any) -> None:
+    register("PICKY", PickyPlugin)
