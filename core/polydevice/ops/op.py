@@ -249,6 +249,8 @@ def parse_attribute(text: str, kind: Any) -> Any:
     """
     if typing.get_origin(kind) in (Union, types.UnionType):
         (inner,) = [a for a in typing.get_args(kind) if a is not type(None)]
+        if inner is Shape and text.strip() == "...":
+            return None  # unknown rank
         return parse_attribute(text, inner)
     if typing.get_origin(kind) is tuple:
         inner = typing.get_args(kind)[0]

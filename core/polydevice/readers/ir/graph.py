@@ -15,6 +15,7 @@ from polydevice.errors import (
 from polydevice.network import Evaluate, Network, Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import Op, parse_shape
+from polydevice.readers.ir.control_flow import is_control_flow, read_operation
 from polydevice.readers.ir.layers import GraphRecord, LayerRecord, PortRecord
 from polydevice.readers.ir.operations import operation_of
 from polydevice.readers.ir.order import needed, producers_first
@@ -91,6 +92,8 @@ class GraphBuilder:
         kind, opset = operation_of(layer)
         if kind is Constant:
             return self._constant(layer)
+        if is_control_flow(kind):
+            return read_operation(kind, layer, self)
         op = kind.from_ir(layer.data, opset)
         if isinstance(op, Parameter):
             self._check_parameter(layer, op)
