@@ -20,6 +20,7 @@ from polydevice.errors import (
     nearest,
 )
 from polydevice.executor import Executor
+from polydevice.infer_queue import InferQueue
 from polydevice.infer_request import InferRequest, StatusCode, contiguous, fits
 from polydevice.network import Network, Port, default_layout
 from polydevice.placement import Placement
@@ -198,6 +199,10 @@ class ExecutableNetwork(ABC):
         request = self.requests[request_id]
         request.start_async(inputs)
         return request
+
+    def infer_queue(self, jobs: int = 0) -> InferQueue:
+        """Make a queue of `jobs` requests (0: the device's optimal number) for many inferences."""
+        return InferQueue(self, jobs)
 
     def get_idle_request_id(self) -> int:
         """Return the number of a request that is not running, or -1."""

@@ -45,6 +45,25 @@ class StatusCode(IntEnum):
 Callback = Callable[[StatusCode, Any], None]
 
 
+class _Run:
+    """The outcome of one inference; whoever waits holds the run it waits for."""
+
+    __slots__ = ("done", "error", "start", "status")
+
+    def __init__(self, status: StatusCode) -> None:
+        self.status = status
+        self.error: BaseException | None = None
+        self.done = threading.Event()
+        self.start = time.perf_counter()
+        if status is not StatusCode.RESULT_NOT_READY:
+            self.done.set()
+
+
+_NEVER = _Run(StatusCode.INFER_NOT_STARTED)
+_SUCCEEDED = _Run(StatusCode.OK)  # shared by all synchronous runs: infer() allocates nothing
+_FAILED = _Run(StatusCode.GENERAL_ERROR)  # infer() itself raised the error
+
+
 class InferRequest(ABC):
     """One inference at a time, with its own inputs and outputs.
 
@@ -59,14 +78,11 @@ class InferRequest(ABC):
         self._ports: dict[str, PortInfo] = {**executable.outputs, **executable.inputs}
         self._blobs: dict[str, Blob] = {}
         self._busy = threading.Lock()
-        self._done = threading.Event()
-        self._status = StatusCode.INFER_NOT_STARTED
-        self._error: BaseException | None = None
+        self._outcome = _NEVER
         self._callback: tuple[Callback, Any] | None = None
         self._callback_thread: int | None = None
         self._cancelled = False
         self._task: Callable[[int], None] | None = None
-        self._start = 0.0
         self._latency_ms = 0.0
 
     # -- what a device implements -------------------------------------------------------------
@@ -198,19 +214,16 @@ class InferRequest(ABC):
         try:
             if inputs:
                 self._set_inputs(inputs, copy=False)
-            self._status = StatusCode.RESULT_NOT_READY
+            self._outcome = _FAILED
             start = time.perf_counter()
             try:
                 self._run(0)
             except BaseException as error:
-                self._status = StatusCode.GENERAL_ERROR
                 if isinstance(error, (PolydeviceError, KeyboardInterrupt)):
                     raise
                 raise self._failure(error) from error
             self._latency_ms = (time.perf_counter() - start) * 1e3
-            self._status = StatusCode.OK
-            self._error = None
-            self._done.set()
+            self._outcome = _SUCCEEDED
             return self._results()
         finally:
             self._busy.release()
@@ -234,16 +247,11 @@ class InferRequest(ABC):
         try:
             if inputs:
                 self._set_inputs(inputs, copy=True)
-            self._done.clear()
-            self._error = None
             self._cancelled = False
-            self._status = StatusCode.RESULT_NOT_READY
-            self._start = time.perf_counter()
-            self._task = self._run_task
+            self._outcome = _Run(StatusCode.RESULT_NOT_READY)
             self.executable._submit(self)
         except BaseException:
-            self._status = StatusCode.GENERAL_ERROR
-            self._done.set()
+            self._outcome = _FAILED
             self._busy.release()
             raise
 
@@ -259,31 +267,31 @@ class InferRequest(ABC):
 
     def _complete(self, error: BaseException | None) -> None:
         """Publish the outcome, run the callback, then wake the waiters."""
-        self._latency_ms = (time.perf_counter() - self._start) * 1e3
+        outcome = self._outcome
+        self._latency_ms = (time.perf_counter() - outcome.start) * 1e3
         if error is None:
-            self._status = StatusCode.OK
+            outcome.status = StatusCode.OK
         elif isinstance(error, InferCancelledError):
-            self._status, self._error = StatusCode.INFER_CANCELLED, error
+            outcome.status, outcome.error = StatusCode.INFER_CANCELLED, error
         else:
-            self._status = StatusCode.GENERAL_ERROR
             known = isinstance(error, PolydeviceError)
-            self._error = error if known else self._failure(error)
-        self._busy.release()  # from here a callback may start the request again
-        done = self._done
-        if self._callback is not None:
-            callback, data = self._callback
+            outcome.error = error if known else self._failure(error)
+            outcome.status = StatusCode.GENERAL_ERROR
+        call = self._callback
+        self._busy.release()  # from here the callback, or anyone, may start the request again
+        if call is not None:
+            callback, data = call
             self._callback_thread = threading.get_ident()
             try:
-                callback(self._status, data)
+                callback(outcome.status, data)
             except Exception as failure:  # noqa: BLE001 - logged, and wait() raises it
                 _log.exception("completion callback of %r failed", self.executable.name)
                 wrapped = InferenceError(f"the completion callback failed: {failure!r}")
                 wrapped.__cause__ = failure
-                self._error = self._error or wrapped
+                outcome.error = outcome.error or wrapped
             finally:
                 self._callback_thread = None
-        if not self._busy.locked():
-            done.set()
+        outcome.done.set()
         self.executable._completed()
 
     def _failure(self, error: BaseException) -> InferenceError:
@@ -306,17 +314,16 @@ class InferRequest(ABC):
             InferCancelledError: the inference was cancelled.
             InferenceError: (or a DeviceError) the inference, or its callback, failed.
         """
-        if self._status is StatusCode.INFER_NOT_STARTED:
-            return StatusCode.INFER_NOT_STARTED
+        outcome = self._outcome
         if timeout_ms is not None and timeout_ms < 0 and timeout_ms != -1:
             raise ValueError(f"timeout {timeout_ms} ms is not possible; use -1, 0 or more")
         if self._callback_thread != threading.get_ident():
             forever = timeout_ms is None or timeout_ms == -1
-            if not self._done.wait(None if forever else (timeout_ms or 0) / 1e3):
+            if not outcome.done.wait(None if forever else (timeout_ms or 0) / 1e3):
                 return StatusCode.RESULT_NOT_READY
-        if self._error is not None:
-            raise self._error
-        return self._status
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.status
 
     def cancel(self) -> None:
         """Ask a started inference not to run; one that runs already completes its device work."""

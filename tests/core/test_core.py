@@ -146,7 +146,7 @@ def test_many_threads_load_and_infer(core):
             data = np.random.default_rng(seed).random((2, 3), np.float32)
             with core.load_network(relu_network(), "ECHO") as executable:
                 np.testing.assert_array_equal(executable.infer({"x": data})["relu"], data + 1)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the main thread reports it
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]

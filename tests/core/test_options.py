@@ -84,4 +84,5 @@ def test_table_describes_every_key():
     assert rows["GPU_PLUGIN_PRIORITY"].aliases == ("CLDNN_PLUGIN_PRIORITY",)
     assert rows["PERF_COUNT"].default == "NO"
     assert all(row.help for row in rows.values())
-    assert "CLDNN_PLUGIN_PRIORITY" in Sample.keys()
+    keys = Sample.keys()
+    assert "CLDNN_PLUGIN_PRIORITY" in keys

@@ -14,6 +14,7 @@ from polydevice.ops.arithmetic import Add
 from polydevice.ops.io import Parameter, Result
 from polydevice.shape import Shape
 from polydevice_hetero.split import schedule, split
+import itertools
 
 
 def diamond() -> Network:
@@ -63,7 +64,7 @@ def test_random_graphs_are_cut_without_cycles(data):
         part.network.infer()
         computed |= set(part.targets.values())
     assert [a.device for a in parts] != [b.device for b in parts[1:]] or len(parts) == 1
-    neighbours = zip(parts, parts[1:])
+    neighbours = itertools.pairwise(parts)
     assert all(a.device != b.device for a, b in neighbours), "equal neighbours would be one part"
     live = [n for n in network.nodes() if n.type == "Add"]
     assert sorted(n.name for p in parts for n in p.nodes) == sorted(n.name for n in live)
