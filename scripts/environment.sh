@@ -13,7 +13,8 @@ venv=$root/.venv
 python=$venv/bin/python
 vendors=$venv/opencl/vendors            # our own list of OpenCL drivers, used when it exists
 
-say() { printf '\033[1m==>\033[0m %s\n' "$*"; }
+if [ -t 1 ]; then bold=$'\033[1m' plain=$'\033[0m'; else bold='' plain=''; fi
+say() { printf '%s==>%s %s\n' "$bold" "$plain" "$*"; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 can_apt() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }

@@ -1,0 +1,185 @@
+"""Writes the reference pages (operators, options, hooks, errors) from the code.
+
+    python docs/generate.py            write them
+    python docs/generate.py --check    exit with 1 when one is not fresh
+
+``scripts/docs`` runs this in the project's environment.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+
+OPERATORS = """\
+# Operations
+
+<!-- Written by scripts/docs from the code; edit the code instead. -->
+
+What networks may consist of: the operations of OpenVINO's operation sets, and those ONNX operators
+that they lack (set `onnx`). A version is the operation set that brought it; newer sets without a
+version of their own use the last one before. ONNX operators that are missing in the ONNX column may
+still be read: the reader translates them into several of these.
+"""
+
+OPTIONS = """\
+# Configuration keys
+
+<!-- Written by scripts/docs from the code; edit the code instead. -->
+
+Set with `Core.set_config({key: value}, device)` or the `config` of `Core.load_network`; values are
+texts as in the Inference Engine (`YES`, `4`) or Python values, and `KEY_` in front of a key is
+ignored. An unknown key or a value that is not legal raises before anything changes.
+"""
+
+HOOKS = """\
+# Hooks
+
+<!-- Written by scripts/docs from the code; edit the code instead. -->
+
+What a plugin may implement, as functions marked `@polydevice.hookimpl` in the module that its entry
+point names; [Adding a device](adding-a-device.md) shows how. The version of this interface is
+{version}; a plugin that needs one version says so with `polydevice_api` in that module.
+"""
+
+ERRORS = """\
+# Exceptions
+
+<!-- Written by scripts/docs from the code; edit the code instead. -->
+
+Everything that polydevice raises on purpose, from `polydevice.errors`. A message names the thing,
+the value, what would be legal, and what to do next.
+"""
+
+
+def operators() -> str:
+    """Every operation of the table."""
+    import polydevice.ops  # noqa: F401 - importing it defines every operation
+    from polydevice.ops.op import operations
+
+    lines = [
+        OPERATORS,
+        "| Operation | Set, versions | ONNX, one to one | What it computes | Defined in |",
+        "|---|---|---|---|---|",
+    ]
+    for cls in operations():
+        if not cls.__module__.startswith("polydevice.ops."):
+            continue  # a plugin's own, or a test's
+        module = cls.__module__.removeprefix("polydevice.ops.")
+        versions = f"{cls.domain} {', '.join(map(str, cls.since))}"
+        onnx = ", ".join(cls.onnx_types)
+        lines.append(
+            f"| {cls.type} | {versions} | {onnx} | {cell(summary(cls))} "
+            f"| [{module}](../core/polydevice/ops/{module.replace('.', '/')}.py) |"
+        )
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def options() -> str:
+    """Every configuration key of every first-party device."""
+    from polydevice import Core
+
+    lines = [OPTIONS]
+    with Core() as core:
+        for device in ("CPU", "GPU", "HETERO"):
+            table = core._plugin(device).option_type.table()
+            lines += [f"## {device}", ""]
+            if not table:
+                lines += ["No keys.", ""]
+                continue
+            lines += ["| Key | Legal values | Default | What it does |", "|---|---|---|---|"]
+            for row in table:
+                names = "<br>".join([f"`{row.key}`", *(f"`{a}` (deprecated)" for a in row.aliases)])
+                text = row.help + (f" Deprecated: {row.deprecated}" if row.deprecated else "")
+                default = f"`{row.default}`" if row.default else "(empty)"
+                lines.append(f"| {names} | {cell(row.legal)} | {default} | {cell(text)} |")
+            lines.append("")
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def hooks() -> str:
+    """Every hook that a plugin may implement."""
+    from polydevice import hookspecs
+
+    lines = [HOOKS.format(version=hookspecs.API_VERSION)]
+    for name, function in vars(hookspecs).items():
+        if hasattr(function, "polydevice_spec"):
+            arguments = ", ".join(inspect.signature(function).parameters)
+            lines += [f"## `{name}({arguments})`", "", inspect.getdoc(function) or "", ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def errors() -> str:
+    """Every exception, in the order of the tree."""
+    from polydevice import errors as module
+
+    lines = [
+        ERRORS,
+        "```text",
+        tree(module.PolydeviceError),
+        "```",
+        "",
+        "| Exception | When |",
+        "|---|---|",
+    ]
+    for _, cls in descendants(module.PolydeviceError):
+        lines.append(f"| `{cls.__name__}` | {cell(inspect.getdoc(cls) or '')} |")
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def descendants(cls: type, depth: int = 0) -> list[tuple[int, type]]:
+    """Return (depth, class) of an exception and everything below it."""
+    below = [c for c in cls.__subclasses__() if c.__module__ == cls.__module__]
+    return [(depth, cls)] + [item for c in below for item in descendants(c, depth + 1)]
+
+
+def tree(cls: type) -> str:
+    """Draw an exception and everything below it."""
+    return "\n".join("    " * depth + c.__name__ for depth, c in descendants(cls))
+
+
+def summary(cls: type) -> str:
+    """The first paragraph of a class's docstring, up to its first full stop at a line's end."""
+    paragraph = (inspect.getdoc(cls) or "").split("\n\n")[0]
+    lines = []
+    for line in paragraph.splitlines():
+        lines.append(line)
+        if line.endswith("."):
+            break
+    return " ".join(lines)
+
+
+def cell(text: str) -> str:
+    """Make text fit into one cell of a table."""
+    return re.sub(r"\s+", " ", text).replace("|", "\\|").replace("``", "`").strip()
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "operators.md": operators,
+    "options.md": options,
+    "hooks.md": hooks,
+    "errors.md": errors,
+}
+
+
+def main() -> int:
+    """Write the pages, or only compare them with the code."""
+    stale = []
+    for name, write in PAGES.items():
+        path, text = DOCS / name, write()
+        if "--check" not in sys.argv:
+            path.write_text(text)
+        elif not path.exists() or path.read_text() != text:
+            stale.append(name)
+    if stale:
+        print(f"not fresh: {', '.join(stale)}. Run scripts/docs and commit the result.")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
