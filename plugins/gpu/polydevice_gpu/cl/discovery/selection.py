@@ -45,15 +45,11 @@ class Selection:
     excluded: tuple[str, ...]
 
     @classmethod
-    def parse(cls, text: str, origin: str = OPTION) -> Selection:
-        """Read a rule.
-
-        Args:
-            text: the rule; empty means the default.
-            origin: what to call it in an error.
+    def parse(cls, text: str) -> Selection:
+        """Read a rule; an empty text is the default.
 
         Raises:
-            OptionValueError: naming the term and the legal ones.
+            ValueError: naming the term and the legal ones.
         """
         words: set[str] = set()
         names: list[str] = []
@@ -67,17 +63,23 @@ class Selection:
                 (names if prefix == "name" else excluded).append(rest)
             else:
                 hint = nearest(prefix, (*_WORDS, "name", "not"))
-                raise OptionValueError(
-                    f"{origin}={text!r}: the term {term!r} is not legal.{hint} Legal: {LEGAL}"
-                )
+                raise ValueError(f"the term {term!r} is unknown.{hint} legal: {LEGAL}")
         if not words and not names:
             words.add(DEFAULT)
         return cls(text or DEFAULT, frozenset(words), tuple(names), tuple(excluded))
 
     @classmethod
     def from_environment(cls) -> Selection:
-        """Read the rule from the environment variable; the default if it is not set."""
-        return cls.parse(os.environ.get(VARIABLE, ""), VARIABLE)
+        """Read the rule from the environment variable; the default if it is not set.
+
+        Raises:
+            OptionValueError: naming the variable, the term and the legal ones.
+        """
+        text = os.environ.get(VARIABLE, "")
+        try:
+            return cls.parse(text)
+        except ValueError as error:
+            raise OptionValueError(f"{VARIABLE}={text!r}: {error}") from None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,205 @@
+"""The configuration keys of the GPU device."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator
+
+from polydevice.options import Flag, Options, option
+from polydevice_gpu.cl.discovery.selection import LEGAL as LEGAL_DEVICES
+from polydevice_gpu.cl.discovery.selection import VARIABLE as DEVICES_VARIABLE
+from polydevice_gpu.cl.discovery.selection import Selection
+
+AUTO_STREAMS = "GPU_THROUGHPUT_AUTO"
+_STREAMS_OF_AUTO = 2
+_MAXIMUM_STREAMS = 64
+_DEVICE_ID = re.compile(r"\d*")
+
+
+def _streams(value: object) -> int:
+    if value == AUTO_STREAMS:
+        return _STREAMS_OF_AUTO
+    number = _integer(value)
+    if number is None or not 1 <= number <= _MAXIMUM_STREAMS:
+        raise ValueError(f"legal: {AUTO_STREAMS}, or 1 to {_MAXIMUM_STREAMS}")
+    return number
+
+
+def _level(value: object) -> int:
+    number = _integer(value)
+    if number is None or not 0 <= number <= 3:
+        raise ValueError("legal: 0 (none), 1 (low), 2 (medium), 3 (high)")
+    return number
+
+
+def _threads(value: object) -> int:
+    number = _integer(value)
+    if number is None:
+        raise ValueError("legal: an integer; outside of 1 to the number of cores it means all")
+    cores = available_cores()
+    return number if 1 <= number <= cores else cores
+
+
+def _integer(value: object) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        return None
+    try:
+        return int(value)
+    except ValueError:
+        return None
+
+
+def _device_id(value: object) -> str:
+    text = str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else "?"
+    if not _DEVICE_ID.fullmatch(text):
+        raise ValueError("legal: a number such as 0 for GPU.0, or nothing")
+    return text
+
+
+def _devices(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"legal: {LEGAL_DEVICES}")
+    Selection.parse(value)
+    return value
+
+
+def _pending(default: Any, what: str) -> AfterValidator:
+    """Refuse every value but the default, because the effect of others is not there yet."""
+
+    def check(value: Any) -> Any:
+        if value != default:
+            raise ValueError(f"not implemented yet: {what}; leave the key out")
+        return value
+
+    return AfterValidator(check)
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+Level = Annotated[int, BeforeValidator(_level)]
+TuningMode = Literal[
+    "TUNING_DISABLED", "TUNING_CREATE", "TUNING_USE_EXISTING", "TUNING_UPDATE", "TUNING_RETUNE"
+]
+
+
+class GpuOptions(Options):
+    """Configuration of the GPU device."""
+
+    devices: Annotated[str, BeforeValidator(_devices)] = option(
+        "GPU_DEVICES",
+        "",
+        legal=LEGAL_DEVICES,
+        help="Which OpenCL devices count as GPUs. all-gpus is the default; intel is the original "
+        "rule (Intel's GPUs only); cpu admits CPU-type OpenCL devices such as PoCL; name:TEXT "
+        "admits by name, not:TEXT excludes. Empty takes the environment variable "
+        f"{DEVICES_VARIABLE}, which has the same grammar.",
+    )
+    device_id: Annotated[str, BeforeValidator(_device_id)] = option(
+        "DEVICE_ID", "", legal="a number such as 0", help="Which device; GPU.1 is the same as 1."
+    )
+    perf_count: Flag = option(
+        "PERF_COUNT", False, help="Measure the time of every layer, for get_perf_counts()."
+    )
+    throughput_streams: Annotated[int, BeforeValidator(_streams)] = option(
+        "GPU_THROUGHPUT_STREAMS",
+        1,
+        legal=f"{AUTO_STREAMS}, or 1 to {_MAXIMUM_STREAMS}",
+        help="How many asynchronous requests run at the same time, each on a queue of its own. "
+        f"{AUTO_STREAMS} means {_STREAMS_OF_AUTO}.",
+    )
+    exclusive_async_requests: Flag = option(
+        "EXCLUSIVE_ASYNC_REQUESTS",
+        False,
+        help="Let the asynchronous requests of all networks loaded with this key run one after "
+        "the other. Without effect on networks with several streams.",
+    )
+    plugin_priority: Level = option(
+        "GPU_PLUGIN_PRIORITY",
+        0,
+        aliases=("CLDNN_PLUGIN_PRIORITY",),
+        legal="0 (none), 1 (low), 2 (medium), 3 (high)",
+        help="Priority of the queues; the device needs cl_khr_priority_hints.",
+    )
+    plugin_throttle: Level = option(
+        "GPU_PLUGIN_THROTTLE",
+        0,
+        aliases=("CLDNN_PLUGIN_THROTTLE",),
+        legal="0 (none), 1 (low), 2 (medium), 3 (high)",
+        help="Throttling of the queues to save power; the device needs cl_khr_throttle_hints.",
+    )
+    cache_dir: str = option(
+        "CACHE_DIR",
+        "",
+        legal="a folder",
+        help="Folder that keeps compiled kernels, so that loading again compiles nothing. Made if "
+        "needed; empty for none.",
+    )
+    max_num_threads: Annotated[int, BeforeValidator(_threads)] = option(
+        "GPU_MAX_NUM_THREADS",
+        0,
+        aliases=("CLDNN_MAX_NUM_THREADS",),
+        legal="an integer; outside of 1 to the number of cores it means all",
+        help="How many threads compile kernels; 0 takes every core the process may use.",
+    )
+    memory_pool: Annotated[Flag, _pending(True, "buffers of their own for every value")] = option(
+        "CLDNN_MEM_POOL", True, help="Let values that do not live at the same time share memory."
+    )
+    dynamic_batch: Annotated[Flag, _pending(False, "one network for every batch up to a limit")] = (
+        option("DYN_BATCH_ENABLED", False, help="Allow requests with a smaller batch.")
+    )
+    config_file: Annotated[str, _pending("", "custom layers from a configuration file")] = option(
+        "CONFIG_FILE",
+        "",
+        legal="paths of XML files, separated by blanks",
+        help="Kernels for custom layers.",
+    )
+    tuning_mode: Annotated[TuningMode, _pending("TUNING_DISABLED", "tuning of kernels")] = option(
+        "TUNING_MODE", "TUNING_DISABLED", help="Whether fast kernels are searched for or looked up."
+    )
+    tuning_file: Annotated[str, _pending("", "tuning of kernels")] = option(
+        "TUNING_FILE", "", legal="a path", help="File that keeps the kernels found by tuning."
+    )
+    graph_dumps_dir: Annotated[str, _pending("", "files with the graph after each pass")] = option(
+        "CLDNN_GRAPH_DUMPS_DIR", "", legal="a folder", help="Where to write the graph's stages."
+    )
+    sources_dumps_dir: Annotated[str, _pending("", "files with the kernels' sources")] = option(
+        "CLDNN_SOURCES_DUMPS_DIR", "", legal="a folder", help="Where to write kernel sources."
+    )
+    dump_kernels: Annotated[Flag, _pending(False, "files with custom layers' sources")] = option(
+        "DUMP_KERNELS", False, help="Write the sources of custom layers to files."
+    )
+    low_precision: Annotated[Flag, _pending(False, "int8 kernels")] = option(
+        "LP_TRANSFORMS_MODE", False, help="Compute quantized networks in int8."
+    )
+    nv12_two_inputs: Annotated[Flag, _pending(False, "NV12 images as inputs")] = option(
+        "GPU_NV12_TWO_INPUTS",
+        False,
+        aliases=("CLDNN_NV12_TWO_INPUTS",),
+        help="Give the two planes of an NV12 image as two inputs.",
+    )
+    fp16_for_quantized: Annotated[Flag, _pending(True, "f32 in quantized networks only")] = option(
+        "CLDNN_ENABLE_FP16_FOR_QUANTIZED_MODELS",
+        True,
+        help="Compute the other layers of quantized networks as f16 where the model says so.",
+    )
+    loop_unrolling: Annotated[Flag, _pending(True, "loops on the device")] = option(
+        "GPU_ENABLE_LOOP_UNROLLING", True, help="Write loops of fixed length out."
+    )
+
+    @property
+    def selection(self) -> Selection:
+        """The rule for devices: this key's, else the environment variable's."""
+        return Selection.parse(self.devices) if self.devices else Selection.from_environment()
+
+    @property
+    def compile_threads(self) -> int:
+        """Threads that compile kernels."""
+        return self.max_num_threads or available_cores()

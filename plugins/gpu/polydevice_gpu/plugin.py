@@ -1,0 +1,185 @@
+"""GpuPlugin: the device family GPU, all OpenCL devices that the rule for devices admits."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING, Any
+
+from polydevice.errors import UnsupportedNetworkError
+from polydevice.executor import Executor
+from polydevice.network import Network
+from polydevice.options import Options
+from polydevice.plugin import DeviceReport, Plugin, Services, Version
+from polydevice_gpu import cl
+from polydevice_gpu.cl.discovery.facts import DeviceFacts, Verdict
+from polydevice_gpu.options import GpuOptions
+from polydevice_gpu.peak import gops
+
+if TYPE_CHECKING:
+    from polydevice_gpu.cl.discovery.report import Report
+    from polydevice_gpu.executable import GpuExecutable
+
+_NEO = re.compile(r" ?NEO(?!.*NEO).*", re.IGNORECASE | re.DOTALL)
+_STATUS = {Verdict.ADMITTED: "available", Verdict.FOUND: "found", Verdict.REJECTED: "left out"}
+
+
+class GpuPlugin(Plugin):
+    """Runs networks on OpenCL devices. One context per device serves all networks."""
+
+    option_type = GpuOptions
+
+    def __init__(self, name: str, services: Services) -> None:
+        """Make the plugin; drivers are looked for when the first device is asked for."""
+        super().__init__(name, services)
+        self._exclusive: Executor | None = None
+        self._builders: dict[tuple[cl.Device, str, int], cl.ProgramBuilder] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def version(self) -> Version:
+        """Description and version."""
+        return Version("polydevice GPU plugin (OpenCL)", 0, 1, "0")
+
+    # -- devices ------------------------------------------------------------------------------
+
+    def device_ids(self, options: Options) -> list[str]:
+        """Return ids in the order integrated GPUs, other GPUs, other devices."""
+        return [device.id for device in self._report(options).devices]
+
+    def explain_devices(self, options: Options) -> list[DeviceReport]:
+        """Describe every driver, platform, device and GPU of the machine that was looked at."""
+        report = self._report(options)
+        alone = len(report.devices) == 1
+        reports = []
+        for finding in report.findings:
+            available = finding.verdict is Verdict.ADMITTED
+            reports.append(
+                DeviceReport(
+                    f"OpenCL {finding.kind} {finding.name}",
+                    _STATUS[finding.verdict],
+                    "" if available else finding.reason,
+                    finding.fix,
+                    (self.name if alone else finding.reason) if available else "",
+                )
+            )
+        return reports
+
+    def metrics(self, options: Options, device_id: str) -> dict[str, Any]:
+        """Return the metrics of one device, in the Inference Engine's order."""
+        facts = self._report(options).device(device_id or "0").facts
+        return {
+            "FULL_DEVICE_NAME": full_name(facts),
+            "OPTIMIZATION_CAPABILITIES": lambda: _optimizations(self._open(options, device_id)),
+            "RANGE_FOR_ASYNC_INFER_REQUESTS": (1, 2, 1),
+            "RANGE_FOR_STREAMS": (1, 2),
+            "DEVICE_TYPE": "integrated" if facts.unified_memory else "discrete",
+            "DEVICE_GOPS": lambda: gops(facts, self._open(options, device_id).capabilities),
+            "GPU_DEVICE_TOTAL_MEM_SIZE": facts.global_memory_bytes,
+            "GPU_UARCH_VERSION": _architecture(facts),
+            "GPU_EXECUTION_UNITS_COUNT": facts.max_compute_units,
+        }
+
+    def _report(self, options: Options) -> Report:
+        assert isinstance(options, GpuOptions)
+        return cl.discover(options.selection)
+
+    def _open(self, options: Options, device_id: str) -> cl.Device:
+        return cl.open_device(self._report(options).device(device_id or "0"))
+
+    # -- networks -----------------------------------------------------------------------------
+
+    def unsupported_nodes(self, network: Network, options: Options) -> dict[str, str]:
+        """Return the nodes that no kernel takes."""
+        from polydevice_gpu.query import unsupported_nodes
+
+        assert isinstance(options, GpuOptions)
+        device = self._open(options, options.device_id)
+        return unsupported_nodes(network, device, self.services.evaluate)
+
+    def load_network(self, network: Network, options: Options, device_id: str) -> GpuExecutable:
+        """Compile a network for a device.
+
+        Raises:
+            UnsupportedNetworkError: listing every node that no kernel takes.
+            OptionValueError: for a priority or throttle that the device does not have.
+        """
+        from polydevice_gpu.executable import GpuExecutable
+
+        assert isinstance(options, GpuOptions)
+        device = self._open(options, device_id)
+        exclusive = options.exclusive_async_requests and options.throughput_streams == 1
+        try:
+            return GpuExecutable(
+                network,
+                f"{self.name}.{device_id or '0'}",
+                options,
+                device,
+                self._builder(device, options),
+                self.services,
+                streams=options.throughput_streams,
+                executor=self._exclusive_executor() if exclusive else None,
+                profiling=options.perf_count,
+                priority=options.plugin_priority,
+                throttle=options.plugin_throttle,
+            )
+        except UnsupportedNetworkError as error:
+            refused = self.unsupported_nodes(network, options)
+            if not refused:
+                raise
+            listed = "\n".join(f"  {name}: {reason}" for name, reason in refused.items())
+            raise UnsupportedNetworkError(
+                f"{self.name} cannot run {len(refused)} layers of {network.name!r}:\n{listed}\n"
+                "Load it on HETERO:GPU,CPU to run these on CPU, or on CPU"
+            ) from error
+
+    def _builder(self, device: cl.Device, options: GpuOptions) -> cl.ProgramBuilder:
+        """Return the builder for a device and cache folder, shared so that programs are too."""
+        key = (device, options.cache_dir, options.compile_threads)
+        with self._lock:
+            if key not in self._builders:
+                self._builders[key] = cl.ProgramBuilder(
+                    device, options.cache_dir or None, threads=options.compile_threads
+                )
+            return self._builders[key]
+
+    def _exclusive_executor(self) -> Executor:
+        with self._lock:
+            if self._exclusive is None:
+                self._exclusive = Executor(f"{self.name}:exclusive", 1)
+            return self._exclusive
+
+    def close(self) -> None:
+        """End the shared executor's thread and forget the builders."""
+        with self._lock:
+            self._builders.clear()
+            if self._exclusive is not None:
+                self._exclusive.close()
+                self._exclusive = None
+
+
+def full_name(facts: DeviceFacts) -> str:
+    """Return the device's name without Intel's driver name, and what kind of device it is."""
+    name = _NEO.sub("", facts.name).strip() or facts.name
+    if not facts.is_gpu:
+        return f"{name} ({facts.kind})"
+    return f"{name} ({'iGPU' if facts.unified_memory else 'dGPU'})"
+
+
+def _optimizations(device: cl.Device) -> list[str]:
+    can = device.capabilities
+    found = ["FP32", "BIN", "BATCHED_BLOB"]
+    found += ["FP16"] if can.fp16_arithmetic or can.tensor_cores_ptx else []
+    found += ["INT8"] if can.integer_dot_product else []
+    found += ["GPU_HW_MATMUL"] if can.matrix_units else []
+    return found
+
+
+def _architecture(facts: DeviceFacts) -> str:
+    """Return Intel's "major.minor.revision", NVIDIA's "major.minor", or "unknown"."""
+    packed = facts.ip_version_intel
+    if packed and facts.is_gpu:
+        return f"{packed >> 16}.{packed >> 8 & 0xFF}.{packed & 0xFF}"
+    if facts.compute_capability_major_nv:
+        return f"{facts.compute_capability_major_nv}.{facts.compute_capability_minor_nv}"
+    return "unknown"

@@ -1,0 +1,47 @@
+"""query: which layers of a network no kernel takes, without compiling anything."""
+
+from __future__ import annotations
+
+from polydevice.errors import UnsupportedNetworkError
+from polydevice.network import Evaluate, Network
+from polydevice.passes.constant_folding import constant_folding
+from polydevice.shape import bounds
+from polydevice.tensor import TensorDesc
+from polydevice_gpu import views
+from polydevice_gpu.cl.device import Device
+from polydevice_gpu.compiler import target_of
+from polydevice_gpu.kernels.kernel import kernels_of
+from polydevice_gpu.passes.lower import lower
+from polydevice_gpu.passes.select_kernels import place_constant
+
+
+def unsupported_nodes(network: Network, device: Device, evaluate: Evaluate) -> dict[str, str]:
+    """Return layer name to reason for the layers that no kernel takes.
+
+    The network is not changed. One with dynamic shapes is asked with the smallest ones.
+    """
+    copy = network.clone()
+    copy.evaluate = evaluate
+    if copy.is_dynamic:
+        copy.reshape({node.name: _smallest(node.output.desc) for node in copy.parameters})
+    constant_folding(copy, evaluate)
+    target = target_of(device)
+    refused: dict[str, str] = {}
+    for node in lower(copy, fp64=target.fp64).nodes:
+        if views.is_view(node):
+            continue
+        for value in node.inputs:
+            place_constant(value)
+        if not any(kernel.supports(node, target) for kernel in kernels_of(type(node.op))):
+            types = ", ".join(str(value.element_type) for value in node.inputs)
+            for origin in node.origins:
+                refused[origin] = f"no GPU kernel for {node.op.type} ({types})"
+    return refused
+
+
+def _smallest(desc: TensorDesc) -> list[int]:
+    if desc.shape is None:
+        raise UnsupportedNetworkError(
+            f"GPU needs inputs of known rank; {desc} has none. Call network.reshape() first"
+        )
+    return [max(1, bounds(size)[0]) for size in desc.shape]
