@@ -43,8 +43,9 @@ def softmax(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 def classify(core: Core, device: str, image: npt.NDArray[np.float32], labels: list[str]) -> None:
     """Load the network on a device, run it, and print what it sees."""
     start = time.perf_counter()
-    network = core.load_network(MODEL, device)
-    request = network.create_infer_request()
+    network = core.read_network(MODEL)
+    network.batch_size = 1  # known ahead, so that loading can prepare everything
+    request = core.load_network(network, device).create_infer_request()
     load_ms = (time.perf_counter() - start) * 1e3
 
     request.infer({"image": image})
