@@ -64,6 +64,10 @@ class Pool(Op):
 class AvgPool(Pool):
     """The average of each window; padding counts as zeros, or not at all with `exclude_pad`.
 
+    When sizes are rounded up, the last window may reach beyond the end padding. That overhang
+    counts like padding in OpenVINO (as soon as any axis is padded, its divisor is the kernel's
+    size), but never in ONNX and PyTorch; `counts_overhang` says which.
+
     Inputs:  x  [N, C, spatial...], 1 to 3 spatial axes, numeric
     Outputs: y  [N, C, spatial...], type of x
     Raises:  ShapeError if the attributes do not fit x
@@ -71,6 +75,7 @@ class AvgPool(Pool):
     """
 
     exclude_pad: bool = attribute(default=False, ir="exclude-pad")
+    counts_overhang: bool = attribute(default=True, ir="")
 
 
 @operation("MaxPool", since=1)
