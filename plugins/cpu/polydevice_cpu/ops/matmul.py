@@ -1,0 +1,45 @@
+"""Matrix products with NumPy's BLAS."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.ops.matmul import Einsum, MatMul
+from polydevice_cpu.implement import implements
+from polydevice_cpu.precision import narrow, product_type
+
+
+@implements(MatMul)
+def matmul(op: MatMul, a: Array, b: Array) -> Array:
+    """Integers are multiplied in f64 where that is exact, since NumPy has no integer BLAS."""
+    dtype = a.dtype
+    if op.transpose_a and a.ndim > 1:
+        a = a.swapaxes(-1, -2)
+    if op.transpose_b and b.ndim > 1:
+        b = b.swapaxes(-1, -2)
+    kind = product_type(a, b, a.shape[-1])
+    return _wrapped(
+        np.asarray(np.matmul(a.astype(kind, copy=False), b.astype(kind, copy=False))), dtype
+    )
+
+
+def _wrapped(y: Array, dtype: np.dtype[Any]) -> Array:
+    """Return exact integer sums in a narrower integer type, keeping the low bits."""
+    if dtype.kind in "iu" and y.dtype == np.float64:
+        return y.astype(np.int64).astype(dtype)
+    return narrow(y, dtype)
+
+
+@implements(Einsum)
+def einsum(op: Einsum, *inputs: Array) -> Array:
+    """NumPy finds an order of products; its notation is the operation's."""
+    dtype = inputs[0].dtype
+    terms = max(x.size for x in inputs)
+    kind = product_type(inputs[0], inputs[-1], terms) if len(inputs) < 3 else None
+    if kind is None:
+        kind = np.dtype(np.int64) if dtype.kind in "iu" else product_type(inputs[0], inputs[0], 1)
+    wide = [x.astype(kind, copy=False) for x in inputs]
+    return _wrapped(np.asarray(np.einsum(op.equation, *wide, optimize=True)), dtype)

@@ -1,0 +1,104 @@
+"""Reductions with NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.ops.reduce import (
+    ReduceL1,
+    ReduceL2,
+    ReduceLogicalAnd,
+    ReduceLogicalOr,
+    ReduceMax,
+    ReduceMean,
+    ReduceMin,
+    ReduceProd,
+    ReduceSum,
+    Reduction,
+)
+from polydevice.shape import normalize_axis
+from polydevice_cpu.implement import implements
+from polydevice_cpu.precision import compute_type, is_float, narrow
+
+Reduce = Callable[[Array, tuple[int, ...], bool], Any]
+"""f(x, axes, keep_dims)"""
+
+
+def _axes(x: Array, axes: Array) -> tuple[int, ...]:
+    return tuple(sorted({normalize_axis(int(axis), x.ndim) for axis in axes.reshape(-1)}))
+
+
+def _reduction(op: type[Reduction], function: Reduce) -> None:
+    @implements(op)
+    def apply(op: Reduction, x: Array, axes: Array) -> Array:
+        kind = x.dtype if x.dtype == object else _sum_type(x)
+        wide = x.astype(kind, copy=False)
+        return _back(np.asarray(function(wide, _axes(x, axes), op.keep_dims)), x.dtype)
+
+
+def _sum_type(x: Array) -> np.dtype[Any]:
+    """Return f32 or f64 for floats; 64 bits for integers, whose low bits are kept at the end."""
+    if x.dtype.kind == "u":
+        return np.dtype(np.uint64)
+    if x.dtype.kind in "ib" or not (is_float(x.dtype) or x.dtype.kind == "c"):
+        return np.dtype(np.int64)
+    return compute_type(x.dtype)
+
+
+def _back(y: Array, dtype: np.dtype[Any]) -> Array:
+    return y if y.dtype == object else narrow(y, dtype)
+
+
+def _mean(x: Array, axes: tuple[int, ...], keep_dims: bool) -> Any:
+    count = int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64))
+    total = x.sum(axis=axes, keepdims=keep_dims)
+    if x.dtype.kind in "iu":
+        return np.trunc(total / np.float64(max(count, 1)))
+    return total / x.dtype.type(count)
+
+
+_reduction(ReduceSum, lambda x, axes, keep: x.sum(axis=axes, keepdims=keep))
+_reduction(ReduceProd, lambda x, axes, keep: x.prod(axis=axes, keepdims=keep))
+_reduction(ReduceMean, _mean)
+_reduction(ReduceL1, lambda x, axes, keep: np.abs(x).sum(axis=axes, keepdims=keep))
+_reduction(ReduceL2, lambda x, axes, keep: np.sqrt((x * x).sum(axis=axes, keepdims=keep)))
+
+
+def _limit(x: Array, largest: bool) -> Any:
+    """Return what no element of the type exceeds (or is below)."""
+    if is_float(x.dtype):
+        return np.inf if largest else -np.inf
+    if x.dtype == np.bool_:
+        return largest
+    info = np.iinfo(x.dtype)
+    return info.max if largest else info.min
+
+
+@implements(ReduceMax)
+def reduce_max(op: ReduceMax, x: Array, axes: Array) -> Array:
+    """NaN wins."""
+    chosen = _axes(x, axes)
+    return np.asarray(x.max(axis=chosen, keepdims=op.keep_dims, initial=_limit(x, False)))
+
+
+@implements(ReduceMin)
+def reduce_min(op: ReduceMin, x: Array, axes: Array) -> Array:
+    """NaN wins."""
+    chosen = _axes(x, axes)
+    return np.asarray(x.min(axis=chosen, keepdims=op.keep_dims, initial=_limit(x, True)))
+
+
+@implements(ReduceLogicalAnd)
+def reduce_logical_and(op: ReduceLogicalAnd, x: Array, axes: Array) -> Array:
+    """True over no elements."""
+    return np.asarray(x.all(axis=_axes(x, axes), keepdims=op.keep_dims)).astype(x.dtype, copy=False)
+
+
+@implements(ReduceLogicalOr)
+def reduce_logical_or(op: ReduceLogicalOr, x: Array, axes: Array) -> Array:
+    """False over no elements."""
+    return np.asarray(x.any(axis=_axes(x, axes), keepdims=op.keep_dims)).astype(x.dtype, copy=False)
