@@ -92,8 +92,12 @@ class Options(BaseModel):
 
     @classmethod
     def table(cls) -> list[OptionInfo]:
-        """Describe every key, sorted by name."""
-        rows = [_describe(name, field) for name, field in cls.model_fields.items()]
+        """Describe every key, sorted by name; fields marked ``internal`` are no keys."""
+        rows = [
+            _describe(name, field)
+            for name, field in cls.model_fields.items()
+            if not typing.cast("dict[str, Any]", field.json_schema_extra or {}).get("internal")
+        ]
         return sorted(rows, key=lambda row: row.key)
 
     @classmethod

@@ -33,7 +33,7 @@ class DeviceReport:
 
     Attributes:
         subject: what the line is about ("OpenCL platform …", "device …", "plugin …").
-        status: "available", "left out" or "failed".
+        status: "available", "left out", "failed", or "found" for what leads to devices (drivers).
         reason: why; empty for an available device.
         fix: what the user can do about it; empty when there is nothing to do.
         device: the device name for an available device ("GPU.0").
