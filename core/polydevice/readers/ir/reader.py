@@ -63,7 +63,7 @@ def read_ir(
         version = _version(root)
         graph = read_graph(root, limits, version)
         check_supported(graph)
-        data = Weights.open(weights or None, path, limits)
+        data = Weights.open(None if weights == "" else weights, path, limits)
         builder = GraphBuilder(data, limits, version, evaluate)
         network = builder.build(graph, root.attributes.get("name", "")).network
         for section in root.all("pre-process"):
