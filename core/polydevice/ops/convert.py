@@ -16,16 +16,20 @@ class Convert(UnaryPointwise):
     """X in another element type.
 
     Floats become integers by truncation, numbers become boolean by x != 0; an integer that does
-    not fit keeps its low bits. For float8 types ONNX's saturating rounding is used.
+    not fit keeps its low bits. A narrow float that would overflow becomes the largest number,
+    or without `saturate` infinity or NaN. f8e8m0, which has powers of two only, rounds up unless
+    `rounding` says "down" or "nearest".
 
     Inputs:  x  any shape and type
     Outputs: y  shape of x, `destination_type`
-    Source:  OpenVINO opset1 Convert
+    Source:  OpenVINO opset1 Convert; ONNX Cast-25 (`saturate`, `rounding`)
     """
 
     shape_arithmetic = True
 
     destination_type: ElementType = attribute()
+    saturate: bool = attribute(default=True, ir="")
+    rounding: str = attribute(default="up", ir="")
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the shape of x and the new type."""

@@ -48,11 +48,7 @@ def read(
         return read_ir(model, weights, evaluate=evaluate)
     from polydevice.readers.onnx import read_onnx
 
-    network = read_onnx(model)
-    network.evaluate = evaluate
-    if evaluate is not None:
-        network.infer()
-    return network
+    return read_onnx(model, evaluate=evaluate)
 
 
 def _head(model: PathLike | bytes) -> bytes:

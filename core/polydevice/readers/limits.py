@@ -25,6 +25,9 @@ class ReadLimits:
         layer_outputs: outputs of one layer.
         tensor_elements: elements of one tensor of known shape.
         rank: dimensions of one tensor.
+        onnx_bytes: size of an ONNX file; protobuf itself ends at 2 GiB.
+        function_depth: nesting of calls of ONNX functions.
+        sparse_bytes: what the sparse tensors of a model may take together once they are dense.
         weights_bytes: size of the weights file (.bin), in bytes.
         copied_weights_bytes: weights files up to this size are read into memory, which makes the
             network independent of later changes to the file (reading 256 MiB takes 0.1 s). Larger
@@ -43,5 +46,8 @@ class ReadLimits:
     layer_outputs: int = 65_536
     tensor_elements: int = 1 << 40
     rank: int = 64
+    onnx_bytes: int = (2 << 30) - 1
+    function_depth: int = 64
+    sparse_bytes: int = 1 << 30
     weights_bytes: int = 1 << 40
     copied_weights_bytes: int = 256 << 20

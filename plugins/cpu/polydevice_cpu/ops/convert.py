@@ -62,7 +62,30 @@ def _from_objects(x: Array, kind: ElementType) -> Array:
 @implements(Convert)
 def convert(op: Convert, x: Array) -> Array:
     """Convert to the attribute's type."""
-    return convert_to(x, op.destination_type)
+    kind = op.destination_type
+    if x.dtype != object:
+        if kind is ElementType.f8e8m0:
+            return power_of_two(x, op.rounding, op.saturate)
+        if kind in _SATURATING and not op.saturate:
+            return x.astype(np.float32).astype(kind.dtype)
+    return convert_to(x, kind)
+
+
+def power_of_two(x: Array, rounding: str, saturate: bool) -> Array:
+    """Round to the exponent alone (f8e8m0); infinity and NaN become NaN, the sign is lost."""
+    bits = x.astype(np.float32).view(np.uint32)
+    exponent = (bits >> 23 & 0xFF).astype(np.int32)
+    mantissa = bits & 0x7FFFFF
+    half = np.uint32(1 << 22)
+    if rounding == "up":
+        increment = mantissa > 0
+    elif rounding == "nearest":
+        increment = (mantissa > half) | ((mantissa == half) & (exponent > 0))
+    else:
+        increment = np.zeros(x.shape, bool)
+    largest = 0xFE if saturate else 0xFF
+    rounded = np.minimum(exponent + increment, largest)
+    return np.where(exponent == 0xFF, 0xFF, rounded).astype(np.uint8).view(ml_dtypes.float8_e8m0fnu)
 
 
 @implements(ConvertLike)

@@ -1,0 +1,88 @@
+"""ONNX models → Network. No other module but `polydevice.onnx_backend` imports onnx."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Union
+
+from onnx import FunctionProto, ModelProto
+
+from polydevice.errors import ModelFormatError, ModelLimitError, NetworkError
+from polydevice.network import Evaluate, Network
+from polydevice.readers.limits import ReadLimits
+from polydevice.readers.onnx.budget import Budget
+from polydevice.readers.onnx.external_data import ExternalData
+from polydevice.readers.onnx.graph import FunctionKey, GraphReader
+from polydevice.readers.onnx.protobuf import (
+    check_opset,
+    default_domain,
+    opsets_of,
+    parse,
+    read_file,
+)
+from polydevice.readers.onnx.tensors import TensorReader
+from polydevice.readers.onnx.unsupported import check_supported
+
+__all__ = ["read_onnx"]
+
+Model = Union[str, "os.PathLike[str]", bytes]
+
+
+def read_onnx(
+    model: Model, *, evaluate: Evaluate | None = None, limits: ReadLimits | None = None
+) -> Network:
+    """Read an ONNX model.
+
+    Args:
+        model: a path, or the bytes of the file. External data is read from the folder of the
+            path; with bytes there is none.
+        evaluate: computes operations on known values, so that shapes are inferred through
+            Shape, Gather, Concat and the like; see `polydevice.network.Evaluate`.
+        limits: bounds on what an untrusted model may ask for.
+
+    Raises:
+        ModelFileError: the file, or one it refers to, is missing, empty or not allowed.
+        ModelFormatError: the content is not a well-formed ONNX model.
+        WeightsError: external data lies outside its file.
+        UnsupportedOperationError: operators are not supported; all of them are listed.
+        ModelLimitError: the model exceeds the limits.
+        NetworkError: shapes or types do not fit an operation; names the node.
+    """
+    limits = limits or ReadLimits()
+    if isinstance(model, bytes):
+        folder, data = None, model
+    else:
+        path = Path(model)
+        folder, data = path.parent, read_file(path, limits)
+    proto = parse(data, limits)
+    del data
+    try:
+        return _read(proto, folder, limits, evaluate)
+    except RecursionError:
+        raise ModelLimitError("the model is nested too deeply") from None
+    except MemoryError:
+        raise ModelLimitError("the model needs more memory than there is") from None
+
+
+def _read(
+    proto: ModelProto, folder: Path | None, limits: ReadLimits, evaluate: Evaluate | None
+) -> Network:
+    opsets = opsets_of(proto.opset_import)
+    if not opsets:
+        raise ModelFormatError("the model does not import any operator set")
+    check_opset(opsets)
+    functions: dict[FunctionKey, FunctionProto] = {}
+    for function in proto.functions:
+        key = (default_domain(function.domain), function.name, function.overload)
+        if key in functions:
+            raise ModelFormatError(f"function {function.name!r} is defined twice")
+        functions[key] = function
+    budget = Budget(limits)
+    check_supported(proto.graph, opsets, functions, budget)
+    tensors = TensorReader(ExternalData(folder), budget)
+    reader = GraphReader(functions, tensors, budget, evaluate)
+    network = reader.model_graph(proto.graph, opsets)
+    if not network.results:
+        raise NetworkError("the model has no outputs")
+    return network

@@ -1,0 +1,116 @@
+"""AttributeProto → plain Python values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
+
+from polydevice.dtype import Array, ElementType
+from polydevice.errors import ModelFormatError
+from polydevice.readers.onnx.catalog import Schema
+from polydevice.readers.onnx.scope import Scope
+from polydevice.readers.onnx.tensors import TensorReader
+from polydevice.readers.onnx.types import desc_of_type
+
+_A = AttributeProto
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """A graph attribute, with the scope whose values it can see."""
+
+    proto: GraphProto
+    scope: Scope
+
+
+@dataclass(frozen=True)
+class TensorValue:
+    """A tensor attribute; the array alone would not tell u1 from u8."""
+
+    array: Array
+    element_type: ElementType
+
+
+class AttributeReader:
+    """Reads the attributes of nodes."""
+
+    def __init__(self, tensors: TensorReader) -> None:
+        self._tensors = tensors
+
+    def read(self, node: NodeProto, schema: Schema | None, scope: Scope) -> dict[str, Any]:
+        """Return name → value, with the schema's defaults for attributes that are not given.
+
+        Raises:
+            ModelFormatError: for an attribute given twice, or without a legal value.
+        """
+        values: dict[str, Any] = {}
+        if schema is not None:
+            for name, definition in schema.attributes.items():
+                default = definition.default_value
+                if default.type != _A.UNDEFINED:
+                    values[name] = self.value(default, scope)
+        given: set[str] = set()
+        for attribute in node.attribute:
+            if attribute.name in given:
+                raise ModelFormatError(f"attribute {attribute.name!r} is given twice")
+            given.add(attribute.name)
+            if attribute.ref_attr_name:
+                if attribute.ref_attr_name in scope.bindings:
+                    values[attribute.name] = scope.bindings[attribute.ref_attr_name]
+                continue
+            self._check_type(attribute, schema)
+            values[attribute.name] = self.value(attribute, scope)
+        return values
+
+    def _check_type(self, attribute: AttributeProto, schema: Schema | None) -> None:
+        if schema is None or attribute.name not in schema.attributes:
+            return
+        wanted = schema.attributes[attribute.name].type
+        if int(wanted.value) != attribute.type:
+            raise ModelFormatError(
+                f"attribute {attribute.name!r} has type {_type_name(attribute.type)}; "
+                f"legal: {_type_name(int(wanted.value))}"
+            )
+
+    def defaults_of(self, function: FunctionProto, scope: Scope) -> dict[str, Any]:
+        """Return the default values of a function's attributes."""
+        return {a.name: self.value(a, scope) for a in function.attribute_proto}
+
+    def value(self, attribute: AttributeProto, scope: Scope) -> Any:
+        """Return one attribute's value; raises ModelFormatError for an unknown type."""
+        kind = attribute.type
+        if kind == _A.FLOAT:
+            return attribute.f
+        if kind == _A.INT:
+            return attribute.i
+        if kind == _A.STRING:
+            return _text(attribute.s)
+        if kind == _A.FLOATS:
+            return list(attribute.floats)
+        if kind == _A.INTS:
+            return list(attribute.ints)
+        if kind == _A.STRINGS:
+            return [_text(item) for item in attribute.strings]
+        if kind == _A.TENSOR:
+            return TensorValue(*self._tensors.dense(attribute.t))
+        if kind == _A.SPARSE_TENSOR:
+            return TensorValue(*self._tensors.sparse(attribute.sparse_tensor))
+        if kind == _A.GRAPH:
+            return Subgraph(attribute.g, scope)
+        if kind == _A.TYPE_PROTO:
+            return desc_of_type(attribute.tp, attribute.name)
+        raise ModelFormatError(
+            f"attribute {attribute.name!r} has type {_type_name(kind)}, which is not supported"
+        )
+
+
+def _text(data: bytes) -> str:
+    text: str = data.decode("utf-8", "surrogateescape")
+    return text
+
+
+def _type_name(code: int) -> str:
+    names = {value: name for name, value in _A.AttributeType.items()}
+    return str(names.get(code, code))

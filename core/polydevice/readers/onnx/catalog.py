@@ -1,0 +1,111 @@
+"""What each ONNX operator becomes: the table of translators, and ONNX's own functions.
+
+An operator is served by, in this order: a translator of `operators`; an operation of the core
+that it maps to one to one (``@operation(..., onnx=...)``); its definition by an ONNX function.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from typing import Any, Union
+
+import onnx.defs
+from onnx import FunctionProto, NodeProto, TypeProto
+
+import polydevice.ops  # noqa: F401 - defines the operations
+from polydevice.network import Port
+from polydevice.ops.op import Op, find_onnx_operation
+
+Translated = Union[Port, "Sequence[Port | None]"]
+Translator = Callable[[Any], Translated]
+"""``f(node: OnnxNode)`` returns the output port, or one port (None: not made) per output."""
+
+Schema = Any
+"""onnx.defs.OpSchema, whose published types lack what its functions are read with."""
+
+_TABLE: dict[tuple[str, str], dict[int, Translator]] = {}
+
+
+def translates(*types: str, since: int = 1, domain: str = "") -> Callable[[Translator], Translator]:
+    """Enter a translator for operators of `domain` from opset version `since` on.
+
+    Raises:
+        ValueError: when there is one already, naming its module.
+    """
+
+    def register(function: Translator) -> Translator:
+        for name in types:
+            versions = _TABLE.setdefault((domain, name), {})
+            if since in versions:
+                raise ValueError(f"{name}-{since} is translated in {versions[since].__module__}")
+            versions[since] = function
+        return function
+
+    return register
+
+
+@functools.cache
+def _load() -> None:
+    package = importlib.import_module("polydevice.readers.onnx.operators")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+
+
+def find_translator(domain: str, op_type: str, version: int) -> Translator | None:
+    """Return the newest translator not above the version."""
+    _load()
+    versions = _TABLE.get((domain, op_type), {})
+    known = [since for since in versions if since <= version]
+    return versions[max(known)] if known else None
+
+
+def find_direct(domain: str, op_type: str) -> type[Op] | None:
+    """Return the core operation that an operator maps to one to one."""
+    return find_onnx_operation(op_type) if domain == "" else None
+
+
+@functools.cache
+def find_schema(domain: str, op_type: str, version: int) -> Schema | None:
+    """Return ONNX's definition of an operator as of an opset version."""
+    try:
+        return onnx.defs.get_schema(op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def has_function(domain: str, op_type: str, version: int) -> bool:
+    """Whether ONNX defines the operator by other operators."""
+    schema = find_schema(domain, op_type, version)
+    if schema is None or schema.deprecated:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def function_body(
+    schema: Schema, node: NodeProto, types: Sequence[TypeProto], version: int
+) -> FunctionProto | None:
+    """Return ONNX's function for a node with inputs of the given types, if there is one."""
+    if schema.has_function:
+        versions = [v for v in schema.function_opset_versions if v <= version]
+        if versions:
+            return _parsed(schema.get_function_with_opset_version(max(versions)))
+    if schema.has_context_dependent_function:
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= version]
+        if versions:
+            return _parsed(
+                schema.get_context_dependent_function_with_opset_version(
+                    max(versions), node.SerializeToString(), [t.SerializeToString() for t in types]
+                )
+            )
+    return None
+
+
+def _parsed(data: bytes) -> FunctionProto | None:
+    if not data:
+        return None
+    function = FunctionProto()
+    function.ParseFromString(data)
+    return function

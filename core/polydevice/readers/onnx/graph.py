@@ -1,0 +1,268 @@
+"""GraphProto → Network: scopes, initializers, nodes, bodies and functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from onnx import FunctionProto, GraphProto, NodeProto
+
+from polydevice.errors import ModelFormatError, PolydeviceError, UnsupportedOperationError
+from polydevice.network import Evaluate, Network, Node, Port
+from polydevice.ops.io import Constant, Result
+from polydevice.readers.onnx import catalog
+from polydevice.readers.onnx.attributes import AttributeReader, Subgraph
+from polydevice.readers.onnx.budget import Budget
+from polydevice.readers.onnx.node import OnnxNode
+from polydevice.readers.onnx.protobuf import default_domain, opsets_of
+from polydevice.readers.onnx.scope import Draft, Scope
+from polydevice.readers.onnx.tensors import TensorReader
+from polydevice.readers.onnx.types import desc_of_type, type_of_desc
+from polydevice.tensor import TensorDesc
+
+FunctionKey = tuple[str, str, str]
+"""Domain, name and overload of a model's own function."""
+
+_UNEXPECTED = (
+    ArithmeticError,
+    AttributeError,
+    IndexError,
+    KeyError,
+    TypeError,
+    ValueError,
+)
+
+
+@dataclass
+class Body:
+    """A graph attribute as a network.
+
+    The network's parameters are the graph's own inputs, then one per entry of `captures`: the
+    ports outside whose values it reads.
+    """
+
+    network: Network
+    captures: list[Port]
+
+
+class GraphReader:
+    """Reads the graphs of one model."""
+
+    def __init__(
+        self,
+        functions: Mapping[FunctionKey, FunctionProto],
+        tensors: TensorReader,
+        budget: Budget,
+        evaluate: Evaluate | None,
+    ) -> None:
+        self.functions = functions
+        self.tensors = tensors
+        self.budget = budget
+        self.evaluate = evaluate
+        self._attributes = AttributeReader(tensors)
+
+    def model_graph(self, graph: GraphProto, opsets: Mapping[str, int]) -> Network:
+        """Read a model's graph."""
+        return self._network(graph, Scope(Draft(), opsets), None)
+
+    def body(self, graph: Subgraph, inputs: Sequence[TensorDesc] | None = None) -> Body:
+        """Read a graph attribute.
+
+        Args:
+            graph: the attribute.
+            inputs: what is known of the body's inputs, where that is more than it declares.
+        """
+        outer: Scope = graph.scope
+        scope = Scope(
+            Draft(),
+            outer.opsets,
+            outer=outer,
+            bindings=outer.bindings,
+            depth=outer.depth + 1,
+            calls=outer.calls,
+        )
+        self.budget.check_bodies(scope.depth)
+        network = self._network(graph.proto, scope, inputs)
+        return Body(network, list(scope.draft.captures))
+
+    def inline(self, graph: Subgraph) -> list[Port]:
+        """Read a graph attribute without inputs into the network around it."""
+        outer: Scope = graph.scope
+        scope = Scope(
+            outer.draft,
+            outer.opsets,
+            outer=outer,
+            bindings=outer.bindings,
+            depth=outer.depth + 1,
+            calls=outer.calls,
+            prefix=outer.prefix,
+        )
+        self.budget.check_bodies(scope.depth)
+        if graph.proto.input:
+            raise ModelFormatError(f"graph {graph.proto.name!r} must not have inputs")
+        self._initializers(graph.proto, scope)
+        for proto in graph.proto.node:
+            self.node(proto, scope)
+        return [self._output(value.name, graph.proto, scope) for value in graph.proto.output]
+
+    def _output(self, name: str, graph: GraphProto, scope: Scope) -> Port:
+        port = scope.find(name)
+        if port is None:
+            raise ModelFormatError(f"output {name!r} of graph {graph.name!r} is missing")
+        return port
+
+    def _network(
+        self, graph: GraphProto, scope: Scope, inputs: Sequence[TensorDesc] | None
+    ) -> Network:
+        draft = scope.draft
+        # Names of inputs and outputs are for the outside; inner nodes give way to them.
+        stored = {t.name for t in graph.initializer}
+        stored |= {t.values.name for t in graph.sparse_initializer}
+        formal = [value for value in graph.input if value.name not in stored]
+        if inputs is not None and len(inputs) != len(formal):
+            raise ModelFormatError(
+                f"graph {graph.name!r} has {len(formal)} inputs; {len(inputs)} are given"
+            )
+        for position, value in enumerate(formal):
+            if not value.name:
+                raise ModelFormatError(f"graph {graph.name!r}: input {position} has no name")
+            desc = desc_of_type(value.type, value.name) if inputs is None else inputs[position]
+            scope.define(value.name, draft.parameter(value.name, desc))
+        self._initializers(graph, scope)
+        for proto in graph.node:
+            self.node(proto, scope)
+        results = []
+        for value in graph.output:
+            port = self._output(value.name, graph, scope)
+            name = draft.unique(f"{value.name}/result")
+            results.append(Node(name, Result(output_name=value.name), [port]))
+        return Network(graph.name, draft.parameters, results, evaluate=self.evaluate)
+
+    def _initializers(self, graph: GraphProto, scope: Scope) -> None:
+        for tensor in graph.initializer:
+            self._constant(tensor.name, Constant(*self.tensors.dense(tensor)), scope)
+        for sparse in graph.sparse_initializer:
+            self._constant(sparse.values.name, Constant(*self.tensors.sparse(sparse)), scope)
+
+    def _constant(self, name: str, op: Constant, scope: Scope) -> None:
+        port = Node(scope.draft.unique(name), op).output
+        port.names.add(name)
+        scope.define(name, port)
+
+    # -- nodes --------------------------------------------------------------------------------
+
+    def node(self, proto: NodeProto, scope: Scope) -> None:
+        """Translate one node and define its outputs."""
+        self.budget.take_node()
+        domain = default_domain(proto.domain)
+        version = scope.opsets.get(domain, 1)
+        name = proto.name or next((n for n in proto.output if n), proto.op_type)
+        title = f"node {name!r} ({proto.domain and proto.domain + '.'}{proto.op_type})"
+        try:
+            node = self._resolved(proto, scope, domain, version, name)
+            title = node.title
+            ports = self._translate(node)
+            self._define(node, scope, ports)
+        except PolydeviceError as error:
+            raise type(error)(f"{title}: {error}") from error
+        except _UNEXPECTED as error:
+            raise ModelFormatError(
+                f"{title} is not well-formed: {type(error).__name__}: {error}"
+            ) from error
+
+    def _resolved(
+        self, proto: NodeProto, scope: Scope, domain: str, version: int, name: str
+    ) -> OnnxNode:
+        schema = catalog.find_schema(domain, proto.op_type, version)
+        if schema is not None:
+            _check_count("inputs", len(proto.input), schema.min_input, schema.max_input)
+            _check_count("outputs", len(proto.output), schema.min_output, schema.max_output)
+        return OnnxNode(
+            self,
+            scope,
+            op_type=proto.op_type,
+            domain=domain,
+            version=version,
+            name=scope.prefix + name,
+            inputs=[scope.find(n) if n else None for n in proto.input],
+            attributes=self._attributes.read(proto, schema, scope),
+            outputs=list(proto.output),
+            proto=proto,
+        )
+
+    def _translate(self, node: OnnxNode) -> Sequence[Port | None]:
+        own = self.functions.get((node.domain, node.op_type, node.proto.overload))
+        if own is not None:
+            return self._expand(node, own)
+        translator = catalog.find_translator(node.domain, node.op_type, node.version)
+        if translator is not None:
+            made = translator(node)
+            return [made] if isinstance(made, Port) else made
+        direct = catalog.find_direct(node.domain, node.op_type)
+        if direct is not None:
+            op = direct.from_onnx(node.attributes, node.version)
+            return node.emit_all(op, *node.required_inputs())
+        return self.expand_definition(node)
+
+    def _define(self, node: OnnxNode, scope: Scope, ports: Sequence[Port | None]) -> None:
+        first = next((p.node for p in ports if p is not None), None)
+        for made in node.emitted:
+            chosen = node.name if made is first else f"{node.name}/{made.type}"
+            made.name = scope.draft.unique(chosen)
+        for position, name in enumerate(node.outputs):
+            if not name:
+                continue
+            port = ports[position] if position < len(ports) else None
+            if port is None:
+                raise UnsupportedOperationError(f"output {position} ({name!r}) is not supported")
+            port.names.add(name)
+            scope.define(name, port)
+
+    # -- functions ----------------------------------------------------------------------------
+
+    def expand_definition(self, node: OnnxNode) -> Sequence[Port | None]:
+        """Expand an operator by ONNX's own definition of it."""
+        schema = catalog.find_schema(node.domain, node.op_type, node.version)
+        function = None
+        if schema is not None:
+            types = [type_of_desc(None if p is None else p.desc) for p in node.inputs]
+            function = catalog.function_body(schema, node.proto, types, node.version)
+        if function is None:
+            raise UnsupportedOperationError(
+                f"{node.op_type} is not supported for inputs of these types: "
+                + ", ".join("none" if p is None else str(p.desc) for p in node.inputs)
+            )
+        return self._expand(node, function)
+
+    def _expand(self, node: OnnxNode, function: FunctionProto) -> Sequence[Port | None]:
+        outer = node._scope
+        bindings = self._attributes.defaults_of(function, outer)
+        bindings |= node.attributes
+        scope = Scope(
+            outer.draft,
+            {**outer.opsets, **opsets_of(function.opset_import)},
+            bindings=bindings,
+            depth=outer.depth,
+            calls=outer.calls + 1,
+            prefix=f"{node.name}/",
+        )
+        self.budget.check_calls(scope.calls)
+        if len(node.inputs) > len(function.input):
+            raise ModelFormatError(
+                f"function {function.name!r} has {len(function.input)} inputs; "
+                f"{len(node.inputs)} are given"
+            )
+        for position, name in enumerate(function.input):
+            scope.define(name, node.optional(position))
+        for inner in function.node:
+            self.node(inner, scope)
+        return [
+            scope.find(name) if node.wants(position) else None
+            for position, name in enumerate(function.output)
+        ]
+
+
+def _check_count(what: str, given: int, least: int, most: int) -> None:
+    if not least <= given <= most:
+        legal = str(least) if least == most else f"{least} to {most}"
+        raise ModelFormatError(f"{given} {what} are given; legal: {legal}")

@@ -1,0 +1,164 @@
+"""OnnxNode: what a translator sees of an ONNX node, and how it emits core operations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+from onnx import NodeProto
+
+from polydevice.dtype import Array, ElementType
+from polydevice.errors import ModelFormatError, UnsupportedOperationError
+from polydevice.network import Node, Port
+from polydevice.ops.io import Constant
+from polydevice.ops.op import Op
+from polydevice.tensor import TensorDesc
+
+if TYPE_CHECKING:
+    from polydevice.readers.onnx.attributes import Subgraph
+    from polydevice.readers.onnx.graph import Body, GraphReader
+    from polydevice.readers.onnx.scope import Scope
+
+Value = Union[Port, Array, int, float, bool, "list[int]", "tuple[int, ...]"]
+"""An input of an emitted operation; numbers become constants (int64 where they are integers)."""
+
+
+class OnnxNode:
+    """One ONNX node with resolved inputs and attributes.
+
+    Attributes:
+        op_type: the operator.
+        domain: "" for ONNX's own operators.
+        version: the opset version of its domain.
+        name: the node's name, or that of its first output.
+        inputs: a port per input, None where an optional input is left out; inputs at the end
+            that are left out are not in the list.
+        attributes: name → plain value, with ONNX's defaults filled in: int, float, str, lists of
+            these, arrays for tensors, `Subgraph` for graphs.
+        outputs: names of the outputs, "" where nobody wants the value.
+        proto: the node as the model has it.
+        emitted: the nodes that `emit` has made.
+    """
+
+    def __init__(
+        self,
+        reader: GraphReader,
+        scope: Scope,
+        *,
+        op_type: str,
+        domain: str,
+        version: int,
+        name: str,
+        inputs: Sequence[Port | None],
+        attributes: Mapping[str, Any],
+        outputs: Sequence[str],
+        proto: NodeProto,
+    ) -> None:
+        self._reader = reader
+        self._scope = scope
+        self.op_type = op_type
+        self.domain = domain
+        self.version = version
+        self.name = name
+        self.inputs = list(inputs)
+        while self.inputs and self.inputs[-1] is None:
+            self.inputs.pop()
+        self.attributes = dict(attributes)
+        self.outputs = list(outputs)
+        self.proto = proto
+        self.emitted: list[Node] = []
+
+    @property
+    def title(self) -> str:
+        """How messages call the node."""
+        domain = f"{self.domain}." if self.domain else ""
+        return f"node {self.name!r} ({domain}{self.op_type}, opset {self.version})"
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def input(self, index: int) -> Port:
+        """Return a required input; raises ModelFormatError when it is left out."""
+        port = self.optional(index)
+        if port is None:
+            raise ModelFormatError(f"input {index} is missing; {len(self.inputs)} are given")
+        return port
+
+    def optional(self, index: int) -> Port | None:
+        """Return an input, None when it is left out."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def required_inputs(self) -> list[Port]:
+        """Return all inputs; raises ModelFormatError when one in the middle is left out."""
+        return [self.input(index) for index in range(len(self.inputs))]
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """Return an attribute's value, `default` when neither model nor schema gives one."""
+        return self.attributes.get(name, default)
+
+    def required(self, name: str) -> Any:
+        """Return a required attribute; raises ModelFormatError without it."""
+        if name not in self.attributes:
+            raise ModelFormatError(f"required attribute {name!r} is missing")
+        return self.attributes[name]
+
+    def wants(self, index: int) -> bool:
+        """Whether the model uses the output at `index`."""
+        return index < len(self.outputs) and bool(self.outputs[index])
+
+    def rank(self, port: Port) -> int:
+        """Return a port's rank; raises UnsupportedOperationError where only inference tells."""
+        if port.desc.rank is None:
+            raise self.unsupported(f"input {port.name!r} has no known rank")
+        return port.desc.rank
+
+    def unsupported(self, reason: str) -> UnsupportedOperationError:
+        """Make the error for a form of the operator that is not supported."""
+        return UnsupportedOperationError(f"{self.op_type}: {reason}")
+
+    def definition(self) -> Sequence[Port | None]:
+        """Translate the node by ONNX's own definition of the operator, a function."""
+        return self._reader.expand_definition(self)
+
+    def body(self, name: str, inputs: Sequence[TensorDesc] | None = None) -> Body:
+        """Read a graph attribute as a network of its own; see `GraphReader.body`."""
+        graph: Subgraph = self.required(name)
+        return self._reader.body(graph, inputs)
+
+    def inline(self, name: str) -> list[Port]:
+        """Read a graph attribute into the network around the node; return its outputs."""
+        graph: Subgraph = self.required(name)
+        return self._reader.inline(graph)
+
+    # -- emitting -----------------------------------------------------------------------------
+
+    def emit(self, op: Op, *inputs: Value) -> Port:
+        """Add an operation and return its first output."""
+        return self.emit_all(op, *inputs)[0]
+
+    def emit_all(self, op: Op, *inputs: Value) -> list[Port]:
+        """Add an operation and return all its outputs."""
+        ports = [self.value(item) for item in inputs]
+        node = Node(self.name, op, ports)
+        evaluate = self._reader.evaluate
+        if evaluate is not None and ports and all(p.desc.value is not None for p in ports):
+            node.infer(evaluate)
+        self.emitted.append(node)
+        return node.outputs
+
+    def value(self, item: Value, element_type: ElementType | None = None) -> Port:
+        """Return a port as it is; make a constant of anything else."""
+        if isinstance(item, Port):
+            return item
+        array = np.asarray(item)
+        if element_type is None and isinstance(item, (int, list, tuple)):
+            element_type = ElementType.i64 if array.dtype != np.bool_ else None
+        if element_type is not None:
+            array = array.astype(element_type.dtype)
+        node = Node(self.name, Constant(array, element_type or ElementType.of(array.dtype)))
+        self.emitted.append(node)
+        return node.output
+
+    def like(self, item: Any, port: Port) -> Port:
+        """Make a constant of the element type of `port`."""
+        return self.value(np.asarray(item), port.element_type)

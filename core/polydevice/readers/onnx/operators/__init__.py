@@ -1,0 +1,1 @@
+"""Translators of ONNX operators to core operations, one module per family."""

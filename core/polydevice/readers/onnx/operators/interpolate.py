@@ -1,0 +1,134 @@
+"""Resize and Upsample."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polydevice.dtype import ElementType
+from polydevice.network import Port
+from polydevice.ops.convert import Convert
+from polydevice.ops.interpolate import (
+    CoordinateMode,
+    Interpolate,
+    InterpolateMode,
+    KeepAspectRatio,
+    NearestMode,
+    Resize,
+    ShapeCalculation,
+)
+from polydevice.readers.onnx.catalog import translates
+from polydevice.readers.onnx.node import OnnxNode
+
+_MODES = {
+    "nearest": InterpolateMode.NEAREST,
+    "linear": InterpolateMode.LINEAR_ONNX,
+    "bilinear": InterpolateMode.LINEAR_ONNX,
+    "cubic": InterpolateMode.CUBIC,
+}
+_ONLY_ONNX = (CoordinateMode.HALF_PIXEL_SYMMETRIC, CoordinateMode.TF_CROP_AND_RESIZE)
+
+
+def _mode(n: OnnxNode) -> InterpolateMode:
+    name = n.attribute("mode", "nearest")
+    if name not in _MODES:
+        raise n.unsupported(f"mode {name!r}; legal: {', '.join(_MODES)}")
+    return _MODES[name]
+
+
+@translates("Upsample", since=7)
+def upsample(n: OnnxNode) -> Port:
+    """Enlarge by scales; element i comes from floor(i / scale)."""
+    scales = n.optional(1) or n.value(np.array(n.required("scales"), np.float32))
+    return _interpolate(
+        n, scales, CoordinateMode.ASYMMETRIC, NearestMode.FLOOR, list(range(n.rank(n.input(0))))
+    )
+
+
+@translates("Resize", since=10)
+def resize_10(n: OnnxNode) -> Port:
+    """The first version: as Upsample, also smaller."""
+    axes = list(range(n.rank(n.input(0))))
+    return _interpolate(n, n.input(1), CoordinateMode.ASYMMETRIC, NearestMode.FLOOR, axes)
+
+
+@translates("Resize", since=11)
+def resize(n: OnnxNode) -> Port:
+    """By scales or to sizes; Interpolate where it has the settings, else an operation of its own.
+
+    Interpolate has no weights that leave out what lies outside, no region of interest, no policy
+    for the aspect ratio, and another rule for antialiasing.
+    """
+    x = n.input(0)
+    roi, scales, sizes = (_given(n, index) for index in (1, 2, 3))
+    target = scales if sizes is None else sizes
+    if target is None:
+        raise n.unsupported("neither scales nor sizes are given")
+    coordinates = CoordinateMode(n.attribute("coordinate_transformation_mode", "half_pixel"))
+    nearest = NearestMode(n.attribute("nearest_mode", "round_prefer_floor"))
+    policy = KeepAspectRatio(n.attribute("keep_aspect_ratio_policy", "stretch"))
+    antialias = bool(n.attribute("antialias", 0))
+    outside = bool(n.attribute("exclude_outside", 0))
+    axes = n.attribute("axes")
+    if axes is None:
+        axes = list(range(n.rank(x)))
+    plain = (
+        coordinates not in _ONLY_ONNX
+        and policy is KeepAspectRatio.STRETCH
+        and not antialias
+        and not outside
+    )
+    if plain:
+        return _interpolate(n, target, coordinates, nearest, axes)
+    op = Resize(
+        mode=_mode(n),
+        axes=tuple(axes),
+        coordinate_transformation_mode=coordinates,
+        nearest_mode=nearest,
+        antialias=antialias,
+        cube_coeff=float(n.attribute("cubic_coeff_a", -0.75)),
+        exclude_outside=outside,
+        extrapolation_value=float(n.attribute("extrapolation_value", 0.0)),
+        keep_aspect_ratio_policy=policy,
+    )
+    needs_roi = coordinates is CoordinateMode.TF_CROP_AND_RESIZE
+    return n.emit(op, x, target, *([roi] if needs_roi and roi is not None else []))
+
+
+def _given(n: OnnxNode, index: int) -> Port | None:
+    """Return an input; an empty tensor counts as left out."""
+    port = n.optional(index)
+    return None if port is None or port.shape == (0,) else port
+
+
+def _interpolate(
+    n: OnnxNode,
+    target: Port,
+    coordinates: CoordinateMode,
+    nearest: NearestMode,
+    axes: list[int],
+) -> Port:
+    """Emit Interpolate over the axes that really change."""
+    x = n.input(0)
+    by_scales = target.element_type.is_float
+    known = target.desc.constant
+    if known is not None and len(known) == len(axes) and x.shape is not None:
+        values = known.reshape(-1).tolist()
+        kept = [
+            i
+            for i, (axis, value) in enumerate(zip(axes, values))
+            if value != (1 if by_scales else x.shape[axis])
+        ]
+        if not kept:
+            return x
+        axes = [axes[i] for i in kept]
+        target = n.value(known[kept], target.element_type)
+    if by_scales and target.element_type is not ElementType.f32:
+        target = n.emit(Convert(ElementType.f32), target)
+    op = Interpolate(
+        mode=_mode(n),
+        shape_calculation_mode=ShapeCalculation.SCALES if by_scales else ShapeCalculation.SIZES,
+        coordinate_transformation_mode=coordinates,
+        nearest_mode=nearest,
+        cube_coeff=float(n.attribute("cubic_coeff_a", -0.75)),
+    )
+    return n.emit(op, x, target, axes)

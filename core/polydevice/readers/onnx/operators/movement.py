@@ -1,0 +1,142 @@
+"""Parts of tensors put elsewhere: split, slice, pad, gather, scatter and the like."""
+
+from __future__ import annotations
+
+from polydevice.network import Port
+from polydevice.ops.broadcast import Broadcast
+from polydevice.ops.concat import Concat
+from polydevice.ops.gather import Gather, GatherElements, GatherND
+from polydevice.ops.pad import Pad, PadMode
+from polydevice.ops.reshape import ShapeOf
+from polydevice.ops.scatter import Reduction, ScatterElementsUpdate, ScatterNDUpdate
+from polydevice.ops.slice import Slice
+from polydevice.ops.split import Split, VariadicSplit
+from polydevice.readers.onnx.catalog import translates
+from polydevice.readers.onnx.node import OnnxNode, Value
+
+
+@translates("Split")
+def split(n: OnnxNode) -> list[Port]:
+    """Into parts of given lengths, or of equal ones (the last may be shorter)."""
+    x, axis = n.input(0), n.attribute("axis", 0)
+    lengths: Value | None = n.optional(1) or n.attribute("split")
+    if lengths is not None:
+        return n.emit_all(VariadicSplit(), x, axis, lengths)
+    count = n.attribute("num_outputs") or len(n.outputs)
+    size = None if x.shape is None else x.shape[axis]
+    if not isinstance(size, int) or size % count == 0:
+        return n.emit_all(Split(count), x, axis)
+    chunk = -(-size // count)
+    rest = [max(min(chunk, size - i * chunk), 0) for i in range(count)]
+    return n.emit_all(VariadicSplit(), x, axis, rest)
+
+
+@translates("Slice")
+def slice_(n: OnnxNode) -> Port:
+    """Ranges along some axes."""
+    x = n.input(0)
+    if n.version < 10:
+        starts, ends = n.value(n.required("starts")), n.value(n.required("ends"))
+        axes: Value = n.attribute("axes") or list(range(len(n.required("starts"))))
+        return n.emit(Slice(), x, starts, ends, [1] * len(n.required("starts")), axes)
+    starts, ends = n.input(1), n.input(2)
+    given, steps = n.optional(3), n.optional(4)
+    if steps is None:
+        count = starts.shape[0] if starts.shape else None
+        one = n.like(1, starts)
+        if isinstance(count, int):
+            steps = n.like([1] * count, starts)
+        else:
+            steps = n.emit(Broadcast(), one, n.emit(ShapeOf(), starts))
+    return n.emit(Slice(), x, starts, ends, steps, *([] if given is None else [given]))
+
+
+@translates("Pad")
+def pad(n: OnnxNode) -> Port:
+    """A border of constants, edges, mirrored or wrapped elements."""
+    x = n.input(0)
+    mode = PadMode(n.attribute("mode", "constant"))
+    if n.version < 11:
+        both, value = n.value(n.required("pads")), n.like(n.attribute("value", 0.0), x)
+        axes = None
+    else:
+        both = n.input(1)
+        filler, axes = n.optional(2), n.optional(3)
+        value = n.like(0, x) if filler is None else filler
+    begin, end = _pad_ends(n, x, both, axes)
+    return n.emit(Pad(mode), x, begin, end, *([value] if mode is PadMode.CONSTANT else []))
+
+
+def _pad_ends(n: OnnxNode, x: Port, both: Port, axes: Port | None) -> tuple[Port, Port]:
+    """Return begin and end for every axis; the input has both in one list."""
+    known = both.desc.static_ints
+    chosen = None if axes is None else axes.desc.static_ints
+    if known is not None and (axes is None or chosen is not None):
+        count = len(known) // 2
+        if chosen is None:
+            return n.value(known[:count]), n.value(known[count:])
+        rank = n.rank(x)
+        begin, end = [0] * rank, [0] * rank
+        for position, axis in enumerate(chosen):
+            begin[axis], end[axis] = known[position], known[count + position]
+        return n.value(begin), n.value(end)
+    ends = n.emit_all(Split(2), both, 0)
+    if axes is None:
+        return ends[0], ends[1]
+    zeros = n.like([0] * n.rank(x), both)
+    spread = [n.emit(ScatterElementsUpdate(), zeros, axes, part, 0) for part in ends]
+    return spread[0], spread[1]
+
+
+@translates("Gather")
+def gather(n: OnnxNode) -> Port:
+    """Slices along an axis by index."""
+    return n.emit(Gather(), n.input(0), n.input(1), n.attribute("axis", 0))
+
+
+@translates("GatherElements")
+def gather_elements(n: OnnxNode) -> Port:
+    """Elements along an axis by index."""
+    return n.emit(GatherElements(n.attribute("axis", 0)), n.input(0), n.input(1))
+
+
+@translates("GatherND")
+def gather_nd(n: OnnxNode) -> Port:
+    """Slices by coordinates."""
+    return n.emit(GatherND(batch_dims=n.attribute("batch_dims", 0)), n.input(0), n.input(1))
+
+
+_REDUCTIONS = {
+    "none": Reduction.NONE,
+    "add": Reduction.SUM,
+    "mul": Reduction.PROD,
+    "min": Reduction.MIN,
+    "max": Reduction.MAX,
+}
+
+
+def _reduction(n: OnnxNode) -> Reduction:
+    name = n.attribute("reduction", "none")
+    if name not in _REDUCTIONS:
+        raise n.unsupported(f"reduction {name!r}; legal: {', '.join(_REDUCTIONS)}")
+    return _REDUCTIONS[name]
+
+
+@translates("Scatter", "ScatterElements")
+def scatter_elements(n: OnnxNode) -> Port:
+    """Put elements along an axis by index."""
+    op = ScatterElementsUpdate(reduction=_reduction(n))
+    return n.emit(op, n.input(0), n.input(1), n.input(2), n.attribute("axis", 0))
+
+
+@translates("ScatterND")
+def scatter_nd(n: OnnxNode) -> Port:
+    """Put slices by coordinates."""
+    op = ScatterNDUpdate(reduction=_reduction(n))
+    return n.emit(op, n.input(0), n.input(1), n.input(2))
+
+
+@translates("Concat")
+def concat(n: OnnxNode) -> Port:
+    """Along an axis; a single input stays as it is."""
+    return n.emit(Concat(n.required("axis")), *n.required_inputs())

@@ -1,0 +1,102 @@
+"""Pooling over windows and over whole channels."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from polydevice.network import Port
+from polydevice.ops.arithmetic import Add, Divide, FloorMod, Multiply, Power
+from polydevice.ops.math import Abs
+from polydevice.ops.pooling import AvgPool, MaxPool, MaxPoolWithIndices
+from polydevice.ops.reduce import ReduceL1, ReduceL2, ReduceMax, ReduceMean, ReduceSum
+from polydevice.readers.onnx.catalog import translates
+from polydevice.readers.onnx.node import OnnxNode
+from polydevice.readers.onnx.operators.convolution import auto_pad, pads
+from polydevice.window import RoundingType
+
+
+def _window(n: OnnxNode) -> dict[str, Any]:
+    """Return the attributes that every pooling operation has."""
+    kernel = tuple(n.required("kernel_shape"))
+    begin, end = pads(n, len(kernel))
+    # ONNX never starts a window in the padding at the end.
+    ceil = RoundingType.CEIL_TORCH if n.attribute("ceil_mode", 0) else RoundingType.FLOOR
+    return {
+        "kernel": kernel,
+        "strides": tuple(n.attribute("strides") or [1] * len(kernel)),
+        "pads_begin": begin,
+        "pads_end": end,
+        "auto_pad": auto_pad(n),
+        "rounding_type": ceil,
+        "dilations": tuple(n.attribute("dilations") or [1] * len(kernel)),
+    }
+
+
+@translates("AveragePool")
+def average_pool(n: OnnxNode) -> Port:
+    """Average of each window, with or without the padding."""
+    op = AvgPool(**_window(n), exclude_pad=not n.attribute("count_include_pad", 0))
+    return n.emit(op, n.input(0))
+
+
+@translates("MaxPool")
+def max_pool(n: OnnxNode) -> Port | list[Port]:
+    """Maximum of each window, and where it is."""
+    x, window = n.input(0), _window(n)
+    if n.wants(1):
+        values, indices = n.emit_all(MaxPoolWithIndices(**window, axis=0), x)
+        if n.attribute("storage_order", 0):
+            indices = _column_major(n, x, indices)
+        return [values, indices]
+    if any(step != 1 for step in window["dilations"]):
+        return n.emit(MaxPoolWithIndices(**window, axis=0), x)
+    return n.emit(MaxPool(**window), x)
+
+
+def _column_major(n: OnnxNode, x: Port, indices: Port) -> Port:
+    """Count the elements of each channel by columns; only spatial axes change their order."""
+    if x.shape is None or not all(isinstance(size, int) for size in x.shape[2:]):
+        raise n.unsupported("storage_order 1 needs known spatial sizes")
+    sizes = [int(size) for size in x.shape[2:] if isinstance(size, int)]
+    channel = math.prod(sizes)
+    inner = n.emit(FloorMod(), indices, [channel])
+    result = n.emit(Multiply(), n.emit(Divide(), indices, [channel]), [channel])
+    row_pitch, column_pitch = channel, 1
+    for size in sizes:
+        row_pitch //= size
+        place = n.emit(FloorMod(), n.emit(Divide(), inner, [row_pitch]), [size])
+        result = n.emit(Add(), result, n.emit(Multiply(), place, [column_pitch]))
+        column_pitch *= size
+    return result
+
+
+@translates("LpPool")
+def lp_pool(n: OnnxNode) -> Port:
+    """p-norm of each window: the mean of |x|^p, times the window, to the power of 1/p."""
+    x, p = n.input(0), float(n.attribute("p", 2))
+    window = _window(n)
+    powers = n.emit(Power(), n.emit(Abs(), x), n.like(p, x))
+    mean = n.emit(AvgPool(**window, exclude_pad=False), powers)
+    total = n.emit(Multiply(), mean, n.like(math.prod(window["kernel"]), x))
+    return n.emit(Power(), total, n.like(1 / p, x))
+
+
+@translates("GlobalAveragePool", "GlobalMaxPool")
+def global_pool(n: OnnxNode) -> Port:
+    """Reduction over the spatial axes."""
+    x = n.input(0)
+    kind = ReduceMean if n.op_type == "GlobalAveragePool" else ReduceMax
+    return n.emit(kind(keep_dims=True), x, list(range(2, n.rank(x))))
+
+
+@translates("GlobalLpPool")
+def global_lp_pool(n: OnnxNode) -> Port:
+    """p-norm over the spatial axes."""
+    x, p = n.input(0), n.attribute("p", 2)
+    axes = list(range(2, n.rank(x)))
+    if p in (1, 2):
+        return n.emit((ReduceL1 if p == 1 else ReduceL2)(keep_dims=True), x, axes)
+    powers = n.emit(Power(), n.emit(Abs(), x), n.like(p, x))
+    total = n.emit(ReduceSum(keep_dims=True), powers, axes)
+    return n.emit(Power(), total, n.like(1 / p, x))

@@ -1,0 +1,96 @@
+"""Reductions."""
+
+from __future__ import annotations
+
+from polydevice.dtype import ElementType
+from polydevice.network import Port
+from polydevice.ops.arithmetic import Add, Multiply, Subtract
+from polydevice.ops.convert import Convert
+from polydevice.ops.math import Exp, IsFinite, Log
+from polydevice.ops.reduce import (
+    ReduceL1,
+    ReduceL2,
+    ReduceLogicalAnd,
+    ReduceLogicalOr,
+    ReduceMax,
+    ReduceMean,
+    ReduceMin,
+    ReduceProd,
+    ReduceSum,
+)
+from polydevice.ops.select import Select
+from polydevice.readers.onnx.catalog import translates
+from polydevice.readers.onnx.node import OnnxNode
+from polydevice.readers.onnx.operators.reshape import axes_input
+
+_DIRECT = {
+    "ReduceL1": ReduceL1,
+    "ReduceL2": ReduceL2,
+    "ReduceMax": ReduceMax,
+    "ReduceMean": ReduceMean,
+    "ReduceMin": ReduceMin,
+    "ReduceProd": ReduceProd,
+    "ReduceSum": ReduceSum,
+}
+_BOOLEAN = {"ReduceMax": ReduceLogicalOr, "ReduceMin": ReduceLogicalAnd}
+
+
+def _axes(n: OnnxNode, x: Port) -> Port | None:
+    """Return the axes to reduce over; None when nothing is to be reduced."""
+    axes = axes_input(n, 1)
+    empty = axes is None or (axes.shape is not None and axes.shape == (0,))
+    if not empty:
+        return axes
+    return None if n.attribute("noop_with_empty_axes", 0) else n.value(list(range(n.rank(x))))
+
+
+@translates(*_DIRECT)
+def reduce(n: OnnxNode) -> Port:
+    """One reduction over the given axes, or all."""
+    x = n.input(0)
+    axes = _axes(n, x)
+    if axes is None:
+        # Nothing is summed, but the function of a single element is still applied.
+        axes = n.value([])
+    keep = bool(n.attribute("keepdims", 1))
+    table = _BOOLEAN if x.element_type is ElementType.boolean else _DIRECT
+    return n.emit(table[n.op_type](keep_dims=keep), x, axes)
+
+
+@translates("ReduceSumSquare")
+def reduce_sum_square(n: OnnxNode) -> Port:
+    """Sum of x²."""
+    x = n.input(0)
+    square = n.emit(Multiply(), x, x)
+    axes = _axes(n, x)
+    if axes is None:
+        return square
+    return n.emit(ReduceSum(keep_dims=bool(n.attribute("keepdims", 1))), square, axes)
+
+
+@translates("ReduceLogSum")
+def reduce_log_sum(n: OnnxNode) -> Port:
+    """log of the sum."""
+    x = n.input(0)
+    axes = _axes(n, x)
+    keep = bool(n.attribute("keepdims", 1))
+    return n.emit(Log(), x if axes is None else n.emit(ReduceSum(keep_dims=keep), x, axes))
+
+
+@translates("ReduceLogSumExp")
+def reduce_log_sum_exp(n: OnnxNode) -> Port:
+    """log of the sum of exp(x), shifted by the maximum so that nothing overflows."""
+    x = n.input(0)
+    axes = _axes(n, x)
+    if axes is None:
+        return x
+    kind = x.element_type
+    wide = x if kind.is_float else n.emit(Convert(ElementType.f32), x)
+    keep = bool(n.attribute("keepdims", 1))
+    largest = n.emit(ReduceMax(keep_dims=True), wide, axes)
+    finite = n.emit(IsFinite(), largest)
+    shift = n.emit(Select(), finite, largest, n.like(0, largest))
+    total = n.emit(ReduceSum(keep_dims=keep), n.emit(Exp(), n.emit(Subtract(), wide, shift)), axes)
+    back = shift if keep else n.emit(ReduceSum(keep_dims=False), shift, axes)
+    result = n.emit(Add(), n.emit(Log(), total), back)
+    return result if wide is x else n.emit(Convert(kind), result)

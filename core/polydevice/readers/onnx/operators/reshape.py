@@ -1,0 +1,121 @@
+"""Other shapes for the same elements, and what is asked about shapes."""
+
+from __future__ import annotations
+
+from polydevice.network import Port
+from polydevice.ops.broadcast import Broadcast, BroadcastMode
+from polydevice.ops.concat import Concat
+from polydevice.ops.reduce import ReduceProd
+from polydevice.ops.reshape import Reshape, ShapeOf, Squeeze, Unsqueeze
+from polydevice.ops.slice import Slice
+from polydevice.ops.transpose import Transpose
+from polydevice.readers.onnx.catalog import translates
+from polydevice.readers.onnx.node import OnnxNode, Value
+
+
+def axes_input(n: OnnxNode, index: int, name: str = "axes") -> Port | None:
+    """Return the axes that an input gives (newer opsets) or an attribute (older ones)."""
+    port = n.optional(index)
+    if port is not None:
+        return port
+    axes = n.attribute(name)
+    return None if axes is None else n.value([axes] if isinstance(axes, int) else axes)
+
+
+def flattened(n: OnnxNode, x: Port, axis: int) -> Port:
+    """Make a matrix of x: axes before `axis` become rows, the others columns."""
+    rank = n.rank(x)
+    if not -rank <= axis <= rank:
+        raise n.unsupported(f"axis {axis} is outside [{-rank}, {rank}]")
+    axis = axis + rank if axis < 0 else axis
+    if axis == 1 and not _may_be_empty(x):
+        return n.emit(Reshape(special_zero=True), x, [0, -1])
+    if axis in (0, rank) and not _may_be_empty(x):
+        return n.emit(Reshape(special_zero=False), x, [1, -1] if axis == 0 else [-1, 1])
+    height = n.emit(ReduceProd(keep_dims=True), part_of_shape(n, x, 0, axis), [0])
+    width = n.emit(ReduceProd(keep_dims=True), part_of_shape(n, x, axis, rank), [0])
+    return n.emit(Reshape(special_zero=False), x, joined(n, height, width))
+
+
+def _may_be_empty(x: Port) -> bool:
+    """Whether a size is known to be 0, which -1 in a pattern cannot be divided by."""
+    return x.shape is None or 0 in x.shape
+
+
+def joined(n: OnnxNode, *parts: Value) -> Port:
+    """Concatenate 1-D int64 values."""
+    return n.emit(Concat(0), *[n.value(part) for part in parts])
+
+
+def part_of_shape(n: OnnxNode, x: Port, start: int, stop: int) -> Port:
+    """Return the sizes of some axes of x as a 1-D int64 value."""
+    return n.emit(Slice(), n.emit(ShapeOf(), x), [start], [stop], [1], [0])
+
+
+def reshaped_like(n: OnnxNode, x: Port, model: Port) -> Port:
+    """Give x the shape of another value with as many elements."""
+    return n.emit(Reshape(special_zero=False), x, n.emit(ShapeOf(), model))
+
+
+@translates("Reshape")
+def reshape(n: OnnxNode) -> Port:
+    """With allowzero, 0 in the pattern is a size of 0; else it copies the input's size."""
+    return n.emit(Reshape(special_zero=not n.attribute("allowzero", 0)), n.input(0), n.input(1))
+
+
+@translates("Flatten")
+def flatten(n: OnnxNode) -> Port:
+    """A matrix with the axes before `axis` as rows."""
+    return flattened(n, n.input(0), n.attribute("axis", 1))
+
+
+@translates("Squeeze")
+def squeeze(n: OnnxNode) -> Port:
+    """Remove the given axes, or all of size 1."""
+    axes = axes_input(n, 1)
+    return n.emit(Squeeze(), n.input(0), *([] if axes is None else [axes]))
+
+
+@translates("Unsqueeze")
+def unsqueeze(n: OnnxNode) -> Port:
+    """Insert axes of size 1."""
+    axes = axes_input(n, 1)
+    if axes is None:
+        raise n.unsupported("axes are missing")
+    return n.emit(Unsqueeze(), n.input(0), axes)
+
+
+@translates("Transpose")
+def transpose(n: OnnxNode) -> Port:
+    """Without perm, the order of the axes is reversed."""
+    return n.emit(Transpose(), n.input(0), n.attribute("perm", []))
+
+
+@translates("Shape")
+def shape(n: OnnxNode) -> Port:
+    """The sizes from `start` to `end`."""
+    x = n.input(0)
+    sizes = n.emit(ShapeOf(), x)
+    start, end = n.attribute("start", 0), n.attribute("end")
+    if start == 0 and end is None:
+        return sizes
+    stop = 2**31 - 1 if end is None else end
+    return n.emit(Slice(), sizes, [start], [stop], [1], [0])
+
+
+@translates("Size")
+def size(n: OnnxNode) -> Port:
+    """The number of elements."""
+    return n.emit(ReduceProd(keep_dims=False), n.emit(ShapeOf(), n.input(0)), [0])
+
+
+@translates("Expand")
+def expand(n: OnnxNode) -> Port:
+    """Broadcast in both directions."""
+    return n.emit(Broadcast(BroadcastMode.BIDIRECTIONAL), n.input(0), n.input(1))
+
+
+@translates("Identity")
+def identity(n: OnnxNode) -> Port:
+    """The input itself."""
+    return n.input(0)

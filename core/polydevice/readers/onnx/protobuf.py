@@ -1,0 +1,106 @@
+"""Bytes → ModelProto, checked as far as a model can be before its graph is read."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # publishes no types
+from onnx import ModelProto
+
+from polydevice.errors import ModelFileError, ModelFormatError, ModelLimitError
+from polydevice.readers.limits import ReadLimits
+
+OLDEST_OPSET = 7
+
+
+def read_file(path: Path, limits: ReadLimits) -> bytes:
+    """Return a model file's bytes.
+
+    Raises:
+        ModelFileError: when it is missing, empty, unreadable or no regular file.
+        ModelLimitError: when it is larger than the limit.
+    """
+    try:
+        # O_NONBLOCK: opening a FIFO must not wait for a writer.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ModelFileError(f"cannot open the model file {str(path)!r}: {reason}") from error
+    try:
+        with os.fdopen(fd, "rb") as file:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise ModelFileError(f"the model file {str(path)!r} is not a regular file")
+            _check_size(status.st_size, limits)
+            return file.read()
+    except OSError as error:
+        raise ModelFileError(f"cannot read {str(path)!r}: {error.strerror}") from error
+
+
+def _check_size(size: int, limits: ReadLimits) -> None:
+    if size > limits.onnx_bytes:
+        raise ModelLimitError(
+            f"the model has {size} bytes; at most {limits.onnx_bytes} are read. Store its tensors "
+            "as external data"
+        )
+
+
+def parse(data: bytes, limits: ReadLimits) -> ModelProto:
+    """Parse a model and check that it holds a graph and its opsets.
+
+    Raises:
+        ModelFileError: when there are no bytes.
+        ModelFormatError: when it is not an ONNX model, or one before opset 7.
+        ModelLimitError: when it is larger than the limit.
+    """
+    if not data:
+        raise ModelFileError("the model is empty")
+    _check_size(len(data), limits)
+    model = ModelProto()
+    try:
+        model.ParseFromString(data)
+    except (DecodeError, ValueError, RecursionError) as error:
+        raise ModelFormatError(
+            f"not a well-formed ONNX model ({error}); the file may be truncated, or be of "
+            "another format"
+        ) from None
+    if not model.HasField("graph") or not model.ir_version:
+        raise ModelFormatError("the file is not an ONNX model: it has no graph or no IR version")
+    if not model.graph.node and not model.graph.output:
+        raise ModelFormatError("the ONNX model's graph is empty")
+    return model
+
+
+def opsets_of(imports: object) -> dict[str, int]:
+    """Return domain → version; the default domain, also written "ai.onnx", is "".
+
+    Raises:
+        ModelFormatError: for a domain that is imported in two versions or a version below 1.
+    """
+    opsets: dict[str, int] = {}
+    for entry in imports:  # type: ignore[attr-defined]
+        domain = default_domain(entry.domain)
+        if entry.version < 1 or opsets.get(domain, entry.version) != entry.version:
+            raise ModelFormatError(
+                f"operator set {entry.domain or 'ai.onnx'} is imported as version {entry.version}"
+                + (f" and {opsets[domain]}" if domain in opsets else "")
+            )
+        opsets[domain] = entry.version
+    return opsets
+
+
+def default_domain(domain: str) -> str:
+    """Return "" for both names of ONNX's own domain, every other name as it is."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def check_opset(opsets: dict[str, int]) -> None:
+    """Raise ModelFormatError when the model needs an older or no version of ONNX's own set."""
+    version = opsets.get("")
+    if version is not None and version < OLDEST_OPSET:
+        raise ModelFormatError(
+            f"the model uses opset {version}; {OLDEST_OPSET} and later are read. Convert it with "
+            "onnx.version_converter.convert_version(model, 13)"
+        )
