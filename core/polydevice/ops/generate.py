@@ -1,0 +1,152 @@
+"""Range, OneHot and Eye: values from a few numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import Enum
+
+import numpy as np
+
+from polydevice.dtype import ElementType
+from polydevice.errors import ShapeError
+from polydevice.ops.op import Op, attribute, operation
+from polydevice.shape import Dim, DimLike, Shape, bounds, dim, normalize_axis
+from polydevice.tensor import TensorDesc
+
+
+class RangeOp(Op):
+    """Numbers from start to before stop."""
+
+    shape_arithmetic = True
+
+    def length(self, inputs: Sequence[TensorDesc]) -> DimLike:
+        """Return how many numbers there are, as far as it is known."""
+        start, stop, step = inputs
+        values = [desc.constant for desc in inputs]
+        if values[0] is not None and values[1] is not None and values[2] is not None:
+            return range_length(*(v.reshape(-1)[0] for v in values if v is not None))
+        first, last, by = (None if d.ints is None else d.ints[0] for d in (start, stop, step))
+        if first is not None and last is not None and by == 1:
+            (low, high), (least, most) = bounds(last), bounds(first)
+            return dim(0 if most is None else low - most, None if high is None else high - least)
+        return Dim()
+
+
+def range_length(start: float, stop: float, step: float) -> int:
+    """Return the number of elements of a range; raises ShapeError for a step of 0 or no number."""
+    if not all(math.isfinite(float(v)) for v in (start, stop, step)) or step == 0:
+        raise ShapeError(f"a range from {start} to {stop} by {step} is not possible")
+    if all(float(v).is_integer() for v in (start, stop, step)):
+        return len(range(int(start), int(stop), int(step)))
+    return max(math.ceil((float(stop) - float(start)) / float(step)), 0)
+
+
+@operation("Range")
+class Range1(RangeOp):
+    """Numbers from start to before stop (the version of opset1 to opset3).
+
+    Inputs:  start, stop, step  scalars of one type
+    Outputs: y                  1-D, their type
+    Raises:  ShapeError for a step of 0
+    Source:  OpenVINO opset1 Range
+    """
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the length where it is known."""
+        return [TensorDesc(inputs[0].element_type, Shape([self.length(inputs)]))]
+
+
+@operation("Range", since=4)
+class Range(RangeOp):
+    """Numbers from start to before stop.
+
+    Inputs:  start, stop, step  numeric scalars; for an integer output cut to integers first
+    Outputs: y                  1-D, `output_type`
+    Raises:  ShapeError for a step of 0
+    Source:  OpenVINO opset4 Range; ONNX Range-11
+    """
+
+    output_type: ElementType = attribute()
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the length where it is known."""
+        if self.output_type.is_integer and any(d.element_type.is_float for d in inputs):
+            inputs = [
+                d
+                if (v := d.constant) is None or not d.element_type.is_float
+                else TensorDesc(d.element_type, d.shape, np.trunc(v.astype(np.float64)))
+                for d in inputs
+            ]
+        return [TensorDesc(self.output_type, Shape([self.length(inputs)]))]
+
+
+class NegativeIndices(Enum):
+    """What OneHot does with negative indices."""
+
+    IGNORE = "ignore_negative"
+    """They match no position."""
+    NORMALIZE = "normalize"
+    """They count from the end."""
+
+
+@operation("OneHot", since=(1, 16))
+class OneHot(Op):
+    """`on_value` at the position that an index gives, `off_value` elsewhere, along a new axis.
+
+    Inputs:  indices    any shape, integer; one outside [0, depth) matches no position
+             depth      scalar integer
+             on_value   scalar, any type
+             off_value  scalar, type of on_value
+    Outputs: y          shape of indices with depth inserted at `axis`; type of on_value
+    Raises:  ShapeError when depth is negative
+    Source:  OpenVINO opset1 and opset16 OneHot
+    """
+
+    axis: int = attribute(default=-1)
+    negative_indices_mode: NegativeIndices = attribute(default=NegativeIndices.IGNORE)
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the shape of indices with the depth inserted."""
+        indices, depth, on = inputs[:3]
+        if indices.shape is None:
+            return [on.with_shape(None)]
+        at = normalize_axis(self.axis, len(indices.shape) + 1)
+        size: DimLike = Dim() if depth.ints is None else depth.ints[0]
+        if isinstance(size, int) and size < 0:
+            raise ShapeError(f"depth {size} is negative")
+        return [on.with_shape([*indices.shape[:at], size, *indices.shape[at:]])]
+
+
+@operation("Eye", since=9)
+class Eye(Op):
+    """Ones on a diagonal, zeros elsewhere.
+
+    Inputs:  rows, columns  scalar integers
+             diagonal       scalar integer: 0 the main one, positive above it
+             batch_shape    optional 1-D integer: leading axes
+    Outputs: y              [*batch_shape, rows, columns], `output_type`
+    Raises:  ShapeError for negative sizes
+    Source:  OpenVINO opset9 Eye
+    """
+
+    output_type: ElementType = attribute()
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the sizes where they are known."""
+        sizes: list[DimLike] = []
+        for desc in inputs[:2]:
+            size = Dim() if desc.ints is None else desc.ints[0]
+            if isinstance(size, int) and size < 0:
+                raise ShapeError(f"size {size} is negative")
+            sizes.append(size)
+        batch: Sequence[DimLike] = []
+        if len(inputs) > 3:
+            given = inputs[3].ints
+            if given is None:
+                count = inputs[3].shape[0] if inputs[3].shape else None
+                if not isinstance(count, int):
+                    return [TensorDesc(self.output_type)]
+                given = [Dim()] * count
+            batch = given
+        return [TensorDesc(self.output_type, Shape([*batch, *sizes]))]

@@ -1,0 +1,53 @@
+"""Range, OneHot and Eye."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.ops.generate import Eye, NegativeIndices, OneHot, Range, Range1, range_length
+from polydevice.shape import normalize_axis
+from polydevice_cpu.implement import implements
+
+
+@implements(Range1)
+def range_1(_op: Range1, start: Array, stop: Array, step: Array) -> Array:
+    """Count in the inputs' type."""
+    return _range(start, stop, step, start.dtype)
+
+
+@implements(Range)
+def range_(op: Range, start: Array, stop: Array, step: Array) -> Array:
+    """Count in the output's type; integers want integer limits."""
+    return _range(start, stop, step, op.output_type.dtype)
+
+
+def _range(start: Array, stop: Array, step: Array, dtype: np.dtype[np.generic]) -> Array:
+    wide = np.int64 if dtype.kind in "iu" else np.float64
+    first, last, by = (a.reshape(-1)[0].astype(wide) for a in (start, stop, step))
+    count = range_length(first, last, by)
+    return np.asarray((first + by * np.arange(count, dtype=wide)).astype(dtype))
+
+
+@implements(OneHot)
+def one_hot(op: OneHot, indices: Array, depth: Array, on: Array, off: Array) -> Array:
+    """Compare the indices with the positions of the new axis."""
+    axis = normalize_axis(op.axis, indices.ndim + 1)
+    size = int(depth.reshape(-1)[0])
+    index = indices.astype(np.int64)
+    if op.negative_indices_mode is NegativeIndices.NORMALIZE:
+        index = np.where(index < 0, index + size, index)
+    position = np.arange(size).reshape(-1, *(1,) * (indices.ndim - axis))
+    match = np.expand_dims(index, axis) == position
+    y: Array = np.where(match, on.reshape(-1)[0], off.reshape(-1)[0]).astype(on.dtype)
+    return y
+
+
+@implements(Eye)
+def eye(op: Eye, rows: Array, columns: Array, diagonal: Array, batch: Array | None = None) -> Array:
+    """Make one matrix and repeat it over the batch."""
+    shape = (int(rows.reshape(-1)[0]), int(columns.reshape(-1)[0]))
+    matrix = np.eye(*shape, int(diagonal.reshape(-1)[0])).astype(op.output_type.dtype)
+    if batch is None:
+        return matrix
+    return np.broadcast_to(matrix, (*(int(n) for n in batch.reshape(-1)), *shape))

@@ -1,0 +1,66 @@
+"""NonZero, Unique, Bucketize and SearchSorted."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.ops.search import Bucketize, NonZero, SearchSorted, Unique
+from polydevice.shape import normalize_axis
+from polydevice_cpu.implement import implements
+
+Side: TypeAlias = Literal["left", "right"]
+
+
+@implements(NonZero)
+def non_zero(op: NonZero, x: Array) -> Array:
+    """Return the coordinates row by row."""
+    dtype = op.output_type.dtype
+    if x.ndim == 0:
+        return np.zeros((0, int(bool(x))), dtype)
+    return np.stack(np.nonzero(x)).astype(dtype)
+
+
+@implements(Unique)
+def unique(op: Unique, x: Array, axis: Array | None = None) -> tuple[Array, ...]:
+    """Find the values sorted; put them in the order of first occurrence if asked."""
+    at = None if axis is None else normalize_axis(int(axis.reshape(-1)[0]), x.ndim)
+    values, first, inverse, counts = np.unique(
+        x, return_index=True, return_inverse=True, return_counts=True, axis=at
+    )
+    inverse = inverse.reshape(-1)
+    if not op.sorted:
+        order = np.argsort(first, kind="stable")
+        values = np.take(values, order, 0 if at is None else at)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(order.size)
+        first, counts, inverse = first[order], counts[order], rank[inverse]
+    index, count = op.index_element_type.dtype, op.count_element_type.dtype
+    return values, first.astype(index), inverse.astype(index), counts.astype(count)
+
+
+@implements(Bucketize)
+def bucketize(op: Bucketize, x: Array, buckets: Array) -> Array:
+    """Search the boundaries."""
+    side: Side = "left" if op.with_right_bound else "right"
+    return np.searchsorted(_plain(buckets), _plain(x), side).astype(op.output_type.dtype)
+
+
+@implements(SearchSorted)
+def search_sorted(op: SearchSorted, table: Array, values: Array) -> Array:
+    """Search each row of the table."""
+    side: Side = "right" if op.right_mode else "left"
+    table, wanted = _plain(table), _plain(values)
+    if table.ndim == 1:
+        return np.searchsorted(table, wanted, side).astype(op.output_type.dtype)
+    y = np.empty(values.shape, op.output_type.dtype)
+    for row in np.ndindex(*table.shape[:-1]):
+        y[row] = np.searchsorted(table[row], wanted[row], side)
+    return y
+
+
+def _plain(x: Array) -> Array:
+    """Return x in a type that NumPy can compare (bfloat16 and float8 become f32)."""
+    return x if x.dtype.kind in "biuf" else x.astype(np.float32)

@@ -1,0 +1,42 @@
+"""TopK."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.errors import InferenceError
+from polydevice.ops.topk import TopK, TopKMode, TopKSort
+from polydevice.shape import normalize_axis
+from polydevice_cpu.implement import implements
+
+
+@implements(TopK)
+def topk(op: TopK, x: Array, k: Array) -> tuple[Array, Array]:
+    """Sort stably along the axis and take the first k; NaN counts as the largest."""
+    axis = normalize_axis(op.axis, x.ndim)
+    size, count = x.shape[axis], int(k.reshape(-1)[0])
+    if not 0 <= count <= size:
+        raise InferenceError(f"TopK: k {count} is outside [0, {size}], the size of axis {axis}")
+    keys = np.moveaxis(x, axis, -1)
+    if keys.dtype.kind not in "biuf":  # bfloat16 and the like have no sort of their own
+        keys = keys.astype(np.float32)
+    index = largest(keys, count) if op.mode is TopKMode.MAX else smallest(keys, count)
+    if op.sort is TopKSort.INDEX:
+        index = np.sort(index, axis=-1)
+    index = np.moveaxis(index, -1, axis)
+    values = np.take_along_axis(x, index, axis)
+    return values, index.astype(op.index_element_type.dtype)
+
+
+def largest(keys: Array, count: int) -> Array:
+    """Return [..., count]: indices of the largest along the last axis, lower index first."""
+    size = keys.shape[-1]
+    # Sorting the reversed row stably and reading it backwards keeps equal elements in order.
+    backwards = np.argsort(keys[..., ::-1], axis=-1, kind="stable")[..., ::-1][..., :count]
+    return np.asarray(size - 1 - backwards)
+
+
+def smallest(keys: Array, count: int) -> Array:
+    """Return [..., count]: indices of the smallest along the last axis, lower index first."""
+    return np.asarray(np.argsort(keys, axis=-1, kind="stable")[..., :count])

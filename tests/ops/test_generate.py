@@ -1,0 +1,88 @@
+"""Range, OneHot and Eye."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polydevice.dtype import ElementType
+from polydevice.errors import ShapeError
+from polydevice.ops.generate import Eye, NegativeIndices, OneHot, Range, Range1
+from polydevice.shape import Dim, Shape
+from polydevice.tensor import TensorDesc, desc_of
+from polydevice.testing.op_case import OpCase
+from tests.ops.check import check
+from tests.ops.openvino_oracle import openvino_case
+
+RNG = np.random.default_rng(14)
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "step"), [(0, 10, 1), (2, 23, 3), (5, -6, -2), (3, 3, 1), (4, 1, 2)]
+)
+@pytest.mark.parametrize("kind", [ElementType.i32, ElementType.i64, ElementType.f32])
+def test_range(device, start, stop, step, kind):
+    inputs = [np.array(v, kind.dtype) for v in (start, stop, step)]
+    expected = np.arange(start, stop, step).astype(kind.dtype)
+    check(OpCase(Range(output_type=kind), inputs, [expected], constants=True), device)
+    check(OpCase(Range1(), inputs, [expected], constants=True), device)
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "step"), [(0.0, 1.0, 0.3), (1.5, 9.2, 1.1), (-1, -3, -0.5)]
+)
+def test_range_of_fractions(device, start, stop, step):
+    inputs = [np.array(v, np.float32) for v in (start, stop, step)]
+    op = Range(output_type=ElementType.f32)
+    check(openvino_case(op, *inputs, constants=True), device)
+
+
+def test_range_cuts_to_integers_first(device):
+    inputs = [np.array(v, np.float32) for v in (1.9, 7.2, 2.5)]
+    op = Range(output_type=ElementType.i32)
+    check(OpCase(op, inputs, [np.int32([1, 3, 5])], constants=True), device)
+
+
+def test_range_of_unknown_length():
+    op = Range(output_type=ElementType.i64)
+    stop = TensorDesc(ElementType.i64, Shape([]), np.array(Dim(3, 8), object))
+    one, zero = desc_of(np.array(1)), desc_of(np.array(0))
+    assert op.infer([zero, stop, one])[0].shape == Shape([Dim(3, 8)])
+    assert op.infer([zero, stop.without_value(), one])[0].shape == Shape([Dim()])
+    with pytest.raises(ShapeError, match="not possible"):
+        op.infer([zero, one, zero])
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((4,), -1), ((2, 3), 0), ((2, 3), 1), ((), 0), ((3, 0), -1)]
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_one_hot(device, shape, axis, dtype):
+    indices = RNG.integers(-1, 6, shape).astype(np.int64)
+    inputs = [indices, np.array(5), np.array(7, dtype), np.array(-2, dtype)]
+    expected = np.where(indices[..., None] == np.arange(5), 7, -2).astype(dtype)
+    expected = np.moveaxis(expected, -1, axis)
+    check(OpCase(OneHot(axis=axis), inputs, [expected], constants={1, 2, 3}), device)
+    if shape and 0 not in shape:
+        check(openvino_case(OneHot(axis=axis), *inputs, opset=1, constants={1, 2, 3}), device)
+
+
+def test_one_hot_counts_negative_indices_from_the_end(device):
+    op = OneHot(axis=0, negative_indices_mode=NegativeIndices.NORMALIZE)
+    inputs = [np.array([-1, 1, -4]), np.array(3), np.float32(1), np.float32(0)]
+    expected = np.float32([[0, 0, 0], [0, 1, 0], [1, 0, 0]])
+    check(OpCase(op, inputs, [expected], constants={1, 2, 3}), device)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "diagonal"), [(3, 3, 0), (2, 5, 2), (5, 2, -3), (3, 4, 9)]
+)
+@pytest.mark.parametrize("kind", [ElementType.f32, ElementType.i8])
+@pytest.mark.parametrize("batch", [None, (2, 3)])
+def test_eye(device, rows, columns, diagonal, kind, batch):
+    inputs = [np.array(v, np.int64) for v in (rows, columns, diagonal)]
+    expected = np.eye(rows, columns, diagonal, kind.dtype)
+    if batch:
+        inputs.append(np.array(batch, np.int64))
+        expected = np.tile(expected, (*batch, 1, 1))
+    check(OpCase(Eye(output_type=kind), inputs, [expected], constants=True), device)

@@ -1,0 +1,71 @@
+"""NonZero, Unique, Bucketize and SearchSorted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polydevice.dtype import ElementType
+from polydevice.errors import ShapeError
+from polydevice.ops.search import Bucketize, NonZero, SearchSorted, Unique
+from polydevice.shape import Dim, Shape
+from polydevice.tensor import TensorDesc
+from polydevice.testing.op_case import OpCase
+from tests.ops.check import check
+from tests.ops.openvino_oracle import openvino_case
+
+RNG = np.random.default_rng(16)
+
+
+@pytest.mark.parametrize("shape", [(9,), (4, 5), (2, 3, 4), (2, 0)])
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.bool_])
+@pytest.mark.parametrize("kind", [ElementType.i32, ElementType.i64])
+def test_non_zero(device, shape, dtype, kind):
+    x = RNG.integers(0, 3, shape).astype(dtype)
+    expected = np.array(np.nonzero(x), kind.dtype)
+    check(OpCase(NonZero(output_type=kind), [x], [expected]), device)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_unique(device, ordered, axis, dtype):
+    x = RNG.integers(0, 3, (4, 3, 2) if axis is None else (6, 5)).astype(dtype)
+    if axis is not None:
+        x = np.take(x, [0, 1, 0, 2, 1], axis) % 2
+    inputs = [x] if axis is None else [x, np.array(axis, np.int64)]
+    op = Unique(sorted=ordered, index_element_type=ElementType.i32)
+    check(openvino_case(op, *inputs, constants={1}), device)
+
+
+def test_unique_counts_the_axis_from_the_end(device):
+    # OpenVINO's CPU plugin finds too many slices here
+    x = np.int32([[1, 0, 1], [2, 5, 2]])
+    expected = [np.int32([[0, 1], [5, 2]]), np.array([1, 0]), np.array([1, 0, 1]), np.array([1, 2])]
+    check(OpCase(Unique(), [x, np.array(-1)], expected, constants={1}), device)
+
+
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize("kind", [ElementType.i32, ElementType.i64])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_bucketize(device, right, kind, dtype):
+    x = RNG.integers(-2, 9, (3, 7)).astype(dtype)
+    op = Bucketize(output_type=kind, with_right_bound=right)
+    check(openvino_case(op, x, np.array([0, 2, 5, 6], dtype), constants={1}), device)
+
+
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize(("table", "values"), [((6,), (2, 3)), ((2, 3, 5), (2, 3, 4))])
+def test_search_sorted(device, right, table, values):
+    rows = np.sort(RNG.integers(0, 9, table), axis=-1).astype(np.float32)
+    wanted = RNG.integers(-1, 10, values).astype(np.float32)
+    check(openvino_case(SearchSorted(right_mode=right), rows, wanted), device)
+
+
+def test_unknown_sizes():
+    x = TensorDesc(ElementType.f32, Shape([Dim(1, 4), 3]))
+    assert NonZero().infer([x])[0].shape == Shape([2, Dim(0, 12)])
+    shapes = [y.shape for y in Unique().infer([x])]
+    assert shapes == [Shape([Dim(1, 12)])] * 2 + [Shape([Dim(3, 12)]), Shape([Dim(1, 12)])]
+    with pytest.raises(ShapeError, match="leading"):
+        SearchSorted().infer([x.with_shape([2, 3]), x.with_shape([3, 3])])
