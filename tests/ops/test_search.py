@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
+import onnx.reference
 import pytest
 
 from polydevice.dtype import ElementType
@@ -34,8 +36,14 @@ def test_unique(device, ordered, axis, dtype):
     if axis is not None:
         x = np.take(x, [0, 1, 0, 2, 1], axis) % 2
     inputs = [x] if axis is None else [x, np.array(axis, np.int64)]
-    op = Unique(sorted=ordered, index_element_type=ElementType.i32)
-    check(openvino_case(op, *inputs, constants={1}), device)
+    op = Unique(sorted=ordered)
+    if axis is None:
+        check(openvino_case(op, *inputs), device)
+        return
+    # OpenVINO keeps some slices that come twice, when they are not neighbours
+    node = onnx.helper.make_node("Unique", ["x"], list("vjrc"), axis=axis, sorted=int(ordered))
+    answers = onnx.reference.ReferenceEvaluator(node).run(None, {"x": x})
+    check(OpCase(op, inputs, answers, constants={1}), device)
 
 
 def test_unique_counts_the_axis_from_the_end(device):
