@@ -1,0 +1,110 @@
+"""GpuExecutable: a network loaded on a device; one plan per concrete set of input shapes."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from polydevice.executable_network import ExecutableNetwork
+from polydevice.executor import Executor
+from polydevice.infer_request import InferRequest
+from polydevice.network import Network
+from polydevice.options import Options
+from polydevice.plugin import Services
+from polydevice_gpu import cl
+from polydevice_gpu.compiler import build_graph, compile_plan, target_of
+from polydevice_gpu.plan import Plan, WeightStore
+from polydevice_gpu.request import GpuRequest
+
+PLAN_LIMIT = 16
+"""Most plans kept of a network with dynamic shapes; the one unused the longest goes first."""
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+class GpuExecutable(ExecutableNetwork):
+    """A compiled network on one OpenCL device."""
+
+    def __init__(
+        self,
+        network: Network,
+        device_name: str,
+        options: Options,
+        device: cl.Device,
+        builder: cl.ProgramBuilder,
+        services: Services,
+        *,
+        streams: int = 1,
+        executor: Executor | None = None,
+        profiling: bool = False,
+        priority: int = 0,
+        throttle: int = 0,
+    ) -> None:
+        """Compile a network; one with dynamic shapes is compiled at its first inference.
+
+        Args:
+            network: the plugin's own copy.
+            device_name: such as "GPU.0".
+            options: the configuration.
+            device: the opened device.
+            builder: builds and caches programs.
+            services: evaluates constants, and what runs on the host.
+            streams: number of queues.
+            executor: shared by several networks, or None.
+            profiling: whether times are collected.
+            priority: of the queues, 0 to 3.
+            throttle: of the queues, 0 to 3.
+
+        Raises:
+            UnsupportedNetworkError: listing every node that the device cannot run.
+        """
+        super().__init__(network, device_name, options, streams=streams, executor=executor)
+        self.profiling = profiling
+        self._network = network
+        self._gpu = device
+        self._builder = builder
+        self._services = services
+        self._target = target_of(device)
+        self._weights = WeightStore(device)
+        self._plans: OrderedDict[Shapes, Plan] = OrderedDict()
+        self._compiling = threading.Lock()
+        self._queues = [
+            device.queue(profiling=profiling, priority=priority, throttle=throttle)
+            for _ in range(streams)
+        ]
+        self._queue_locks = [threading.Lock() for _ in range(streams)]
+        if not network.is_dynamic:
+            self.plan(tuple(node.output.desc.shape.static for node in network.parameters))  # type: ignore[union-attr]
+
+    def plan(self, shapes: Shapes) -> Plan:
+        """Return the plan for these input shapes, in the inputs' order."""
+        with self._compiling:
+            known = self._plans.get(shapes)
+            if known is not None:
+                self._plans.move_to_end(shapes)
+                return known
+            network = self._network.clone()
+            network.evaluate = self._services.evaluate
+            if self._network.is_dynamic:
+                names = [node.name for node in network.parameters]
+                network.reshape(dict(zip(names, shapes, strict=True)))
+            graph = build_graph(network, self._target, self._services.evaluate)
+            plan = compile_plan(graph, self._target, self._gpu, self._builder, self._weights)
+            self._plans[shapes] = plan
+            while len(self._plans) > PLAN_LIMIT:
+                self._plans.popitem(last=False)
+            return plan
+
+    def queue(self, stream: int) -> tuple[cl.Queue, threading.Lock]:
+        """Return a stream's queue and the lock to hold while using it."""
+        index = stream % len(self._queues)
+        return self._queues[index], self._queue_locks[index]
+
+    def _create_request(self) -> InferRequest:
+        return GpuRequest(self)
+
+    def _close(self) -> None:
+        for queue in self._queues:
+            queue.finish()
+        self._plans.clear()
+        self._weights.clear()

@@ -1,0 +1,1 @@
+"""The kernels: what each computes (``.py``) beside how (``.cl``)."""

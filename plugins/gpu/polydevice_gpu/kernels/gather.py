@@ -1,0 +1,104 @@
+"""Gather, GatherElements and GatherND: elements chosen by indices."""
+
+from __future__ import annotations
+
+import math
+
+from polydevice.ops.gather import Gather, GatherElements, GatherND
+from polydevice.shape import normalize_axis
+from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.source import Call
+from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.views import integers
+
+
+@kernel(Gather)
+class GatherRef(Kernel):
+    """One work-item fetches one element."""
+
+    def supports(self, node: GpuNode, target: Target) -> bool:
+        """The axis must be known."""
+        return node.inputs[2].constant is not None
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Coordinates: batch, the axes before, the index, the axes behind."""
+        node = call.node
+        op, x, indices, out = node.op, node.inputs[0], node.inputs[1], node.output
+        assert isinstance(op, Gather)
+        axis = normalize_axis(integers(node, 2)[0], x.rank)
+        batch = normalize_axis(op.batch_dims, indices.rank + 1)
+        before, behind = tuple(range(batch, axis)), tuple(range(axis + 1, x.rank))
+        call.tensor("IN0", x, [tuple(range(batch)), before, (axis,), behind])
+        call.tensor("IN1", indices, [tuple(range(batch)), tuple(range(batch, indices.rank))])
+        picked = indices.rank - batch
+        sizes = [
+            math.prod(x.shape[:batch]),
+            math.prod(x.shape[a] for a in before),
+            math.prod(indices.shape[batch:]),
+            math.prod(x.shape[a] for a in behind),
+        ]
+        call.scalars(OUTER=sizes[1], AXIS=x.shape[axis])
+        call.define(NEGATIVE=op.negative_indices)
+        call.result([
+            tuple(range(batch)),
+            before,
+            tuple(range(axis, axis + picked)),
+            tuple(range(axis + picked, out.rank)),
+        ])  # fmt: skip
+        call.dispatch((sizes[3], sizes[2], sizes[0] * sizes[1]))
+
+
+@kernel(GatherElements)
+class GatherElementsRef(Kernel):
+    """One work-item fetches one element."""
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Replace the coordinate of one axis by the index."""
+        node = call.node
+        op, x, indices = node.op, node.inputs[0], node.inputs[1]
+        assert isinstance(op, GatherElements)
+        axis = normalize_axis(op.axis, x.rank)
+        call.tensor("IN0", x)
+        call.tensor("IN1", indices, [tuple(range(indices.rank))])
+        call.unravel("UNRAVEL", "o", indices.shape)
+        names = ", ".join("found" if a == axis else f"o{a}" for a in range(x.rank))
+        call.define(ELEMENT=f"IN0_LOAD(IN0_AT({names}))")
+        call.scalars(COUNT=indices.elements, AXIS=x.shape[axis])
+        call.result([tuple(range(indices.rank))])
+        call.dispatch((indices.elements,))
+
+
+@kernel(GatherND)
+class GatherNdRef(Kernel):
+    """One work-item fetches one element."""
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Coordinates: batch, the tuple of indices, the rest of the axes."""
+        node = call.node
+        op, x, indices, out = node.op, node.inputs[0], node.inputs[1], node.output
+        assert isinstance(op, GatherND)
+        batch, depth = op.batch_dims, indices.shape[-1]
+        rest = tuple(range(batch + depth, x.rank))
+        groups: list[tuple[int, ...]] = [tuple(range(batch))]
+        call.tensor("IN0", x, [*groups, *[(batch + d,) for d in range(depth)], rest])
+        tuples = tuple(range(batch, indices.rank - 1))
+        call.tensor("IN1", indices, [*groups, tuples, (indices.rank - 1,)])
+        lines = []
+        for d in range(depth):
+            call.scalars(**{f"AXIS_{d}": x.shape[batch + d]})
+            lines.append(f"int f{d} = IN1_LOAD(IN1_AT(b, t, {d})); if (f{d} < 0) f{d} += AXIS_{d};")
+        names = "".join(f"f{d}, " for d in range(depth))
+        inside = [f"f{d} >= 0 && f{d} < AXIS_{d}" for d in range(depth)]
+        call.define(FIND=" ".join(lines), INSIDE=" && ".join(["1", *inside]))
+        call.define(ELEMENT=f"IN0_LOAD(IN0_AT(b, {names}r))")
+        leading = 1 if op.flatten_batch and batch > 1 else batch
+        last = out.rank - len(rest)
+        call.result(
+            [tuple(range(leading)), tuple(range(leading, last)), tuple(range(last, out.rank))]
+        )
+        call.dispatch((
+            math.prod(x.shape[a] for a in rest),
+            math.prod(indices.shape[a] for a in tuples),
+            math.prod(x.shape[:batch]),
+        ))  # fmt: skip

@@ -1,0 +1,59 @@
+// Functions and macros that the expressions of pointwise.py use.
+// WHERE_<type>(c, a, b) is "a where c, else b"; on vectors c is an integer vector of 0 and -1.
+#define WHERE_char(c, a, b) ((c) ? (char)(a) : (char)(b))
+#define WHERE_uchar(c, a, b) ((c) ? (uchar)(a) : (uchar)(b))
+#define WHERE_short(c, a, b) ((c) ? (short)(a) : (short)(b))
+#define WHERE_ushort(c, a, b) ((c) ? (ushort)(a) : (ushort)(b))
+#define WHERE_int(c, a, b) ((c) ? (int)(a) : (int)(b))
+#define WHERE_uint(c, a, b) ((c) ? (uint)(a) : (uint)(b))
+#define WHERE_long(c, a, b) ((c) ? (long)(a) : (long)(b))
+#define WHERE_ulong(c, a, b) ((c) ? (ulong)(a) : (ulong)(b))
+#define WHERE_float(c, a, b) ((c) ? (float)(a) : (float)(b))
+#define WHERE_double(c, a, b) ((c) ? (double)(a) : (double)(b))
+#define WHERE_float2(c, a, b) select((float2)(b), (float2)(a), (c))
+#define WHERE_float4(c, a, b) select((float4)(b), (float4)(a), (c))
+#define WHERE_float8(c, a, b) select((float8)(b), (float8)(a), (c))
+#define WHERE_float16(c, a, b) select((float16)(b), (float16)(a), (c))
+
+// x to the power y, truncated towards zero; x^-n is 0 except for x = 1 and -1.
+inline long power_integer(long x, long y) {
+    if (y < 0) return x == 1 ? 1 : x == -1 ? ((y & 1) ? -1 : 1) : 0;
+    ulong result = 1, base = (ulong)x;
+    for (; y > 0; y >>= 1) {
+        if (y & 1) result *= base;
+        base *= base;
+    }
+    return (long)result;
+}
+
+// Inverse of erf: a rational start (Giles, "Approximating the erfinv function", 2010).
+inline float erf_inverse(float x) {
+    if (!(fabs(x) <= 1.0f)) return NAN;
+    if (fabs(x) == 1.0f) return x * INFINITY;
+    float w = -log((1.0f - x) * (1.0f + x));
+    float p;
+    if (w < 5.0f) {
+        w -= 2.5f;
+        p = 2.81022636e-08f;
+        p = 3.43273939e-07f + p * w;
+        p = -3.5233877e-06f + p * w;
+        p = -4.39150654e-06f + p * w;
+        p = 0.00021858087f + p * w;
+        p = -0.00125372503f + p * w;
+        p = -0.00417768164f + p * w;
+        p = 0.246640727f + p * w;
+        p = 1.50140941f + p * w;
+    } else {
+        w = sqrt(w) - 3.0f;
+        p = -0.000200214257f;
+        p = 0.000100950558f + p * w;
+        p = 0.00134934322f + p * w;
+        p = -0.00367342844f + p * w;
+        p = 0.00573950773f + p * w;
+        p = -0.0076224613f + p * w;
+        p = 0.00943887047f + p * w;
+        p = 1.00167406f + p * w;
+        p = 2.83297682f + p * w;
+    }
+    return p * x;
+}

@@ -1,0 +1,152 @@
+"""Kernel: one way to compute an operation on a device, and the table of all of them.
+
+    @kernel(SoftMax)
+    class SoftMaxRef(Kernel):
+        source = "softmax_ref.cl"
+
+        def describe(self, call): ...
+
+The order in which kernels of an operation are declared is their order of preference; the last
+one's name ends in ``Ref`` and it takes everything the operation allows: any layout and pitches,
+every type that the device stores, odd sizes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+from polydevice.ops.op import Op
+from polydevice_gpu.graph import GpuNode, Value
+from polydevice_gpu.kernels.launch import Launch
+from polydevice_gpu.kernels.source import Call
+from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.layout import Layout, ordered, planar
+
+Mode = Mapping[str, int]
+"""Values of a kernel's tunable macros."""
+
+
+class Kernel(ABC):
+    """One way to compute an operation. Without state: one instance serves all nodes."""
+
+    name: ClassVar[str] = ""
+    """Name of the entry point in `source`, and in reports and tuning files."""
+    source: ClassVar[str] = ""
+    """The .cl file beside the module."""
+    modes: ClassVar[Sequence[Mode]] = ({},)
+    """Variants; a choice is a kernel's name and the number of its mode."""
+
+    def supports(self, node: GpuNode, target: Target) -> bool:
+        """Whether this kernel can run the node on the device."""
+        return True
+
+    def fuses(self, node: GpuNode) -> bool:
+        """Whether pointwise operations on the result can be computed before it is stored."""
+        return len(node.outputs) == 1
+
+    def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
+        """Return the layouts that inputs must have; those not named may lie in any way."""
+        return {}
+
+    def output_layouts(self, node: GpuNode, target: Target) -> list[Layout]:
+        """Return how the results lie; the inputs have their layouts already.
+
+        By default in the order of the first input of the same rank, so that channels-last data
+        stays channels-last from layer to layer.
+        """
+        return [follow(value, node.own_inputs) for value in node.outputs]
+
+    def default_mode(self, node: GpuNode, target: Target) -> int:
+        """Return the number of the mode that is expected to be fastest."""
+        return 0
+
+    def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
+        """Whether a mode can run the node."""
+        return True
+
+    def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
+        """Return the launches that compute the node, in order."""
+        call = Call(self.name, self.source, node, target)
+        self.describe(call, mode)
+        return [call.launch()]
+
+    @abstractmethod
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Declare tensors, macros, scalars and NDRange of the single launch."""
+
+
+def follow(value: Value, inputs: Sequence[Value]) -> Layout:
+    """Lay `value` out in the order that the axes of the largest input of its rank lie in."""
+    alike = [v for v in inputs if v.rank == value.rank and v.constant is None]
+    if not alike:
+        return planar(value.shape)
+    example = max(alike, key=lambda v: v.elements)
+    return ordered(value.shape, example.placed.order(example.shape))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The kernel that runs a node, and its mode: the pair that a tuning file stores."""
+
+    kernel: Kernel
+    mode: int = 0
+
+    def __str__(self) -> str:
+        modes = len(self.kernel.modes) > 1
+        return f"{self.kernel.name}[{self.mode}]" if modes else self.kernel.name
+
+
+K = TypeVar("K", bound=type[Kernel])
+
+_TABLE: dict[type[Op], list[Kernel]] = {}
+_loaded = False
+
+
+def kernel(*ops: type[Op]) -> Callable[[K], K]:
+    """Enter a kernel in the table, after those declared before it.
+
+    Raises:
+        ValueError: when an operation already has a kernel of that name.
+    """
+
+    def register(cls: K) -> K:
+        if not cls.name:
+            cls.name = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", cls.__name__).lower()
+        if not cls.source:
+            cls.source = f"{cls.name}.cl"
+        instance = cls()
+        for op in ops:
+            known = _TABLE.setdefault(op, [])
+            if any(other.name == cls.name for other in known):
+                raise ValueError(f"{op.__name__} already has a kernel {cls.name}")
+            known.append(instance)
+        return cls
+
+    return register
+
+
+def kernels_of(op: type[Op]) -> list[Kernel]:
+    """Return the kernels of an operation, best first; empty when there is none."""
+    _load()
+    return _TABLE.get(op, [])
+
+
+def all_kernels() -> dict[type[Op], list[Kernel]]:
+    """Return the whole table."""
+    _load()
+    return _TABLE
+
+
+def _load() -> None:
+    global _loaded
+    if not _loaded:
+        package = importlib.import_module("polydevice_gpu.kernels")
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{package.__name__}.{module.name}")
+        _loaded = True

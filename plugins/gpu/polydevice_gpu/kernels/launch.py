@@ -1,0 +1,67 @@
+"""Launch: one kernel launch, fully described but not yet bound to buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
+from polydevice_gpu.graph import Memory, Value
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A constant in the form that a kernel wants; made once and shared by all that want the same.
+
+    Attributes:
+        value: the constant.
+        form: names the form, so that equal forms of one constant are made once.
+        make: turns the constant's array into that form.
+        storage: type of its elements in device memory.
+    """
+
+    value: Value
+    form: str
+    make: Callable[[Array], Array]
+    storage: ElementType
+
+
+@dataclass(frozen=True, eq=False)
+class Scratch:
+    """Device memory that lives for one node's launches only."""
+
+    elements: int
+    storage: ElementType
+
+
+@dataclass(frozen=True)
+class Local:
+    """Local memory of a work-group, in bytes."""
+
+    bytes: int
+
+
+Argument = Value | Memory | Weights | Scratch | Local | np.generic
+
+
+@dataclass
+class Launch:
+    """One launch.
+
+    Attributes:
+        kernel: name of the entry point.
+        text: complete source; equal texts share one program.
+        global_size: work-items in each dimension.
+        local_size: work-items of a group; None leaves it to the driver.
+        arguments: in the order of the entry point's parameters.
+        writes: the scratch memory or values it writes, for the report.
+    """
+
+    kernel: str
+    text: str
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...] | None
+    arguments: list[Argument] = field(default_factory=list)
+    options: tuple[str, ...] = ()

@@ -1,0 +1,60 @@
+"""Pad: a border of constants, of the nearest elements, or of mirrored ones."""
+
+from __future__ import annotations
+
+import math
+
+from polydevice.ops.pad import Pad, PadMode
+from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.source import Call
+from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.views import integers
+
+_MAPS = {
+    # Position i - begin in an axis of n elements; constant ones are checked by INSIDE.
+    PadMode.CONSTANT: "(i)",
+    PadMode.EDGE: "clamp(i, 0, (n) - 1)",
+    PadMode.REFLECT: "((i) < 0 ? -(i) : (i) >= (n) ? 2 * (n) - 2 - (i) : (i))",
+    PadMode.SYMMETRIC: "((i) < 0 ? -1 - (i) : (i) >= (n) ? 2 * (n) - 1 - (i) : (i))",
+    PadMode.WRAP: "((i) < 0 ? (n) - 1 - (-1 - (i)) % (n) : (i) % (n))",
+}
+
+
+@kernel(Pad)
+class PadRef(Kernel):
+    """One work-item fetches one element of the result."""
+
+    def supports(self, node: GpuNode, target: Target) -> bool:
+        """Pads must be known."""
+        return all(value.constant is not None for value in node.inputs[1:3])
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Map every coordinate into the input."""
+        node = call.node
+        op, x, out = node.op, node.inputs[0], node.output
+        assert isinstance(op, Pad)
+        begin = integers(node, 1)
+        call.tensor("IN0", x)
+        call.define(**{"MAP(i, n)": _MAPS[op.pad_mode]})
+        call.unravel("UNRAVEL", "o", out.shape)
+        lines, inside = [], ["1"]
+        for axis in range(x.rank):
+            call.scalars(**{f"BEGIN_{axis}": begin[axis], f"SIZE_{axis}": x.shape[axis]})
+            lines.append(f"const int s{axis} = MAP(o{axis} - BEGIN_{axis}, SIZE_{axis});")
+            if op.pad_mode is PadMode.CONSTANT:
+                inside.append(f"s{axis} >= 0 && s{axis} < SIZE_{axis}")
+        names = ", ".join(f"s{axis}" for axis in range(x.rank))
+        call.define(SOURCE=" ".join(lines), INSIDE=" && ".join(inside))
+        call.define(ELEMENT=f"IN0_LOAD(IN0_AT({names}))")
+        value = node.inputs[3] if len(node.own_inputs) > 3 else None
+        if op.pad_mode is PadMode.CONSTANT and value is not None:
+            call.pointer("IN1", value)
+            call.access("IN1", value.storage)
+            call.define(BORDER=f"IN1_LOAD({value.placed.offset})")
+        else:
+            call.define(BORDER=0)
+        total = math.prod(out.shape)
+        call.scalars(COUNT=total)
+        call.result([tuple(range(out.rank))])
+        call.dispatch((total,))

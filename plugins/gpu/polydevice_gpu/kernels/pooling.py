@@ -1,0 +1,133 @@
+"""Average and maximum pooling with a sliding window, and pooling into a number of bins."""
+
+from __future__ import annotations
+
+from polydevice.ops.pooling import (
+    AdaptiveAvgPool,
+    AdaptiveMaxPool,
+    AvgPool,
+    MaxPool,
+    MaxPoolWithIndices,
+    Pool,
+)
+from polydevice.shape import normalize_axis
+from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.geometry import (
+    AXES,
+    Geometry,
+    declare_sizes,
+    image_groups,
+    spatial,
+    three,
+    written_groups,
+)
+from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.source import Call, step_along
+from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.kernels.types import compute_type
+
+
+def lowest(kind: str) -> str:
+    """Return the smallest value of a compute type, as OpenCL C."""
+    names = {"char": "CHAR_MIN", "short": "SHRT_MIN", "int": "INT_MIN", "long": "LONG_MIN"}
+    return names.get(kind, "-INFINITY" if kind in ("float", "double") else "0")
+
+
+def _declare_window(call: Call, op: Pool, x_sizes: tuple[int, ...]) -> None:
+    window = op.window
+    begin, end = window.pads(x_sizes)
+    sizes = tuple(int(k) for k in window.kernel)  # type: ignore[arg-type]
+    Geometry.of(sizes, window.strides, window.dilations, begin).declare(call)
+    for axis, pad in zip(AXES, three(end, 0), strict=True):
+        call.define(**{f"PAD_END_{axis}": pad})
+    average = isinstance(op, AvgPool)
+    call.define(AVERAGE=average, EXCLUDE_PAD=average and getattr(op, "exclude_pad", False))
+
+
+@kernel(AvgPool, MaxPool)
+class PoolingVector(Kernel):
+    """One work-item computes WIDTH channels of one element; channels lie side by side."""
+
+    modes = ({"WIDTH": 4}, {"WIDTH": 8}, {"WIDTH": 16})
+
+    def supports(self, node: GpuNode, target: Target) -> bool:
+        """Float data whose channels are contiguous, at least one vector of them."""
+        x = node.inputs[0]
+        groups = written_groups(x.rank)
+        return (
+            compute_type(x.storage) == "float"
+            and step_along(x.placed, x.shape, groups) == 1
+            and x.shape[1] >= 4
+        )
+
+    def default_mode(self, node: GpuNode, target: Target) -> int:
+        """The device's vectors, if there are that many channels."""
+        wanted = 4 if target.is_throughput else target.vector_width
+        fitting = [i for i, m in enumerate(self.modes) if m["WIDTH"] <= wanted]
+        fitting = [i for i in fitting if self.modes[i]["WIDTH"] <= node.inputs[0].shape[1]]
+        return max(fitting, default=0)
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Loop over the window with vectors of channels."""
+        node, width = call.node, mode["WIDTH"]
+        op, x, out = node.op, node.inputs[0], node.output
+        assert isinstance(op, Pool)
+        call.tensor("IN0", x, written_groups(x.rank), (width,))
+        _declare_window(call, op, x.shape[2:])
+        declare_sizes(call, "IN", x)
+        declare_sizes(call, "OUT", out)
+        call.define(WIDTH=width)
+        call.scalars(CHANNELS=x.shape[1])
+        call.result(written_groups(out.rank), (width,))
+        z, y, across = spatial(out.shape)
+        blocks = -(-x.shape[1] // width)
+        lanes = call.target.scalar_lanes
+        local = (min(lanes, blocks), max(1, lanes // blocks), 1) if lanes > 1 else None
+        call.scalars(COLUMNS=across)
+        call.dispatch((blocks, across, out.shape[0] * z * y), local)
+
+
+@kernel(AvgPool, MaxPool, MaxPoolWithIndices)
+class PoolingRef(Kernel):
+    """One work-item computes one element of the result."""
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Loop over the window."""
+        node = call.node
+        op, x, out = node.op, node.inputs[0], node.output
+        assert isinstance(op, Pool)
+        call.tensor("IN0", x, image_groups(x.rank))
+        _declare_window(call, op, x.shape[2:])
+        declare_sizes(call, "IN", x)
+        declare_sizes(call, "OUT", out)
+        kind = compute_type(x.storage)
+        call.define(LOWEST=lowest(kind), INDICES=isinstance(op, MaxPoolWithIndices))
+        call.scalars(CHANNELS=x.shape[1])
+        if isinstance(op, MaxPoolWithIndices):
+            call.tensor("OUT1", node.outputs[1], image_groups(out.rank))
+            axis = normalize_axis(op.axis, x.rank)
+            call.define(BATCH_COUNTS=axis == 0, CHANNEL_COUNTS=axis <= 1)
+        call.result(written_groups(out.rank))
+        z, y, across = spatial(out.shape)
+        call.dispatch((across, z * y, out.shape[0] * x.shape[1]))
+
+
+@kernel(AdaptiveAvgPool, AdaptiveMaxPool)
+class AdaptivePoolingRef(Kernel):
+    """One work-item computes one bin."""
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Loop over the elements of the bin."""
+        node = call.node
+        x, out = node.inputs[0], node.output
+        call.tensor("IN0", x, image_groups(x.rank))
+        declare_sizes(call, "IN", x)
+        declare_sizes(call, "OUT", out)
+        maximum = isinstance(node.op, AdaptiveMaxPool)
+        call.define(AVERAGE=not maximum, LOWEST=lowest(compute_type(x.storage)))
+        call.scalars(CHANNELS=x.shape[1])
+        if maximum:
+            call.tensor("OUT1", node.outputs[1], image_groups(out.rank))
+        call.result(written_groups(out.rank))
+        z, y, across = spatial(out.shape)
+        call.dispatch((across, z * y, out.shape[0] * x.shape[1]))

@@ -1,0 +1,32 @@
+// pooling_vector: one work-item computes WIDTH neighbouring channels of one pooled element.
+// NDRange: {ceil(CHANNELS / WIDTH), OUT_X, batch * OUT_Z * OUT_Y}; local size free.
+// Layouts: input with contiguous channels; result any.   Types: half, float; sums in float.
+// Needs: as pooling_ref, and WIDTH, COLUMNS (OUT_X).
+// The last work-item along the channels starts early enough to be whole.
+#define JOIN2(a, b) a##b
+#define JOIN(a, b) JOIN2(a, b)
+#define VECTOR JOIN(float, WIDTH)
+
+KERNEL(pooling_vector) {
+    const int block = get_global_id(0) * WIDTH, x = get_global_id(1);
+    const int y = get_global_id(2) % OUT_Y, z = get_global_id(2) / OUT_Y % OUT_Z;
+    const int b = get_global_id(2) / OUT_Y / OUT_Z;
+    if (block >= CHANNELS || x >= COLUMNS) return;
+    const int c = min(block, CHANNELS - WIDTH);
+    const int z0 = z * STRIDE_Z - PAD_Z, y0 = y * STRIDE_Y - PAD_Y, x0 = x * STRIDE_X - PAD_X;
+    int count = 0;
+    VECTOR result = AVERAGE ? (VECTOR)(0) : (VECTOR)(-INFINITY);
+    for (int kz = 0; kz < KERNEL_Z; kz++)
+        for (int ky = 0; ky < KERNEL_Y; ky++)
+            for (int kx = 0; kx < KERNEL_X; kx++) {
+                const int iz = z0 + kz * DILATION_Z, iy = y0 + ky * DILATION_Y, ix = x0 + kx * DILATION_X;
+                if (!EXCLUDE_PAD)
+                    count += iz < IN_Z + PAD_END_Z && iy < IN_Y + PAD_END_Y && ix < IN_X + PAD_END_X;
+                if (iz < 0 || iz >= IN_Z || iy < 0 || iy >= IN_Y || ix < 0 || ix >= IN_X) continue;
+                const VECTOR v = JOIN(IN0_LOAD, WIDTH)(IN0_AT(b, iz, iy, ix, c));
+                if (EXCLUDE_PAD) count++;
+                result = AVERAGE ? result + v : fmax(result, v);
+            }
+    if (AVERAGE) result *= count > 0 ? 1.0f / count : 0.0f;
+    JOIN(WRITE, WIDTH)(result, b, z, y, x, c);
+}

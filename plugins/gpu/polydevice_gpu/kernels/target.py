@@ -1,0 +1,34 @@
+"""Target: what kernels ask about a device. Capabilities, never who made it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Target:
+    """Answers that decide which kernels a device runs and in which mode.
+
+    Attributes:
+        fp64: whether double precision is computed.
+        scalar_lanes: work-items that one instruction serves (a warp, a sub-group); 1 where a
+            work-item is a loop iteration on a processor core.
+        vector_width: floats in one explicit vector that the device handles best.
+        compute_units: independent processors.
+        local_memory_bytes: fast memory that a work-group shares; 0 where it is ordinary memory.
+        max_work_group_size: work-items in one group.
+        matrix_unit: whether inline PTX reaches mma.sync, ldmatrix and cp.async.
+    """
+
+    fp64: bool = True
+    scalar_lanes: int = 1
+    vector_width: int = 8
+    compute_units: int = 1
+    local_memory_bytes: int = 0
+    max_work_group_size: int = 256
+    matrix_unit: bool = False
+
+    @property
+    def is_throughput(self) -> bool:
+        """Whether many work-items run in lockstep, so that neighbours should read neighbours."""
+        return self.scalar_lanes > 1

@@ -1,0 +1,87 @@
+"""Element types in OpenCL C: how values are stored and what they are computed in."""
+
+from __future__ import annotations
+
+from polydevice.dtype import ElementType as T
+
+_C_NAMES = {
+    T.f16: "half",
+    T.f32: "float",
+    T.f64: "double",
+    T.i8: "char",
+    T.u8: "uchar",
+    T.i16: "short",
+    T.u16: "ushort",
+    T.i32: "int",
+    T.u32: "uint",
+    T.i64: "long",
+    T.u64: "ulong",
+    T.boolean: "uchar",
+}
+
+_STORED_AS = {
+    # Held in wider types: a conversion on the way in and out instead of kernels for each.
+    T.bf16: T.f32,
+    T.i2: T.i8,
+    T.i4: T.i8,
+    T.u1: T.u8,
+    T.u2: T.u8,
+    T.u4: T.u8,
+}
+
+
+def storage_type(element_type: T, *, fp64: bool) -> T | None:
+    """Return the type in which device memory holds a value; None when kernels cannot hold it.
+
+    Args:
+        element_type: the model's type.
+        fp64: whether the device computes in double precision; if not, f64 is held as f32.
+    """
+    if element_type is T.f64 and not fp64:
+        return T.f32
+    stored = _STORED_AS.get(element_type, element_type)
+    return stored if stored in _C_NAMES else None
+
+
+def c_type(storage: T) -> str:
+    """Return the OpenCL C type of a stored element."""
+    return _C_NAMES[storage]
+
+
+def compute_type(element_type: T, *, fp64: bool = True) -> str:
+    """Return the OpenCL C type in which a value is computed: float for every narrower float."""
+    if element_type is T.f64 and fp64:
+        return "double"
+    if element_type.is_float:
+        return "float"
+    return _C_NAMES[_STORED_AS.get(element_type, element_type)]
+
+
+def is_float(name: str) -> bool:
+    """Whether a C type is float or a vector of floats."""
+    return name.startswith("float")
+
+
+def load(storage: T, pointer: str, index: str, width: int = 1) -> str:
+    """Write the expression that reads `width` neighbouring elements in their compute type.
+
+    half is read by vload_half, which every device has; half arithmetic is not needed for it.
+    """
+    if storage is T.f16:
+        if width == 1:
+            return f"vload_half({index}, {pointer})"
+        return f"vload_half{width}(0, {pointer} + ({index}))"
+    if width == 1:
+        return f"{pointer}[{index}]"
+    return f"vload{width}(0, {pointer} + ({index}))"
+
+
+def store(storage: T, pointer: str, index: str, value: str, width: int = 1) -> str:
+    """Write the statement that stores `width` neighbouring elements, converting to `storage`."""
+    if storage is T.f16:
+        if width == 1:
+            return f"vstore_half({value}, {index}, {pointer});"
+        return f"vstore_half{width}({value}, 0, {pointer} + ({index}));"
+    if width == 1:
+        return f"{pointer}[{index}] = ({c_type(storage)})({value});"
+    return f"vstore{width}({value}, 0, {pointer} + ({index}));"

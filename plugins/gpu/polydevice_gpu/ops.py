@@ -1,0 +1,131 @@
+"""The GPU graph's own operations: a fused group of pointwise operations, and nothing else.
+
+Everything else in the graph is an operation of the core. A `Fragment` is a small program of
+pointwise operations; as the operation `Fused` it is a launch of its own, as a node's epilogue it
+runs on the node's result before that is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from polydevice.dtype import ElementType
+from polydevice.ops.op import Op
+from polydevice.tensor import TensorDesc
+
+
+@dataclass(frozen=True)
+class Step:
+    """One pointwise operation of a fragment.
+
+    Attributes:
+        op: what is computed.
+        arguments: numbers of the values it reads; a fragment's inputs come first, then the
+            results of its steps.
+        element_type: type of the result.
+    """
+
+    op: Op
+    arguments: tuple[int, ...]
+    element_type: ElementType
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """Pointwise operations in order; the last one's result is the fragment's.
+
+    A fragment without steps hands its first input on: a copy.
+
+    Attributes:
+        inputs: element types of the inputs. Of an epilogue, input 0 is the host's result.
+        steps: the operations.
+    """
+
+    inputs: tuple[ElementType, ...]
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def element_type(self) -> ElementType:
+        """Type of the result."""
+        return self.steps[-1].element_type if self.steps else self.inputs[0]
+
+    def value_type(self, number: int) -> ElementType:
+        """Type of an input or of a step's result."""
+        if number < len(self.inputs):
+            return self.inputs[number]
+        return self.steps[number - len(self.inputs)].element_type
+
+    @property
+    def types(self) -> list[ElementType]:
+        """Types of all inputs and results."""
+        return [*self.inputs, *(step.element_type for step in self.steps)]
+
+    def then(self, consumer: Fragment, positions: Sequence[int]) -> Fragment:
+        """Return this fragment continued by `consumer`.
+
+        Args:
+            consumer: a fragment that reads this one's result.
+            positions: the consumer's inputs that are this fragment's result; its other inputs
+                become inputs of the whole, after this fragment's own.
+        """
+        others = [i for i in range(len(consumer.inputs)) if i not in positions]
+        inputs = self.inputs + tuple(consumer.inputs[i] for i in others)
+        shift = len(inputs) - len(self.inputs)
+        own = len(self.inputs)
+
+        def moved(number: int) -> int:
+            return number if number < own else number + shift
+
+        steps = [
+            Step(s.op, tuple(moved(a) for a in s.arguments), s.element_type) for s in self.steps
+        ]
+        result = len(inputs) + len(steps) - 1 if steps else 0
+        numbers = {i: own + place for place, i in enumerate(others)}
+        numbers.update(dict.fromkeys(positions, result))
+        for index, step in enumerate(consumer.steps):
+            numbers[len(consumer.inputs) + index] = len(inputs) + len(self.steps) + index
+            arguments = tuple(numbers[a] for a in step.arguments)
+            steps.append(Step(step.op, arguments, step.element_type))
+        return Fragment(inputs, tuple(steps))
+
+    def __str__(self) -> str:
+        names = [f"i{n}" for n in range(len(self.inputs))]
+        for number, step in enumerate(self.steps):
+            names.append(f"{step.op.type}({', '.join(names[a] for a in step.arguments)})")
+            if number < len(self.steps) - 1 and self._uses(len(names) - 1) > 1:
+                names[-1] = f"[{names[-1]}]"
+        return names[-1] if self.steps else "i0"
+
+    def _uses(self, number: int) -> int:
+        return sum(step.arguments.count(number) for step in self.steps)
+
+
+def single(op: Op, inputs: Sequence[ElementType], element_type: ElementType) -> Fragment:
+    """Return the fragment that is one operation on all its inputs."""
+    return Fragment(tuple(inputs), (Step(op, tuple(range(len(inputs))), element_type),))
+
+
+@dataclass(frozen=True)
+class Fused(Op):
+    """Pointwise operations in one launch, their inputs broadcast to the result's shape.
+
+    Inputs:  those of the fragment, broadcastable
+    Outputs: y  of the broadcast shape
+    Source:  made by the pass that lowers a network; not in any model file
+    """
+
+    type = "Fused"
+    domain = "polydevice_gpu"
+    is_pointwise = True
+
+    fragment: Fragment
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the broadcast shape and the fragment's type."""
+        from polydevice.shape import Shape, broadcast
+
+        shape: Shape | None = Shape([])
+        for x in inputs:
+            shape = broadcast(shape, x.shape)
+        return [TensorDesc(self.fragment.element_type, shape)]

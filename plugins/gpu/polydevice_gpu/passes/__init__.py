@@ -1,0 +1,23 @@
+"""The passes that turn a network into a plan, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from polydevice_gpu.graph import GpuGraph
+from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.passes.fuse_pointwise import fuse_pointwise
+from polydevice_gpu.passes.select_kernels import select_kernels
+
+Pass = Callable[[GpuGraph, Target], None]
+
+PIPELINE: tuple[Pass, ...] = (
+    fuse_pointwise,  # first, so that kernels are chosen knowing their epilogue
+    select_kernels,  # last: layouts, views and kernels depend on one another
+)
+
+
+def run_passes(graph: GpuGraph, target: Target) -> None:
+    """Run the pipeline on a lowered graph."""
+    for each in PIPELINE:
+        each(graph, target)

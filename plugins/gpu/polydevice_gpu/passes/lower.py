@@ -1,0 +1,111 @@
+"""lower: the network of core operations becomes a GpuGraph with static shapes.
+
+Pointwise operations become `Fused` nodes of one step, their broadcasting made NumPy's; what can be
+said with simpler operations is (see `decompose`); everything else stays the core operation it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from polydevice.dtype import ElementType
+from polydevice.network import Network, Node, Port
+from polydevice.ops.io import Constant, Parameter, Result
+from polydevice.ops.op import Op
+from polydevice.shape import Shape
+from polydevice.tensor import TensorDesc
+from polydevice_gpu.graph import Fate, GpuGraph, GpuNode, Value, constant_value
+from polydevice_gpu.kernels import pointwise
+from polydevice_gpu.kernels.types import storage_type
+from polydevice_gpu.ops import Fused, single
+from polydevice_gpu.passes.decompose import find_decomposition
+
+
+@dataclass
+class Builder:
+    """Adds nodes to a graph while one layer of the model is lowered.
+
+    Attributes:
+        graph: what is built.
+        fp64: whether the device computes in double precision.
+        layer: the layer being lowered.
+    """
+
+    graph: GpuGraph
+    fp64: bool
+    layer: Node
+    count: int = 0
+    made: list[GpuNode] = field(default_factory=list)
+
+    def storage(self, element_type: ElementType) -> ElementType:
+        """Return the type a value is stored in; types kernels cannot hold keep their own."""
+        return storage_type(element_type, fp64=self.fp64) or element_type
+
+    def value(self, name: str, desc: TensorDesc) -> Value:
+        """Make a value for a static descriptor."""
+        assert desc.shape is not None
+        kind = desc.element_type
+        return Value(name, kind, desc.shape.static, storage=self.storage(kind))
+
+    def constant(self, array: Any, element_type: ElementType | None = None) -> Value:
+        """Make a constant."""
+        self.count += 1
+        value = constant_value(f"{self.layer.name}/const{self.count}", array, element_type)
+        value.storage = self.storage(value.element_type)
+        return value
+
+    def add(self, op: Op, *inputs: Value) -> list[Value]:
+        """Add an operation; pointwise ones become `Fused`."""
+        descs = [TensorDesc(v.element_type, Shape(v.shape), v.constant) for v in inputs]
+        results = op.infer(descs)
+        suffix = "" if not self.made else f"/{op.type}{len(self.made)}"
+        name = f"{self.layer.name}{suffix}"
+        names = [name] if len(results) == 1 else [f"{name}.{i}" for i in range(len(results))]
+        outputs = [self.value(n, desc) for n, desc in zip(names, results, strict=True)]
+        if pointwise.find(type(op)) is not None:
+            kinds = [self.storage(v.element_type) for v in inputs]
+            op = Fused(single(op, kinds, outputs[0].storage))
+        node = GpuNode(name, op, inputs, outputs, [self.layer.name])
+        node.result_type = outputs[0].storage if outputs else ElementType.f32
+        self.made.append(node)
+        self.graph.nodes.append(node)
+        return outputs
+
+    def one(self, op: Op, *inputs: Value) -> Value:
+        """Add an operation with one output and return that."""
+        return self.add(op, *inputs)[0]
+
+
+def lower(network: Network, *, fp64: bool) -> GpuGraph:
+    """Return the graph of a network whose shapes are static and whose constants are folded."""
+    graph = GpuGraph(network.name)
+    values: dict[Port, Value] = {}
+    for node in network.nodes():
+        graph.types[node.name] = node.op.type
+        if isinstance(node.op, Result):
+            continue
+        builder = Builder(graph, fp64, node)
+        if isinstance(node.op, Parameter):
+            value = builder.value(node.name, node.output.desc)
+            graph.inputs[node.name] = value
+            values[node.output] = value
+            continue
+        if isinstance(node.op, Constant):
+            value = constant_value(node.name, node.op.value, node.op.element_type)
+            value.storage = builder.storage(value.element_type)
+            values[node.output] = value
+            continue
+        inputs = [values[port] for port in node.inputs]
+        decomposition = find_decomposition(node.op, inputs)
+        if decomposition is not None:
+            outputs = decomposition(builder, node.op, inputs)
+        else:
+            outputs = builder.add(node.op, *inputs)
+        values.update(zip(node.outputs, outputs, strict=True))
+        if not builder.made:
+            graph.fates[node.name] = Fate("OPTIMIZED_OUT", "", "it does nothing here")
+    for name, port in network.output_ports():
+        graph.outputs[name] = values[port]
+        values[port].is_output = True
+    return graph

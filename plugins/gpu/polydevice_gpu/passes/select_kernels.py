@@ -1,0 +1,143 @@
+"""select_kernels: decide for every node where its result lies and which kernel computes it.
+
+One walk in execution order, because the two belong together: a kernel looks at the layout its
+inputs already have, may ask for another one (a reorder is inserted once and shared), and says how
+its result lies. Views get their layout from their input and no kernel.
+"""
+
+from __future__ import annotations
+
+from polydevice.errors import UnsupportedNetworkError
+from polydevice_gpu import views
+from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Place, Value
+from polydevice_gpu.kernels.kernel import Choice, Kernel, kernels_of
+from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.layout import Layout, planar
+from polydevice_gpu.ops import Fragment, Fused
+
+
+def select_kernels(graph: GpuGraph, target: Target) -> None:
+    """Give every node a kernel and every value a place.
+
+    Raises:
+        UnsupportedNetworkError: when no kernel takes a node, naming all of them.
+    """
+    reorders: dict[tuple[Value, tuple[int, ...]], Value] = {}
+    unsupported = []
+    for value in graph.inputs.values():
+        own_memory(value)
+    for node in list(graph.nodes):
+        if views.is_view(node):
+            make_view(graph, node)
+            continue
+        kernel = _first_supporting(node, target)
+        if kernel is None:
+            unsupported.append(node)
+            continue
+        _insert_reorders(graph, node, kernel, target, reorders)
+        for value in node.outputs:
+            own_memory(value)
+        for value, layout in zip(node.outputs, kernel.output_layouts(node, target), strict=True):
+            value.layout = planar(value.shape) if value.is_output else layout
+        node.choice = Choice(kernel, kernel.default_mode(node, target))
+    if unsupported:
+        raise UnsupportedNetworkError(
+            "no GPU kernel takes " + "; ".join(f"{n.name} ({n.op.type})" for n in unsupported)
+        )
+    _copy_outputs(graph, target)
+
+
+def own_memory(value: Value) -> None:
+    """Give a value memory of its own, planar."""
+    value.layout = planar(value.shape)
+    value.memory = Memory(Place.ARENA, max(value.elements, 1), value.storage, name=value.name)
+
+
+def place_constant(value: Value) -> None:
+    """Let a constant live among the weights, planar."""
+    if value.memory is None and value.constant is not None:
+        value.layout = planar(value.shape)
+        value.memory = Memory(
+            Place.WEIGHTS, max(value.elements, 1), value.storage, value.constant, value.name
+        )
+
+
+def _first_supporting(node: GpuNode, target: Target) -> Kernel | None:
+    for value in node.inputs:
+        place_constant(value)
+    for kernel in kernels_of(type(node.op)):
+        if kernel.supports(node, target):
+            return kernel
+    return None
+
+
+def _insert_reorders(
+    graph: GpuGraph,
+    node: GpuNode,
+    kernel: Kernel,
+    target: Target,
+    reorders: dict[tuple[Value, tuple[int, ...]], Value],
+) -> None:
+    for index, layout in kernel.input_layouts(node, target).items():
+        value = node.inputs[index]
+        if value.placed.same_as(layout, value.shape):
+            continue
+        key = (value, layout.pitches)
+        if key not in reorders:
+            reorders[key] = copy(graph, node, value, layout, target)
+        node.inputs[index] = reorders[key]
+
+
+def copy(
+    graph: GpuGraph, before: GpuNode | None, value: Value, layout: Layout, target: Target
+) -> Value:
+    """Insert a copy of a value into another layout; return the copied value."""
+    made = value.like(f"{value.name}/reorder")
+    node = GpuNode(made.name, Fused(Fragment((value.storage,))), [value], [made])
+    node.result_type = value.storage
+    own_memory(made)
+    made.layout = layout
+    place_constant(value)
+    (kernel,) = kernels_of(Fused)
+    node.choice = Choice(kernel, kernel.default_mode(node, target))
+    if before is None:
+        graph.nodes.append(node)
+    else:
+        graph.insert_before(before, node)
+    return made
+
+
+def make_view(graph: GpuGraph, node: GpuNode) -> None:
+    """Let a node's outputs look at its input's memory, copying the input first if that must be."""
+    place_constant(node.inputs[0])
+    function = views.find_view(type(node.op))
+    assert function is not None
+    layouts = function(node)
+    if layouts is None:
+        x = node.inputs[0]
+        node.inputs[0] = copy(graph, node, x, planar(x.shape), Target())
+        layouts = function(node)
+    assert layouts is not None, f"{node.name} cannot be a view even of a planar value"
+    node.is_view = True
+    for value, layout in zip(node.outputs, layouts, strict=True):
+        value.layout, value.memory = layout, node.inputs[0].memory
+
+
+def _copy_outputs(graph: GpuGraph, target: Target) -> None:
+    """Give every output of the graph dense planar memory of its own."""
+    taken: set[int] = {id(value.memory) for value in graph.inputs.values()}
+    for name, value in graph.outputs.items():
+        place_constant(value)
+        memory = value.memory
+        assert memory is not None
+        whole = memory.elements == max(value.elements, 1) and memory.place is Place.ARENA
+        if (
+            not whole
+            or id(memory) in taken
+            or value.placed.offset
+            or not value.placed.same_as(planar(value.shape), value.shape)
+        ):
+            value = copy(graph, None, value, planar(value.shape), target)
+            value.is_output = True
+            graph.outputs[name] = value
+        taken.add(id(value.memory))

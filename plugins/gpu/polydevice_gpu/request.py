@@ -1,0 +1,56 @@
+"""GpuRequest: replays the plan of its executable network with its own memory."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from polydevice.blob import Blob
+from polydevice.infer_request import InferRequest
+from polydevice.shape import Shape
+from polydevice.tensor import TensorDesc
+from polydevice_gpu.plan import BoundPlan
+
+if TYPE_CHECKING:
+    from polydevice_gpu.executable import GpuExecutable, Shapes
+
+BOUND_LIMIT = 4
+"""Most plans that a request keeps memory for, when the network's shapes are dynamic."""
+
+
+class GpuRequest(InferRequest):
+    """One inference at a time on an OpenCL device."""
+
+    def __init__(self, executable: GpuExecutable) -> None:
+        """Prepare everything that can be before inputs are known."""
+        super().__init__(executable)
+        self._network = executable
+        self._bound: OrderedDict[Shapes, BoundPlan] = OrderedDict()
+        sizes = [port.sizes for port in executable.inputs.values()]
+        if all(size is not None for size in sizes):
+            self._bind_plan(tuple(size for size in sizes if size is not None))
+
+    def _bind_plan(self, shapes: Shapes) -> BoundPlan:
+        bound = self._bound.get(shapes)
+        if bound is None:
+            bound = self._network.plan(shapes).bind()
+            self._bound[shapes] = bound
+            while len(self._bound) > BOUND_LIMIT:
+                self._bound.popitem(last=False)
+        else:
+            self._bound.move_to_end(shapes)
+        return bound
+
+    def _run(self, stream: int) -> None:
+        inputs = {name: self._blob(port).array for name, port in self._network.inputs.items()}
+        bound = self._bind_plan(tuple(array.shape for array in inputs.values()))
+        outputs = {}
+        for name, value in bound.plan.graph.outputs.items():
+            blob = self._blobs.get(name)
+            if blob is None or blob.array.shape != value.shape:
+                blob = Blob.empty(TensorDesc(value.element_type, Shape(value.shape)))
+                self._bind(name, blob)
+            outputs[name] = blob.array
+        queue, lock = self._network.queue(stream)
+        with lock:
+            bound.run(queue, inputs, outputs)

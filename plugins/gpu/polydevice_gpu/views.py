@@ -1,0 +1,145 @@
+"""Operations that only look at their input in another way: no work, no memory.
+
+Each function answers with one layout per output, over the memory of the node's first input, or
+None when the input lies so that no pitches can show it that way; after a copy they always can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from polydevice.ops.broadcast import Broadcast, Tile
+from polydevice.ops.op import Op
+from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
+from polydevice.ops.slice import Slice, StridedSlice, slice_index
+from polydevice.ops.split import Split, VariadicSplit
+from polydevice.ops.transpose import Transpose, permutation
+from polydevice.shape import normalize_axis
+from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.layout import Layout, broadcast, reshaped, sliced, transposed
+
+View = Callable[[GpuNode], "list[Layout] | None"]
+
+_VIEWS: dict[type[Op], View] = {}
+
+
+def find_view(op: type[Op]) -> View | None:
+    """Return the function for an operation; None when it is not a view."""
+    return _VIEWS.get(op)
+
+
+def is_view(node: GpuNode) -> bool:
+    """Whether a node can be a view: its operation is one, and its parameters are known."""
+    if type(node.op) not in _VIEWS or any(v.constant is None for v in node.inputs[1:]):
+        return False
+    return not isinstance(node.op, Tile) or _tile_is_broadcast(node)
+
+
+def _view(*ops: type[Op]) -> Callable[[View], View]:
+    def register(function: View) -> View:
+        for op in ops:
+            _VIEWS[op] = function
+        return function
+
+    return register
+
+
+def integers(node: GpuNode, index: int) -> list[int]:
+    """Return a constant input as a list of ints."""
+    constant = node.inputs[index].constant
+    assert constant is not None, f"{node.name}: input {index} is not constant"
+    return [int(v) for v in np.asarray(constant).reshape(-1)]
+
+
+@_view(Reshape, Squeeze, Unsqueeze)
+def _reshape(node: GpuNode) -> list[Layout] | None:
+    x = node.inputs[0]
+    layout = reshaped(x.placed, x.shape, node.output.shape)
+    return None if layout is None else [layout]
+
+
+@_view(Transpose)
+def _transpose(node: GpuNode) -> list[Layout]:
+    x = node.inputs[0]
+    return [transposed(x.placed, permutation(integers(node, 1), x.rank))]
+
+
+@_view(Split, VariadicSplit)
+def _split(node: GpuNode) -> list[Layout]:
+    x = node.inputs[0]
+    axis = normalize_axis(integers(node, 1)[0], x.rank)
+    layouts, start = [], 0
+    for value in node.outputs:
+        starts = [start if a == axis else 0 for a in range(x.rank)]
+        layouts.append(sliced(x.placed, starts))
+        start += value.shape[axis]
+    return layouts
+
+
+@_view(StridedSlice)
+def _strided_slice(node: GpuNode) -> list[Layout]:
+    op, x = node.op, node.inputs[0]
+    assert isinstance(op, StridedSlice)
+    begin, end = integers(node, 1), integers(node, 2)
+    strides = integers(node, 3) if len(node.inputs) > 3 else [1] * len(begin)
+    pitches, offset, axis = [], x.placed.offset, 0
+    for item in op.index(x.rank, begin, end, strides):
+        if item is None:
+            pitches.append(0)
+            continue
+        size, pitch = x.shape[axis], x.placed.pitches[axis]
+        axis += 1
+        if isinstance(item, slice):
+            start, _, step = item.indices(size)
+            pitches.append(pitch * step)
+            offset += pitch * min(start, max(size - 1, 0))
+        else:
+            offset += pitch * (item + size if item < 0 else item)
+    return [Layout(tuple(pitches), offset)]
+
+
+@_view(Slice)
+def _slice(node: GpuNode) -> list[Layout]:
+    x = node.inputs[0]
+    axes = integers(node, 4) if len(node.inputs) > 4 else None
+    items = slice_index(x.rank, integers(node, 1), integers(node, 2), integers(node, 3), axes)
+    ranges = [item.indices(size) for item, size in zip(items, x.shape, strict=True)]
+    starts = [min(r[0], max(n - 1, 0)) for r, n in zip(ranges, x.shape, strict=True)]
+    return [sliced(x.placed, starts, [r[2] for r in ranges])]
+
+
+@_view(Broadcast)
+def _broadcast(node: GpuNode) -> list[Layout]:
+    op, x, out = node.op, node.inputs[0], node.output.shape
+    assert isinstance(op, Broadcast)
+    axes = integers(node, 2) if len(node.inputs) > 2 else None
+    try:
+        aligned = op.aligned(x.shape, out, axes)
+    except Exception:  # noqa: BLE001 - bidirectional shapes align from the last axis
+        return [broadcast(x.placed, x.shape, out)]
+    pitches = iter(x.placed.pitches)
+    full, sizes = [], iter(x.shape)
+    remaining = next(sizes, None)
+    for size in aligned:
+        if remaining is not None and size == remaining:
+            full.append(next(pitches))
+            remaining = next(sizes, None)
+        else:
+            full.append(0)
+    layout = Layout(tuple(full), x.placed.offset)
+    shape = tuple(int(s) for s in aligned)  # type: ignore[arg-type]
+    return [broadcast(layout, shape, out)]
+
+
+def _tile_is_broadcast(node: GpuNode) -> bool:
+    x, out = node.inputs[0].shape, node.output.shape
+    padded = (1,) * (len(out) - len(x)) + x
+    return all(a in (1, b) for a, b in zip(padded, out, strict=True))
+
+
+@_view(Tile)
+def _tile(node: GpuNode) -> list[Layout] | None:
+    x = node.inputs[0]
+    return [broadcast(x.placed, x.shape, node.output.shape)]
