@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
-import onnx.reference
 import pytest
 
 from polydevice.dtype import ElementType
@@ -37,13 +35,9 @@ def test_unique(device, ordered, axis, dtype):
         x = np.take(x, [0, 1, 0, 2, 1], axis) % 2
     inputs = [x] if axis is None else [x, np.array(axis, np.int64)]
     op = Unique(sorted=ordered)
-    if axis is None:
-        check(openvino_case(op, *inputs), device)
-        return
-    # OpenVINO keeps some slices that come twice, when they are not neighbours
-    node = onnx.helper.make_node("Unique", ["x"], list("vjrc"), axis=axis, sorted=int(ordered))
-    answers = onnx.reference.ReferenceEvaluator(node).run(None, {"x": x})
-    check(OpCase(op, inputs, answers, constants={1}), device)
+    if not ordered and axis == 1:
+        return  # OpenVINO and onnx.reference both return slices twice; see the next test
+    check(openvino_case(op, *inputs, constants={1}), device)
 
 
 def test_unique_counts_the_axis_from_the_end(device):
@@ -51,6 +45,17 @@ def test_unique_counts_the_axis_from_the_end(device):
     x = np.int32([[1, 0, 1], [2, 5, 2]])
     expected = [np.int32([[0, 1], [5, 2]]), np.array([1, 0]), np.array([1, 0, 1]), np.array([1, 2])]
     check(OpCase(Unique(), [x, np.array(-1)], expected, constants={1}), device)
+
+
+def test_unique_slices_in_the_order_of_their_first_occurrence(device):
+    x = np.float32([[3, 1, 3, 2, 1], [0, 5, 0, 0, 5]])
+    expected = [
+        np.float32([[3, 1, 2], [0, 5, 0]]),
+        np.array([0, 1, 3]),
+        np.array([0, 1, 0, 2, 1]),
+        np.array([2, 2, 1]),
+    ]
+    check(OpCase(Unique(sorted=False), [x, np.array(1)], expected, constants={1}), device)
 
 
 @pytest.mark.parametrize("right", [True, False])
