@@ -44,8 +44,8 @@ from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 
 SHAPE = (2, 3, 5)
-SCALE = np.float32([2.0, -1.0, 0.5]).reshape(1, 3, 1)
-BIAS = np.float32([0.25, 1.0, -2.0]).reshape(1, 3, 1)
+SCALE = np.array([[[2.0], [-1.0], [0.5]]], np.float32)
+BIAS = np.array([[[0.25], [1.0], [-2.0]]], np.float32)
 
 
 @operation("Unheard", domain="polydevice.testing")
@@ -89,7 +89,7 @@ class DeviceSuite:
 
     def answer(self, x: Array) -> Array:
         """Return what the network must answer, computed without the device."""
-        return np.maximum(x * SCALE + BIAS, 0).astype(np.float32)
+        return np.asarray(np.maximum(x * SCALE + BIAS, 0), np.float32)
 
     def register(self, core: Core) -> None:
         """Make the device known to `core`, when no entry point does."""

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from polydevice.core import Core
+from polydevice.dtype import Array
 from polydevice.errors import UnsupportedNetworkError
 from polydevice.ops.activation import Clamp, Relu, Sigmoid
 from polydevice.ops.arithmetic import Add, Divide, Maximum, Multiply, Subtract
@@ -30,47 +31,58 @@ from polydevice.ops.split import Split
 from polydevice.ops.transpose import Transpose
 from polydevice.testing.op_case import OpCase, network_of, run_case
 
-ROW = np.float32([[1.0, -2.0, 4.0]])
-COLUMN = np.float32([[2.0], [-0.5]])
-GRID = np.float32([[1, 2, 3], [4, 5, 6]])
+
+def f32(values: object) -> Array:
+    """An f32 array."""
+    return np.asarray(values, np.float32)
+
+
+def i64(values: object) -> Array:
+    """An i64 array."""
+    return np.asarray(values, np.int64)
+
+
+ROW = f32([[1.0, -2.0, 4.0]])
+COLUMN = f32([[2.0], [-0.5]])
+GRID = f32([[1, 2, 3], [4, 5, 6]])
 
 CASES = {
-    "Relu": OpCase(Relu(), [ROW], [np.float32([[1, 0, 4]])]),
-    "Sigmoid": OpCase(Sigmoid(), [np.log(np.float32([1, 3]))], [np.float32([0.5, 0.75])]),
-    "Clamp": OpCase(Clamp(min=-1.0, max=3.0), [ROW], [np.float32([[1, -1, 3]])]),
+    "Relu": OpCase(Relu(), [ROW], [f32([[1, 0, 4]])]),
+    "Sigmoid": OpCase(Sigmoid(), [np.log(f32([1, 3]))], [f32([0.5, 0.75])]),
+    "Clamp": OpCase(Clamp(min=-1.0, max=3.0), [ROW], [f32([[1, -1, 3]])]),
     "Add": OpCase(Add(), [GRID, GRID], [GRID * 2]),
-    "Add-broadcast": OpCase(Add(), [ROW, COLUMN], [np.float32([[3, 0, 6], [0.5, -2.5, 3.5]])]),
-    "Add-constant": OpCase(Add(), [GRID, ROW], [np.float32([[2, 0, 7], [5, 3, 10]])], None, {1}),
-    "Add-scalar": OpCase(Add(), [ROW, np.float32(1)], [np.float32([[2, -1, 5]])]),
-    "Subtract": OpCase(Subtract(), [ROW, COLUMN], [np.float32([[-1, -4, 2], [1.5, -1.5, 4.5]])]),
-    "Multiply": OpCase(Multiply(), [ROW, COLUMN], [np.float32([[2, -4, 8], [-0.5, 1, -2]])]),
-    "Divide": OpCase(Divide(), [ROW, COLUMN], [np.float32([[0.5, -1, 2], [-2, 4, -8]])]),
-    "Maximum": OpCase(Maximum(), [ROW, COLUMN], [np.float32([[2, 2, 4], [1, -0.5, 4]])]),
+    "Add-broadcast": OpCase(Add(), [ROW, COLUMN], [f32([[3, 0, 6], [0.5, -2.5, 3.5]])]),
+    "Add-constant": OpCase(Add(), [GRID, ROW], [f32([[2, 0, 7], [5, 3, 10]])], None, {1}),
+    "Add-scalar": OpCase(Add(), [ROW, f32(1)], [f32([[2, -1, 5]])]),
+    "Subtract": OpCase(Subtract(), [ROW, COLUMN], [f32([[-1, -4, 2], [1.5, -1.5, 4.5]])]),
+    "Multiply": OpCase(Multiply(), [ROW, COLUMN], [f32([[2, -4, 8], [-0.5, 1, -2]])]),
+    "Divide": OpCase(Divide(), [ROW, COLUMN], [f32([[0.5, -1, 2], [-2, 4, -8]])]),
+    "Maximum": OpCase(Maximum(), [ROW, COLUMN], [f32([[2, 2, 4], [1, -0.5, 4]])]),
     "SoftMax-last": OpCase(
-        SoftMax(axis=-1), [np.log(np.float32([[1, 3], [2, 2]]))], [[[0.25, 0.75], [0.5, 0.5]]]
+        SoftMax(axis=-1), [np.log(f32([[1, 3], [2, 2]]))], [[[0.25, 0.75], [0.5, 0.5]]]
     ),
     "SoftMax-first": OpCase(
-        SoftMax(axis=0), [np.log(np.float32([[1, 4], [3, 4]]))], [[[0.25, 0.5], [0.75, 0.5]]]
+        SoftMax(axis=0), [np.log(f32([[1, 4], [3, 4]]))], [[[0.25, 0.5], [0.75, 0.5]]]
     ),
-    "SoftMax-large": OpCase(SoftMax(axis=1), [np.float32([[1e4, 1e4]])], [[[0.5, 0.5]]]),
+    "SoftMax-large": OpCase(SoftMax(axis=1), [f32([[1e4, 1e4]])], [[[0.5, 0.5]]]),
     "Reshape": OpCase(
         Reshape(special_zero=True),
-        [GRID, np.int64([0, -1, 1])],
+        [GRID, i64([0, -1, 1])],
         [GRID.reshape(2, 3, 1)],
         constants={1},
     ),
     "Transpose": OpCase(
-        Transpose(), [GRID, np.int64([1, 0])], [np.float32([[1, 4], [2, 5], [3, 6]])], constants={1}
+        Transpose(), [GRID, i64([1, 0])], [f32([[1, 4], [2, 5], [3, 6]])], constants={1}
     ),
     "Concat": OpCase(
         Concat(axis=1),
         [GRID, COLUMN],
-        [np.float32([[1, 2, 3, 2], [4, 5, 6, -0.5]])],
+        [f32([[1, 2, 3, 2], [4, 5, 6, -0.5]])],
     ),
     "Split": OpCase(
         Split(num_splits=3),
-        [GRID, np.int64(1)],
-        [np.float32([[1], [4]]), np.float32([[2], [5]]), np.float32([[3], [6]])],
+        [GRID, i64(1)],
+        [f32([[1], [4]]), f32([[2], [5]]), f32([[3], [6]])],
         constants={1},
     ),
 }
