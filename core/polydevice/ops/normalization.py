@@ -88,7 +88,7 @@ class BatchNormInferenceV1(BatchNormInference):
 class LRN(Op):
     """x / (bias + alpha / size^k * sum of squares in a window of `size` along k axes) ^ beta.
 
-    The window is centred (size // 2 elements before, (size - 1) // 2 after) and cut at the edges.
+    The window is centred ((size - 1) // 2 elements before, size // 2 after) and cut at the edges.
     An empty list of axes takes the window's one element.
 
     Inputs:  x     any shape, floating point

@@ -58,10 +58,10 @@ def lrn(op: LRN, x: Array, axes: Array) -> Array:
 
 
 def _window_sum(x: Array, axis: int, size: int) -> Array:
-    """Sum the elements from size // 2 before to (size - 1) // 2 after each, along an axis."""
+    """Sum the elements from (size - 1) // 2 before to size // 2 after each, along an axis."""
     moved = np.moveaxis(x, axis, -1)
     length = moved.shape[-1]
-    before, after = min(size // 2, length), min((size - 1) // 2, length)
+    before, after = min((size - 1) // 2, length), min(size // 2, length)
     total = np.array(moved)
     for shift in range(1, after + 1):
         total[..., : length - shift] += moved[..., shift:]
