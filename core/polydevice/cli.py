@@ -1,4 +1,4 @@
-"""The command line: ``polydevice devices | plugins | ops``.
+"""The command line: ``polydevice devices | plugins | ops | bench``.
 
 Tables on a terminal; when the output goes into a pipe or file, one line a row with tabs between
 the columns and no heading, for `grep`, `cut` and `awk`.
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from polydevice import __version__
+from polydevice.benchmark.arguments import add_arguments
 from polydevice.core import Core
 from polydevice.errors import PolydeviceError
 
@@ -31,6 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.set_defaults(run=_plugins)
     command = commands.add_parser("ops", help="list the operations that networks may use")
     command.set_defaults(run=_ops)
+    command = commands.add_parser("bench", help="measure a network, like benchmark_app")
+    add_arguments(command)
+    command.set_defaults(run=_bench)
     options = parser.parse_args(arguments)
     try:
         status: int = options.run(options)
@@ -41,6 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     return status
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from polydevice.benchmark.application import run
+
+    return run(options)
 
 
 def _devices(options: argparse.Namespace) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,7 +16,6 @@ from polydevice.ops.arithmetic import Add
 from polydevice.ops.io import Parameter, Result
 from polydevice.shape import Shape
 from polydevice_hetero.split import schedule, split
-import itertools
 
 
 def diamond() -> Network:

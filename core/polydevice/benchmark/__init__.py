@@ -1,0 +1,1 @@
+"""``polydevice bench``: measures a network the way benchmark_app does, and against its peers."""

@@ -1,0 +1,477 @@
+"""The eleven steps of benchmark_app, for each device in turn."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from polydevice import __version__
+from polydevice.benchmark import report
+from polydevice.benchmark.arguments import Limits, parse_shapes, parse_streams
+from polydevice.benchmark.first_inference import measure_first_inference
+from polydevice.benchmark.inputs import make_inputs
+from polydevice.benchmark.measure import (
+    Progress,
+    Statistics,
+    measure_async,
+    measure_phases,
+    measure_sync,
+)
+from polydevice.benchmark.memory import peak_device_bytes, peak_host_bytes
+from polydevice.benchmark.peers import make_peer
+from polydevice.core import Core
+from polydevice.device_name import DeviceName
+from polydevice.dtype import Array
+from polydevice.errors import ModelFileError, PolydeviceError
+from polydevice.executable_network import ExecutableNetwork
+from polydevice.network import Network
+
+T = TypeVar("T")
+
+_TITLES = (
+    "Parsing and validating input arguments",
+    "Loading polydevice",
+    "Setting device configuration",
+    "Reading network files",
+    "Resizing network to match image sizes and given batch",
+    "Configuring input of the model",
+    "Loading the model to the device",
+    "Querying optimal runtime parameters",
+    "Creating infer requests and filling input blobs with data",
+    "Measuring performance",
+    "Dumping statistics report",
+)
+
+
+class Application:
+    """One run of the tool on one device."""
+
+    def __init__(self, options: argparse.Namespace, device: str) -> None:
+        """Keep the command line and the device of this run."""
+        self.options = options
+        self.device = device
+        self.figures: dict[str, Any] = {"device": device, "model": options.path_to_model}
+        self._step = 0
+
+    def run(self) -> dict[str, Any]:
+        """Run all steps, print as benchmark_app does, and return every figure."""
+        self._next()
+        with Core() as core:
+            self._next()
+            self._print_versions(core)
+            self._next()
+            config = self._configure(core)
+            executable = self._load(core, config)
+            try:
+                self._measure(core, executable, config)
+            finally:
+                executable.close()
+        return self.figures
+
+    # -- steps 3 to 7 -------------------------------------------------------------------------
+
+    def _configure(self, core: Core) -> dict[str, str]:
+        options = self.options
+        config: dict[str, str] = {}
+        if options.load_config:
+            loaded = json.loads(Path(options.load_config).read_text(encoding="utf-8"))
+            for device in (DeviceName.parse(self.device).family, self.device):
+                config.update({k: str(v) for k, v in loaded.get(device, {}).items()})
+        config.update(self._counting(config))
+        keys = self._known_keys(core)
+        config.update(self._streams(keys))
+        if options.number_threads:
+            config["CPU_THREADS_NUM"] = str(options.number_threads)
+        if options.enforcebf16:
+            config["ENFORCE_BF16"] = "YES"
+        if options.path_to_cldnn_config:
+            config["CONFIG_FILE"] = options.path_to_cldnn_config
+        if options.cache_dir and "CACHE_DIR" in keys:
+            config["CACHE_DIR"] = options.cache_dir
+        if options.dump_config:
+            text = json.dumps({self.device: config}, indent=4)
+            Path(options.dump_config).write_text(text + "\n", encoding="utf-8")
+        self.figures["config"] = dict(config)
+        return config
+
+    def _counting(self, config: Mapping[str, str]) -> dict[str, str]:
+        """PERF_COUNT: an explicit -pc wins, then the loaded file, then what reports need."""
+        options = self.options
+        if options.perf_counts is not None:
+            return {"PERF_COUNT": "YES" if options.perf_counts else "NO"}
+        if "PERF_COUNT" in config:
+            _warn(f"PERF_COUNT={config['PERF_COUNT']} is taken from the loaded configuration")
+            return {}
+        if options.report_type in ("average_counters", "detailed_counters"):
+            _warn(f"counters are on: -report_type {options.report_type} needs them")
+            return {"PERF_COUNT": "YES"}
+        if options.exec_graph_path:
+            _warn("counters are on: -exec_graph_path needs them")
+            return {"PERF_COUNT": "YES"}
+        return {}
+
+    def _known_keys(self, core: Core) -> set[str]:
+        name = DeviceName.parse(self.device)
+        members = [str(member) for member in name.members] or [self.device]
+        return {key for member in members for key in core.option_keys(member)}
+
+    def _streams(self, keys: set[str]) -> dict[str, str]:
+        options = self.options
+        name = DeviceName.parse(self.device)
+        families = [m.family for m in name.members] or [name.family]
+        config: dict[str, str] = {}
+        given = parse_streams(options.number_streams, families)
+        for family in dict.fromkeys(families):
+            key = f"{family}_THROUGHPUT_STREAMS"
+            if key not in keys:
+                if family in given:
+                    _warn(f"{family} has no key {key}; -nstreams is not used for it")
+                continue
+            if family in given:
+                config[key] = given[family]
+            elif options.perf_hint == "throughput" or (
+                options.api == "async" and options.perf_hint is None
+            ):
+                config[key] = f"{family}_THROUGHPUT_AUTO"
+                if options.perf_hint is None:
+                    _warn(f"-nstreams is not given: {key} is set to {family}_THROUGHPUT_AUTO")
+        return config
+
+    def _load(self, core: Core, config: Mapping[str, str]) -> ExecutableNetwork:
+        options = self.options
+        path = options.path_to_model
+        if not Path(path).is_file():
+            raise ModelFileError(f"model file {path!r} does not exist")
+        number = 1 if options.api == "sync" else options.number_infer_requests or 0
+        if path.endswith(".blob"):
+            self._skip(3)
+            self._next()
+            executable = self._timed(
+                "import network time (ms)", lambda: core.import_network(path, self.device, config)
+            )
+            wanted = number or executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
+            executable._reserve_requests(wanted)
+            return executable
+        if options.load_from_file:
+            self._skip(3)
+            self._next()
+            return self._timed(
+                "load network time (ms)",
+                lambda: core.load_network(path, self.device, config, number),
+            )
+        self._next()
+        network = self._timed("read network time (ms)", lambda: core.read_network(path))
+        self._next()
+        self._reshape(network)
+        self._next()
+        self._set_precisions(network)
+        self._next()
+        return self._timed(
+            "load network time (ms)",
+            lambda: core.load_network(network, self.device, config, number),
+        )
+
+    def _reshape(self, network: Network) -> None:
+        shapes = parse_shapes(self.options.shape, list(network.inputs))
+        begin = time.perf_counter()
+        if shapes:
+            network.reshape(shapes)
+        if self.options.batch_size:
+            network.batch_size = self.options.batch_size
+        elif network.is_dynamic and isinstance(network.batch_size, int) is False:
+            _warn("the batch is dynamic and -b is not given: it is set to 1")
+            network.batch_size = 1
+        self._note("reshape network time (ms)", (time.perf_counter() - begin) * 1e3)
+        _info(f"Network batch size: {network.batch_size}")
+        self.figures["shapes"] = {
+            name: [int(size) if isinstance(size, int) else str(size) for size in info.shape or ()]
+            for name, info in network.inputs.items()
+        }
+
+    def _set_precisions(self, network: Network) -> None:
+        for name, inner in network.inputs.items():
+            if self.options.input_precision:
+                inner.precision = self.options.input_precision
+            _info(f"Network input {name!r}: precision {inner.precision}, {inner.shape}")
+        for name, outer in network.outputs.items():
+            if self.options.output_precision:
+                outer.precision = self.options.output_precision
+            _info(f"Network output {name!r}: precision {outer.precision}, {outer.shape}")
+
+    # -- steps 8 to 11 ------------------------------------------------------------------------
+
+    def _measure(
+        self, core: Core, executable: ExecutableNetwork, config: Mapping[str, str]
+    ) -> None:
+        options = self.options
+        self._next()
+        streams = executable.streams
+        _info(
+            f"{self.device}: {streams} streams, "
+            f"{executable.get_metric('OPTIMAL_NUMBER_OF_INFER_REQUESTS')} requests are optimal"
+        )
+        self._next()
+        requests = len(executable.requests)
+        inputs = make_inputs(
+            executable.inputs, options.paths_to_input, options.seed, max(2, requests)
+        )
+        limits = Limits.of(options, requests)
+        summary = (
+            f"{options.api}, {requests} inference requests, {streams} streams on {self.device}, "
+            f"limits: {limits}"
+        )
+        self._next(summary)
+        begin = time.perf_counter()
+        executable.requests[0].infer(inputs[0])
+        self._note("first inference time (ms)", (time.perf_counter() - begin) * 1e3)
+        _info(f"First inference took {self.figures['first inference time (ms)']:.2f} ms")
+        batch = _batch(executable)
+        statistics = self._loop(executable, inputs, limits, batch)
+        self._compare(executable, inputs)
+        self._next()
+        self._report(executable, statistics, inputs, summary, config)
+
+    def _loop(
+        self,
+        executable: ExecutableNetwork,
+        inputs: Sequence[Mapping[str, Array]],
+        limits: Limits,
+        batch: int,
+    ) -> Statistics:
+        with _progress_bar("measuring", self.options.progress) as progress:
+            if self.options.api == "sync":
+                request = executable.requests[0]
+                return measure_sync(request.infer, inputs, limits, batch, progress)
+            return measure_async(executable, inputs, limits, batch, progress)
+
+    def _compare(
+        self, executable: ExecutableNetwork, inputs: Sequence[Mapping[str, Array]]
+    ) -> None:
+        """Run the peers and ourselves in turn, so that a slow moment hits all of them."""
+        names = [name for name in self.options.compare.split(",") if name]
+        if not names:
+            return
+        shapes = {name: list(port.sizes or ()) for name, port in executable.inputs.items()}
+        threads, bf16 = self.options.number_threads, self.options.enforcebf16
+        runs: dict[str, Callable[[Mapping[str, Array]], object]] = {
+            "polydevice": executable.requests[0].infer
+        }
+        for name in names:
+            runs[name] = make_peer(name, self.options.path_to_model, shapes, threads, bf16)
+        times: dict[str, list[float]] = {name: [] for name in runs}
+        for round_ in range(12):
+            for name, run in runs.items():
+                for _ in range(3):
+                    begin = time.perf_counter()
+                    run(inputs[round_ % len(inputs)])
+                    if round_ >= 2:  # two rounds of warm-up
+                        times[name].append((time.perf_counter() - begin) * 1e3)
+        medians = {name: float(np.median(values)) for name, values in times.items()}
+        self.figures["compare (ms)"] = medians
+        _info("Synchronous latency, measured in turn on this machine:")
+        for name, value in medians.items():
+            ratio = value / medians["polydevice"]
+            _info(f"  {name:<14}{value:10.3f} ms   {ratio:5.2f} of polydevice's")
+
+    def _report(
+        self,
+        executable: ExecutableNetwork,
+        statistics: Statistics,
+        inputs: Sequence[Mapping[str, Array]],
+        summary: str,
+        config: Mapping[str, str],
+    ) -> None:
+        options = self.options
+        phases = measure_phases(executable, inputs)
+        self.figures.update(
+            {
+                "number of iterations": statistics.iterations,
+                "total execution time (ms)": statistics.duration_ms,
+                "throughput (FPS)": statistics.throughput,
+                "phases (ms)": vars(phases),
+                "peak host memory (bytes)": peak_host_bytes(),
+                "peak device memory (bytes)": peak_device_bytes(executable),
+                **{f"latency p{p} (ms)": statistics.percentile(p) for p in (50, 90, 99)},
+            }
+        )
+        _info(
+            f"One request: inputs {phases.set_inputs:.3f} ms, inference "
+            f"{phases.inference:.3f} ms, outputs {phases.read_outputs:.3f} ms"
+        )
+        self._print_memory()
+        if options.first_inference:
+            self._first_inference(config)
+        counters = self._counters(executable, inputs, config)
+        if options.exec_graph_path:
+            executable.get_exec_graph_info().serialize(options.exec_graph_path)
+        if options.report_type:
+            self._write_reports(counters, summary)
+        for line in report.closing_lines(statistics, options.latency_percentile):
+            print(line)
+
+    def _print_memory(self) -> None:
+        for place in ("host", "device"):
+            size = self.figures[f"peak {place} memory (bytes)"]
+            if size is not None:
+                _info(f"Peak {place} memory: {size / 2**20:.1f} MiB")
+
+    def _first_inference(self, config: Mapping[str, str]) -> None:
+        shapes = self.figures.get("shapes", {})
+        for name in ("cold", "warm"):
+            found = measure_first_inference(self.options.path_to_model, self.device, config, shapes)
+            self.figures[f"first inference, {name} process (ms)"] = vars(found)
+            _info(
+                f"First answer of a {name} process: {found.total:.0f} ms (start {found.start:.0f}, "
+                f"imports {found.imports:.0f}, read {found.read:.0f}, load {found.load:.0f}, "
+                f"first run {found.first_run:.1f})"
+            )
+
+    def _counters(
+        self,
+        executable: ExecutableNetwork,
+        inputs: Sequence[Mapping[str, Array]],
+        config: Mapping[str, str],
+    ) -> list[report.Counters]:
+        if config.get("PERF_COUNT") != "YES":
+            return []
+        counters: list[report.Counters] = []
+        for index, request in enumerate(executable.requests):
+            request.infer(inputs[index % len(inputs)])
+            counters.append(request.get_perf_counts())
+            if self.options.perf_counts:
+                _info(f"Performance counts for infer request {index}")
+                for line in report.counter_lines(counters[-1]):
+                    print(line)
+        return counters
+
+    def _write_reports(self, counters: Sequence[report.Counters], summary: str) -> None:
+        options = self.options
+        folder = Path(options.report_folder or ".")
+        folder.mkdir(parents=True, exist_ok=True)
+        sections: dict[str, Mapping[str, Any]] = {
+            "Command line parameters": {f"-{k}": v for k, v in vars(options).items() if v},
+            "Configuration setup": {
+                "topology": Path(options.path_to_model).stem,
+                "target device": self.device,
+                "API": options.api,
+                "summary": summary,
+                **self.figures["config"],
+            },
+            "Execution results": {
+                key: value for key, value in self.figures.items() if isinstance(value, (int, float))
+            },
+        }
+        written = [report.write_csv_report(folder, sections)]
+        if counters and options.report_type == "detailed_counters":
+            name = "benchmark_detailed_counters_report.csv"
+            written.append(report.write_csv_counters(folder, name, counters))
+        if counters and options.report_type == "average_counters":
+            name = "benchmark_average_counters_report.csv"
+            table = [report.average(counters)]
+            written.append(report.write_csv_counters(folder, name, table))
+        for path in written:
+            _info(f"Statistics report is stored to {path}")
+
+    # -- printing -----------------------------------------------------------------------------
+
+    def _next(self, extra: str = "") -> None:
+        self._step += 1
+        title = _TITLES[self._step - 1] + (f" ({extra})" if extra else "")
+        print(f"[Step {self._step}/{len(_TITLES)}] {title}", flush=True)
+
+    def _skip(self, steps: int) -> None:
+        for _ in range(steps):
+            self._next()
+            _info("Skipping the step for a network that is loaded from a file")
+
+    def _timed(self, name: str, work: Callable[[], T]) -> T:
+        begin = time.perf_counter()
+        result = work()
+        self._note(name, (time.perf_counter() - begin) * 1e3)
+        return result
+
+    def _note(self, name: str, milliseconds: float) -> None:
+        self.figures[name] = milliseconds
+        if name != "first inference time (ms)":
+            _info(f"{name.removesuffix(' (ms)').capitalize()} took {milliseconds:.2f} ms")
+
+    def _print_versions(self, core: Core) -> None:
+        _info(f"polydevice{'':.<24} {__version__}")
+        for family, version in core.get_versions(self.device).items():
+            _info(
+                f"{family}: {version.description} {version.major}.{version.minor}, "
+                f"build {version.build_number}"
+            )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure every device of the command line; returns the exit status."""
+    results: list[dict[str, Any]] = []
+    status = 0
+    for device in options.target_device.split():
+        application = Application(options, device)
+        try:
+            results.append(application.run())
+        except PolydeviceError as error:
+            print(f"[ ERROR ] {error}", file=sys.stderr)
+            results.append({**application.figures, "error": str(error)})
+            status = 1
+    if len(results) > 1:
+        _print_table(results)
+    if options.json:
+        report.write_json(Path(options.json), {"results": results})
+    return status
+
+
+def _print_table(results: Sequence[Mapping[str, Any]]) -> None:
+    print(f"{'device':<24}{'p50 ms':>10}{'p90 ms':>10}{'p99 ms':>10}{'FPS':>12}")
+    for row in results:
+        if "error" in row:
+            print(f"{row['device']:<24}{'failed':>10}")
+            continue
+        cells = "".join(f"{row[f'latency p{p} (ms)']:>10.2f}" for p in (50, 90, 99))
+        print(f"{row['device']:<24}{cells}{row['throughput (FPS)']:>12.2f}")
+
+
+def _batch(executable: ExecutableNetwork) -> int:
+    for port in executable.inputs.values():
+        if port.sizes and len(port.sizes) > 1:
+            return port.sizes[0]
+    return 1
+
+
+@contextmanager
+def _progress_bar(title: str, wanted: bool) -> Iterator[Progress]:
+    """A bar on a terminal; into a pipe, a plain line at every tenth, when asked for."""
+    if not sys.stdout.isatty():
+        last = [-1]
+
+        def plain(done: float) -> None:
+            tenth = int(done * 10)
+            if wanted and tenth > last[0]:
+                last[0] = tenth
+                print(f"{title}: {tenth * 10} %", flush=True)
+
+        yield plain
+        return
+    from rich.progress import Progress as Bar
+
+    with Bar(transient=True) as bar:
+        task = bar.add_task(title, total=1.0)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def _info(text: str) -> None:
+    print(f"[ INFO ] {text}", flush=True)
+
+
+def _warn(text: str) -> None:
+    print(f"[ WARNING ] {text}", flush=True)

@@ -1,0 +1,97 @@
+"""Input data for measuring: files the user names, else random values of the right type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.errors import BlobError
+from polydevice.executable_network import PortInfo
+
+
+def make_inputs(
+    ports: dict[str, PortInfo], files: Sequence[str], seed: int, count: int
+) -> list[dict[str, Array]]:
+    """Return `count` sets of inputs, so that requests do not all read the same memory.
+
+    Args:
+        ports: the inputs; shapes must be static.
+        files: paths, or ``name:path``; used in turn.
+        seed: of the random values.
+        count: number of sets.
+
+    Raises:
+        BlobError: for a dynamic shape, or a file that does not fit.
+    """
+    by_name: dict[str, list[Path]] = {name: [] for name in ports}
+    for item in files:
+        name, colon, path = item.partition(":")
+        targets = [name] if colon and name in ports else list(ports)
+        for target in targets:
+            by_name[target].append(Path(path if len(targets) == 1 and colon else item))
+    random = np.random.default_rng(seed)
+    sets: list[dict[str, Array]] = []
+    for index in range(count):
+        one: dict[str, Array] = {}
+        for name, port in ports.items():
+            paths = by_name[name]
+            one[name] = (
+                _from_file(port, paths[index % len(paths)]) if paths else _random(port, random)
+            )
+        sets.append(one)
+    return sets
+
+
+def _random(port: PortInfo, random: np.random.Generator) -> Array:
+    if port.sizes is None:
+        raise BlobError(
+            f"input {port.name!r} has the dynamic shape {port.shape}; give one with -shape"
+        )
+    if port.dtype.kind == "f" or port.element_type.is_float:
+        # Values as a picture or a normalised signal has them; never zeros, which run faster.
+        return np.asarray(random.standard_normal(port.sizes), port.dtype)
+    if port.dtype == np.bool_:
+        return random.integers(0, 2, port.sizes).astype(np.bool_)
+    high = 255 if port.dtype.itemsize == 1 and port.dtype.kind == "u" else 100
+    return random.integers(0, high, port.sizes).astype(port.dtype)
+
+
+def _from_file(port: PortInfo, path: Path) -> Array:
+    if port.sizes is None:
+        raise BlobError(f"input {port.name!r} has the dynamic shape {port.shape}; give -shape")
+    if not path.is_file():
+        raise BlobError(f"input file {str(path)!r} does not exist")
+    if path.suffix == ".npy":
+        array = np.load(path, allow_pickle=False)
+        return np.ascontiguousarray(np.broadcast_to(array, port.sizes), port.dtype)
+    if path.suffix in (".bin", ".raw"):
+        data = np.fromfile(path, port.dtype)
+        if data.size != np.prod(port.sizes):
+            raise BlobError(
+                f"{str(path)!r} holds {data.size} elements of {port.dtype}; input {port.name!r} "
+                f"needs {np.prod(port.sizes)}"
+            )
+        return data.reshape(port.sizes)
+    return _picture(port, path)
+
+
+def _picture(port: PortInfo, path: Path) -> Array:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise BlobError(
+            f"reading {str(path)!r} needs Pillow; pip install pillow, or give a .npy file"
+        ) from None
+    assert port.sizes is not None
+    if len(port.sizes) != 4 or "C" not in port.layout:
+        raise BlobError(f"input {port.name!r} of shape {port.shape} cannot hold a picture")
+    sizes = dict(zip(port.layout, port.sizes))
+    with Image.open(path) as image:
+        channels = "L" if sizes["C"] == 1 else "RGB"
+        resized = image.convert(channels).resize((sizes["W"], sizes["H"]))
+        pixels = np.asarray(resized).reshape(sizes["H"], sizes["W"], sizes["C"])
+    ordered = pixels if port.layout == "NHWC" else pixels.transpose(2, 0, 1)
+    return np.ascontiguousarray(np.broadcast_to(ordered, port.sizes).astype(port.dtype))

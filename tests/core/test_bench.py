@@ -1,0 +1,183 @@
+"""``polydevice bench``: statistics, options, and the tool as a user runs it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from polydevice.benchmark.arguments import Limits, parse_shapes, parse_streams
+from polydevice.benchmark.inputs import make_inputs
+from polydevice.benchmark.measure import Statistics
+from polydevice.benchmark.report import average, closing_lines, counter_lines
+from polydevice.cli import main
+from polydevice.dtype import ElementType
+from polydevice.errors import BlobError, OptionValueError
+from polydevice.executable_network import PortInfo
+from polydevice.shape import Shape
+from polydevice.tensor import TensorDesc
+
+ROOT = Path(__file__).parents[2]
+MODEL = ROOT / "samples/models/efficientnet_lite0/efficientnet_lite0.xml"
+
+
+def test_percentiles_are_nearest_rank():
+    statistics = Statistics(tuple(float(i) for i in range(1, 101)), 100, 1000.0, 2, True)
+    assert [statistics.percentile(p) for p in (1, 50, 90, 99, 100)] == [1, 50, 90, 99, 100]
+    assert statistics.throughput == 200
+    assert Statistics((4.0,), 1, 100.0, 2, False).throughput == 500
+
+
+def test_closing_lines():
+    statistics = Statistics((1.0, 2.0, 3.0), 3, 6.0, 1, False)
+    lines = closing_lines(statistics, 50)
+    assert lines[0] == "Count:      3 iterations"
+    assert lines[1] == "Duration:   6.00 ms"
+    assert lines[2] == "Latency:    2.00 ms"
+    assert lines[-1] == "Throughput: 500.00 FPS"
+    assert closing_lines(statistics, 90)[2] == "Latency (90 percentile): 3.00 ms"
+
+
+def test_shapes():
+    assert parse_shapes("[1,3,2]", ["a", "b"]) == {"a": [1, 3, 2], "b": [1, 3, 2]}
+    assert parse_shapes("a[1, 3],b[]", ["a", "b"]) == {"a": [1, 3], "b": []}
+    with pytest.raises(OptionValueError, match="names 'c'.*a, b"):
+        parse_shapes("c[1]", ["a", "b"])
+    with pytest.raises(OptionValueError, match="not legal"):
+        parse_shapes("1,3", ["a"])
+
+
+def test_streams():
+    assert parse_streams("4", ["CPU", "GPU"]) == {"CPU": "4", "GPU": "4"}
+    assert parse_streams("CPU:2,GPU:4", ["CPU", "GPU"]) == {"CPU": "2", "GPU": "4"}
+    with pytest.raises(OptionValueError, match="NPU"):
+        parse_streams("NPU:2", ["CPU"])
+
+
+def test_limits_round_up_to_the_requests():
+    class Options:
+        number_iterations, time, api = 10, None, "async"
+
+    assert Limits.of(Options, 4) == Limits(12, None)  # type: ignore[arg-type]
+    Options.number_iterations = None  # type: ignore[assignment]
+    assert Limits.of(Options, 4) == Limits(None, 60.0)  # type: ignore[arg-type]
+
+
+def port(sizes, element_type=ElementType.f32, layout="NCHW") -> PortInfo:
+    return PortInfo("input", "x", TensorDesc(element_type, Shape(sizes)), layout, frozenset())
+
+
+def test_random_inputs_are_not_zero_and_differ_by_set():
+    first, second = make_inputs({"x": port([1, 3, 4, 4])}, [], 0, 2)
+    assert first["x"].std() > 0.5
+    assert not np.array_equal(first["x"], second["x"])
+    ints = make_inputs({"x": port([100], ElementType.u8)}, [], 0, 1)[0]["x"]
+    assert ints.dtype == np.uint8
+    assert ints.max() > 100
+
+
+def test_inputs_from_files(tmp_path):
+    pixels = np.arange(48, dtype=np.float32).reshape(1, 3, 4, 4)
+    np.save(tmp_path / "a.npy", pixels)
+    pixels.tofile(tmp_path / "a.bin")
+    for name in ("a.npy", "a.bin"):
+        made = make_inputs({"x": port([1, 3, 4, 4])}, [str(tmp_path / name)], 0, 1)
+        np.testing.assert_array_equal(made[0]["x"], pixels)
+    photo = str(ROOT / "samples/images/cat.jpg")
+    made = make_inputs({"x": port([2, 8, 8, 3], ElementType.u8, "NHWC")}, [f"x:{photo}"], 0, 1)
+    assert made[0]["x"].shape == (2, 8, 8, 3)
+    assert made[0]["x"].std() > 10
+    with pytest.raises(BlobError, match="does not exist"):
+        make_inputs({"x": port([1])}, ["nothing.png"], 0, 1)
+    with pytest.raises(BlobError, match="holds 48 elements"):
+        make_inputs({"x": port([7])}, [str(tmp_path / "a.bin")], 0, 1)
+    with pytest.raises(BlobError, match="dynamic shape.*-shape"):
+        make_inputs({"x": port([-1])}, [], 0, 1)
+
+
+def row(index: int, time: int) -> dict[str, object]:
+    return {
+        "status": "EXECUTED",
+        "exec_type": "jit",
+        "layer_type": "Convolution",
+        "real_time": time,
+        "cpu_time": time,
+        "execution_index": index,
+    }
+
+
+def test_counters():
+    name = "a_very_long_layer_name_that_does_not_fit"
+    lines = counter_lines({"last": row(1, 5), name: row(0, 7)})
+    assert lines[0].startswith("a_very_long_layer_name_tha... EXECUTED")
+    assert lines[-2] == "Total time:     12 microseconds"
+    first = {"x": row(0, 2)}
+    assert average([first, {"x": row(0, 4)}])["x"]["real_time"] == 3
+    assert first["x"]["real_time"] == 2
+
+
+def test_the_tool_reports_every_step(tmp_path, capsys):
+    status = main([
+        "bench", "-m", str(MODEL), "-niter", "5", "-nthreads", "1", "-pc",
+        "-report_type", "average_counters", "-report_folder", str(tmp_path / "reports"),
+        "-json", str(tmp_path / "out.json"), "-dump_config", str(tmp_path / "config.json"),
+        "-i", str(ROOT / "samples/images/cat.jpg"), "--compare", "openvino",
+    ])  # fmt: skip
+    out = capsys.readouterr().out
+    assert status == 0
+    for step in range(1, 12):
+        assert f"[Step {step}/11]" in out
+    assert "First inference took" in out
+    assert "Throughput:" in out
+    assert "openvino" in out
+    assert "execType:" in out
+    (result,) = json.loads((tmp_path / "out.json").read_text())["results"]
+    assert result["latency p50 (ms)"] > 0
+    assert result["number of iterations"] >= 5
+    assert set(result["compare (ms)"]) == {"polydevice", "openvino"}
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["CPU"]["PERF_COUNT"] == "YES"
+    with (tmp_path / "reports/benchmark_average_counters_report.csv").open() as file:
+        rows = list(csv.reader(file, delimiter=";"))
+    assert rows[0][0] == "layerName"
+    assert any(len(r) > 2 and "Conv" in r[2] for r in rows)
+    assert (tmp_path / "reports/benchmark_report.csv").is_file()
+
+
+def test_the_configuration_file_is_read_and_first_inference_is_split(tmp_path, capsys):
+    (tmp_path / "config.json").write_text('{"CPU": {"CPU_THROUGHPUT_STREAMS": "2"}}')
+    status = main([
+        "bench", "-m", str(MODEL), "-niter", "2", "-load_config", str(tmp_path / "config.json"),
+        "-nstreams", "1", "--first_inference", "-json", str(tmp_path / "out.json"),
+    ])  # fmt: skip
+    assert status == 0
+    (result,) = json.loads((tmp_path / "out.json").read_text())["results"]
+    assert result["config"]["CPU_THROUGHPUT_STREAMS"] == "1", "the command line wins"
+    cold = result["first inference, cold process (ms)"]
+    assert set(cold) == {"start", "imports", "read", "load", "first_run"}
+    assert all(value > 0 for value in cold.values())
+    assert "First answer of a warm process" in capsys.readouterr().out
+
+
+def test_several_devices_and_errors(tmp_path, capsys):
+    status = main(["bench", "-m", str(MODEL), "-niter", "1", "-api", "sync", "-d", "CPU NPU"])
+    captured = capsys.readouterr()
+    assert status == 1
+    assert "'NPU' is registered" in captured.err
+    assert "failed" in captured.out
+    assert "Throughput:" in captured.out
+    assert main(["bench", "-m", "nothing.xml"]) == 1
+    assert "does not exist" in capsys.readouterr().err
+
+
+def test_the_sample_is_the_same_tool():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "samples/benchmark_app.py"), "-h"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "--paths_to_input" in done.stdout
