@@ -18,8 +18,8 @@ class TensorDesc:
     `value` holds the elements themselves where they are known before inference (constants and
     what is computed from them); a shape rule that needs a number, such as Reshape's target,
     takes it from here. A value in which some sizes are unknown is an object array whose items
-    are ``int`` or `Dim`. `kind` is "tensor", or for ONNX's container types "sequence" or
-    "optional", where type and shape describe the items.
+    are ``int`` or `Dim`. `kind` is "tensor", or for ONNX's container types "sequence", "optional"
+    or "optional_sequence", where type and shape describe the items (polydevice.ops.containers).
     """
 
     element_type: ElementType
@@ -59,11 +59,13 @@ class TensorDesc:
 
     def with_shape(self, shape: Sequence[DimLike | None] | None) -> TensorDesc:
         """Return the same type with another shape and no known value."""
-        return TensorDesc(self.element_type, None if shape is None else Shape(shape))
+        return TensorDesc(
+            self.element_type, None if shape is None else Shape(shape), kind=self.kind
+        )
 
     def with_type(self, element_type: ElementType) -> TensorDesc:
         """Return the same shape with another element type and no known value."""
-        return TensorDesc(element_type, self.shape)
+        return TensorDesc(element_type, self.shape, kind=self.kind)
 
     def without_value(self) -> TensorDesc:
         """Return type and shape alone."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
+from onnx.helper import make_attribute
 
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ModelFormatError
@@ -104,6 +105,27 @@ class AttributeReader:
         raise ModelFormatError(
             f"attribute {attribute.name!r} has type {_type_name(kind)}, which is not supported"
         )
+
+
+def resolved(node: NodeProto, values: dict[str, Any]) -> NodeProto:
+    """Return a node in which references to attributes of a function are replaced by values."""
+    if not any(attribute.ref_attr_name for attribute in node.attribute):
+        return node
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    del copy.attribute[:]
+    for attribute in node.attribute:
+        if not attribute.ref_attr_name:
+            copy.attribute.append(attribute)
+        elif attribute.name in values:
+            value = values[attribute.name]
+            if not isinstance(value, (int, float, str, list)):
+                raise ModelFormatError(
+                    f"attribute {attribute.name!r} of a function that depends on types must be a "
+                    "number, a text or a list of these"
+                )
+            copy.attribute.append(make_attribute(attribute.name, value))
+    return copy
 
 
 def _text(data: bytes) -> str:

@@ -11,7 +11,7 @@ from polydevice.errors import ModelFormatError, PolydeviceError, UnsupportedOper
 from polydevice.network import Evaluate, Network, Node, Port
 from polydevice.ops.io import Constant, Result
 from polydevice.readers.onnx import catalog
-from polydevice.readers.onnx.attributes import AttributeReader, Subgraph
+from polydevice.readers.onnx.attributes import AttributeReader, Subgraph, resolved
 from polydevice.readers.onnx.budget import Budget
 from polydevice.readers.onnx.node import OnnxNode
 from polydevice.readers.onnx.protobuf import default_domain, opsets_of
@@ -226,7 +226,8 @@ class GraphReader:
         function = None
         if schema is not None:
             types = [type_of_desc(None if p is None else p.desc) for p in node.inputs]
-            function = catalog.function_body(schema, node.proto, types, node.version)
+            proto = resolved(node.proto, node.attributes)
+            function = catalog.function_body(schema, proto, types, node.version)
         if function is None:
             raise UnsupportedOperationError(
                 f"{node.op_type} is not supported for inputs of these types: "

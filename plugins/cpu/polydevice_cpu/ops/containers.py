@@ -1,0 +1,137 @@
+"""Sequences and optionals: 1-D arrays of objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.errors import InferenceError
+from polydevice.ops.containers import (
+    ConcatFromSequence,
+    OptionalConstruct,
+    OptionalGetElement,
+    OptionalHasElement,
+    SequenceAt,
+    SequenceConstruct,
+    SequenceEmpty,
+    SequenceErase,
+    SequenceInsert,
+    SequenceLength,
+    SplitToSequence,
+)
+from polydevice_cpu.implement import implements
+
+
+def container(items: Iterable[Array]) -> Array:
+    """Return a 1-D array of objects; NumPy alone would join arrays of one shape."""
+    listed = list(items)
+    array = np.empty(len(listed), object)
+    for index, item in enumerate(listed):
+        array[index] = item
+    return array
+
+
+def _position(position: Array, count: int, last: int) -> int:
+    """Return a position from the front; raises InferenceError outside [-count, last]."""
+    index = int(position.reshape(-1)[0])
+    if not -count <= index <= last:
+        raise InferenceError(f"position {index} is outside [{-count}, {last}] of the sequence")
+    return index + count if index < 0 else index
+
+
+@implements(SequenceConstruct)
+def sequence_construct(_op: SequenceConstruct, *items: Array) -> Array:
+    """Put the inputs together."""
+    return container(items)
+
+
+@implements(SequenceEmpty)
+def sequence_empty(_op: SequenceEmpty) -> Array:
+    """Return no tensors."""
+    return container([])
+
+
+@implements(SequenceInsert)
+def sequence_insert(
+    _op: SequenceInsert, x: Array, tensor: Array, position: Array | None = None
+) -> Array:
+    """Copy the list, not the tensors."""
+    index = len(x) if position is None else _position(position, len(x), len(x))
+    items = list(x)
+    items.insert(index, tensor)
+    return container(items)
+
+
+@implements(SequenceErase)
+def sequence_erase(_op: SequenceErase, x: Array, position: Array | None = None) -> Array:
+    """Copy the list without one."""
+    index = len(x) - 1 if position is None else _position(position, len(x), len(x) - 1)
+    if not len(x):
+        raise InferenceError("the sequence is empty; nothing can be erased")
+    return container(item for i, item in enumerate(x) if i != index)
+
+
+@implements(SequenceAt)
+def sequence_at(_op: SequenceAt, x: Array, position: Array) -> Array:
+    """Return one tensor."""
+    return np.asarray(x[_position(position, len(x), len(x) - 1)])
+
+
+@implements(SequenceLength)
+def sequence_length(_op: SequenceLength, x: Array) -> Array:
+    """Return the number of tensors."""
+    return np.array(len(x), np.int64)
+
+
+@implements(SplitToSequence)
+def split_to_sequence(op: SplitToSequence, x: Array, split: Array | None = None) -> Array:
+    """Return views."""
+    size = x.shape[op.axis]
+    lengths: Sequence[int]
+    if split is None:
+        lengths = [1] * size
+    elif split.ndim == 0:
+        length = int(split)
+        if length < 1:
+            raise InferenceError(f"parts of length {length} are not possible")
+        lengths = [min(length, size - start) for start in range(0, size, length)]
+    else:
+        lengths = [int(length) for length in split]
+        if min(lengths, default=0) < 0 or sum(lengths) != size:
+            raise InferenceError(f"parts {lengths} do not add up to the size {size}")
+    ends = np.cumsum(lengths)[:-1]
+    parts = np.split(x, ends, op.axis) if len(lengths) else []
+    if split is None and not op.keepdims:
+        parts = [np.squeeze(part, op.axis) for part in parts]
+    return container(parts)
+
+
+@implements(ConcatFromSequence)
+def concat_from_sequence(op: ConcatFromSequence, x: Array) -> Array:
+    """Join along the axis."""
+    if not len(x):
+        raise InferenceError("the sequence is empty; there is nothing to join")
+    return np.stack(list(x), op.axis) if op.new_axis else np.concatenate(list(x), op.axis)
+
+
+@implements(OptionalConstruct)
+def optional_construct(_op: OptionalConstruct, *items: Array) -> Array:
+    """Hold the input, if there is one."""
+    return container(items)
+
+
+@implements(OptionalHasElement)
+def optional_has_element(_op: OptionalHasElement, x: Array) -> Array:
+    """Look for the one item."""
+    return np.array(len(x) > 0)
+
+
+@implements(OptionalGetElement)
+def optional_get_element(_op: OptionalGetElement, x: Array) -> Array:
+    """Return the one item."""
+    if not len(x):
+        raise InferenceError("the optional is empty; ask OptionalHasElement first")
+    item: Array = x[0]
+    return item
