@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from polydevice.dtype import ElementType
 from polydevice.errors import (
@@ -15,6 +16,7 @@ from polydevice.errors import (
 from polydevice.network import Evaluate, Network, Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import Op, parse_shape
+from polydevice.ops.split import Split
 from polydevice.readers.ir.control_flow import is_control_flow, read_operation
 from polydevice.readers.ir.layers import GraphRecord, LayerRecord, PortRecord
 from polydevice.readers.ir.operations import operation_of
@@ -95,6 +97,8 @@ class GraphBuilder:
         if is_control_flow(kind):
             return read_operation(kind, layer, self)
         op = kind.from_ir(layer.data, opset)
+        if isinstance(op, Split) and op.num_splits > self.limits.layer_outputs:
+            self._refuse_outputs(layer, op.num_splits)  # before their descriptions fill memory
         if isinstance(op, Parameter):
             self._check_parameter(layer, op)
         if isinstance(op, Result) and layer.output_names:
@@ -134,13 +138,16 @@ class GraphBuilder:
 
     def _check_outputs(self, layer: LayerRecord, node: Node) -> None:
         if len(node.outputs) > self.limits.layer_outputs:
-            raise ModelLimitError(
-                f"{layer.title} has {len(node.outputs)} outputs, more than "
-                f"ReadLimits.layer_outputs = {self.limits.layer_outputs}"
-            )
+            self._refuse_outputs(layer, len(node.outputs))
         for port in node.outputs:
             if port.shape is not None and port.desc.is_static:
                 self._check_size(layer, port.shape.static)
+
+    def _refuse_outputs(self, layer: LayerRecord, count: int) -> NoReturn:
+        raise ModelLimitError(
+            f"{layer.title} has {count} outputs, more than ReadLimits.layer_outputs = "
+            f"{self.limits.layer_outputs}"
+        )
 
     def _check_size(self, layer: LayerRecord, shape: tuple[int, ...]) -> None:
         if len(shape) > self.limits.rank:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from polydevice.dtype import ElementType
-from polydevice.errors import ElementTypeError, ModelFormatError, ModelLimitError
+from polydevice.errors import ElementTypeError, ModelFormatError, ModelLimitError, ShapeError
 from polydevice.ops.op import parse_shape
 from polydevice.readers.ir.document import Element
 from polydevice.readers.limits import ReadLimits
@@ -167,7 +167,7 @@ class _GraphReader:
             )
         try:
             shape = parse_shape(",".join(sizes)) if sizes else Shape()
-        except (ValueError, OverflowError):
+        except (ValueError, ShapeError):
             shape = None
         if (
             shape is None
