@@ -102,7 +102,7 @@ def split_to_sequence(op: SplitToSequence, x: Array, split: Array | None = None)
         if min(lengths, default=0) < 0 or sum(lengths) != size:
             raise InferenceError(f"parts {lengths} do not add up to the size {size}")
     ends = np.cumsum(lengths)[:-1]
-    parts = np.split(x, ends, op.axis) if len(lengths) else []
+    parts = np.split(x, ends, op.axis) if lengths else []
     if split is None and not op.keepdims:
         parts = [np.squeeze(part, op.axis) for part in parts]
     return container(parts)
