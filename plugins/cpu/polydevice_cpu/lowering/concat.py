@@ -9,9 +9,10 @@ from polydevice.ops.concat import Concat
 from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, DataType
-from polydevice_cpu.onednn.descriptor import Descriptor, row_major
+from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitives import concat
 from polydevice_cpu.plan.step import PrimitiveStep
+from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
     from polydevice.network import Node
@@ -20,16 +21,15 @@ if TYPE_CHECKING:
 
 @lowers(Concat)
 def lower_concat(builder: Builder, node: Node) -> bool:
-    """Join in the layout of the largest part; the others are brought into it."""
+    """Join channels-last if most of the data is so (or blocked), else in row-major order."""
     op = node.op
     assert isinstance(op, Concat)
     values = [builder.value(port) for port in node.inputs]
     if not all(value.in_reach for value in values):
         return False
     axis = op.axis % len(values[0].shape)
-    largest = max(values, key=lambda value: value.elements)
-    strides = largest.strides or row_major(largest.shape)
-    data_type = largest.descriptor.data_type
+    strides = _preferred(values)
+    data_type = values[0].descriptor.data_type
     layouts = [ordered(value.shape, strides, data_type) for value in values]
     (target,) = node.outputs
     assert target.shape is not None
@@ -55,3 +55,17 @@ def ordered(shape: Sequence[int], strides: Sequence[int], data_type: DataType) -
         result[dimension] = step
         step *= shape[dimension]
     return Descriptor.strided(shape, result, data_type)
+
+
+def _preferred(values: Sequence[Value]) -> tuple[int, ...]:
+    """Strides that most of the data has, up to the sizes."""
+    weight: dict[tuple[int, ...], int] = {}
+    for value in values:
+        rank = len(value.shape)
+        strides = value.strides
+        if strides is None:
+            strides = (rank, 0, *range(rank - 1, 1, -1))
+        order = tuple(sorted(range(rank), key=lambda d: (-strides[d], d)))
+        weight[order] = weight.get(order, 0) + value.elements
+    best = max(weight, key=lambda order: weight[order])
+    return tuple(len(best) - best.index(d) for d in range(len(best)))

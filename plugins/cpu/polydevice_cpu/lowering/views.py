@@ -8,6 +8,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
+from polydevice.ops.slice import Slice, StridedSlice
 from polydevice.ops.split import Split, VariadicSplit
 from polydevice.ops.transpose import Transpose
 from polydevice_cpu.implement import run
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from polydevice_cpu.plan.builder import Builder
 
 
-@lowers(Reshape, Squeeze, Unsqueeze, Transpose, Split, VariadicSplit)
+@lowers(Reshape, Squeeze, Unsqueeze, Transpose, Split, VariadicSplit, Slice, StridedSlice)
 def lower_view(builder: Builder, node: Node) -> bool:
     """Compute nothing where NumPy's own function returns a view of its first input.
 

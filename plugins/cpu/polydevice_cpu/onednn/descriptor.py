@@ -91,6 +91,12 @@ class Descriptor:
         return cls.strided(shape, row_major(shape), data_type)
 
     @classmethod
+    def channels_last(cls, shape: Sequence[int], data_type: DataType = DataType.F32) -> Descriptor:
+        """A tensor [N, C, spatial…] whose channels lie next to each other."""
+        moved = row_major((shape[0], *shape[2:], shape[1]))
+        return cls.strided(shape, (moved[0], moved[-1], *moved[1:-1]), data_type)
+
+    @classmethod
     def clone(cls, address: int) -> Descriptor:
         """A copy of the descriptor at an address that oneDNN owns."""
         lib = required()

@@ -1,0 +1,116 @@
+"""Reductions: over the spatial axes as pooling, over other axes as a reduction primitive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polydevice.dtype import ElementType
+from polydevice.ops import reduce
+from polydevice.ops.op import Op
+from polydevice.shape import normalize_axis
+from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.onednn.attributes import Attributes
+from polydevice_cpu.onednn.constants import Algorithm, Arg
+from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.primitive import Primitive
+from polydevice_cpu.onednn.primitives import pooling, reduction
+from polydevice_cpu.plan.step import PrimitiveStep
+from polydevice_cpu.plan.value import Value
+
+if TYPE_CHECKING:
+    from polydevice.network import Node
+    from polydevice_cpu.plan.builder import Builder
+
+ALGORITHMS: dict[type[Op], Algorithm] = {
+    reduce.ReduceMean: Algorithm.REDUCTION_MEAN,
+    reduce.ReduceSum: Algorithm.REDUCTION_SUM,
+    reduce.ReduceMax: Algorithm.REDUCTION_MAX,
+    reduce.ReduceMin: Algorithm.REDUCTION_MIN,
+}
+_POOLING: dict[type[Op], Algorithm] = {
+    reduce.ReduceMean: Algorithm.POOLING_AVG_INCLUDE_PADDING,
+    reduce.ReduceMax: Algorithm.POOLING_MAX,
+}
+
+
+@lowers(*ALGORITHMS)
+def lower_reduce(builder: Builder, node: Node) -> bool:
+    """Reduce f32 values along constant axes."""
+    op = node.op
+    assert isinstance(op, reduce.Reduction)
+    source, axes_port = node.inputs
+    axes_array = axes_port.desc.constant
+    if source.element_type is not ElementType.f32 or axes_array is None:
+        return False
+    value = builder.value(source)
+    if not value.in_reach:
+        return False
+    rank = len(value.shape)
+    axes = {normalize_axis(int(axis), rank) for axis in axes_array.reshape(-1)}
+    if not axes:
+        return False
+    kept = tuple(1 if d in axes else n for d, n in enumerate(value.shape))
+    result = _as_pooling(builder, node, value, axes, kept) or _as_reduction(
+        builder, node, value, kept
+    )
+    if result is None:
+        return False
+    if not op.keep_dims:
+        result = _dropped(builder, result, axes)
+    builder.set(node.outputs[0], result)
+    return True
+
+
+def _as_pooling(
+    builder: Builder, node: Node, value: Value, axes: set[int], kept: tuple[int, ...]
+) -> Value | None:
+    rank = len(value.shape)
+    algorithm = _POOLING.get(type(node.op))
+    if algorithm is None or not 3 <= rank <= 5 or axes != set(range(2, rank)):
+        return None
+    kernel = value.shape[2:]
+    ones, zeros = (1,) * len(kernel), (0,) * len(kernel)
+    made = pooling(
+        algorithm,
+        value.descriptor,
+        Descriptor.any(kept, value.descriptor.data_type),
+        kernel,
+        kernel,
+        ones,
+        zeros,
+        zeros,
+        Attributes(),
+    )
+    return _emitted(builder, node, value, made)
+
+
+def _as_reduction(
+    builder: Builder, node: Node, value: Value, kept: tuple[int, ...]
+) -> Value | None:
+    source = value if value.is_dense else builder.dense(value)
+    made = reduction(
+        ALGORITHMS[type(node.op)],
+        source.descriptor,
+        Descriptor.dense(kept, source.descriptor.data_type),
+        Attributes(),
+    )
+    return _emitted(builder, node, source, made)
+
+
+def _emitted(builder: Builder, node: Node, value: Value, made: Primitive | None) -> Value | None:
+    if made is None or made.is_reference:
+        return None
+    result = builder.new(made.dst)
+    builder.emit(
+        PrimitiveStep(node.name, node.type, made, {Arg.SRC: value, Arg.DST: result}, (Arg.DST,))
+    )
+    return result
+
+
+def _dropped(builder: Builder, value: Value, axes: set[int]) -> Value:
+    """The value without the axes, whose sizes are 1."""
+    if value.strides is None:
+        value = builder.dense(value)
+    assert value.strides is not None
+    left = [d for d in range(len(value.shape)) if d not in axes]
+    return value.view(tuple(value.shape[d] for d in left), tuple(value.strides[d] for d in left))
