@@ -35,7 +35,7 @@ def open_device(admitted: AdmittedDevice) -> Device:
         DeviceNotFoundError: if this process's OpenCL does not offer it (any more).
         DeviceLostError: in a forked process, or when the driver makes no context.
     """
-    found = discovery.enumeration()
+    found = discovery.enumerate_once()
     key = (*admitted.facts.identity, _twin(admitted.facts, found))
     with _lock:
         runtime.start(found)

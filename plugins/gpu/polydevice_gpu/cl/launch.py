@@ -24,7 +24,7 @@ from polydevice_gpu.cl import command_buffer, library
 from polydevice_gpu.cl.device import Device
 from polydevice_gpu.cl.memory import Buffer
 from polydevice_gpu.cl.profile import LaunchEvents, LaunchTime
-from polydevice_gpu.cl.program import Kernel, KernelInstance
+from polydevice_gpu.cl.program import Kernel
 from polydevice_gpu.cl.queue import Queue
 from polydevice_gpu.cl.status import check, exception_for
 
@@ -46,13 +46,14 @@ class _Launch:
     def __init__(
         self,
         name: str,
-        instance: KernelInstance,
+        kernel: Kernel,
         global_size: Sequence[int],
         local_size: Sequence[int] | None,
     ) -> None:
         self.name = name
-        self.instance = instance
-        self.pointer = ctypes.c_void_p(instance.pointer)
+        self.kernel = kernel
+        self.instance = kernel.instance()
+        self.pointer = ctypes.c_void_p(self.instance.pointer)
         self.dimensions = len(global_size)
         sizes = ctypes.c_size_t * self.dimensions
         self.global_size = sizes(*global_size)
@@ -136,9 +137,10 @@ class LaunchList:
                 f"kernel {kernel.name!r} has {kernel.argument_count} parameters, not "
                 f"{len(arguments)}"
             )
-        launch = _Launch(name or kernel.name, kernel.instance(), global_size, local_size)
+        launch = _Launch(name or kernel.name, kernel, global_size, local_size)
         for position, argument in enumerate(arguments):
             launch.set(position, argument)
+        self._check_local_memory(launch)
         self._launches.append(launch)
         self._forget_prepared()
         return len(self._launches) - 1
@@ -148,7 +150,15 @@ class LaunchList:
 
         Where command buffers are used, the next `enqueue` records again.
         """
-        self._launches[launch].set(position, argument)
+        changed = self._launches[launch]
+        before = changed.arguments[position]
+        changed.set(position, argument)
+        if isinstance(argument, LocalMemory):
+            try:
+                self._check_local_memory(changed)
+            except DeviceError:
+                changed.set(position, before)
+                raise
         self._forget_recording()
 
     def enqueue(self, queue: Queue) -> None:
@@ -179,6 +189,20 @@ class LaunchList:
         if self._events is None:
             raise DeviceError("nothing was timed: enqueue on a queue made with profiling=True")
         return self._events.times([launch.name for launch in self._launches])
+
+    def _check_local_memory(self, launch: _Launch) -> None:
+        """Refuse more than the device has; PoCL 3.1 crashes the process instead."""
+        needed = launch.kernel.local_memory_bytes + sum(
+            argument.size_bytes
+            for argument in launch.arguments.values()
+            if isinstance(argument, LocalMemory)
+        )
+        most = self._device.capabilities.local_memory_bytes
+        if needed > most:
+            raise DeviceError(
+                f"kernel {launch.name!r} needs {needed} bytes of local memory for a work-group; "
+                f"{self._device.name} has {most}"
+            )
 
     def _prepare(self, queue: Queue) -> None:
         enqueue = library.undeclared("clEnqueueNDRangeKernel")

@@ -14,13 +14,13 @@ from polydevice_gpu.cl.discovery.facts import Enumeration
 from polydevice_gpu.cl.discovery.report import Report
 from polydevice_gpu.cl.discovery.selection import Selection, select
 
-__all__ = ["Report", "Selection", "discover", "enumeration"]
+__all__ = ["Report", "Selection", "discover", "enumerate_once"]
 
 _lock = threading.Lock()
 _found: list[Enumeration] = []  # the last one, once there is one
 
 
-def enumeration(*, refresh: bool = False) -> Enumeration:
+def enumerate_once(*, refresh: bool = False) -> Enumeration:
     """Return what the drivers offer; found once per process, by any number of threads.
 
     `refresh` asks the drivers again, for instance after one was repaired.
@@ -42,6 +42,6 @@ def discover(selection: Selection | None = None, *, refresh: bool = False) -> Re
         OptionValueError: if the environment variable holds no legal rule or time limit.
     """
     rule = Selection.from_environment() if selection is None else selection
-    found = enumeration(refresh=refresh)
+    found = enumerate_once(refresh=refresh)
     devices, findings = select(found.devices, rule)
     return Report(devices, (*found.findings, *findings), found)

@@ -1,0 +1,105 @@
+"""Building programs: once, in parallel, with errors that can be read."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from polydevice.errors import KernelBuildError
+from polydevice_gpu import cl
+
+SOURCE = "__kernel void twice(__global int* x) { x[get_global_id(0)] *= FACTOR; }"
+
+
+@pytest.fixture
+def builder(opencl) -> cl.ProgramBuilder:
+    return cl.ProgramBuilder(opencl)
+
+
+def test_kernel_facts(builder) -> None:
+    kernel = builder.build("twice", SOURCE, ("-DFACTOR=2",)).kernel("twice")
+    assert kernel.argument_count == 1
+    assert kernel.max_work_group_size >= 1
+    assert kernel.preferred_work_group_multiple >= 1
+
+
+def test_equal_programs_are_built_once_also_by_many_threads(builder) -> None:
+    programs: list[cl.Program] = []
+
+    def build() -> None:
+        programs.append(builder.build("twice", SOURCE, ("-DFACTOR=3",)))
+
+    threads = [threading.Thread(target=build) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(programs) == 8
+    assert len(set(map(id, programs))) == 1
+    assert builder.build("twice", SOURCE, ("-DFACTOR=4",)) is not programs[0]
+
+
+def test_build_all_keeps_the_order(opencl) -> None:
+    builder = cl.ProgramBuilder(opencl, threads=4)
+    sources = [cl.ProgramSource(f"p{n}", SOURCE, (f"-DFACTOR={n}",)) for n in range(2, 10)]
+    assert [p.name for p in builder.build_all(sources)] == [s.name for s in sources]
+
+
+def test_error_shows_program_kernel_device_line_and_log(builder, opencl) -> None:
+    lines = ["// one", "// two", "__kernel void broken(__global int* x) {", "  x[0] = oops;", "}"]
+    with pytest.raises(KernelBuildError) as caught:
+        builder.build("my program", "\n".join(lines), ("-DA=1",))
+    message = str(caught.value)
+    assert "'my program' (kernels: broken)" in message
+    assert opencl.name in message
+    assert "-DA=1" in message
+    assert ">    4:   x[0] = oops;" in message
+    assert "     2: // two" in message
+    assert "undeclared" in message
+
+
+def test_error_is_told_to_every_thread_that_waits(builder) -> None:
+    errors: list[Exception] = []
+
+    def build() -> None:
+        try:
+            builder.build("broken", "__kernel void f() { nonsense }")
+        except KernelBuildError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=build) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(errors) == 4
+    with pytest.raises(KernelBuildError):
+        builder.build("broken", "__kernel void f() { nonsense }")
+
+
+def test_kernel_that_is_not_there(builder) -> None:
+    program = builder.build("twice", SOURCE, ("-DFACTOR=2",))
+    with pytest.raises(KernelBuildError, match="'twice' has no kernel 'thrice'"):
+        program.kernel("thrice")
+
+
+def test_compiling_can_be_forbidden(builder, monkeypatch) -> None:
+    monkeypatch.setenv("POLYDEVICE_NO_COMPILE", "1")
+    with pytest.raises(KernelBuildError, match="POLYDEVICE_NO_COMPILE=1 forbids"):
+        builder.build("twice", SOURCE, ("-DFACTOR=17",))
+
+
+@pytest.mark.parametrize(("value", "text"), [(3, "3"), (-1.5, "-1.5"), ("float", "float")])
+def test_define(value, text) -> None:
+    assert cl.define("NAME", value) == f"-DNAME={text}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("A B", 1), ("1A", 1), ("A", "1 -DB=2"), ("A", '"'), ("A", "x\ny"), ("A", "'"), ("A", ""),
+     ("A", "$(x)"), ("A=1", 1)],
+)  # fmt: skip
+def test_define_refuses_what_could_be_another_option(name, value) -> None:
+    with pytest.raises(KernelBuildError, match="no safe macro"):
+        cl.define(name, value)
