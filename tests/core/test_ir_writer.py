@@ -1,0 +1,441 @@
+"""The IR writer: what it writes, OpenVINO and the reader read back as the same network."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from polydevice import Core
+from polydevice.dtype import ElementType
+from polydevice.errors import ModelFileError, PolydeviceError, UnsupportedOperationError
+from polydevice.network import Network, Node, constant
+from polydevice.ops import op as op_module
+from polydevice.ops.activation import Relu
+from polydevice.ops.arithmetic import Add
+from polydevice.ops.control_flow import If, Iteration
+from polydevice.ops.convert import Convert
+from polydevice.ops.io import Constant, Parameter, Result
+from polydevice.ops.op import Op, operation
+from polydevice.ops.transpose import Transpose
+from polydevice.readers.ir import read_ir
+from polydevice.shape import Dim, Shape
+from polydevice.writers.ir import ir_bytes, write_ir
+
+from .conftest import relu_network
+from .ir_text import constant as constant_text
+from .ir_text import edges, layer, net, parameter, result
+from .test_ir_reader import tensor_iterator
+
+openvino = pytest.importorskip("openvino", reason="compares with OpenVINO")
+DATA = Path(__file__).parents[1] / "models" / "data"
+SAMPLE = Path(__file__).parents[2] / "samples" / "models" / "efficientnet_lite0"
+RANDOM = np.random.default_rng(7)
+
+
+def by_openvino(topology: bytes | Path, weights: bytes | Path, inputs: list) -> list[np.ndarray]:
+    core = openvino.Core()
+    model = core.read_model(topology, weights)
+    answers = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(inputs)
+    return [answers[output] for output in range(len(model.outputs))]
+
+
+def structure(network: Network) -> list[object]:
+    """All that a network consists of, to compare with another."""
+    nodes = network.nodes()
+    index = {node: i for i, node in enumerate(nodes)}
+    return [
+        (
+            node.name,
+            _attributes(node.op),
+            [(index[port.node], port.index) for port in node.inputs],
+            [(str(port.desc), port.names) for port in node.outputs],
+            node.rt_info,
+        )
+        for node in nodes
+    ]
+
+
+def _attributes(op: Op) -> object:
+    """An operation compares by its attributes; bodies in them need a comparison of their own."""
+    if not isinstance(op, (Iteration, If)):
+        return op
+    values = op.attributes().values()
+    return type(op), [structure(v) if isinstance(v, Network) else v for v in values]
+
+
+def assert_same(first: Network, second: Network) -> None:
+    assert structure(first) == structure(second)
+    assert first.name == second.name
+    assert first.rt_info == second.rt_info
+
+
+MODELS = [*sorted(SAMPLE.glob("*.xml")), *sorted(DATA.glob("*.xml"))]
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+def test_real_models_come_back_the_same(path, tmp_path):
+    """In structure by our reader, in every bit of the answer by OpenVINO."""
+    with Core() as core:
+        network = core.read_network(path)
+        copy = tmp_path / "copy.xml"
+        network.serialize(copy)
+        assert_same(network, core.read_network(copy))
+    model = openvino.Core().read_model(path)
+    inputs = []
+    for port in model.inputs:
+        sizes = [d.get_length() if d.is_static else 2 for d in port.get_partial_shape()]
+        inputs.append(RANDOM.standard_normal(sizes).astype(np.float32))
+    expected = by_openvino(path, path.with_suffix(".bin"), inputs)
+    actual = by_openvino(copy, copy.with_suffix(".bin"), inputs)
+    for a, b in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_bodies_come_back_the_same():
+    network = read_ir(tensor_iterator())
+    topology, weights = ir_bytes(network)
+    assert_same(network, read_ir(topology, weights))
+    x = RANDOM.standard_normal((5, 4)).astype(np.float32)
+    start = RANDOM.standard_normal((1, 4)).astype(np.float32)
+    sums, last = by_openvino(topology, weights, [x, start])
+    np.testing.assert_allclose(sums, start + np.cumsum(x, 0), rtol=1e-5)
+    np.testing.assert_allclose(last, sums[-1:], rtol=0)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_if_comes_back_the_same(taken):
+    size = [(0, "FP32", (3,))]
+    made = [(1, "FP32", (3,))]
+
+    def body(kind: str) -> str:
+        layers = parameter(0, "p", (3,)) + layer(1, "f", kind, None, size, made)
+        return f"<layers>{layers + result(2, 'r', (3,))}</layers><edges>" + (
+            edges((0, 0, 1, 0), (1, 1, 2, 0)) + "</edges>"
+        )
+
+    ports = (
+        '<{0}_port_map><input external_port_id="1" internal_layer_id="0"/>'
+        '<output external_port_id="2" internal_layer_id="2"/></{0}_port_map>'
+    )
+    inside = ports.format("then") + ports.format("else")
+    inside += f"<then_body>{body('ReLU')}</then_body><else_body>{body('Negative')}</else_body>"
+    network = read_ir(
+        net(
+            parameter(0, "c", (), "boolean")
+            + parameter(1, "x", (3,))
+            + layer(2, "choose", "If", None, [(0, "BOOL", ()), (1, "FP32", (3,))],
+                    [(2, "FP32", (3,))], version="opset8", inside=inside)
+            + result(3, "y", (3,)),
+            edges((0, 0, 2, 0), (1, 0, 2, 1), (2, 2, 3, 0)),
+        )
+    )  # fmt: skip
+    topology, weights = ir_bytes(network)
+    assert_same(network, read_ir(topology, weights))
+    x = np.float32([-1, 0, 2])
+    (answer,) = by_openvino(topology, weights, [np.array(taken), x])
+    np.testing.assert_array_equal(answer, np.maximum(x, 0) if taken else -x)
+
+
+def test_loop_comes_back_the_same():
+    """Doubles x while the iteration's number is below 3: x · 2⁴."""
+    vector, number = (1, "FP32", (2,)), (1, "I64", ())
+    body = (
+        parameter(0, "i", (), "i64")
+        + parameter(1, "x", (2,))
+        + layer(2, "twice", "Add", None, [(0, "FP32", (2,)), vector], [(2, "FP32", (2,))])
+        + constant_text(3, "three", (), 0, 8, "i64")
+        + layer(4, "less", "Less", None, [(0, "I64", ()), number], [(2, "BOOL", ())])
+        + result(5, "go on", (), "boolean")
+        + result(6, "x out", (2,))
+    )
+    links = edges(
+        (1, 0, 2, 0), (1, 0, 2, 1), (0, 0, 4, 0), (3, 0, 4, 1), (4, 2, 5, 0), (2, 2, 6, 0)
+    )
+    inside = (
+        '<port_map><input external_port_id="2" internal_layer_id="1"/>'
+        '<output external_port_id="3" internal_layer_id="6"/>'
+        '<input external_port_id="-1" internal_layer_id="0" purpose="current_iteration"/>'
+        '<output external_port_id="-1" internal_layer_id="5" purpose="execution_condition"/>'
+        '</port_map><back_edges><edge from-layer="6" to-layer="1"/></back_edges>'
+        f"<body><layers>{body}</layers><edges>{links}</edges></body>"
+    )
+    network = read_ir(
+        net(
+            constant_text(0, "trips", (), 8, 8, "i64")
+            + constant_text(1, "yes", (), 16, 1, "boolean")
+            + parameter(2, "x", (2,))
+            + layer(3, "loop", "Loop", None,
+                    [(0, "I64", ()), (1, "BOOL", ()), (2, "FP32", (2,))], [(3, "FP32", (2,))],
+                    version="opset5", inside=inside)
+            + result(4, "y", (2,)),
+            edges((0, 0, 3, 0), (1, 0, 3, 1), (2, 0, 3, 2), (3, 3, 4, 0)),
+        ),
+        np.int64([3, 10]).tobytes() + b"\x01",
+    )  # fmt: skip
+    topology, weights = ir_bytes(network)
+    assert_same(network, read_ir(topology, weights))
+    (answer,) = by_openvino(topology, weights, [np.float32([1, -3])])
+    np.testing.assert_array_equal(answer, np.float32([16, -48]))
+
+
+# -- constants ------------------------------------------------------------------------------------
+
+
+def of_constants(*values: tuple[np.ndarray, ElementType]) -> Network:
+    nodes = [Node(f"c{i}", Constant(value, kind)) for i, (value, kind) in enumerate(values)]
+    return Network("m", [], [Node(f"y{n.name}", Result(), [n.output]) for n in nodes])
+
+
+@pytest.mark.parametrize("kind", ElementType)
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (0, 2)])
+def test_constants_of_every_type_come_back_the_same(kind, shape):
+    if kind is ElementType.dynamic:
+        with pytest.raises(PolydeviceError, match="dynamic"):
+            constant("c", np.zeros(shape), kind)
+        return
+    if kind is ElementType.string:
+        value = np.array([f"ö{i}" * i for i in range(int(np.prod(shape)))], object).reshape(shape)
+    elif kind is ElementType.u1:
+        value = RANDOM.integers(0, 2, shape).astype(np.uint8)
+    else:
+        value = np.asarray(RANDOM.integers(-2 if kind.is_signed else 0, 2, shape)).astype(
+            kind.dtype
+        )
+    network = of_constants((value, kind))
+    foreign = {"i2", "c64", "c128", "f8e4m3fnuz", "f8e5m2fnuz"}
+    if kind.value in foreign:
+        with pytest.raises(UnsupportedOperationError, match=f"no element type {kind}"):
+            ir_bytes(network)
+        return
+    topology, weights = ir_bytes(network)
+    back = read_ir(topology, weights).node("c0").constant
+    assert back.dtype == value.dtype
+    assert back.tobytes() == value.tobytes() or (back == value).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [("u1", [1, 0, 0, 1, 1, 1, 0, 1, 1]), ("u2", [0, 1, 2, 3, 3]), ("u4", [0, 9, 15, 7, 8]),
+     ("i4", [-8, 7, -1, 0, 3]), ("f4e2m1", [0.5, -6, 3]), ("bf16", [1.5, -2.0]),
+     ("f8e4m3", [1.5, -2.0]), ("f16", [1.5, -2.0]), ("boolean", [1, 0, 1])],
+)  # fmt: skip
+def test_openvino_reads_the_same_elements(kind, values):
+    element_type = ElementType(kind)
+    array = np.array(values, np.float32).astype(element_type.dtype)
+    c = Node("c", Constant(array, element_type))
+    wide = Node("wide", Convert(ElementType.f32), [c.output])
+    network = Network("m", [], [Node("y", Result(), [wide.output])])
+    (answer,) = by_openvino(*ir_bytes(network), [])
+    assert answer.tolist() == values
+
+
+def test_equal_constants_are_stored_once():
+    a = np.arange(1000, dtype=np.float32)
+    network = of_constants(
+        (a, ElementType.f32), (a.copy(), ElementType.f32), (a + 1, ElementType.f32)
+    )
+    _, weights = ir_bytes(network)
+    assert len(weights) == 4032 + 4000  # the second one is aligned to 64 bytes
+    same_bytes = of_constants((a, ElementType.f32), (a.view(np.int32), ElementType.i32))
+    topology, weights = ir_bytes(same_bytes)
+    assert len(weights) == 4000
+    assert read_ir(topology, weights).node("c1").constant.dtype == np.int32
+
+
+def test_constants_that_are_views_are_written_in_order():
+    a = np.arange(12, dtype=np.int32).reshape(3, 4)
+    for view in (a.T, a[::2, ::-1], np.broadcast_to(a[:1], (3, 4))):
+        topology, weights = ir_bytes(of_constants((view, ElementType.i32)))
+        np.testing.assert_array_equal(read_ir(topology, weights).node("c0").constant, view)
+
+
+# -- names and notes ------------------------------------------------------------------------------
+
+
+def test_names_are_kept_whatever_they_contain_and_made_unique():
+    x = Node('<x & "y">\n\t é\0', Parameter(ElementType.f32, Shape([2])))
+    a = Node("same", Relu(), [x.output])
+    b = Node("same", Relu(), [a.output])
+    c = Node("same_1", Relu(), [b.output])
+    a.output.names |= {"one,two", "three"}
+    network = Network("<&>", [x], [Node("same", Result(), [c.output])])
+    topology, weights = ir_bytes(network)
+    back = read_ir(topology, weights)
+    names = [node.name for node in back]
+    assert names[0] == '<x & "y">\n\t é\ufffd'
+    assert len(set(names)) == 5
+    assert names[1] == "same"
+    assert back.nodes()[1].output.names == {"one,two", "three"}
+    assert back.name == "<&>"
+    model = openvino.Core().read_model(topology, weights)
+    assert model.inputs[0].get_node().get_friendly_name() == names[0]
+
+
+def test_output_names_are_kept():
+    network = relu_network()
+    network.results[0].op = network.results[0].op.replace(output_name="a,b")
+    topology, weights = ir_bytes(network)
+    assert list(read_ir(topology, weights).outputs) == ["a,b"]
+
+
+def test_notes_are_kept():
+    network = relu_network()
+    network.node("relu").rt_info |= {"affinity": "GPU", "map": {"order": "1,0"}, "number": 3}
+    network.rt_info |= {"a": {"b c": "d", "e": {"f": "g"}}, "ir_version": 10}
+    topology, weights = ir_bytes(network)
+    back = read_ir(topology, weights)
+    assert back.node("relu").rt_info == {
+        "affinity": "GPU", "map": {"order": "1,0"}, "number": "3"
+    }  # fmt: skip
+    assert back.rt_info == {"a": {"b c": "d", "e": {"f": "g"}}, "ir_version": 11}
+    openvino.Core().read_model(topology, weights)
+
+
+def test_dynamic_shapes_are_kept():
+    for shape in (Shape([Dim(), Dim(2, 5), Dim(3), 4]), None):
+        x = Node("x", Parameter(ElementType.f32, shape))
+        topology, weights = ir_bytes(Network("m", [x], [Node("y", Result(), [x.output])]))
+        assert read_ir(topology, weights).parameters[0].output.shape == shape
+        model = openvino.Core().read_model(topology, weights)
+        assert model.inputs[0].get_partial_shape().to_string() == (
+            "[?,2..5,3..,4]" if shape else "[...]"
+        )
+
+
+def test_port_settings_become_operations():
+    """u8 in NHWC order comes in, f32 in NCHW is computed: so does OpenVINO with the file."""
+    x = Node("x", Parameter(ElementType.f32, Shape([1, 2, 3, 4])))
+    relu = Node("relu", Relu(), [x.output])
+    network = Network("m", [x], [Node("y", Result(), [relu.output])])
+    network.inputs["x"].precision = "U8"
+    network.inputs["x"].layout = "NHWC"
+    before = structure(network)
+    topology, weights = ir_bytes(network)
+    assert structure(network) == before
+    back = read_ir(topology, weights)
+    assert str(back.parameters[0].output.desc) == "u8[1,3,4,2]"
+    image = RANDOM.integers(0, 256, (1, 3, 4, 2)).astype(np.uint8)
+    (answer,) = by_openvino(topology, weights, [image])
+    np.testing.assert_array_equal(answer, image.transpose(0, 3, 1, 2).astype(np.float32))
+
+
+@pytest.fixture
+def own_operations(monkeypatch):
+    """Lets a test define operations that no other test sees."""
+    copy = {key: dict(versions) for key, versions in op_module._TABLE.items()}
+    monkeypatch.setattr(op_module, "_TABLE", copy)
+
+
+# -- what cannot be written -----------------------------------------------------------------------
+
+
+def test_operations_that_ir_lacks_are_all_listed(own_operations):
+    @operation("Foreign", domain="onnx")
+    class Foreign(Relu): ...
+
+    @operation("Lossy", since=8)
+    class Lossy(Relu):
+        mode: str = dataclasses.field(default="a", metadata={"ir": ""})
+
+    x = Node("x", Parameter(ElementType.f32, Shape([2])))
+    a = Node("a", Foreign(), [x.output])
+    b = Node("b", Foreign(), [a.output])
+    c = Node("c", Lossy(mode="b"), [b.output])
+    d = Node("d", Lossy(), [c.output])
+    with pytest.raises(UnsupportedOperationError) as caught:
+        ir_bytes(Network("m", [x], [Node("y", Result(), [d.output])]))
+    text = str(caught.value)
+    assert "Foreign: 2 nodes, first 'a'" in text
+    assert "Lossy: 1 node, first 'c': IR has no attribute for mode='b'" in text
+
+
+def test_operations_of_other_sets_are_written_by_their_name(own_operations):
+    @operation("Whatever", domain="acme")
+    class Whatever(Op):
+        text: str = dataclasses.field(default="", metadata={})
+
+        def infer(self, inputs):
+            return [inputs[0]]
+
+    x = Node("x", Parameter(ElementType.f32, Shape([2])))
+    a = Node("a", Whatever(text='<"&'), [x.output])
+    network = Network("m", [x], [Node("y", Result(), [a.output])])
+    topology, weights = ir_bytes(network)
+    assert b'type="Whatever" version="acme"' in topology
+    assert read_ir(topology, weights).node("a").op == Whatever(text='<"&')
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def test_files_appear_whole_or_not_at_all(tmp_path):
+    network = of_constants((np.zeros(4, np.float32), ElementType.f32))
+    write_ir(network, tmp_path / "m.xml")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert set(before) == {"m.xml", "m.bin"}
+    bad = of_constants((np.zeros(4, np.complex64), ElementType.c64))
+    with pytest.raises(UnsupportedOperationError):
+        write_ir(bad, tmp_path / "m.xml")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_unwritable_places(tmp_path):
+    network = relu_network()
+    with pytest.raises(ModelFileError, match="missing/m.xml' cannot be written: No such file"):
+        write_ir(network, tmp_path / "missing" / "m.xml")
+    with pytest.raises(ModelFileError, match="cannot both"):
+        write_ir(network, tmp_path / "m.xml", tmp_path / "m.xml")
+    (tmp_path / "m.bin").mkdir()
+    with pytest.raises(ModelFileError, match="m.bin' cannot be written"):
+        write_ir(network, tmp_path / "m.xml")
+    assert [path.name for path in tmp_path.iterdir()] == ["m.bin"]
+
+
+def test_the_weights_may_go_elsewhere(tmp_path):
+    network = of_constants((np.arange(4.0), ElementType.f64))
+    (tmp_path / "b").mkdir()
+    write_ir(network, tmp_path / "m.xml", tmp_path / "b" / "w.dat")
+    assert not (tmp_path / "m.bin").exists()
+    assert read_ir(tmp_path / "m.xml", tmp_path / "b" / "w.dat").node("c0").constant.sum() == 6
+
+
+def test_a_network_can_replace_the_files_it_was_read_from(tmp_path):
+    path = tmp_path / "m.xml"
+    write_ir(of_constants((np.arange(1e5), ElementType.f64)), path)
+    network = read_ir(path)
+    write_ir(network, path)
+    np.testing.assert_array_equal(read_ir(path).node("c0").constant, np.arange(1e5))
+
+
+def test_writers_at_the_same_time_do_not_mix(tmp_path):
+    path = tmp_path / "m.xml"
+    networks = [of_constants((np.full(5000 + i, i, np.int32), ElementType.i32)) for i in range(8)]
+    threads = [threading.Thread(target=write_ir, args=(n, tmp_path / "m.xml")) for n in networks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.bin", "m.xml"]
+    assert path.read_bytes().endswith(b"</net>\n")
+
+
+def test_the_network_itself_is_not_changed():
+    x = Node("x", Parameter(ElementType.f32, Shape([2, 3])))
+    order = constant("order", np.int64([1, 0]))
+    turned = Node("turned", Transpose(), [x.output, order.output])
+    total = Node("total", Add(), [turned.output, turned.output])
+    network = Network("m", [x], [Node("y", Result(), [total.output])])
+    before = structure(network)
+    ir_bytes(network)
+    assert structure(network) == before
+
+
+def test_bfloat16_values_are_exact():
+    value = np.array([1, 1.0078125, -3.0], ml_dtypes.bfloat16)
+    topology, weights = ir_bytes(of_constants((value, ElementType.bf16)))
+    assert (read_ir(topology, weights).node("c0").constant == value).all()
