@@ -1,4 +1,4 @@
-"""The command line: ``polydevice devices | plugins | ops | bench``.
+"""The command line: ``polydevice devices | plugins | ops | place | bench``.
 
 Tables on a terminal; when the output goes into a pipe or file, one line a row with tabs between
 the columns and no heading, for `grep`, `cut` and `awk`.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from polydevice import __version__
 from polydevice.benchmark.arguments import add_arguments
@@ -32,6 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.set_defaults(run=_plugins)
     command = commands.add_parser("ops", help="list the operations that networks may use")
     command.set_defaults(run=_ops)
+    command = commands.add_parser("place", help="say which device runs each node, and why")
+    command.add_argument("model", help="model file")
+    command.add_argument("-d", "--device", default="HETERO:GPU,CPU", help="such as HETERO:GPU,CPU")
+    command.add_argument("-w", "--weights", help=".bin of an IR, when it has another name")
+    command.add_argument("--svg", metavar="FILE", help="also draw a picture")
+    command.set_defaults(run=_place)
     command = commands.add_parser("bench", help="measure a network, like benchmark_app")
     add_arguments(command)
     command.set_defaults(run=_bench)
@@ -104,6 +112,32 @@ def _plugins(_: argparse.Namespace) -> int:
         rows.append([name, entry.module, f"{entry.distribution} {version}", hooks, state])
     _table(["Device", "Module", "Distribution", "Hooks", "State"], sorted(rows))
     return 0
+
+
+def _place(options: argparse.Namespace) -> int:
+    from polydevice.placement_svg import placement_svg
+
+    with Core() as core:
+        network = core.read_network(options.model, options.weights)
+        rows = core.load_network(network, options.device).placement()
+    if options.svg:
+        Path(options.svg).write_text(placement_svg(network, rows), encoding="utf-8")
+    headings = ["Node", "Operation", "Device", "Part", "Bytes in", "Reason"]
+    cells = [
+        [r.node, r.type, r.device, _number(r.subgraph, ""), _number(r.bytes_in, "?"), r.reason]
+        for r in rows
+    ]
+    _table(headings, cells)
+    if sys.stdout.isatty():
+        devices = Counter(r.device for r in rows if r.device)
+        crossing = sum(r.bytes_in or 0 for r in rows)
+        counts = ", ".join(f"{count} nodes on {device}" for device, count in devices.items())
+        print(f"{counts}; {crossing} bytes cross between parts in one inference.")
+    return 0
+
+
+def _number(value: int | None, unknown: str) -> str:
+    return unknown if value is None else str(value)
 
 
 def _ops(_: argparse.Namespace) -> int:

@@ -1,0 +1,165 @@
+"""CPU speed of the real models against OpenVINO and ONNX Runtime, in one run on this machine.
+
+    python benchmarks/cpu.py                      # every model, 1 and 2 threads, f32 and bf16
+    python benchmarks/cpu.py --models open_nsfw --threads 1 --precisions f32
+
+Each row: milliseconds per inference, and our time over the faster peer's (below 1: we are faster).
+Answers are compared before anything is timed. Models come from the table of the model tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+
+from benchmarks.interleave import Run, geometric_mean, interleave
+from polydevice import Core, __version__
+from polydevice.benchmark.peers import make_peer
+from polydevice.errors import PolydeviceError
+from tests.models.models import MODELS, Model
+
+Array = np.ndarray[Any, Any]
+
+
+def main() -> int:
+    """Measure, print one row per case and the geometric means."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--models", default="", help="names joined by commas; all if left out")
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--precisions", default="f32,bf16")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--json", type=Path, help="also write every figure here")
+    options = parser.parse_args()
+    wanted = options.models.split(",") if options.models else [m.name for m in MODELS]
+    print(_title())
+    print(
+        f"{'model':<26}{'threads':>8}{'type':>6}{'polydevice':>12}{'openvino':>12}"
+        f"{'onnxruntime':>13}{'ratio':>8}"
+    )
+    rows: list[dict[str, Any]] = []
+    for precision in options.precisions.split(","):
+        for threads in map(int, options.threads.split(",")):
+            for model in MODELS:
+                if model.name in wanted:
+                    rows.append(_measure(model, threads, precision, options.rounds))
+                    print(_line(rows[-1]), flush=True)
+    for line in _means(rows):
+        print(line)
+    if options.json:
+        options.json.write_text(json.dumps({"title": _title(), "rows": rows}, indent=1) + "\n")
+    return 0
+
+
+def _title() -> str:
+    import onnxruntime
+    import openvino
+
+    names = [
+        f"polydevice {__version__}",
+        f"openvino {openvino.__version__}",
+        f"onnxruntime {onnxruntime.__version__}",
+    ]
+    with Core() as core:
+        cpu = core.get_metric("CPU", "FULL_DEVICE_NAME")
+    return f"{cpu}, {os.cpu_count()} cores, Python {platform.python_version()}, {', '.join(names)}"
+
+
+def _measure(model: Model, threads: int, precision: str, rounds: int) -> dict[str, Any]:
+    path = str(model.file.get())
+    inputs = model.inputs()
+    shapes = {name: list(array.shape) for name, array in inputs.items()}
+    row: dict[str, Any] = {"model": model.name, "threads": threads, "type": precision}
+    with Core() as core:
+        network = core.read_network(path)
+        network.reshape(shapes)
+        config = {"CPU_THREADS_NUM": threads, "ENFORCE_BF16": precision == "bf16"}
+        try:
+            request = core.load_network(network, "CPU", config).requests[0]
+        except PolydeviceError as error:
+            row["error"] = str(error).splitlines()[0]
+            return row
+        ours = {name: array.copy() for name, array in request.infer(inputs).items()}
+        runs: dict[str, Run] = {"polydevice": request.infer}
+        for name in ("openvino", "onnxruntime"):
+            run = _peer(name, path, shapes, threads, precision, inputs)
+            if run is not None:
+                runs[name] = run
+        row["disagreement"] = _disagreement(list(ours.values()), runs)
+        row["ms"] = interleave(runs, rounds)
+    others = [ms for name, ms in row["ms"].items() if name != "polydevice"]
+    if others:
+        row["ratio"] = row["ms"]["polydevice"] / min(others)
+    return row
+
+
+def _peer(
+    name: str,
+    path: str,
+    shapes: Mapping[str, list[int]],
+    threads: int,
+    precision: str,
+    inputs: Mapping[str, Array],
+) -> Run | None:
+    try:
+        run = make_peer(name, path, shapes, threads, precision == "bf16")
+    except PolydeviceError:
+        return None  # the peer does not read this file, or has no such mode
+    return lambda: run(inputs)
+
+
+def _disagreement(ours: list[Array], runs: Mapping[str, Run]) -> float | None:
+    """Return the largest difference from a peer, over the largest value of the output."""
+    worst: float | None = None
+    for name, run in runs.items():
+        if name == "polydevice":
+            continue
+        result: Any = run()
+        theirs = list(result.values()) if hasattr(result, "values") else list(result)
+        for mine, other in zip(ours, theirs):
+            scale = float(np.abs(other).max()) or 1.0
+            difference = float(np.abs(np.asarray(mine, np.float64) - other).max()) / scale
+            worst = max(worst or 0.0, difference)
+    return worst
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    head = f"{row['model']:<26}{row['threads']:>8}{row['type']:>6}"
+    if "error" in row:
+        return f"{head}  {row['error']}"
+    cells = [
+        f"{row['ms'][name]:>{width}.3f}" if name in row["ms"] else f"{'-':>{width}}"
+        for name, width in (("polydevice", 12), ("openvino", 12), ("onnxruntime", 13))
+    ]
+    ratio = f"{row['ratio']:>8.2f}" if "ratio" in row else f"{'-':>8}"
+    note = ""
+    if row["disagreement"] is not None and row["disagreement"] > (
+        0.1 if row["type"] == "bf16" else 1e-2
+    ):
+        note = f"  answers differ by {row['disagreement']:.1e}"
+    return head + "".join(cells) + ratio + note
+
+
+def _means(rows: list[dict[str, Any]]) -> list[str]:
+    lines = []
+    for key in dict.fromkeys((row["type"], row["threads"]) for row in rows):
+        ratios = [r["ratio"] for r in rows if (r["type"], r["threads"]) == key and "ratio" in r]
+        if ratios:
+            lines.append(
+                f"geometric mean, {key[0]}, {key[1]} threads: {geometric_mean(ratios):.3f} of the "
+                f"faster peer over {len(ratios)} models"
+            )
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

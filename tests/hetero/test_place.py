@@ -1,0 +1,45 @@
+"""``polydevice place``: the table and the picture."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+from polydevice import Core
+from polydevice.cli import main
+from polydevice.placement import Placement
+from polydevice.placement_svg import placement_svg
+
+ROOT = Path(__file__).parents[2]
+MODEL = ROOT / "tests/models/data/mpov_face_detection.xml"
+
+
+def test_one_device_runs_everything(capsys):
+    assert main(["place", str(MODEL), "-d", "CPU"]) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert {row[2] for row in rows} == {"CPU"}
+    assert any(row[1] == "Convolution" for row in rows)
+    assert all(row[5] for row in rows), "every node has a reason"
+
+
+def test_a_refused_device_is_named(capsys):
+    assert main(["place", str(MODEL), "-d", "HETERO:CPU,NPU9"]) == 1
+    assert "'NPU9' is registered" in capsys.readouterr().err
+
+
+def test_picture(tmp_path):
+    with Core() as core:
+        network = core.read_network(MODEL)
+    rows = [
+        Placement(n.name, n.type, "CPU" if i % 3 else "GPU", 'a "reason" & more', i % 2, 4)
+        for i, n in enumerate(network.nodes())
+    ]
+    root = ET.fromstring(placement_svg(network, rows))
+    boxes = [e for e in root.iter() if e.tag.endswith("}rect")]
+    drawn = [n for n in network.nodes() if n.type != "Const"]
+    assert len(boxes) == len(drawn) + 2, "a box per node, and a legend of two devices"
+    assert len({e.get("fill") for e in boxes}) == 2
+    thick = [e for e in root.iter() if e.get("stroke-width") == "3"]
+    assert thick
+    titles = [e.text or "" for e in root.iter() if e.tag.endswith("}title")]
+    assert any('a "reason" & more' in title for title in titles)
