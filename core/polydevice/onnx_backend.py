@@ -86,6 +86,17 @@ class PolydeviceRep(BackendRep):
                 for name, port in self._executable.outputs.items()
             )
 
+    def placed_elsewhere(self, device: str) -> list[str]:
+        """Return the types of operations that do not run on `device` itself."""
+        family = device.partition(".")[0]
+        return sorted(
+            {
+                place.type
+                for place in self._executable.placement()
+                if place.device and place.device.partition(".")[0] != family
+            }
+        )
+
 
 def _by_name(inputs: Any, names: Sequence[str]) -> dict[str, Any]:
     if isinstance(inputs, Mapping):
