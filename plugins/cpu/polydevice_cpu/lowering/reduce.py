@@ -21,15 +21,14 @@ if TYPE_CHECKING:
     from polydevice.network import Node
     from polydevice_cpu.plan.builder import Builder
 
+# Not the maximum and minimum: oneDNN starts them at the largest finite numbers, so that a row of
+# infinities (a fully masked row of attention) would come out finite.
 ALGORITHMS: dict[type[Op], Algorithm] = {
     reduce.ReduceMean: Algorithm.REDUCTION_MEAN,
     reduce.ReduceSum: Algorithm.REDUCTION_SUM,
-    reduce.ReduceMax: Algorithm.REDUCTION_MAX,
-    reduce.ReduceMin: Algorithm.REDUCTION_MIN,
 }
 _POOLING: dict[type[Op], Algorithm] = {
     reduce.ReduceMean: Algorithm.POOLING_AVG_INCLUDE_PADDING,
-    reduce.ReduceMax: Algorithm.POOLING_MAX,
 }
 
 
