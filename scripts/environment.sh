@@ -5,7 +5,7 @@
 #   use_intel_runtime    Intel's OpenCL runtime for CPUs, from PyPI, in place of the system's
 #
 # POLYDEVICE_PYTHON   the Python to make .venv from (default: the newest supported one found)
-# POLYDEVICE_WHEELS   a folder of wheels to install from, for machines without a network
+# POLYDEVICE_WHEELS   a folder of wheels to install, for machines without a network
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -61,15 +61,23 @@ make_venv() {
     fi
     say "Making .venv with $("$base" --version)"
     rm -rf "$venv"
-    "$base" -m venv ${POLYDEVICE_WHEELS:+--system-site-packages} "$venv"
+    "$base" -m venv "$venv"
+    if [ -n "${POLYDEVICE_WHEELS:-}" ]; then
+        # What the base Python holds is used as it is, also when that is an environment itself.
+        "$base" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+            > "$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth"
+    fi
 }
 
-pip_install() {
-    local source=()
-    if [ -n "${POLYDEVICE_WHEELS:-}" ]; then
-        source=(--no-index --find-links "$POLYDEVICE_WHEELS")
+pip_install() { "$python" -m pip install --quiet --disable-pip-version-check "$@"; }
+
+install() {  # EXTRA
+    if [ -z "${POLYDEVICE_WHEELS:-}" ]; then
+        pip_install -e ".[$1]"
+    else  # no network: exactly these wheels, and whatever is there already
+        pip_install --no-index --no-deps "$POLYDEVICE_WHEELS"/*.whl &&
+            pip_install --no-index --no-deps --no-build-isolation -e .
     fi
-    "$python" -m pip install --quiet --disable-pip-version-check "${source[@]}" "$@"
 }
 
 prepare() {  # EXTRA
@@ -82,7 +90,7 @@ prepare() {  # EXTRA
         fi
     done
     say "Installing polydevice[$extra] into .venv (the first time takes a few minutes)"
-    pip_install -e ".[$extra]" || fail "pip could not install polydevice[$extra]; its message is above."
+    install "$extra" || fail "pip could not install polydevice[$extra]; its message is above."
     echo "$want" > "$venv/.installed-$extra"
     # oneDNN needs GCC's OpenMP; without it the CPU plugin runs on NumPy, slower.
     if [ "$(uname -sm)" = "Linux x86_64" ] && ! ldconfig -p | grep -q 'libgomp\.so\.1'; then

@@ -10,19 +10,17 @@ import pytest
 
 from polydevice import Core
 from tests.models.models import MODELS, Model
-from tests.models.oracles import answers
+from tests.models.oracles import case
 
 Array = npt.NDArray[np.generic]
 
 
-@functools.cache
-def expected(model: Model) -> list[Array]:
-    return answers(model.file.get(), model.inputs(), model.extra_outputs)
+cached_case = functools.cache(case)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_model(model: Model, device: str) -> None:
-    given = model.inputs()
+    given, wanted = cached_case(model)
     with Core() as core:
         network = core.read_network(model.file.get())
         for name in model.extra_outputs:
@@ -31,7 +29,6 @@ def test_model(model: Model, device: str) -> None:
         first = [np.array(a) for a in request.infer(given).values()]
         second = [np.array(a) for a in request.infer(given).values()]
 
-    wanted = expected(model)
     assert len(first) == len(wanted)
     for index, (got, again, want) in enumerate(zip(first, second, wanted, strict=True)):
         what = f"{model.name} output {index} on {device}"
@@ -54,5 +51,5 @@ def test_efficientnet_sees_a_cat(device: str) -> None:
     model = MODELS[0]
     with Core() as core:
         network = core.load_network(str(model.file.get()), device)
-        logits = network.infer(model.inputs())["logits"]
+        logits = network.infer(cached_case(model)[0])["logits"]
     assert logits[0].argsort()[::-1][:3].tolist() == [285, 282, 281]
