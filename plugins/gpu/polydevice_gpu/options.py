@@ -38,9 +38,9 @@ def _level(value: object) -> int:
 def _threads(value: object) -> int:
     number = _integer(value)
     if number is None:
-        raise ValueError("legal: an integer; outside of 1 to the number of cores it means all")
+        raise ValueError("legal: an integer; outside of 0 to the number of cores it means all")
     cores = available_cores()
-    return number if 1 <= number <= cores else cores
+    return number if 0 <= number <= cores else cores
 
 
 def _integer(value: object) -> int | None:
@@ -146,7 +146,7 @@ class GpuOptions(Options):
         "GPU_MAX_NUM_THREADS",
         0,
         aliases=("CLDNN_MAX_NUM_THREADS",),
-        legal="an integer; outside of 1 to the number of cores it means all",
+        legal="an integer; outside of 0 to the number of cores it means all",
         help="How many threads compile kernels; 0 takes every core the process may use.",
     )
     memory_pool: Annotated[Flag, _pending(True, "buffers of their own for every value")] = option(

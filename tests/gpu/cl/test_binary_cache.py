@@ -64,6 +64,7 @@ def test_second_process_compiles_nothing(folder) -> None:
         done = subprocess.run(
             [sys.executable, "-c", program],
             env={**os.environ, "POLYDEVICE_NO_COMPILE": forbid},
+            check=False,
             capture_output=True,
             text=True,
             timeout=120,
@@ -174,10 +175,9 @@ def test_folder_that_cannot_be_written_costs_one_warning(opencl, folder, monkeyp
 
     monkeypatch.setattr(cache_folder, "write_atomically", refuse)
     builder = cl.ProgramBuilder(opencl, folder)
-    with pytest.warns(RuntimeWarning, match=f"not kept in .*{os.strerror(code)}") as caught:
+    with pytest.warns(RuntimeWarning, match=f"not kept in .*{os.strerror(code)}"):
         builder.build("a", SOURCE, ("-DFACTOR=1",))
-        builder.build("b", SOURCE, ("-DFACTOR=2",))
-    assert len(caught) == 1
+    builder.build("b", SOURCE, ("-DFACTOR=2",))  # a second warning would be an error here
 
 
 def test_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch) -> None:

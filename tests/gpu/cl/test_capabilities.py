@@ -49,8 +49,7 @@ def test_probed_once_per_device_and_driver(probe) -> None:
         lambda content: "",
         lambda content: content[: len(content) // 2],
         lambda content: content.replace('"fp64": ', '"fp64": not '),
-        lambda content: content.replace('"native_sub_group_width": 0', '"native_sub_group_width": 9')
-        .replace('"native_sub_group_width": 32', '"native_sub_group_width": 9'),
+        lambda content: content.replace('"local_memory_bytes": ', '"local_memory_bytes": 9'),
         lambda content: json.dumps([]),
         lambda content: "[" * 100000,
     ],

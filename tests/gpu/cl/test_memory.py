@@ -89,8 +89,7 @@ def test_limit_fails_cleanly_at_every_allocation_in_turn(memory) -> None:
         memory.limit_bytes = limit
         held = []
         with pytest.raises(DeviceMemoryError, match=r"cannot allocate 1000 bytes for 'part \d'"):
-            for number in range(9):
-                held.append(memory.allocate(1000, f"part {number}"))
+            held.extend(memory.allocate(1000, f"part {number}") for number in range(9))
         assert len(held) == limit // 1000
         assert memory.bytes_allocated == limit
         held.clear()

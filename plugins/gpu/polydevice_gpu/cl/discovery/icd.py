@@ -97,9 +97,20 @@ def _unregistered_nvidia(icds: Sequence[Icd]) -> list[Icd]:
         return []
     searched = [*os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep), *_LIBRARY_FOLDERS]
     for folder in searched:
-        if folder and Path(folder, NVIDIA_DRIVER).exists():
-            return [Icd("nvidia", NVIDIA_DRIVER, str(Path(folder, NVIDIA_DRIVER)), True)]
+        driver = Path(folder, NVIDIA_DRIVER)
+        if folder and driver.exists():
+            return [Icd("nvidia", str(driver), str(driver), True)]
+    if NVIDIA_DRIVER.encode() in _linker_cache():
+        return [Icd("nvidia", NVIDIA_DRIVER, NVIDIA_DRIVER, True)]
     return []
+
+
+def _linker_cache() -> bytes:
+    """The names of all libraries that the dynamic linker finds by itself, and where."""
+    try:
+        return Path("/etc/ld.so.cache").read_bytes()
+    except OSError:
+        return b""
 
 
 @contextlib.contextmanager
