@@ -10,6 +10,7 @@ from polydevice.infer_request import InferRequest
 from polydevice.profiling import LayerCount, VariableState
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.plan.bound import BoundPlan
+from polydevice_cpu.plan.compiled import shapes_of
 from polydevice_cpu.plan.context import Context
 from polydevice_cpu.variable import variables
 
@@ -25,7 +26,7 @@ class CpuInferRequest(InferRequest):
     def __init__(self, executable: CpuExecutableNetwork) -> None:
         """Make an idle request."""
         super().__init__(executable)
-        self._context = Context()
+        self._context = Context(executable.compiled)
         self._execution = executable.compiled.execution(self._context)
         self._bound: BoundPlan | None = None
         self._threads = executable.threads
@@ -64,7 +65,7 @@ class CpuInferRequest(InferRequest):
     def _prepare(self) -> BoundPlan:
         """Choose the plan for the inputs' shapes and point it to inputs and outputs."""
         arrays = [self._blob(port).array for port in self.executable.inputs.values()]
-        bound = self._execution.bound(tuple(array.shape for array in arrays))
+        bound = self._execution.bound(shapes_of(arrays))
         for index, array in enumerate(arrays):
             bound.set_input(index, array)
         for index, (name, value) in enumerate(

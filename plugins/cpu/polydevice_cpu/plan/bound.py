@@ -182,7 +182,7 @@ class BoundPlan:
 
 
 def _view(value: Value, data: Array) -> Array:
-    return data if data.dtype.hasobject else value.array(data)
+    return data if value.dtype.hasobject else value.array(data)
 
 
 def _store(place: Array, result: Array, name: str) -> None:

@@ -96,7 +96,8 @@ class Builder:
 
     def array_value(self, port: Port) -> Value:
         """The value as NumPy functions read it: row-major, in the port's own element type."""
-        return self.dense(self.value(port), port.element_type.dtype)
+        value = self.value(port)
+        return value if value.dtype.hasobject else self.dense(value, port.element_type.dtype)
 
     def dense(self, value: Value, dtype: np.dtype[Any] | None = None) -> Value:
         """The value in row-major order and, where given, of another type that oneDNN converts."""
@@ -215,11 +216,13 @@ class Builder:
     def _place_inputs(self) -> None:
         for index, parameter in enumerate(self.network.parameters):
             port = parameter.output
-            if not port.desc.is_static or port.shape is None:
+            if not _is_plain(port) or port.shape is None:
+                # Strings, sequences and optionals: passed on as they are.
+                objects = Storage(Kind.OBJECTS, 0, index=index)
+                self._values[port] = Value(objects, (), np.dtype(object), ())
                 continue
             shape, dtype = port.shape.static, port.element_type.dtype
-            kind = Kind.OBJECTS if dtype.hasobject else Kind.INPUT
-            storage = Storage(kind, math.prod(shape) * dtype.itemsize, index=index)
+            storage = Storage(Kind.INPUT, math.prod(shape) * dtype.itemsize, index=index)
             self._values[port] = Value(storage, shape, dtype, row_major(shape))
 
     def _lower(self, node: Node) -> bool:

@@ -11,6 +11,8 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.network import Network
 from polydevice.shape import Shape
+from polydevice_cpu.implement import evaluate
+from polydevice_cpu.passes import prepare
 from polydevice_cpu.plan.bound import BoundPlan
 from polydevice_cpu.plan.builder import Builder, Settings
 from polydevice_cpu.plan.context import Context
@@ -19,8 +21,11 @@ from polydevice_cpu.plan.tail import make_tail
 from polydevice_cpu.plan.value import Kind
 from polydevice_cpu.plan.weights import WeightStore
 
-Key = tuple[tuple[int, ...], ...]
-"""Shapes of all inputs, in the network's order."""
+Key = tuple["tuple[int, ...] | None", ...]
+"""Shapes of all inputs, in the network's order; None for strings and containers."""
+
+BodyStore = dict[int, "tuple[Network, CompiledNetwork]"]
+"""Bodies by identity, kept alive so that identities stay unique."""
 
 PLAN_LIMIT = 16
 """Plans kept for a network with dynamic shapes; the one used longest ago goes first."""
@@ -28,13 +33,25 @@ BOUND_LIMIT = 4
 """Of these, how many each request keeps memory for."""
 
 
+def shapes_of(arrays: Sequence[Array]) -> Key:
+    """Return the key of the plan for these inputs."""
+    return tuple(None if array.dtype.hasobject else array.shape for array in arrays)
+
+
 class CompiledNetwork:
     """A network ready to be planned for any input shapes it admits; shared by its requests."""
 
-    def __init__(self, network: Network, settings: Settings, weights: WeightStore) -> None:
+    def __init__(
+        self,
+        network: Network,
+        settings: Settings,
+        weights: WeightStore,
+        bodies: BodyStore | None = None,
+    ) -> None:
         self.network = network
         self.settings = settings
         self.weights = weights
+        self.bodies: BodyStore = {} if bodies is None else bodies
         self._plans: OrderedDict[Key, Plan] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -57,16 +74,32 @@ class CompiledNetwork:
 
     def _make(self, shapes: Key) -> Plan:
         network = self.network.clone()
+        network.evaluate = evaluate
         for parameter, shape in zip(network.parameters, shapes, strict=True):
-            parameter.op = parameter.op.replace(shape=Shape(shape))
+            if shape is not None:
+                parameter.op = parameter.op.replace(shape=Shape(shape))
         network.infer()
         builder = Builder(
             network,
             self.settings,
             self.weights,
-            lambda made, nodes: make_tail(made, nodes, CompiledNetwork),
+            lambda made, nodes: make_tail(made, nodes, self._part),
         )
         return builder.build()
+
+    def _part(self, network: Network) -> CompiledNetwork:
+        return CompiledNetwork(network, self.settings, self.weights, self.bodies)
+
+    def body(self, network: Network) -> CompiledNetwork:
+        """Return the compiled form of the body of an operation; made once for all requests."""
+        with self._lock:
+            known = self.bodies.get(id(network))
+            if known is None:
+                copy = network.clone()
+                copy.evaluate = evaluate
+                prepare(copy)
+                known = self.bodies[id(network)] = (network, self._part(copy))
+            return known[1]
 
     def execution(self, context: Context) -> Execution:
         """Return what a request runs this network with."""
@@ -93,9 +126,9 @@ class Execution:
         return known
 
     def infer(self, inputs: Sequence[Array]) -> list[Array]:
-        """Run once on these arrays; the outputs are new arrays."""
+        """Run once on these values; the outputs are new arrays."""
         arrays = [np.ascontiguousarray(x).reshape(x.shape) for x in inputs]
-        bound = self.bound(tuple(x.shape for x in arrays))
+        bound = self.bound(shapes_of(arrays))
         for index, array in enumerate(arrays):
             bound.set_input(index, array)
         outputs: list[Array] = []

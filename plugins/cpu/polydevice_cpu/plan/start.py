@@ -6,7 +6,9 @@ keep a variable register a starter here.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TypeVar
 
 from polydevice.dtype import Array
@@ -31,13 +33,21 @@ def starts(*ops: type[Op]) -> Callable[[F], F]:
     return register
 
 
+@lru_cache(maxsize=1)
+def _load() -> None:
+    for module in ("control_flow", "state"):
+        importlib.import_module(f"polydevice_cpu.plan.{module}")
+
+
 def has_starter(op: type[Op]) -> bool:
     """Whether the operation can be computed on arrays."""
+    _load()
     return op in _TABLE or find_implementation(op) is not None
 
 
 def starter(op: Op) -> Start:
     """Return what starts `op` for a request; raises InferenceError where nothing computes it."""
+    _load()
     special = _TABLE.get(type(op))
     if special is not None:
         return special(op)

@@ -7,7 +7,7 @@ arrays as inputs, compiled for the sizes found; plans for sizes seen before are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from polydevice.dtype import Array
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from polydevice_cpu.plan.compiled import CompiledNetwork
 
 
-def make_tail(builder: Builder, nodes: list[Node], compile_: type[CompiledNetwork]) -> TailStep:
+def make_tail(
+    builder: Builder, nodes: list[Node], compile_: Callable[[Network], CompiledNetwork]
+) -> TailStep:
     """Return the step that runs `nodes`, the last ones of the builder's network."""
     late = {port for node in nodes for port in node.outputs}
     results = [
@@ -40,7 +42,7 @@ def make_tail(builder: Builder, nodes: list[Node], compile_: type[CompiledNetwor
     if rest:
         inner = _read_from_outside(rest, {p for n in rest for p in n.outputs}, wanted)
         network = _extract(rest, inner, wanted, builder.network)
-        compiled = compile_(network, builder.settings, builder.weights)
+        compiled = compile_(network)
         start = _then(_interpret(first, boundary, inner), compiled)
     values = [builder.array_value(port) for port in boundary]
     return TailStep("", "Tail", start, values, [index for index, _ in results])

@@ -99,7 +99,12 @@ class Value:
     @property
     def in_reach(self) -> bool:
         """Whether oneDNN can read it: known type, not a scalar, not empty, not too many ranks."""
-        return self.dtype in DATA_TYPES and 0 < len(self.shape) <= MAX_RANK and self.elements > 0
+        return (
+            self.dtype in DATA_TYPES
+            and 0 < len(self.shape) <= MAX_RANK
+            and self.elements > 0
+            and (self.strides is None or not _overlaps(self.shape, self.strides))
+        )
 
     @property
     def descriptor(self) -> Descriptor:
@@ -121,7 +126,7 @@ class Value:
             self.storage,
             shape,
             self.dtype,
-            strides,
+            _meaningful(shape, strides),
             offset_bytes=self.offset_bytes + skip_bytes,
         )
 
@@ -136,3 +141,27 @@ class Value:
     def __repr__(self) -> str:
         layout = "dense" if self.is_dense else self.strides or "blocked"
         return f"Value({self.storage.kind.value}, {self.dtype}{list(self.shape)}, {layout})"
+
+
+def _meaningful(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides that oneDNN accepts: those of sizes of 1 may be anything in NumPy, 0 too."""
+    result: list[int] = []
+    inner = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        result.append(inner if size == 1 else stride)
+        inner = result[-1] * size
+    return tuple(reversed(result))
+
+
+def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether oneDNN refuses the strides: each must step over all that smaller ones reach.
+
+    It counts a stride of 3 over 2 elements as 6 although the last one ends at 4.
+    """
+    reach = 1
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size > 1:
+            if stride < reach:
+                return True
+            reach = stride * size
+    return False

@@ -1,0 +1,155 @@
+"""If, Loop and TensorIterator: bodies are compiled networks of their own, shared by requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.errors import InferenceError
+from polydevice.network import Network
+from polydevice.ops.control_flow import Body, BodyOutput, If, Iteration, Loop, TensorIterator
+from polydevice.shape import normalize_axis
+from polydevice.tensor import TensorDesc, desc_of
+from polydevice_cpu.plan.compiled import Execution
+from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.start import starts
+from polydevice_cpu.plan.step import Compute, Start
+
+ITERATION_LIMIT = 1 << 24
+"""Iterations after which a loop without a bound counts as endless."""
+
+
+def _execution(body: Body, context: Context) -> Execution:
+    assert isinstance(body, Network)
+    return context.compiled.body(body).execution(context)
+
+
+def _ordered(ties: Sequence[BodyOutput], results: Sequence[Array]) -> list[Array]:
+    return [results[tie.result] for tie in sorted(ties, key=lambda tie: tie.output)]
+
+
+@starts(If)
+def start_if(op: If) -> Start:
+    """Run the chosen body; a body that is never chosen is never planned."""
+
+    def start(context: Context) -> Compute:
+        branches = {
+            True: (_execution(op.then_body, context), op.then_inputs, op.then_outputs),
+            False: (_execution(op.else_body, context), op.else_inputs, op.else_outputs),
+        }
+
+        def compute(*inputs: Array) -> list[Array]:
+            execution, ties_in, ties_out = branches[bool(np.asarray(inputs[0]).reshape(-1)[0])]
+            given: dict[int, Array] = {tie.parameter: inputs[tie.input] for tie in ties_in}
+            return _ordered(ties_out, execution.infer([given[k] for k in sorted(given)]))
+
+        return compute
+
+    return start
+
+
+@starts(TensorIterator, Loop)
+def start_iteration(op: Iteration) -> Start:
+    """Run the body once per iteration; carried values never leave the arrays they are in."""
+
+    def start(context: Context) -> Compute:
+        execution = _execution(op.body, context)
+
+        def compute(*inputs: Array) -> list[Array]:
+            return _iterate(op, execution, inputs)
+
+        return compute
+
+    return start
+
+
+def _iterate(op: Iteration, execution: Execution, inputs: Sequence[Array]) -> list[Array]:
+    given: dict[int, Array] = {}
+    sliced = []
+    for tie in op.body_inputs:
+        if tie.slicing is None:
+            given[tie.parameter] = inputs[tie.input]
+        else:
+            sliced.append(tie)
+    count, goes_on = _bounds(op, inputs)
+    counter = op.current_iteration if isinstance(op, Loop) else None
+    condition = op.execution_condition if isinstance(op, Loop) else None
+    parts: dict[int, list[Array]] = {t.output: [] for t in op.body_outputs if t.slicing}
+    results: list[Array] | None = None
+    iteration = 0
+    while goes_on and (count is None or iteration < count):
+        if iteration >= ITERATION_LIMIT:
+            raise InferenceError(f"{op.type} has run {ITERATION_LIMIT} iterations without an end")
+        for tie in sliced:
+            assert tie.slicing is not None
+            whole = inputs[tie.input]
+            axis = normalize_axis(tie.slicing.axis, whole.ndim)
+            where = tie.slicing.part(iteration, whole.shape[axis])
+            given[tie.parameter] = whole[(slice(None),) * axis + (where,)]
+        if counter is not None:
+            given[counter] = _number(op, counter, iteration)
+        results = execution.infer([given[k] for k in sorted(given)])
+        for out in op.body_outputs:
+            if out.slicing is not None:
+                parts[out.output].append(results[out.result])
+        for edge in op.back_edges:
+            given[edge.parameter] = results[edge.result]
+        if condition is not None:
+            goes_on = bool(np.asarray(results[condition]).all())
+        iteration += 1
+    return _collect(op, inputs, given, results, parts)
+
+
+def _bounds(op: Iteration, inputs: Sequence[Array]) -> tuple[int | None, bool]:
+    """How many iterations at most (None: no bound), and whether there is a first one."""
+    if not isinstance(op, Loop):
+        return op.iterations([_described(value) for value in inputs]), True
+    trips = int(np.asarray(inputs[0]).reshape(-1)[0])
+    return (None if trips < 0 else trips), bool(np.asarray(inputs[1]).all())
+
+
+def _number(op: Iteration, parameter: int, iteration: int) -> Array:
+    own = op.body.parameters[parameter].output.desc
+    shape = own.shape.static if own.shape is not None and own.shape.is_static else ()
+    return np.full(shape, iteration, own.element_type.dtype)
+
+
+def _described(value: Array) -> TensorDesc:
+    return desc_of(np.asarray(value))
+
+
+def _collect(
+    op: Iteration,
+    inputs: Sequence[Array],
+    given: dict[int, Array],
+    results: list[Array] | None,
+    parts: dict[int, list[Array]],
+) -> list[Array]:
+    """The operation's outputs after the last iteration."""
+    outputs: list[Array] = []
+    carried = {edge.result: edge.parameter for edge in op.back_edges}
+    for tie in sorted(op.body_outputs, key=lambda tie: tie.output):
+        if tie.slicing is not None:
+            outputs.append(_joined(op, tie, inputs, parts[tie.output]))
+        elif results is not None:
+            outputs.append(results[tie.result])
+        elif tie.result in carried:
+            outputs.append(given[carried[tie.result]])
+        else:
+            raise InferenceError(f"{op.type} ran no iteration, so output {tie.output} has no value")
+    return outputs
+
+
+def _joined(op: Iteration, tie: BodyOutput, inputs: Sequence[Array], parts: list[Array]) -> Array:
+    assert tie.slicing is not None
+    if parts:
+        ordered = parts if tie.slicing.stride > 0 else parts[::-1]
+        return np.concatenate(ordered, axis=tie.slicing.axis)
+    index = sorted(t.output for t in op.body_outputs).index(tie.output)
+    desc = op.infer([_described(value) for value in inputs])[index]
+    sizes = [size if isinstance(size, int) else 0 for size in desc.shape or ()]
+    if sizes:
+        sizes[normalize_axis(tie.slicing.axis, len(sizes))] = 0
+    return np.empty(sizes, desc.element_type.dtype)
