@@ -15,7 +15,6 @@ from polydevice.readers.onnx.budget import Budget
 from polydevice.readers.onnx.external_data import ExternalData
 from polydevice.readers.onnx.graph import FunctionKey, GraphReader
 from polydevice.readers.onnx.protobuf import (
-    check_opset,
     default_domain,
     opsets_of,
     parse,
@@ -71,7 +70,6 @@ def _read(
     opsets = opsets_of(proto.opset_import)
     if not opsets:
         raise ModelFormatError("the model does not import any operator set")
-    check_opset(opsets)
     functions: dict[FunctionKey, FunctionProto] = {}
     for function in proto.functions:
         key = (default_domain(function.domain), function.name, function.overload)

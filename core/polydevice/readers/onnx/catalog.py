@@ -26,6 +26,9 @@ Translator = Callable[[Any], Translated]
 Schema = Any
 """onnx.defs.OpSchema, whose published types lack what its functions are read with."""
 
+OLDEST_OPSET = 7
+"""First opset whose operators are translated; earlier ones had other rules of broadcasting."""
+
 _TABLE: dict[tuple[str, str], dict[int, Translator]] = {}
 
 
@@ -74,6 +77,14 @@ def find_schema(domain: str, op_type: str, version: int) -> Schema | None:
         return onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:
         return None
+
+
+def is_too_old(domain: str, op_type: str, version: int) -> bool:
+    """Whether the operator of that opset differs from the one of opset 7, the oldest known."""
+    if domain or version >= OLDEST_OPSET:
+        return False
+    then, now = (find_schema(domain, op_type, v) for v in (version, OLDEST_OPSET))
+    return then is None or now is None or then.since_version != now.since_version
 
 
 def has_function(domain: str, op_type: str, version: int) -> bool:

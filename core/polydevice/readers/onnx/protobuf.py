@@ -12,8 +12,6 @@ from onnx import ModelProto
 from polydevice.errors import ModelFileError, ModelFormatError, ModelLimitError
 from polydevice.readers.limits import ReadLimits
 
-OLDEST_OPSET = 7
-
 
 def read_file(path: Path, limits: ReadLimits) -> bytes:
     """Return a model file's bytes.
@@ -52,7 +50,7 @@ def parse(data: bytes, limits: ReadLimits) -> ModelProto:
 
     Raises:
         ModelFileError: when there are no bytes.
-        ModelFormatError: when it is not an ONNX model, or one before opset 7.
+        ModelFormatError: when it is not an ONNX model, or lacks a graph.
         ModelLimitError: when it is larger than the limit.
     """
     if not data:
@@ -94,13 +92,3 @@ def opsets_of(imports: object) -> dict[str, int]:
 def default_domain(domain: str) -> str:
     """Return "" for both names of ONNX's own domain, every other name as it is."""
     return "" if domain == "ai.onnx" else domain
-
-
-def check_opset(opsets: dict[str, int]) -> None:
-    """Raise ModelFormatError when the model needs an older or no version of ONNX's own set."""
-    version = opsets.get("")
-    if version is not None and version < OLDEST_OPSET:
-        raise ModelFormatError(
-            f"the model uses opset {version}; {OLDEST_OPSET} and later are read. Convert it with "
-            "onnx.version_converter.convert_version(model, 13)"
-        )

@@ -61,6 +61,8 @@ class _Search:
 
 def is_supported(domain: str, op_type: str, version: int) -> bool:
     """Whether an operator can be translated in at least some of its forms."""
+    if catalog.is_too_old(domain, op_type, version):
+        return False
     return (
         catalog.find_translator(domain, op_type, version) is not None
         or catalog.find_direct(domain, op_type) is not None
@@ -92,5 +94,15 @@ def check_supported(
     raise UnsupportedOperationError(
         f"the model has {len(lines)} operators that are not supported:\n"
         + "\n".join(lines)
+        + _advice(opsets)
         + "\n`polydevice ops` lists what is supported; a plugin can add operations."
+    )
+
+
+def _advice(opsets: Mapping[str, int]) -> str:
+    if opsets.get("", catalog.OLDEST_OPSET) >= catalog.OLDEST_OPSET:
+        return ""
+    return (
+        f"\nOperators of opset {catalog.OLDEST_OPSET} and later are read; convert the model with "
+        "onnx.version_converter.convert_version(model, 13)."
     )

@@ -15,6 +15,7 @@ from polydevice.ops.activation import (
 )
 from polydevice.ops.arithmetic import Add, Divide, Maximum, Minimum, Multiply, Subtract
 from polydevice.ops.comparison import Greater, Less
+from polydevice.ops.reshape import Reshape
 from polydevice.ops.select import Select
 from polydevice.ops.softmax import LogSoftmax, SoftMax
 from polydevice.ops.split import Split
@@ -37,6 +38,10 @@ def prelu(n: OnnxNode) -> Port:
     if x.element_type.is_integer:
         product = n.emit(Multiply(), x, slope)
         return n.emit(Select(), n.emit(Less(), x, n.like(0, x)), product, x)
+    if slope.desc.rank == 1 and slope.shape != (1,) and x.desc.rank not in (None, 1):
+        # The core takes a single axis for the channels; leading ones say which axis is meant.
+        pattern = [1] * (n.rank(x) - 1) + [-1]
+        slope = n.emit(Reshape(special_zero=False), slope, pattern)
     return n.emit(PRelu(), x, slope)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polydevice.network import Port
+from polydevice.ops.blocks import DepthMode, SpaceToDepth
 from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.concat import Concat
 from polydevice.ops.gather import Gather, GatherElements, GatherND
@@ -140,3 +141,13 @@ def scatter_nd(n: OnnxNode) -> Port:
 def concat(n: OnnxNode) -> Port:
     """Along an axis; a single input stays as it is."""
     return n.emit(Concat(n.required("axis")), *n.required_inputs())
+
+
+@translates("SpaceToDepth")
+def space_to_depth(n: OnnxNode) -> Port:
+    """Blocks of pixels into the depth, before (DCR) or behind (CRD) the channel."""
+    mode = n.attribute("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        raise n.unsupported(f"mode {mode!r} is not DCR or CRD")
+    order = DepthMode.BLOCKS_FIRST if mode == "DCR" else DepthMode.DEPTH_FIRST
+    return n.emit(SpaceToDepth(order, n.required("blocksize")), n.input(0))

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from polydevice.dtype import ElementType
 from polydevice.network import Port
+from polydevice.ops.activation import PRelu, Sigmoid
+from polydevice.ops.arithmetic import Add, Multiply
+from polydevice.ops.concat import Concat
+from polydevice.ops.matmul import MatMul
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
+from polydevice.ops.reduce import ReduceMean
+from polydevice.ops.softmax import SoftMax
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.element_types import element_type_of
 from polydevice.readers.onnx.node import OnnxNode
+from polydevice.readers.onnx.operators.convolution import convolve
 
 
 def _destination(n: OnnxNode) -> ElementType:
@@ -47,3 +54,87 @@ def requantized(n: OnnxNode, y: Port, scale: int, axis: int = 1) -> Port:
     """Quantise with the scale and zero point at inputs `scale` and `scale` + 1."""
     zero = n.optional(scale + 1)
     return n.emit(QuantizeLinear(axis), y, n.input(scale), *([] if zero is None else [zero]))
+
+
+@translates("QLinearConv")
+def qlinear_conv(n: OnnxNode) -> Port:
+    """Convolution of quantised values: dequantise, convolve, quantise.
+
+    Devices recognise the pattern and compute in integers. The bias is in units of the product of
+    both scales.
+    """
+    x, w = dequantized(n, 0), dequantized(n, 3, axis=0)
+    bias = n.optional(8)
+    if bias is not None:
+        scale = n.emit(Multiply(), n.input(1), n.input(4))
+        bias = n.emit(DequantizeLinear(0), bias, scale)
+    return requantized(n, convolve(n, x, w, bias), 6)
+
+
+@translates("QLinearMatMul")
+def qlinear_matmul(n: OnnxNode) -> Port:
+    """Product of quantised matrices; scales per row of A, per column of B."""
+    a = dequantized(n, 0, axis=-2)
+    b = dequantized(n, 3, axis=-1)
+    return requantized(n, n.emit(MatMul(), a, b), 6, axis=-2)
+
+
+_BINARY = {"QLinearAdd": Add, "QLinearMul": Multiply}
+
+
+@translates(*_BINARY, domain="com.microsoft")
+def qlinear_binary(n: OnnxNode) -> Port:
+    """Sum or product of quantised values."""
+    y = n.emit(_BINARY[n.op_type](), dequantized(n, 0), dequantized(n, 3))
+    return requantized(n, y, 6)
+
+
+@translates("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", domain="com.microsoft")
+def qlinear_unary(n: OnnxNode) -> Port:
+    """An activation of quantised values."""
+    x = dequantized(n, 0)
+    if n.op_type == "QLinearSigmoid":
+        y = n.emit(Sigmoid(), x)
+    elif n.op_type == "QLinearSoftmax":
+        y = n.emit(SoftMax(n.attribute("axis", -1)), x)
+    else:
+        y = n.emit(PRelu(), x, n.like(n.attribute("alpha", 0.01), x))
+    return requantized(n, y, 3)
+
+
+@translates("QLinearGlobalAveragePool", domain="com.microsoft")
+def qlinear_global_average_pool(n: OnnxNode) -> Port:
+    """Average over the spatial axes of quantised values."""
+    if n.attribute("channels_last", 0):
+        raise n.unsupported("channels_last is not supported")
+    x = dequantized(n, 0)
+    y = n.emit(ReduceMean(keep_dims=True), x, list(range(2, n.rank(x))))
+    return requantized(n, y, 3)
+
+
+@translates("QLinearConcat", domain="com.microsoft")
+def qlinear_concat(n: OnnxNode) -> Port:
+    """Concatenation of values, each with its own scale."""
+    parts = [dequantized(n, index) for index in range(2, len(n.inputs), 3)]
+    return requantized(n, n.emit(Concat(n.required("axis")), *parts), 0)
+
+
+@translates("DynamicQuantizeMatMul", "MatMulIntegerToFloat", domain="com.microsoft")
+def quantized_weights_matmul(n: OnnxNode) -> Port:
+    """Product with 8-bit weights, result in floating point.
+
+    DynamicQuantizeMatMul would quantise A only to compute faster; here A stays as it is.
+    """
+    if n.op_type == "DynamicQuantizeMatMul":
+        a, first, bias = n.input(0), 1, n.optional(4)
+        zero = n.optional(3)
+        scale = n.input(2)
+    else:
+        a_zero = n.optional(4)
+        a = n.emit(
+            DequantizeLinear(-2), n.input(0), n.input(2), *([] if a_zero is None else [a_zero])
+        )
+        first, scale, zero, bias = 1, n.input(3), n.optional(5), n.optional(6)
+    b = n.emit(DequantizeLinear(-1), n.input(first), scale, *([] if zero is None else [zero]))
+    y = n.emit(MatMul(), a, b)
+    return y if bias is None else n.emit(Add(), y, bias)
