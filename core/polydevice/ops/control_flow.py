@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from polydevice.dtype import ElementType
-from polydevice.errors import ModelFormatError, ShapeError
+from polydevice.errors import ModelFormatError, NetworkError, ShapeError
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.shape import Dim, DimLike, Shape, normalize_axis, union
 from polydevice.tensor import TensorDesc
@@ -266,15 +266,24 @@ class If(Op):
     else_outputs: tuple[BodyOutput, ...] = attribute(ir="")
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
-        """Return the chosen body's results, or what covers both when the choice is not known."""
+        """Return the chosen body's results, or what covers both when the choice is not known.
+
+        A body that does not accept the inputs' shapes cannot be the one that runs: models choose
+        by a value (a sampling rate, say) between bodies for different sizes.
+        """
         condition = inputs[0].static_ints
         if condition is not None:
             chosen = bool(condition[0])
             return self._branch(inputs, chosen)
-        return [
-            _either(a, b)
-            for a, b in zip(self._branch(inputs, True), self._branch(inputs, False), strict=True)
-        ]
+        try:
+            then_results = self._branch(inputs, True)
+        except NetworkError:
+            return self._branch(inputs, False)  # inputs of these shapes never take the other one
+        try:
+            else_results = self._branch(inputs, False)
+        except NetworkError:
+            return then_results
+        return [_either(a, b) for a, b in zip(then_results, else_results, strict=True)]
 
     def _branch(self, inputs: Sequence[TensorDesc], chosen: bool) -> list[TensorDesc]:
         body = self.then_body if chosen else self.else_body
