@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
 from polydevice.ops.op import Op
+from polydevice_cpu.onednn.library import library
 
 if TYPE_CHECKING:
     from polydevice.network import Node
@@ -55,12 +56,12 @@ def _load() -> None:
 
 
 def find_lowering(op: type[Op]) -> Lowering | None:
-    """Return the function for an operation; None without one."""
+    """Return the function for an operation; None without one, or without oneDNN."""
     _load()
-    return _TABLE.get(op)
+    return _TABLE.get(op) if library() is not None else None
 
 
 def is_heavy(op: type[Op]) -> bool:
     """Whether the operation should never be left to NumPy where a plan can be made."""
     _load()
-    return op in _HEAVY
+    return op in _HEAVY and library() is not None
