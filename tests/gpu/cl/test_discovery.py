@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -279,3 +280,31 @@ def test_fork_after_opencl_was_started_is_refused_with_the_fix(real_driver) -> N
         timeout=60,
     )
     assert "use multiprocessing.get_context('spawn')" in done.stdout, done.stderr
+
+
+def test_simulator_that_is_preloaded_takes_the_place_of_the_drivers() -> None:
+    """Oclgrind, which finds accesses out of bounds: everything must go to its library."""
+    simulator = shutil.which("oclgrind")
+    if simulator is None:
+        pytest.skip("oclgrind is not installed")
+    program = """if True:
+        from polydevice_gpu import cl
+        device = cl.open_device(cl.discover().devices[0])
+        source = "__kernel void f(__global int* x) { x[get_global_id(0) + 1] = 1; }"
+        launches = cl.LaunchList(device)
+        kernel = cl.ProgramBuilder(device).build("f", source).kernel("f")
+        launches.add(kernel, (16,), None, [device.memory.allocate(64, "x")])
+        with device.queue() as queue:
+            launches.enqueue(queue)
+    """
+    done = subprocess.run(
+        [simulator, sys.executable, "-c", program],
+        env={**os.environ, "POLYDEVICE_GPU_DEVICES": "all-gpus"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("Invalid write of size 4") == 1
+    assert "At line 1" in done.stderr

@@ -23,7 +23,7 @@ from polydevice_gpu.cl.discovery.enumeration import probe_timeout_s
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Icd
 from polydevice_gpu.cl.discovery.icd import loader_environment
 
-_FORMAT = 1  # raise it when a probe or its meaning changes
+_FORMAT = 2  # raise it when a probe or its meaning changes
 _LIMIT_FACTOR = 6  # a first compile on a cold GPU driver takes seconds, loading it alone less
 _MAXIMUM_CRASHES = 8
 _FILE_LIMIT_BYTES = 64 * 1024
@@ -34,8 +34,8 @@ class ProbedCapabilities:
     """Answers that a kernel run in a child process gave.
 
     Attributes:
-        c_standard: newest OpenCL C that compiles and runs (``CL3.0``, ``CL2.0``, ``CL1.2``); it is
-            used for every program that does not choose itself.
+        c_standard: OpenCL C that programs are compiled as unless they choose themselves: ``CL1.2``,
+            or the newest that runs where extensions need it (``CL3.0``, ``CL2.0``).
         fp16_storage: half can be loaded and stored (``vload_half``, ``vstore_half``).
         fp16_arithmetic: half can be computed with; ``cl_khr_fp16``.
         fp64: double can be computed with.

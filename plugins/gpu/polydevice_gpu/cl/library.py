@@ -122,15 +122,27 @@ def find_library() -> tuple[str, bool]:
 
 
 @functools.cache
+def preloaded() -> bool:
+    """Whether the program carries an OpenCL library of its own, which everything binds to.
+
+    A preloaded one (oclgrind), or one that the main program is linked to, comes before the library
+    that pyopencl is linked to, for pyopencl as well; no choice of drivers reaches it.
+    """
+    return os.name == "posix" and hasattr(ctypes.CDLL(None), "clGetPlatformIDs")
+
+
+def _open(path: str = "") -> ctypes.CDLL:
+    return ctypes.CDLL(None if preloaded() else path or find_library()[0])
+
+
+@functools.cache
 def library(path: str = "") -> ctypes.CDLL:
     """Open the OpenCL library and declare its functions.
 
     The loader looks for drivers at the first call of clGetPlatformIDs, not here.
     Raises OSError if there is none.
     """
-    if not path:
-        path, _ = find_library()
-    opened = ctypes.CDLL(os.fspath(path))
+    opened = _open(path)
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(opened, name, None)
         if function is not None:
@@ -213,4 +225,4 @@ def undeclared(name: str) -> Any:
 
     Handles must be ``c_void_p`` objects: a bare Python integer is passed as a C int.
     """
-    return getattr(ctypes.CDLL(find_library()[0]), name)
+    return getattr(_open(), name)

@@ -185,8 +185,8 @@ class ProgramBuilder:
         Args:
             name: for messages.
             source: OpenCL C without ``#include``.
-            options: build options; ``-cl-std`` of the device's newest standard is added unless
-                one is given.
+            options: build options; ``-cl-std`` with the device's `c_standard` is added unless one
+                is given.
 
         Raises:
             KernelBuildError: showing the source around the error and the compiler's log.

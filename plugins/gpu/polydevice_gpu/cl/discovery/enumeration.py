@@ -17,7 +17,7 @@ from polydevice_gpu.cl import child_process
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Enumeration, Finding, Icd, Verdict
 from polydevice_gpu.cl.discovery.hardware import inspect_hardware
 from polydevice_gpu.cl.discovery.icd import list_icds, loader_environment, vendor_folders
-from polydevice_gpu.cl.library import find_library, pyopencl_folder
+from polydevice_gpu.cl.library import find_library, preloaded, pyopencl_folder
 
 TIMEOUT_VARIABLE = "POLYDEVICE_GPU_PROBE_TIMEOUT_S"
 DEFAULT_TIMEOUT_S = 10.0
@@ -49,7 +49,7 @@ def enumerate_drivers(timeout_s: float | None = None) -> Enumeration:
         missing = "the Python package pyopencl is not installed"
         finding = Finding("loader", "pyopencl", Verdict.REJECTED, missing, "pip install pyopencl")
         return Enumeration(findings=(finding, *inspect_hardware(())))
-    if not sys.platform.startswith("linux"):
+    if preloaded() or not sys.platform.startswith("linux"):
         return _all_at_once(limit)
     icds, unreadable = list_icds()
     with ThreadPoolExecutor(_PARALLEL_CHILDREN) as pool:
@@ -74,7 +74,7 @@ def enumerate_drivers(timeout_s: float | None = None) -> Enumeration:
 
 
 def _all_at_once(timeout_s: float) -> Enumeration:
-    """Where the loader takes no folder (Windows, macOS): one child tries all drivers together."""
+    """Where the loader takes no folder (Windows, oclgrind): one child for all drivers together."""
     argument = {"opencl": find_library()[0], "driver": ""}
     outcome = child_process.run("discovery.child", argument, timeout_s=timeout_s)
     everything = Icd("system", "", "all drivers of this system")
