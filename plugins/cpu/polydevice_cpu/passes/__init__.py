@@ -6,6 +6,10 @@ from collections.abc import Callable
 
 from polydevice.network import Network
 from polydevice.passes.constant_folding import constant_folding
+from polydevice_cpu.passes.decompose_batch_norm import decompose_batch_norm
+from polydevice_cpu.passes.fold_scale import fold_scale
+from polydevice_cpu.passes.recognise_activation import recognise_activation
+from polydevice_cpu.passes.recognise_layer_norm import recognise_layer_norm
 
 
 def _fold(network: Network) -> None:
@@ -15,6 +19,10 @@ def _fold(network: Network) -> None:
 
 PIPELINE: tuple[Callable[[Network], None], ...] = (
     _fold,  # weights stored as f16 or quantised become plain f32 constants
+    decompose_batch_norm,  # before fold_scale, which takes its factor
+    recognise_activation,  # before fold_scale, which would take a factor out of an activation
+    recognise_layer_norm,
+    fold_scale,
 )
 
 

@@ -1,0 +1,117 @@
+"""Normalisations over the last axis, and over neighbouring channels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
+from polydevice.ops.normalization import LRN, MVN, EpsMode
+from polydevice_cpu.implement import implements
+from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.onednn.attributes import Attributes
+from polydevice_cpu.onednn.constants import Arg
+from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.primitives import layer_normalization, lrn
+from polydevice_cpu.passes.recognise_layer_norm import LayerNorm
+from polydevice_cpu.plan.step import PrimitiveStep
+from polydevice_cpu.plan.value import Value
+
+if TYPE_CHECKING:
+    from polydevice.network import Node
+    from polydevice_cpu.plan.builder import Builder
+
+
+@implements(LayerNorm)
+def layer_norm(op: LayerNorm, x: Array, scale: Array, shift: Array) -> Array:
+    """Normalise, scale and shift with NumPy."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    root = np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + np.float32(op.epsilon))
+    result: Array = centred / root * scale.reshape(-1) + shift.reshape(-1)
+    return result
+
+
+@lowers(LayerNorm)
+def lower_layer_norm(builder: Builder, node: Node) -> bool:
+    """Normalise the last axis with scale and shift."""
+    assert isinstance(node.op, LayerNorm)
+    scale, shift = (port.desc.constant for port in node.inputs[1:])
+    if scale is None or shift is None:
+        return False
+    vectors: dict[int, Value] = {
+        Arg.SCALE: builder.constant(scale.reshape(-1)),
+        Arg.SHIFT: builder.constant(shift.reshape(-1)),
+    }
+    return _normalise(builder, node, node.op.epsilon, vectors)
+
+
+@lowers(MVN)
+def lower_mvn(builder: Builder, node: Node) -> bool:
+    """Normalise the last axis."""
+    op = node.op
+    assert isinstance(op, MVN)
+    axes, rank = node.inputs[1].desc.constant, node.inputs[0].desc.rank
+    if axes is None or rank is None or not op.normalize_variance:
+        return False
+    last = [int(a) % rank for a in axes.reshape(-1)] == [rank - 1]
+    if not last or op.eps_mode is not EpsMode.INSIDE_SQRT:
+        return False
+    return _normalise(builder, node, op.eps, {})
+
+
+def _normalise(builder: Builder, node: Node, epsilon: float, vectors: dict[int, Value]) -> bool:
+    source = node.inputs[0]
+    if source.element_type is not ElementType.f32:
+        return False
+    value = builder.value(source)
+    if not value.in_reach or not 2 <= len(value.shape) <= 5:
+        return False
+    value = builder.dense(value)
+    layout = value.descriptor
+    made = layer_normalization(layout, layout, epsilon, Attributes(), affine=bool(vectors))
+    if made is None or made.is_reference:
+        return False
+    result = builder.new(layout)
+    arguments: dict[int, Value] = {Arg.SRC: value, Arg.DST: result, **vectors}
+    builder.emit(PrimitiveStep(node.name, node.type, made, arguments, (Arg.DST,)))
+    builder.set(node.outputs[0], result)
+    return True
+
+
+@lowers(LRN)
+def lower_lrn(builder: Builder, node: Node) -> bool:
+    """Normalise across channels."""
+    op = node.op
+    assert isinstance(op, LRN)
+    axes, source = node.inputs[1].desc.constant, node.inputs[0]
+    if axes is None or [int(a) for a in axes.reshape(-1)] != [1] or op.size % 2 == 0:
+        return False
+    if source.element_type is not ElementType.f32:
+        return False
+    value = builder.value(source)
+    if not value.in_reach or len(value.shape) != 4:
+        return False
+    candidates = (value.descriptor, Descriptor.channels_last(value.shape))
+    for layout in candidates:
+        made = lrn(
+            layout,
+            layout,
+            op.size,
+            op.alpha,
+            op.beta,
+            op.bias,
+            Attributes(),
+            across_channels=True,
+        )
+        if made is None or made.is_reference:
+            continue
+        result = builder.new(layout)
+        arguments: dict[int, Value] = {
+            Arg.SRC: builder.in_layout(value, layout),
+            Arg.DST: result,
+        }
+        builder.emit(PrimitiveStep(node.name, node.type, made, arguments, (Arg.DST,)))
+        builder.set(node.outputs[0], result)
+        return True
+    return False
