@@ -1,0 +1,58 @@
+"""Every operation and attribute variant, as a one-layer IR, against OpenVINO."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+pytest.importorskip("openvino", reason="these tests compare with OpenVINO")
+
+from polydevice import Core
+from polydevice.errors import UnsupportedNetworkError
+
+from .case import Case, ir_of
+from .cases import CASES
+from .oracle import CaseKey, openvino_answer
+from .tolerances import differences
+
+
+@pytest.fixture(scope="module")
+def core() -> Iterator[Core]:
+    with Core() as made:
+        yield made
+
+
+def answers(core: Core, device: str, given: Case, *, dynamic: bool) -> list[np.ndarray]:
+    network = core.read_network(*ir_of(given, dynamic=dynamic))
+    try:
+        executable = core.load_network(network, device)
+    except UnsupportedNetworkError as error:
+        pytest.skip(f"{device}: {error}")
+    outputs = executable.infer(given.feeds)
+    found = [np.array(outputs[name]) for name in network.outputs]
+    executable.close()
+    return found
+
+
+@pytest.mark.parametrize("given", CASES, ids=lambda given: given.id)
+def test_static_shapes(given: Case, device: str, core: Core) -> None:
+    check(given, answers(core, device, given, dynamic=False))
+
+
+@pytest.mark.parametrize("given", [c for c in CASES if c.dynamic and c.feeds], ids=lambda c: c.id)
+def test_dynamic_shapes(given: Case, device: str, core: Core) -> None:
+    check(given, answers(core, device, given, dynamic=True))
+
+
+def check(given: Case, found: list[np.ndarray]) -> None:
+    expected = openvino_answer(CaseKey(given))
+    assert len(found) == len(expected)
+    wanted = range(len(expected)) if given.compared is None else given.compared
+    problems = [
+        f"output {i}: {text}"
+        for i in wanted
+        if (text := differences(found[i], expected[i], given.tolerance))
+    ]
+    assert not problems, f"{given.id} {dict(given.attributes)}: " + "; ".join(problems)
