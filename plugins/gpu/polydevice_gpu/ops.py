@@ -1,4 +1,4 @@
-"""The GPU graph's own operations: a fused group of pointwise operations, and nothing else.
+"""The GPU graph's own operations: fused pointwise operations, and resampling by tables.
 
 Everything else in the graph is an operation of the core. A `Fragment` is a small program of
 pointwise operations; as the operation `Fused` it is a launch of its own, as a node's epilogue it
@@ -129,3 +129,32 @@ class Fused(Op):
         for x in inputs:
             shape = broadcast(shape, x.shape)
         return [TensorDesc(self.fragment.element_type, shape)]
+
+
+@dataclass(frozen=True)
+class Resample(Op):
+    """Weighted sums of elements chosen by tables, along some axes: every kind of interpolation.
+
+    Inputs:  x               any shape, numeric
+             for each axis:  index [size, taps] i32, weight [size, taps] f32
+    Outputs: y               the sizes of the tables at `axes`, type of x
+    Source:  made from Interpolate and Resize
+    """
+
+    type = "Resample"
+    domain = "polydevice_gpu"
+
+    axes: tuple[int, ...]
+    half_away: bool = False
+    """Whether integers are rounded with halves away from zero instead of to even."""
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return x's shape with the tables' sizes."""
+        x = inputs[0]
+        assert x.shape is not None
+        sizes = list(x.shape)
+        for place, axis in enumerate(self.axes):
+            table = inputs[1 + 2 * place].shape
+            assert table is not None
+            sizes[axis] = table[0]
+        return [x.with_shape(sizes)]

@@ -27,7 +27,7 @@ class GatherRef(Kernel):
         op, x, indices, out = node.op, node.inputs[0], node.inputs[1], node.output
         assert isinstance(op, Gather)
         axis = normalize_axis(integers(node, 2)[0], x.rank)
-        batch = normalize_axis(op.batch_dims, indices.rank + 1)
+        batch = normalize_axis(op.batch_dims, indices.rank)
         before, behind = tuple(range(batch, axis)), tuple(range(axis + 1, x.rank))
         call.tensor("IN0", x, [tuple(range(batch)), before, (axis,), behind])
         call.tensor("IN1", indices, [tuple(range(batch)), tuple(range(batch, indices.rank))])

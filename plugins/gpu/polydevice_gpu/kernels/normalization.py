@@ -91,7 +91,7 @@ class LrnRef(Kernel):
         call.scalars(
             ALPHA=op.alpha / op.size ** len(axes), BETA=float(op.beta), BIAS=float(op.bias)
         )
-        call.define(BEFORE=op.size // 2, AFTER=(op.size - 1) // 2)
+        call.define(BEFORE=(op.size - 1) // 2, AFTER=op.size // 2)
         call.result(groups)
         rows = math.prod(x.shape[axis] for axis in kept)
         call.dispatch((sizes[2], sizes[1] * sizes[0], rows))

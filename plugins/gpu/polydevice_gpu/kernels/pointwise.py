@@ -19,7 +19,7 @@ from typing import Any, Union
 import numpy as np
 
 from polydevice.dtype import ElementType
-from polydevice.ops import activation, arithmetic, bitwise, comparison, convert, logical
+from polydevice.ops import activation, arithmetic, bitwise, comparison, convert, logical, quantize
 from polydevice.ops import math as functions
 from polydevice.ops.op import Op
 from polydevice.ops.select import Select
@@ -174,7 +174,10 @@ declare(
         else "0.5f * x * (1 + tanh(0.79788456f * (x + 0.044715f * x * x * x)))"
     ),
 )
-declare(activation.Swish, "x / (1 + exp(-y * x))")
+declare(
+    activation.Swish,
+    lambda _, kinds: "x / (1 + exp(-x))" if len(kinds) == 1 else "x / (1 + exp(-y * x))",
+)
 
 
 def _clamp(op: activation.Clamp, _: list[ElementType]) -> str:
@@ -322,3 +325,14 @@ def _conversion(op: convert.Convert, _: list[ElementType]) -> str:
 
 
 declare(convert.Convert, _conversion, any_type=True)
+
+# -- quantisation ---------------------------------------------------------------------------------
+
+
+def _fake_quantize(op: quantize.FakeQuantize, _: list[ElementType]) -> str:
+    steps = f"{op.levels - 1}"
+    inner = f"rint((x - y) / (z - y) * {steps}) / {steps} * (v - w) + w"
+    return f"WHERE(x <= fmin(y, z), w, WHERE(x > fmax(y, z), v, {inner}))"
+
+
+declare(quantize.FakeQuantize, _fake_quantize)

@@ -41,7 +41,10 @@ def _declare_window(call: Call, op: Pool, x_sizes: tuple[int, ...]) -> None:
     for axis, pad in zip(AXES, three(end, 0), strict=True):
         call.define(**{f"PAD_END_{axis}": pad})
     average = isinstance(op, AvgPool)
-    call.define(AVERAGE=average, EXCLUDE_PAD=average and getattr(op, "exclude_pad", False))
+    exclude = isinstance(op, AvgPool) and op.exclude_pad
+    # OpenVINO's rule for windows that reach beyond the padding (see AvgPool).
+    whole = isinstance(op, AvgPool) and op.counts_overhang and (any(begin) or any(end))
+    call.define(AVERAGE=average, EXCLUDE_PAD=exclude, COUNT_WHOLE=whole and not exclude)
 
 
 @kernel(AvgPool, MaxPool)
@@ -51,21 +54,25 @@ class PoolingVector(Kernel):
     modes = ({"WIDTH": 4}, {"WIDTH": 8}, {"WIDTH": 16})
 
     def supports(self, node: GpuNode, target: Target) -> bool:
-        """Float data whose channels are contiguous, at least one vector of them."""
+        """Float data whose channels are contiguous, in whole vectors."""
         x = node.inputs[0]
         groups = written_groups(x.rank)
         return (
             compute_type(x.storage) == "float"
             and step_along(x.placed, x.shape, groups) == 1
-            and x.shape[1] >= 4
+            and x.shape[1] % 4 == 0
         )
 
     def default_mode(self, node: GpuNode, target: Target) -> int:
         """The device's vectors, if there are that many channels."""
         wanted = 4 if target.is_throughput else target.vector_width
         fitting = [i for i, m in enumerate(self.modes) if m["WIDTH"] <= wanted]
-        fitting = [i for i in fitting if self.modes[i]["WIDTH"] <= node.inputs[0].shape[1]]
+        fitting = [i for i in fitting if node.inputs[0].shape[1] % self.modes[i]["WIDTH"] == 0]
         return max(fitting, default=0)
+
+    def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
+        """Channels come in whole vectors."""
+        return node.inputs[0].shape[1] % mode["WIDTH"] == 0
 
     def describe(self, call: Call, mode: Mode) -> None:
         """Loop over the window with vectors of channels."""
@@ -80,7 +87,7 @@ class PoolingVector(Kernel):
         call.scalars(CHANNELS=x.shape[1])
         call.result(written_groups(out.rank), (width,))
         z, y, across = spatial(out.shape)
-        blocks = -(-x.shape[1] // width)
+        blocks = x.shape[1] // width
         lanes = call.target.scalar_lanes
         local = (min(lanes, blocks), max(1, lanes // blocks), 1) if lanes > 1 else None
         call.scalars(COLUMNS=across)

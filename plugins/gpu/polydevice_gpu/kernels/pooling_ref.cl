@@ -2,7 +2,7 @@
 // NDRange: {OUT_X, OUT_Z * OUT_Y, batch * CHANNELS}; local size free.
 // Layouts: any.   Types: any; averages of floats in float, of integers in long.
 // Needs: KERNEL_*, STRIDE_*, DILATION_*, PAD_*, PAD_END_*, IN_*, OUT_*, CHANNELS, AVERAGE,
-// EXCLUDE_PAD, LOWEST, INDICES; with INDICES BATCH_COUNTS and CHANNEL_COUNTS (what an index spans).
+// EXCLUDE_PAD, COUNT_WHOLE, LOWEST, INDICES; with INDICES BATCH_COUNTS and CHANNEL_COUNTS (what an index spans).
 KERNEL(pooling_ref) {
     const int x = get_global_id(0), y = get_global_id(1) % OUT_Y, z = get_global_id(1) / OUT_Y;
     const int c = get_global_id(2) % CHANNELS, b = get_global_id(2) / CHANNELS;
@@ -27,6 +27,7 @@ KERNEL(pooling_ref) {
                     found = ((long)iz * IN_Y + iy) * IN_X + ix;
                 }
             }
+    if (COUNT_WHOLE) count = KERNEL_Z * KERNEL_Y * KERNEL_X;
     if (AVERAGE) result = count > 0 ? result / (IN0_C)count : 0;
 #if INDICES
     if (CHANNEL_COUNTS) found += (long)c * IN_Z * IN_Y * IN_X;

@@ -1,18 +1,17 @@
 // pooling_vector: one work-item computes WIDTH neighbouring channels of one pooled element.
-// NDRange: {ceil(CHANNELS / WIDTH), OUT_X, batch * OUT_Z * OUT_Y}; local size free.
+// NDRange: {CHANNELS / WIDTH, OUT_X, batch * OUT_Z * OUT_Y}; local size free.
 // Layouts: input with contiguous channels; result any.   Types: half, float; sums in float.
 // Needs: as pooling_ref, and WIDTH, COLUMNS (OUT_X).
-// The last work-item along the channels starts early enough to be whole.
+// WIDTH divides CHANNELS.
 #define JOIN2(a, b) a##b
 #define JOIN(a, b) JOIN2(a, b)
 #define VECTOR JOIN(float, WIDTH)
 
 KERNEL(pooling_vector) {
-    const int block = get_global_id(0) * WIDTH, x = get_global_id(1);
+    const int c = get_global_id(0) * WIDTH, x = get_global_id(1);
     const int y = get_global_id(2) % OUT_Y, z = get_global_id(2) / OUT_Y % OUT_Z;
     const int b = get_global_id(2) / OUT_Y / OUT_Z;
-    if (block >= CHANNELS || x >= COLUMNS) return;
-    const int c = min(block, CHANNELS - WIDTH);
+    if (c >= CHANNELS || x >= COLUMNS) return;
     const int z0 = z * STRIDE_Z - PAD_Z, y0 = y * STRIDE_Y - PAD_Y, x0 = x * STRIDE_X - PAD_X;
     int count = 0;
     VECTOR result = AVERAGE ? (VECTOR)(0) : (VECTOR)(-INFINITY);
@@ -27,6 +26,7 @@ KERNEL(pooling_vector) {
                 if (EXCLUDE_PAD) count++;
                 result = AVERAGE ? result + v : fmax(result, v);
             }
+    if (COUNT_WHOLE) count = KERNEL_Z * KERNEL_Y * KERNEL_X;
     if (AVERAGE) result *= count > 0 ? 1.0f / count : 0.0f;
     JOIN(WRITE, WIDTH)(result, b, z, y, x, c);
 }

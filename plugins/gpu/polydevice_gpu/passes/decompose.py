@@ -15,12 +15,33 @@ import numpy as np
 from polydevice.ops.activation import PRelu, slope_shape
 from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.convert import Convert, ConvertLike
-from polydevice.ops.normalization import BatchNormInference, BatchNormInferenceV1
+from polydevice.ops.interpolate import (
+    Interpolate,
+    Interpolate1,
+    Interpolate4,
+    InterpolateMode,
+    Resize,
+    ShapeCalculation,
+)
+from polydevice.ops.normalization import (
+    GRN,
+    MVN,
+    MVNV2,
+    BatchNormInference,
+    BatchNormInferenceV1,
+    EpsMode,
+    GroupNormalization,
+    NormalizeL2,
+)
 from polydevice.ops.op import Op
+from polydevice.ops.pad import Pad
 from polydevice.ops.pointwise import AutoBroadcast, BinaryPointwise, pdpd_aligned
+from polydevice.ops.resampling import AxisTable, interpolate_table, resize_table
 from polydevice.ops.reshape import Reshape
-from polydevice.shape import Shape
+from polydevice.shape import Shape, normalize_axis
+from polydevice.tensor import TensorDesc
 from polydevice_gpu.graph import Value
+from polydevice_gpu.ops import Resample
 
 if TYPE_CHECKING:
     from polydevice_gpu.passes.lower import Builder
@@ -114,3 +135,136 @@ def _batch_norm_inputs(op: Op, inputs: Sequence[Value]) -> list[Value]:
         gamma, beta, x, mean, variance = inputs
         return [x, gamma, beta, mean, variance]
     return list(inputs)
+
+
+@decomposes(MVNV2)
+def _mvn_v2(build: Builder, op: MVNV2, inputs: Sequence[Value]) -> list[Value]:
+    (x,) = inputs
+    modern = MVN(normalize_variance=op.normalize_variance, eps=op.eps, eps_mode=EpsMode.INSIDE_SQRT)
+    return build.add(modern, x, build.constant(np.asarray(op.axes(x.rank), np.int64)))
+
+
+@decomposes(GRN)
+def _grn(build: Builder, op: GRN, inputs: Sequence[Value]) -> list[Value]:
+    axes = build.constant(np.array([1], np.int64))
+    return build.add(NormalizeL2(eps=op.bias, eps_mode=EpsMode.ADD), inputs[0], axes)
+
+
+@decomposes(GroupNormalization)
+def _group_norm(build: Builder, op: GroupNormalization, inputs: Sequence[Value]) -> list[Value]:
+    x, scale, bias = inputs
+    rows = reshape(build, x, (x.shape[0], op.num_groups, x.elements // x.shape[0] // op.num_groups))
+    mvn = MVN(normalize_variance=True, eps=op.epsilon, eps_mode=EpsMode.INSIDE_SQRT)
+    normalized = build.one(mvn, rows, build.constant(np.array([2], np.int64)))
+    shape = (x.shape[1], *[1] * (x.rank - 2))
+    scaled = build.one(
+        Multiply(), reshape(build, normalized, x.shape), reshape(build, scale, shape)
+    )
+    return build.add(Add(), scaled, reshape(build, bias, shape))
+
+
+# -- interpolation --------------------------------------------------------------------------------
+
+
+def _known(op: Op, inputs: Sequence[Value]) -> bool:
+    return all(value.constant is not None for value in inputs[1:])
+
+
+def resample(
+    build: Builder, x: Value, tables: Sequence[AxisTable], *, half_away: bool = False
+) -> list[Value]:
+    """Apply the tables of an interpolation."""
+    if not tables:
+        return [x]
+    parameters = []
+    for table in tables:
+        parameters.append(build.constant(table.index.astype(np.int32)))
+        weight = np.ones(table.index.shape) if table.weight is None else table.weight
+        if table.outside is not None:
+            weight = np.where(table.outside[:, None], 0.0, weight)
+        # Halves are common where integers are resampled; in f32 they would round either way.
+        exact = half_away and x.element_type.is_integer
+        parameters.append(build.constant(weight.astype(np.float64 if exact else np.float32)))
+    op = Resample(axes=tuple(table.axis for table in tables), half_away=half_away)
+    return build.add(op, x, *parameters)
+
+
+@decomposes(Interpolate1, when=_known)
+def _interpolate_1(build: Builder, op: Interpolate1, inputs: Sequence[Value]) -> Sequence[Value]:
+    x, sizes = inputs
+    axes = build.constant(np.asarray(op.axes, np.int64))
+    return _interpolate(build, op.modern(x.rank), [x, sizes, axes])
+
+
+@decomposes(Interpolate4, when=_known)
+def _interpolate_4(build: Builder, op: Interpolate4, inputs: Sequence[Value]) -> Sequence[Value]:
+    x, sizes, scales = inputs[:3]
+    by_sizes = op.shape_calculation_mode is ShapeCalculation.SIZES
+    return _interpolate(build, op.modern(), [x, sizes if by_sizes else scales, *inputs[3:]])
+
+
+@decomposes(Interpolate, when=_known)
+def _interpolate(build: Builder, op: Interpolate, inputs: Sequence[Value]) -> Sequence[Value]:
+    x, target = inputs[:2]
+    given = np.asarray(inputs[2].constant).reshape(-1) if len(inputs) > 2 else range(x.rank)
+    axes = [normalize_axis(int(axis), x.rank) for axis in given]
+    (out,) = op.infer([_desc(value) for value in inputs])
+    assert out.shape is not None
+    x = _padded(build, op, x)
+    shape = out.shape.static
+    if op.shape_calculation_mode is ShapeCalculation.SIZES:
+        scales = [shape[a] / x.shape[a] if x.shape[a] else 1.0 for a in axes]
+    else:
+        scales = [float(s) for s in np.asarray(target.constant).reshape(-1)]
+    shrinks = any(scale < 1 for scale in scales)
+    tables = [
+        interpolate_table(op, axis, x.shape[axis], shape[axis], scale, shrinks=shrinks)
+        for axis, scale in zip(axes, scales, strict=True)
+        if x.shape[axis] and (shape[axis] != x.shape[axis] or scale != 1)
+    ]
+    if op.mode in (InterpolateMode.BILINEAR_PILLOW, InterpolateMode.BICUBIC_PILLOW):
+        # Pillow rounds integers after each axis, the last one first.
+        for table in reversed(tables):
+            (x,) = resample(build, x, [table], half_away=True)
+        return [x]
+    return resample(build, x, tables, half_away=op.mode is InterpolateMode.LINEAR)
+
+
+def _padded(build: Builder, op: Interpolate, x: Value) -> Value:
+    missing = (0,) * x.rank
+    begin, end = (*op.pads_begin, *missing)[: x.rank], (*op.pads_end, *missing)[: x.rank]
+    if not any(begin) and not any(end):
+        return x
+    pads = [build.constant(np.asarray(pad, np.int64)) for pad in (begin, end)]
+    return build.one(Pad(), x, *pads)
+
+
+@decomposes(Resize, when=lambda op, x: _known(op, x) and op.extrapolation_value == 0)
+def _resize(build: Builder, op: Resize, inputs: Sequence[Value]) -> Sequence[Value]:
+    x, target = inputs[:2]
+    axes = [normalize_axis(a, x.rank) for a in (range(x.rank) if op.axes is None else op.axes)]
+    (out,) = op.infer([_desc(value) for value in inputs])
+    assert out.shape is not None
+    numbers = np.asarray(target.constant).reshape(-1)
+    if numbers.dtype.kind == "f":
+        scales = [float(s) for s in numbers]
+    else:
+        scales = op.fitted(x.shape, [int(n) for n in numbers])[1]
+    region = [0.0] * len(axes) + [1.0] * len(axes)
+    given = np.asarray(inputs[2].constant).reshape(-1) if len(inputs) > 2 else np.empty(0)
+    if given.size == len(region):
+        region = [float(v) for v in given]
+    tables = [
+        resize_table(
+            op, axis, x.shape[axis], out.shape.static[axis], scale,
+            (region[i], region[i + len(axes)]),
+        )
+        for i, (axis, scale) in enumerate(zip(axes, scales, strict=True))
+        if x.shape[axis]
+        and (out.shape.static[axis] != x.shape[axis] or scale != 1 or len(inputs) > 2)
+    ]  # fmt: skip
+    return resample(build, x, tables)
+
+
+def _desc(value: Value) -> TensorDesc:
+    return TensorDesc(value.element_type, Shape(value.shape), value.constant)
