@@ -1,0 +1,220 @@
+"""ROIPooling, PSROIPooling, DeformablePSROIPooling, ROIAlign, ROIAlignRotated: regions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+
+from typing_extensions import Self
+
+from polydevice.errors import ShapeError
+from polydevice.ops.op import Op, attribute, operation
+from polydevice.shape import Dim, DimLike, merge_dim
+from polydevice.tensor import TensorDesc
+
+
+def _regions(rois: TensorDesc, columns: int) -> DimLike:
+    """Return the number of regions; raises ShapeError when they have not `columns` numbers."""
+    if rois.shape is None:
+        return Dim()
+    if len(rois.shape) != 2 or (isinstance(rois.shape[1], int) and rois.shape[1] != columns):
+        raise ShapeError(f"regions {rois.shape} are not [R, {columns}]")
+    return rois.shape[0]
+
+
+def _channels(x: TensorDesc) -> DimLike:
+    if x.shape is None:
+        return Dim()
+    if len(x.shape) != 4:
+        raise ShapeError(f"{x.shape} is not [N, C, H, W]")
+    return x.shape[1]
+
+
+@operation("ROIPooling", since=(1, 2))
+class ROIPooling(Op):
+    """The maximum of each bin of a region, or bilinear samples of it.
+
+    Inputs:  x     [N, C, H, W], floating point
+             rois  [R, 5]: image, x1, y1, x2, y2; for method bilinear as parts of the image
+    Outputs: y     [R, C, pooled_h, pooled_w]; type of x
+    Raises:  ShapeError when the inputs do not have these shapes
+    Source:  OpenVINO opset1 ROIPooling
+    """
+
+    pooled_h: int = attribute()
+    pooled_w: int = attribute()
+    spatial_scale: float = attribute()
+    method: str = attribute(default="max")
+
+    @classmethod
+    def from_ir(cls, attributes: Mapping[str, str], opset: int) -> Self:
+        """Make it; some writers give the two sizes as one list, ``output_size``."""
+        if "output_size" in attributes and "pooled_h" not in attributes:
+            height, width = attributes["output_size"].split(",")
+            attributes = {**attributes, "pooled_h": height, "pooled_w": width}
+        return super().from_ir(attributes, opset)
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return one rectangle per region."""
+        x, rois = inputs
+        if self.method not in ("max", "bilinear"):
+            raise ShapeError(f"method {self.method!r} is not max or bilinear")
+        if self.pooled_h < 1 or self.pooled_w < 1:
+            raise ShapeError(f"pooled size {self.pooled_h} × {self.pooled_w} is not positive")
+        return [x.with_shape([_regions(rois, 5), _channels(x), self.pooled_h, self.pooled_w])]
+
+
+@operation("PSROIPooling")
+class PSROIPooling(Op):
+    """Position-sensitive pooling: each bin of a region reads channels of its own.
+
+    Inputs:  x     [N, C, H, W], floating point; C is output_dim × group_size² (average) or
+                   output_dim × spatial_bins_x × spatial_bins_y (bilinear)
+             rois  [R, 5]: image, x1, y1, x2, y2
+    Outputs: y     [R, output_dim, group_size, group_size]; type of x
+    Raises:  ShapeError when the channels do not fit
+    Source:  OpenVINO opset1 PSROIPooling; https://arxiv.org/abs/1703.06211
+    """
+
+    output_dim: int = attribute()
+    spatial_scale: float = attribute()
+    group_size: int = attribute(default=1)
+    spatial_bins_x: int = attribute(default=1)
+    spatial_bins_y: int = attribute(default=1)
+    mode: str = attribute(default="average")
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return one square per region."""
+        x, rois = inputs
+        if self.mode not in ("average", "bilinear"):
+            raise ShapeError(f"mode {self.mode!r} is not average or bilinear")
+        bins = self.group_size**2
+        if self.mode == "bilinear":
+            bins = self.spatial_bins_x * self.spatial_bins_y
+        try:
+            merge_dim(_channels(x), self.output_dim * bins)
+        except ShapeError:
+            raise ShapeError(
+                f"{x.shape} does not have output_dim × bins = {self.output_dim * bins} channels"
+            ) from None
+        size = self.group_size
+        return [x.with_shape([_regions(rois, 5), self.output_dim, size, size])]
+
+
+@operation("DeformablePSROIPooling")
+class DeformablePSROIPooling(Op):
+    """Position-sensitive pooling whose bins are moved by predicted offsets.
+
+    Inputs:  x        [N, output_dim × group_size², H, W], floating point
+             rois     [R, 5]: image, x1, y1, x2, y2
+             offsets  optional [R, 2 × k, part_size, part_size]
+    Outputs: y        [R, output_dim, group_size, group_size]; type of x
+    Raises:  ShapeError when the inputs do not have these shapes
+    Source:  OpenVINO opset1 DeformablePSROIPooling; https://arxiv.org/abs/1703.06211
+    """
+
+    output_dim: int = attribute()
+    spatial_scale: float = attribute()
+    group_size: int = attribute(default=1)
+    mode: str = attribute(default="bilinear_deformable")
+    spatial_bins_x: int = attribute(default=1)
+    spatial_bins_y: int = attribute(default=1)
+    trans_std: float = attribute(default=1.0)
+    part_size: int = attribute(default=1)
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return one square per region."""
+        x, rois = inputs[:2]
+        if self.mode != "bilinear_deformable":
+            raise ShapeError(f"mode {self.mode!r} is not bilinear_deformable")
+        size = self.group_size
+        try:
+            merge_dim(_channels(x), self.output_dim * size**2)
+        except ShapeError:
+            raise ShapeError(
+                f"{x.shape} does not have output_dim × group_size² = "
+                f"{self.output_dim * size**2} channels"
+            ) from None
+        return [x.with_shape([_regions(rois, 5), self.output_dim, size, size])]
+
+
+class RoiMode(Enum):
+    """How the samples of a bin become one number."""
+
+    AVG = "avg"
+    MAX = "max"
+
+
+class AlignedMode(Enum):
+    """How ROIAlign maps coordinates of the image to those of the feature map."""
+
+    ASYMMETRIC = "asymmetric"
+    HALF_PIXEL_FOR_NN = "half_pixel_for_nn"
+    HALF_PIXEL = "half_pixel"
+
+
+@operation("ROIAlign", since=(3, 9))
+class ROIAlign(Op):
+    """Average, or maximum of 0 and them, of bilinear samples in each bin of a region.
+
+    `sampling_ratio` is the number of samples per bin and axis; 0 takes one per element.
+
+    Inputs:  x        [N, C, H, W], floating point
+             rois     [R, 4]: x1, y1, x2, y2
+             batches  [R], integer: the image of each region
+    Outputs: y        [R, C, pooled_h, pooled_w]; type of x
+    Raises:  ShapeError when the inputs do not have these shapes
+    Source:  OpenVINO opset3 and opset9 ROIAlign; ONNX RoiAlign-16
+    """
+
+    pooled_h: int = attribute()
+    pooled_w: int = attribute()
+    sampling_ratio: int = attribute()
+    spatial_scale: float = attribute()
+    mode: RoiMode = attribute()
+    aligned_mode: AlignedMode = attribute(default=AlignedMode.ASYMMETRIC)
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return one rectangle per region."""
+        x, rois, batches = inputs
+        if self.sampling_ratio < 0 or self.pooled_h < 1 or self.pooled_w < 1:
+            raise ShapeError(
+                f"sampling_ratio {self.sampling_ratio} must not be negative and "
+                f"{self.pooled_h} × {self.pooled_w} must be positive"
+            )
+        number = _regions(rois, 4)
+        if batches.shape is not None and len(batches.shape) == 1:
+            number = merge_dim(number, batches.shape[0])
+        return [x.with_shape([number, _channels(x), self.pooled_h, self.pooled_w])]
+
+
+@operation("ROIAlignRotated", since=15)
+class ROIAlignRotated(Op):
+    """Average of bilinear samples in each bin of a rotated region.
+
+    Inputs:  x        [N, C, H, W], floating point
+             rois     [R, 5]: centre x, centre y, width, height, angle in radians
+             batches  [R], integer: the image of each region
+    Outputs: y        [R, C, pooled_h, pooled_w]; type of x
+    Raises:  ShapeError when the inputs do not have these shapes
+    Source:  OpenVINO opset15 ROIAlignRotated
+    """
+
+    pooled_h: int = attribute()
+    pooled_w: int = attribute()
+    sampling_ratio: int = attribute()
+    spatial_scale: float = attribute()
+    clockwise_mode: bool = attribute()
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return one rectangle per region."""
+        x, rois, batches = inputs
+        if self.sampling_ratio < 0 or self.pooled_h < 1 or self.pooled_w < 1:
+            raise ShapeError(
+                f"sampling_ratio {self.sampling_ratio} must not be negative and "
+                f"{self.pooled_h} × {self.pooled_w} must be positive"
+            )
+        number = _regions(rois, 5)
+        if batches.shape is not None and len(batches.shape) == 1:
+            number = merge_dim(number, batches.shape[0])
+        return [x.with_shape([number, _channels(x), self.pooled_h, self.pooled_w])]

@@ -1,0 +1,378 @@
+"""ROIPooling, PSROIPooling, DeformablePSROIPooling, ROIAlign and ROIAlignRotated."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.errors import InferenceError
+from polydevice.ops.roi import (
+    AlignedMode,
+    DeformablePSROIPooling,
+    PSROIPooling,
+    ROIAlign,
+    ROIAlignRotated,
+    RoiMode,
+    ROIPooling,
+)
+from polydevice_cpu.implement import implements
+
+MAX_COORDINATE = 1e9
+"""Regions further away than this are nonsense, and would overflow an integer index."""
+
+
+def _image(what: str, value: float, images: int) -> int:
+    """Return the index of a region's image; raises InferenceError outside the batch."""
+    if not 0 <= value < images:
+        raise InferenceError(f"{what}: region in image {value}, but the batch has {images}")
+    return int(value)
+
+
+def _finite(what: str, rois: Array) -> Array:
+    rois = rois.astype(np.float32)
+    if not (np.abs(rois) < MAX_COORDINATE).all():
+        raise InferenceError(f"{what}: a region has coordinates that are no number or too large")
+    return rois
+
+
+def _round(x: Array) -> Array:
+    """Round halves away from zero, as C's round()."""
+    return np.asarray(np.trunc(x + np.copysign(np.float32(0.5), x)))
+
+
+@implements(ROIPooling)
+def roi_pooling(op: ROIPooling, x: Array, rois: Array) -> Array:
+    """Pool region by region."""
+    regions = _finite("ROIPooling", rois)
+    y = np.zeros((len(rois), x.shape[1], op.pooled_h, op.pooled_w), x.dtype)
+    pool = _max_bins if op.method == "max" else _corner_samples
+    for i, (image, *box) in enumerate(regions):
+        data = x[_image("ROIPooling", float(image), len(x))]
+        y[i] = pool(op, data, np.array(box, np.float32))
+    return y
+
+
+def _max_bins(op: ROIPooling, x: Array, box: Array) -> Array:
+    """Return [C, h, w]: the maximum of each bin; bins may share elements."""
+    scaled = _round(box * np.float32(op.spatial_scale)).astype(np.int64)
+    rows = _bins(scaled[1], scaled[3], op.pooled_h, x.shape[1])
+    columns = _bins(scaled[0], scaled[2], op.pooled_w, x.shape[2])
+    y = np.zeros((len(x), op.pooled_h, op.pooled_w), x.dtype)
+    for i, (top, bottom) in enumerate(rows):
+        if bottom <= top:
+            continue
+        strip = x[:, top:bottom].max(axis=1)
+        for j, (left, right) in enumerate(columns):
+            if right > left:
+                y[:, i, j] = strip[:, left:right].max(axis=1)
+    return y
+
+
+def _bins(start: int, end: int, count: int, size: int) -> list[tuple[int, int]]:
+    """Return first and last + 1 element of `count` bins from start to end, within the axis."""
+    width = np.float32(max(end - start + 1, 1)) / np.float32(count)
+    edges = np.arange(count + 1, dtype=np.float32) * width
+    low = np.clip(np.floor(edges[:-1]).astype(np.int64) + start, 0, size)
+    high = np.clip(np.ceil(edges[1:]).astype(np.int64) + start, 0, size)
+    return [(int(a), int(b)) for a, b in zip(low, high, strict=True)]
+
+
+def _corner_samples(op: ROIPooling, x: Array, box: Array) -> Array:
+    """Return [C, h, w]: bilinear samples from corner to corner; zeros outside the image."""
+    rows = _between(box[1], box[3], op.pooled_h, x.shape[1])
+    columns = _between(box[0], box[2], op.pooled_w, x.shape[2])
+    return bilinear_grid(x, rows, columns, reach=0.0)
+
+
+def _between(start: float, end: float, count: int, size: int) -> Array:
+    """Return [count] positions from start to end, which are parts of an axis of `size`."""
+    last = np.float32(size - 1)
+    if count == 1:
+        return np.array([0.5 * (start + end) * last], np.float32)
+    step = np.float32(end - start) * last / np.float32(count - 1)
+    positions: Array = np.arange(count, dtype=np.float32) * step + np.float32(start) * last
+    positions[-1] = last * np.float32(end)
+    return positions
+
+
+def bilinear_grid(x: Array, rows: Array, columns: Array, *, reach: float) -> Array:
+    """Return [C, h, w]: samples of x [C, H, W] at every row and column position.
+
+    Positions outside [-reach, size - 1 + reach] give zeros; those within it but outside the
+    image take the nearest element.
+    """
+    y: Array = x.astype(np.float32 if x.dtype != np.float64 else np.float64)
+    for axis, positions in ((1, rows), (2, columns)):
+        size = y.shape[axis]
+        outside = ~((positions >= -reach) & (positions <= size - 1 + reach))
+        at = np.clip(np.where(outside, 0, positions), 0, size - 1)
+        low = at.astype(np.int64)
+        high = np.minimum(low + 1, size - 1)
+        part = (at - low).astype(y.dtype)
+        part = part.reshape(-1, *(1,) * (2 - axis))
+        y = np.take(y, low, axis) * (1 - part) + np.take(y, high, axis) * part
+        y[(slice(None),) * axis + (outside,)] = 0
+    return y
+
+
+@implements(PSROIPooling)
+def psroi_pooling(op: PSROIPooling, x: Array, rois: Array) -> Array:
+    """Pool region by region."""
+    regions = _finite("PSROIPooling", rois)
+    size = op.group_size
+    y = np.zeros((len(rois), op.output_dim, size, size), np.float32)
+    pool = _average_bins if op.mode == "average" else _average_samples
+    for i, (image, *box) in enumerate(regions):
+        data = x[_image("PSROIPooling", float(image), len(x))].astype(np.float32)
+        y[i] = pool(op, data, np.array(box, np.float32))
+    return y.astype(x.dtype)
+
+
+def _average_bins(op: PSROIPooling, x: Array, box: Array) -> Array:
+    """Return [output_dim, group, group]: bin (i, j) averages a channel of its own."""
+    size, scale = op.group_size, np.float32(op.spatial_scale)
+    start = _round(box[:2]) * scale
+    step = ((_round(box[2:]) + 1) * scale - start) / np.float32(size)
+    y = np.zeros((op.output_dim, size, size), np.float32)
+    grouped = x.reshape(op.output_dim, size, size, *x.shape[1:])
+    limits = []
+    for axis, length in ((1, x.shape[1]), (0, x.shape[2])):
+        edges = start[axis] + np.arange(size + 1, dtype=np.float32) * step[axis]
+        low = np.clip(np.floor(edges[:-1]), 0, length - 1).astype(np.int64)
+        high = np.clip(np.ceil(edges[1:]), 0, length).astype(np.int64)
+        limits.append(list(zip(low, high, strict=True)))
+    for i, (top, bottom) in enumerate(limits[0]):
+        for j, (left, right) in enumerate(limits[1]):
+            if bottom > top and right > left:
+                y[:, i, j] = grouped[:, i, j, top:bottom, left:right].mean(axis=(1, 2))
+    return y
+
+
+def _average_samples(op: PSROIPooling, x: Array, box: Array) -> Array:
+    """Return [output_dim, group, group]: the mean over sub-bins, each with its own channels."""
+    size, (height, width) = op.group_size, x.shape[1:]
+    box = box * np.float32(op.spatial_scale)
+    step = (box[2:] - box[:2]) / np.array([op.spatial_bins_x, op.spatial_bins_y], np.float32)
+    total = np.zeros((op.output_dim, size, size), np.float32)
+    grouped = x.reshape(-1, op.output_dim, height, width)
+    for index in range(op.spatial_bins_x * op.spatial_bins_y):
+        row, column = divmod(index, op.spatial_bins_x)
+        start = box[:2] + np.array([column, row], np.float32) * step
+        rows = _spread(start[1], step[1], size, height)
+        columns = _spread(start[0], step[0], size, width)
+        total += _samples_within(grouped[index], rows, columns)
+    return total / (op.spatial_bins_x * op.spatial_bins_y)
+
+
+def _spread(start: float, length: float, count: int, size: int) -> Array:
+    """Return [count] positions over `length` from `start`, both parts of an axis of `size`."""
+    if count == 1:
+        return np.array([(start + start + length) * (size - 1) / 2], np.float32)
+    step = np.float32(length) * (size - 1) / (count - 1)
+    return np.asarray(np.arange(count, dtype=np.float32) * step + np.float32(start) * (size - 1))
+
+
+def _samples_within(x: Array, rows: Array, columns: Array) -> Array:
+    """Return bilinear samples; zeros from `size` on, and before the image."""
+    y = bilinear_grid(x, rows, columns, reach=1.0)
+    for axis, positions in ((1, rows), (2, columns)):
+        outside = (positions >= x.shape[axis]) | (positions <= -1)
+        y[(slice(None),) * axis + (outside,)] = 0
+    return y
+
+
+@implements(DeformablePSROIPooling)
+def deformable_psroi_pooling(
+    op: DeformablePSROIPooling, x: Array, rois: Array, offsets: Array | None = None
+) -> Array:
+    """Pool region by region; every bin may stand elsewhere."""
+    regions = _finite("DeformablePSROIPooling", rois)
+    size = op.group_size
+    y = np.zeros((len(rois), op.output_dim, size, size), np.float32)
+    for i, (image, *box) in enumerate(regions):
+        if image < 0:
+            continue
+        data = x[_image("DeformablePSROIPooling", float(image), len(x))].astype(np.float32)
+        moved = None if offsets is None else offsets[i].astype(np.float32)
+        y[i] = _deformed_bins(op, data, np.array(box, np.float32), moved)
+    return y.astype(x.dtype)
+
+
+def _deformed_bins(
+    op: DeformablePSROIPooling, x: Array, box: Array, offsets: Array | None
+) -> Array:
+    size, (height, width) = op.group_size, x.shape[1:]
+    scale = np.float32(op.spatial_scale)
+    start = _round(box[:2]) * scale - np.float32(0.5)
+    extent = np.maximum((_round(box[2:]) + 1) * scale - np.float32(0.5) - start, np.float32(0.1))
+    step = extent / np.float32(size)
+    channel, row, column = np.meshgrid(
+        np.arange(op.output_dim), np.arange(size), np.arange(size), indexing="ij"
+    )
+    left, top = start[0] + column * step[0], start[1] + row * step[1]
+    if offsets is not None:
+        groups = offsets.shape[0] // 2
+        group = channel // max(op.output_dim // groups, 1)
+        at = (row * op.part_size // size, column * op.part_size // size)
+        left = left + offsets[group * 2, at[0], at[1]] * np.float32(op.trans_std) * extent[0]
+        top = top + offsets[group * 2 + 1, at[0], at[1]] * np.float32(op.trans_std) * extent[1]
+    source = (channel * size + row) * size + column
+    total = np.zeros(source.shape, np.float32)
+    count = np.zeros(source.shape, np.int64)
+    for i in range(op.spatial_bins_y):
+        for j in range(op.spatial_bins_x):
+            sample_y = top + i * step[1] / op.spatial_bins_y
+            sample_x = left + j * step[0] / op.spatial_bins_x
+            inside = (sample_y >= -0.5) & (sample_y <= height - 0.5)
+            inside &= (sample_x >= -0.5) & (sample_x <= width - 0.5)
+            total += np.where(inside, _bilinear(x, source, sample_y, sample_x), 0)
+            count += inside
+    return np.asarray(np.divide(total, count, out=np.zeros_like(total), where=count > 0))
+
+
+def _bilinear(x: Array, channel: Array, rows: Array, columns: Array) -> Array:
+    """Return samples of x [C, H, W] at points; those outside take the nearest element."""
+    height, width = x.shape[1:]
+    rows, columns = np.clip(rows, 0, height - 1), np.clip(columns, 0, width - 1)
+    top, left = rows.astype(np.int64), columns.astype(np.int64)
+    bottom, right = np.minimum(top + 1, height - 1), np.minimum(left + 1, width - 1)
+    down, across = rows - top, columns - left
+    upper = x[channel, top, left] * (1 - across) + x[channel, top, right] * across
+    lower = x[channel, bottom, left] * (1 - across) + x[channel, bottom, right] * across
+    return np.asarray(upper * (1 - down) + lower * down)
+
+
+@implements(ROIAlign)
+def roi_align(op: ROIAlign, x: Array, rois: Array, batches: Array) -> Array:
+    """Align region by region."""
+    half = np.float32(0.5)
+    before = half if op.aligned_mode is AlignedMode.HALF_PIXEL else np.float32(0)
+    behind = np.float32(0) if op.aligned_mode is AlignedMode.ASYMMETRIC else half
+    boxes = (_finite("ROIAlign", rois) + before) * np.float32(op.spatial_scale) - behind
+    y = np.zeros((len(rois), x.shape[1], op.pooled_h, op.pooled_w), np.float32)
+    for i, box in enumerate(boxes):
+        data = x[_image("ROIAlign", float(batches.reshape(-1)[i]), len(x))]
+        extent = box[2:] - box[:2]
+        if op.aligned_mode is AlignedMode.ASYMMETRIC:
+            extent = np.maximum(extent, 1)
+        y[i] = align(data, box[:2], extent, (op.pooled_h, op.pooled_w), op.sampling_ratio, op.mode)
+    return y.astype(x.dtype)
+
+
+def align(
+    x: Array, start: Array, extent: Array, pooled: tuple[int, int], ratio: int, mode: RoiMode
+) -> Array:
+    """Return [C, *pooled]: x [C, H, W] sampled over the region from `start` (x, y).
+
+    The average is a product with one matrix per axis, since the samples form a grid; samples
+    outside the image count, but cost nothing, whatever the region's size.
+    """
+    rows = _axis_samples(float(start[1]), float(extent[1]), pooled[0], ratio, x.shape[1])
+    columns = _axis_samples(float(start[0]), float(extent[0]), pooled[1], ratio, x.shape[2])
+    if rows is None or columns is None:
+        return np.zeros((len(x), *pooled), np.float32)
+    (bin_y, at_y, count_y), (bin_x, at_x, count_x) = rows, columns
+    if mode is RoiMode.AVG:
+        down = _averaging(bin_y, at_y, count_y, pooled[0], x.shape[1])
+        across = _averaging(bin_x, at_x, count_x, pooled[1], x.shape[2])
+        return np.asarray(np.matmul(np.matmul(down, x.astype(np.float32)), across.T))
+    samples = bilinear_grid(x, at_y, at_x, reach=1.0)
+    y = np.zeros((len(x), *pooled), np.float32)  # OpenVINO's maximum starts at 0
+    for i in np.unique(bin_y):
+        strip = samples[:, bin_y == i].max(axis=1)
+        for j in np.unique(bin_x):
+            y[:, i, j] = np.maximum(y[:, i, j], strip[:, bin_x == j].max(axis=1))
+    return y
+
+
+Samples = tuple[Array, Array, int]
+"""Bin and position of each sample within the image, and samples per bin."""
+
+
+def _axis_samples(start: float, extent: float, bins: int, ratio: int, size: int) -> Samples | None:
+    """Return the samples of one axis that lie within [-1, size]; None without any."""
+    width = extent / bins
+    per_bin = ratio or math.ceil(width)
+    if per_bin <= 0 or width == 0:
+        return None
+    distance = width / per_bin
+    # Position of sample i is start + (i + 0.5) * distance; only a range of i can be inside.
+    ends = sorted(((-1 - start) / distance - 0.5, (size - start) / distance - 0.5))
+    first, last = max(math.floor(ends[0]), 0), min(math.ceil(ends[1]), per_bin * bins - 1)
+    if last < first:
+        return None
+    index = np.arange(first, last + 1)
+    position = (start + (index + 0.5) * distance).astype(np.float32)
+    inside = (position >= -1) & (position <= size)
+    return index[inside] // per_bin, position[inside], per_bin
+
+
+def _averaging(which: Array, position: Array, count: int, bins: int, size: int) -> Array:
+    """Return [bins, size]: the weights with which each bin averages the elements of the axis."""
+    at = np.clip(position, 0, size - 1)
+    low = at.astype(np.int64)
+    high = np.minimum(low + 1, size - 1)
+    part = (at - low).astype(np.float32)
+    matrix = np.zeros((bins, size), np.float32)
+    np.add.at(matrix, (which, low), (1 - part) / count)
+    np.add.at(matrix, (which, high), part / count)
+    return matrix
+
+
+@implements(ROIAlignRotated)
+def roi_align_rotated(op: ROIAlignRotated, x: Array, rois: Array, batches: Array) -> Array:
+    """Sample region by region on a turned grid."""
+    regions = _finite("ROIAlignRotated", rois)
+    y = np.zeros((len(rois), x.shape[1], op.pooled_h, op.pooled_w), np.float32)
+    for i, (centre_x, centre_y, width, height, angle) in enumerate(regions):
+        data = x[_image("ROIAlignRotated", float(batches.reshape(-1)[i]), len(x))]
+        scale = op.spatial_scale
+        y[i] = _turned(
+            op,
+            data.astype(np.float32),
+            (centre_x * scale - 0.5, centre_y * scale - 0.5),
+            (width * scale, height * scale),
+            -angle if op.clockwise_mode else angle,
+        )
+    return y.astype(x.dtype)
+
+
+def _turned(
+    op: ROIAlignRotated,
+    x: Array,
+    centre: tuple[float, float],
+    size: tuple[float, float],
+    angle: float,
+) -> Array:
+    """Return [C, h, w]: averages over the bins of a rectangle turned about its centre."""
+    height, width = x.shape[1:]
+    bin_w, bin_h = size[0] / op.pooled_w, size[1] / op.pooled_h
+    across = op.sampling_ratio or math.ceil(bin_w)
+    down = op.sampling_ratio or math.ceil(bin_h)
+    y = np.zeros((len(x), op.pooled_h, op.pooled_w), np.float32)
+    if across <= 0 or down <= 0:
+        return y
+    if across * down > 4 * (height + 2) * (width + 2) + 4096:
+        raise InferenceError(
+            f"ROIAlignRotated: a region of {size[0]} × {size[1]} elements is too "
+            f"large for a feature map of {height} × {width}"
+        )
+    local_x = ((np.arange(across) + 0.5) / across * bin_w).astype(np.float32)
+    local_y = ((np.arange(down) + 0.5) / down * bin_h).astype(np.float32)
+    cos, sin = math.cos(angle), math.sin(angle)
+    for i in range(op.pooled_h):
+        for j in range(op.pooled_w):
+            px = (-size[0] / 2 + j * bin_w + local_x)[None, :]
+            py = (-size[1] / 2 + i * bin_h + local_y)[:, None]
+            sample_y = py * cos - px * sin + centre[1]
+            sample_x = py * sin + px * cos + centre[0]
+            inside = (sample_y >= -1) & (sample_y <= height)
+            inside &= (sample_x >= -1) & (sample_x <= width)
+            if inside.any():
+                points = _bilinear(
+                    x, np.arange(len(x))[:, None], sample_y[inside], sample_x[inside]
+                )
+                y[:, i, j] = points.sum(axis=1) / (across * down)
+    return y

@@ -1,0 +1,163 @@
+"""ROIPooling, PSROIPooling, DeformablePSROIPooling, ROIAlign and ROIAlignRotated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polydevice.dtype import ElementType
+from polydevice.errors import InferenceError, ShapeError
+from polydevice.ops.roi import (
+    AlignedMode,
+    DeformablePSROIPooling,
+    PSROIPooling,
+    ROIAlign,
+    ROIAlignRotated,
+    RoiMode,
+    ROIPooling,
+)
+from polydevice.shape import Dim, Shape
+from polydevice.tensor import TensorDesc
+from polydevice.testing.op_case import OpCase
+from polydevice_cpu.implement import run
+from tests.ops.check import check
+from tests.ops.openvino_oracle import openvino_case
+
+RNG = np.random.default_rng(26)
+
+
+def features(channels, height=9, width=11, images=2):
+    return RNG.standard_normal((images, channels, height, width)).astype(np.float32)
+
+
+def regions(number, size, images=2):
+    """[number, 5]: image, x1, y1, x2, y2 within `size` (x, y)."""
+    first = RNG.uniform(0, 0.6, (number, 2)) * size
+    second = first + RNG.uniform(0.1, 0.39, (number, 2)) * size
+    image = RNG.integers(0, images, (number, 1))
+    return np.concatenate([image, first, second], -1).astype(np.float32)
+
+
+@pytest.mark.parametrize(("height", "width"), [(2, 3), (6, 6), (1, 1)])
+@pytest.mark.parametrize("scale", [1.0, 0.25])
+def test_roi_pooling_max(device, height, width, scale):
+    op = ROIPooling(pooled_h=height, pooled_w=width, spatial_scale=scale, method="max")
+    rois = regions(5, np.array([11, 9]) / scale)
+    check(openvino_case(op, features(3), rois), device)
+
+
+@pytest.mark.parametrize(("height", "width"), [(2, 3), (6, 6), (1, 1)])
+def test_roi_pooling_bilinear(device, height, width):
+    op = ROIPooling(pooled_h=height, pooled_w=width, spatial_scale=1.0, method="bilinear")
+    check(openvino_case(op, features(3), regions(5, np.array([1, 1]))), device)
+
+
+def test_roi_pooling_outside_the_image_gives_zeros(device):
+    op = ROIPooling(pooled_h=1, pooled_w=2, spatial_scale=1.0, method="max")
+    rois = np.float32([[0, 20, 20, 30, 30], [0, 0, 0, 1, 0]])
+    x = np.float32([[[[-1, -2], [3, 4]]]])
+    check(OpCase(op, [x, rois], [np.float32([[[[0, 0]]], [[[-1, -2]]]])]), device)
+
+
+def test_a_region_of_no_image_is_refused():
+    op = ROIPooling(pooled_h=1, pooled_w=2, spatial_scale=1.0)
+    for bad in (np.float32([[2, 0, 0, 1, 1]]), np.float32([[-1, 0, 0, 1, 1]])):
+        with pytest.raises(InferenceError, match="batch has 2"):
+            run(op, [features(1), bad])
+    with pytest.raises(InferenceError, match="too large"):
+        run(op, [features(1), np.float32([[0, 0, 0, np.inf, 1]])])
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_psroi_pooling_average(device, size, scale):
+    op = PSROIPooling(output_dim=2, spatial_scale=scale, group_size=size, mode="average")
+    rois = regions(5, np.array([11, 9]) / scale)
+    check(openvino_case(op, features(2 * size * size), rois), device)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize(("bins_x", "bins_y"), [(2, 3), (1, 1)])
+def test_psroi_pooling_bilinear(device, size, bins_x, bins_y):
+    op = PSROIPooling(
+        output_dim=2,
+        spatial_scale=1.0,
+        group_size=size,
+        spatial_bins_x=bins_x,
+        spatial_bins_y=bins_y,
+        mode="bilinear",
+    )
+    check(openvino_case(op, features(2 * bins_x * bins_y), regions(5, np.array([1, 1]))), device)
+
+
+@pytest.mark.parametrize("offsets", [True, False])
+@pytest.mark.parametrize(("bins", "part"), [(4, 3), (1, 1)])
+def test_deformable_psroi_pooling(device, offsets, bins, part):
+    op = DeformablePSROIPooling(
+        output_dim=4,
+        spatial_scale=0.5,
+        group_size=3,
+        spatial_bins_x=bins,
+        spatial_bins_y=bins,
+        trans_std=0.2,
+        part_size=part,
+    )
+    inputs = [features(36), regions(4, np.array([22, 18]))]
+    if offsets:
+        inputs.append(RNG.uniform(-1, 1, (4, 4, part, part)).astype(np.float32))
+    check(openvino_case(op, *inputs), device)
+
+
+@pytest.mark.parametrize("aligned", list(AlignedMode))
+@pytest.mark.parametrize("ratio", [0, 2])
+@pytest.mark.parametrize("mode", list(RoiMode))
+@pytest.mark.parametrize("scale", [1.0, 0.3])
+def test_roi_align(device, aligned, ratio, mode, scale):
+    op = ROIAlign(
+        pooled_h=2,
+        pooled_w=3,
+        sampling_ratio=ratio,
+        spatial_scale=scale,
+        mode=mode,
+        aligned_mode=aligned,
+    )
+    rois = regions(5, np.array([11, 9]) / scale)
+    x = features(3)
+    inputs = [x, rois[:, 1:], rois[:, 0].astype(np.int32)]
+    check(openvino_case(op, *inputs), device)
+
+
+def test_roi_align_of_a_huge_region_is_bounded(device):
+    op = ROIAlign(pooled_h=1, pooled_w=1, sampling_ratio=0, spatial_scale=1.0, mode=RoiMode.AVG)
+    inputs = [
+        np.ones((1, 1, 4, 4), np.float32),
+        np.float32([[-4e8, -4e8, 4e8, 4e8]]),
+        np.array([0]),
+    ]
+    # nearly all of its samples lie outside the image, where they are 0
+    check(OpCase(op, inputs, [np.zeros((1, 1, 1, 1), np.float32)], tolerance=(0, 1e-6)), device)
+
+
+@pytest.mark.parametrize("ratio", [0, 2])
+@pytest.mark.parametrize("clockwise", [True, False])
+def test_roi_align_rotated(device, ratio, clockwise):
+    op = ROIAlignRotated(
+        pooled_h=2, pooled_w=3, sampling_ratio=ratio, spatial_scale=0.5, clockwise_mode=clockwise
+    )
+    rois = np.concatenate(
+        [RNG.uniform(4, 16, (5, 2)), RNG.uniform(2, 12, (5, 2)), RNG.uniform(-3, 3, (5, 1))], -1
+    ).astype(np.float32)
+    inputs = [features(3), rois, RNG.integers(0, 2, 5).astype(np.int32)]
+    check(openvino_case(op, *inputs), device)
+
+
+def test_unknown_sizes():
+    op = ROIAlign(pooled_h=2, pooled_w=3, sampling_ratio=2, spatial_scale=1.0, mode=RoiMode.AVG)
+    x = TensorDesc(ElementType.f32, Shape([None, 3, None, None]))
+    rois = TensorDesc(ElementType.f32, Shape([Dim(0, 9), 4]))
+    batches = TensorDesc(ElementType.i64, Shape([None]))
+    assert op.infer([x, rois, batches])[0].shape == Shape([Dim(0, 9), 3, 2, 3])
+    with pytest.raises(ShapeError, match="R, 4"):
+        op.infer([x, rois.with_shape([3, 5]), batches])
+    with pytest.raises(ShapeError, match="channels"):
+        PSROIPooling(output_dim=2, spatial_scale=1.0, group_size=3).infer([x, rois])
