@@ -75,7 +75,7 @@ def find_schema(domain: str, op_type: str, version: int) -> Schema | None:
     """Return ONNX's definition of an operator as of an opset version."""
     try:
         return onnx.defs.get_schema(op_type, version, domain)
-    except onnx.defs.SchemaError:
+    except (onnx.defs.SchemaError, TypeError):  # TypeError: the version is no 32-bit number
         return None
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # publishes no types
-from onnx import ModelProto
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]  # publishes no types
+from onnx import ModelProto, TensorProto
 
 from polydevice.errors import ModelFileError, ModelFormatError, ModelLimitError
 from polydevice.readers.limits import ReadLimits
@@ -68,7 +69,30 @@ def parse(data: bytes, limits: ReadLimits) -> ModelProto:
         raise ModelFormatError("the file is not an ONNX model: it has no graph or no IR version")
     if not model.graph.node and not model.graph.output:
         raise ModelFormatError("the ONNX model's graph is empty")
+    _check_texts(model)
     return model
+
+
+def _check_texts(message: Message) -> None:
+    """Raise ModelFormatError for a text that is not UTF-8; protobuf hands it out as bytes."""
+    if isinstance(message, TensorProto):  # whose data, often large, would be copied below
+        _check("name", [message.name])
+        for entry in message.external_data:
+            _check("external_data", [entry.key, entry.value])
+        return
+    for field, value in message.ListFields():
+        repeated = not isinstance(value, (str, bytes, int, float, Message))
+        if field.type == field.TYPE_STRING:
+            _check(field.name, value if repeated else [value])
+        elif field.type == field.TYPE_MESSAGE:
+            for inner in value if repeated else [value]:
+                _check_texts(inner)
+
+
+def _check(name: str, texts: Iterable[object]) -> None:
+    for text in texts:
+        if not isinstance(text, str):
+            raise ModelFormatError(f"the {name} {text!r} in the model is not UTF-8")
 
 
 def opsets_of(imports: object) -> dict[str, int]:

@@ -23,7 +23,9 @@ def split(n: OnnxNode) -> list[Port]:
     lengths: Value | None = n.optional(1) or n.attribute("split")
     if lengths is not None:
         return n.emit_all(VariadicSplit(), x, axis, lengths)
-    count = n.attribute("num_outputs") or len(n.outputs)
+    count = n.attribute("num_outputs", len(n.outputs))
+    if count != len(n.outputs):
+        raise n.unsupported(f"num_outputs {count} does not fit {len(n.outputs)} outputs")
     size = None if x.shape is None else x.shape[axis]
     if not isinstance(size, int) or size % count == 0:
         return n.emit_all(Split(count), x, axis)

@@ -1,0 +1,68 @@
+"""Small ONNX models for the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+FLOAT = TensorProto.FLOAT
+Shape = Sequence["int | str | None"]
+
+
+def value(name: str, shape: Shape | None = (2, 3), kind: int = FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, None if shape is None else list(shape))
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto] | None = None,
+    outputs: Sequence[onnx.ValueInfoProto] | None = None,
+    *,
+    initializers: Sequence[TensorProto] = (),
+    opset: int = 21,
+    functions: Sequence[onnx.FunctionProto] = (),
+    domains: Sequence[str] = (),
+    **graph: Any,
+) -> onnx.ModelProto:
+    made = helper.make_graph(
+        list(nodes),
+        "test",
+        [value("x")] if inputs is None else list(inputs),
+        [value("y", None)] if outputs is None else list(outputs),
+        list(initializers),
+        **graph,
+    )
+    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in domains)]
+    return helper.make_model(made, opset_imports=imports, functions=list(functions), ir_version=10)
+
+
+def tensor(name: str, array: Any) -> TensorProto:
+    return numpy_helper.from_array(np.asarray(array), name)
+
+
+def external(name: str, entries: dict[str, str], shape: Sequence[int] = (2, 3)) -> TensorProto:
+    """A float tensor whose data is said to be in another file."""
+    proto = TensorProto(name=name, data_type=FLOAT, dims=list(shape))
+    proto.data_location = TensorProto.EXTERNAL
+    for key, text in entries.items():
+        proto.external_data.add(key=key, value=text)
+    return proto
+
+
+def run(proto: onnx.ModelProto, *inputs: Any, device: str = "CPU") -> list[np.ndarray]:
+    """Run a model on a device; inputs in the model's order."""
+    import polydevice.onnx_backend as backend
+
+    return list(backend.prepare(proto, device).run(list(inputs)))
+
+
+def reference(proto: onnx.ModelProto, *inputs: Any) -> list[np.ndarray]:
+    """Run a model in ONNX's own evaluator."""
+    from onnx.reference import ReferenceEvaluator
+
+    names = [i.name for i in proto.graph.input]
+    return list(ReferenceEvaluator(proto).run(None, dict(zip(names, inputs, strict=True))))
