@@ -90,6 +90,34 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False)
 
+    performance_hint: Literal["", "LATENCY", "THROUGHPUT"] = option(
+        "PERFORMANCE_HINT",
+        "",
+        legal="LATENCY, THROUGHPUT, or nothing",
+        help="What the device should aim at where no key says how: the time of one request, or "
+        "the number of requests per second. Keys set explicitly win.",
+    )
+    hint_num_requests: int = option(
+        "PERFORMANCE_HINT_NUM_REQUESTS",
+        0,
+        ge=0,
+        help="How many requests will run at once at most, as a limit to what PERFORMANCE_HINT "
+        "chooses; 0 does not say.",
+    )
+
+    def hinted(self, field: str, throughput: int) -> int:
+        """Return a number of streams: what was set explicitly, else what PERFORMANCE_HINT means.
+
+        Args:
+            field: the field that holds the device's number of streams.
+            throughput: the number that gives the most requests per second.
+        """
+        if field in self.model_fields_set or not self.performance_hint:
+            return int(getattr(self, field))
+        if self.performance_hint == "LATENCY":
+            return 1
+        return min(throughput, self.hint_num_requests or throughput)
+
     @classmethod
     def table(cls) -> list[OptionInfo]:
         """Describe every key, sorted by name; fields marked ``internal`` are no keys."""

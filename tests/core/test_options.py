@@ -78,6 +78,22 @@ def test_all_or_nothing():
     assert options == Sample()
 
 
+@pytest.mark.parametrize(
+    ("config", "streams"),
+    [
+        ({}, 1),
+        ({"PERFORMANCE_HINT": "THROUGHPUT"}, 8),
+        ({"PERFORMANCE_HINT": "LATENCY"}, 1),
+        ({"PERFORMANCE_HINT": "THROUGHPUT", "PERFORMANCE_HINT_NUM_REQUESTS": "3"}, 3),
+        ({"PERFORMANCE_HINT": "THROUGHPUT", "GPU_PLUGIN_PRIORITY": "2"}, 2),
+        ({"PERFORMANCE_HINT": "LATENCY", "GPU_PLUGIN_PRIORITY": "0"}, 0),
+    ],
+)
+def test_hints_decide_where_no_key_does(config, streams):
+    plain = Sample() if config else Sample().model_copy(update={"priority": 1})
+    assert plain.updated(config).hinted("priority", throughput=8) == streams
+
+
 def test_table_describes_every_key():
     rows = {row.key: row for row in Sample.table()}
     assert rows["GPU_PLUGIN_PRIORITY"].legal == "0 to 3"

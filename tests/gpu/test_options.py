@@ -24,7 +24,8 @@ ALIASES = {
 
 def test_every_key_of_the_inference_engine_is_there() -> None:
     rows = GpuOptions.table()
-    assert {row.key for row in rows} == SPECIFIED | {"GPU_DEVICES"}
+    hints = {"PERFORMANCE_HINT", "PERFORMANCE_HINT_NUM_REQUESTS"}
+    assert {row.key for row in rows} == SPECIFIED | hints | {"GPU_DEVICES"}
     assert {alias: row.key for row in rows for alias in row.aliases} == ALIASES
     assert all(row.help and row.legal for row in rows)
 

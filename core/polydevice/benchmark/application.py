@@ -88,6 +88,10 @@ class Application:
         config.update(self._counting(config))
         keys = self._known_keys(core)
         config.update(self._streams(keys))
+        if options.perf_hint:
+            config["PERFORMANCE_HINT"] = options.perf_hint.upper()
+            if options.number_infer_requests:
+                config["PERFORMANCE_HINT_NUM_REQUESTS"] = str(options.number_infer_requests)
         if options.number_threads:
             config["CPU_THREADS_NUM"] = str(options.number_threads)
         if options.enforcebf16:
@@ -137,12 +141,9 @@ class Application:
                 continue
             if family in given:
                 config[key] = given[family]
-            elif options.perf_hint == "throughput" or (
-                options.api == "async" and options.perf_hint is None
-            ):
+            elif options.api == "async" and options.perf_hint is None:
                 config[key] = f"{family}_THROUGHPUT_AUTO"
-                if options.perf_hint is None:
-                    _warn(f"-nstreams is not given: {key} is set to {family}_THROUGHPUT_AUTO")
+                _warn(f"-nstreams is not given: {key} is set to {family}_THROUGHPUT_AUTO")
         return config
 
     def _load(self, core: Core, config: Mapping[str, str]) -> ExecutableNetwork:

@@ -59,8 +59,8 @@ class CpuOptions(Options):
 
     @property
     def streams(self) -> int:
-        """Number of streams, with CPU_THROUGHPUT_AUTO resolved."""
-        return self.throughput_streams or self.cores
+        """Number of streams, with CPU_THROUGHPUT_AUTO and PERFORMANCE_HINT resolved."""
+        return self.hinted("throughput_streams", self.cores) or self.cores
 
     @property
     def cores(self) -> int:

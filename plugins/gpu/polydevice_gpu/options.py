@@ -195,6 +195,11 @@ class GpuOptions(Options):
     )
 
     @property
+    def streams(self) -> int:
+        """Number of streams, with PERFORMANCE_HINT resolved."""
+        return self.hinted("throughput_streams", _STREAMS_OF_AUTO)
+
+    @property
     def selection(self) -> Selection:
         """The rule for devices: this key's, else the environment variable's."""
         return Selection.parse(self.devices) if self.devices else Selection.from_environment()

@@ -108,7 +108,7 @@ class GpuPlugin(Plugin):
 
         assert isinstance(options, GpuOptions)
         device = self._open(options, device_id)
-        exclusive = options.exclusive_async_requests and options.throughput_streams == 1
+        exclusive = options.exclusive_async_requests and options.streams == 1
         try:
             return GpuExecutable(
                 network,
@@ -117,7 +117,7 @@ class GpuPlugin(Plugin):
                 device,
                 self._builder(device, options),
                 self.services,
-                streams=options.throughput_streams,
+                streams=options.streams,
                 executor=self._exclusive_executor() if exclusive else None,
                 profiling=options.perf_count,
                 priority=options.plugin_priority,

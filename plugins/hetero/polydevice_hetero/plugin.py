@@ -95,7 +95,10 @@ class HeteroPlugin(Plugin):
 
     def _config_for(self, member: str, options: HeteroOptions) -> dict[str, Any]:
         known = set(self.services.option_keys(member))
-        return {key: value for key, value in options.member_config.items() if key in known}
+        config = {key: value for key, value in options.member_config.items() if key in known}
+        if options.performance_hint and "PERFORMANCE_HINT" in known:
+            config["PERFORMANCE_HINT"] = options.performance_hint
+        return config
 
     def _check_keys(self, members: Sequence[str], options: HeteroOptions) -> None:
         known = {key for member in members for key in self.services.option_keys(member)}
