@@ -1,4 +1,4 @@
-"""Fixtures for the OpenCL runtime: a device to run on, and drivers that misbehave."""
+"""Drivers that misbehave, compiled for the test."""
 
 from __future__ import annotations
 
@@ -9,19 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from polydevice_gpu import cl
-
-SystemIcds = list[Path]
 AddDriver = Callable[..., Path]
-
-
-@pytest.fixture(scope="session")
-def opencl() -> cl.Device:
-    """The first OpenCL device that the rule admits."""
-    report = cl.discover()
-    if not report.devices:
-        pytest.skip(f"no OpenCL device here:\n{report.text()}")
-    return cl.open_device(report.devices[0])
 
 
 @pytest.fixture
