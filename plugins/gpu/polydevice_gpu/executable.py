@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 
+from polydevice.errors import DeviceError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.executor import Executor
 from polydevice.infer_request import InferRequest
@@ -14,6 +16,7 @@ from polydevice.plugin import Services
 from polydevice_gpu import cl
 from polydevice_gpu.compiler import build_graph, compile_plan, target_of
 from polydevice_gpu.plan import Plan, WeightStore
+from polydevice_gpu.report import Times, execution_graph, explanation, times_by_node
 from polydevice_gpu.request import GpuRequest
 
 PLAN_LIMIT = 16
@@ -68,6 +71,7 @@ class GpuExecutable(ExecutableNetwork):
         self._weights = WeightStore(device)
         self._plans: OrderedDict[Shapes, Plan] = OrderedDict()
         self._compiling = threading.Lock()
+        self._latest: tuple[Plan, Times] | None = None
         self._queues = [
             device.queue(profiling=profiling, priority=priority, throttle=throttle)
             for _ in range(streams)
@@ -94,6 +98,37 @@ class GpuExecutable(ExecutableNetwork):
             while len(self._plans) > PLAN_LIMIT:
                 self._plans.popitem(last=False)
             return plan
+
+    def note_times(self, plan: Plan, times: Sequence[cl.LaunchTime]) -> None:
+        """Keep the times of the latest inference for the execution graph."""
+        self._latest = (plan, times_by_node(plan, times))
+
+    def get_exec_graph_info(self) -> Network:
+        """Return the graph that runs; with times after an inference under PERF_COUNT.
+
+        Raises:
+            DeviceError: for a network with dynamic shapes before its first inference.
+        """
+        if self._latest is not None:
+            return execution_graph(*self._latest)
+        return execution_graph(self._any_plan(), {})
+
+    def explain(self) -> str:
+        """Say what became of each layer, and why; one line a layer.
+
+        Raises:
+            DeviceError: for a network with dynamic shapes before its first inference.
+        """
+        return explanation(self._any_plan())
+
+    def _any_plan(self) -> Plan:
+        with self._compiling:
+            for plan in reversed(self._plans.values()):
+                return plan
+        raise DeviceError(
+            f"network {self.name!r} has dynamic shapes and is compiled at its first inference; "
+            "infer once, then ask again"
+        )
 
     def queue(self, stream: int) -> tuple[cl.Queue, threading.Lock]:
         """Return a stream's queue and the lock to hold while using it."""

@@ -117,6 +117,10 @@ class BoundPlan:
         for name, port in self._outputs.items():
             port.finish(outputs[name])
 
+    def times(self) -> list[cl.LaunchTime]:
+        """Return when each launch of the last run was on the device; needs a profiling queue."""
+        return self._launches.profile()
+
     def region(self, memory: Memory) -> cl.Buffer:
         """Return the buffer behind a piece of the arena."""
         if memory not in self._regions:

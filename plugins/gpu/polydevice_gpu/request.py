@@ -6,10 +6,13 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from polydevice.blob import Blob
+from polydevice.errors import InferenceError
 from polydevice.infer_request import InferRequest
+from polydevice.profiling import LayerCount
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice_gpu.plan import BoundPlan
+from polydevice_gpu.report import layer_counts, times_by_node
 
 if TYPE_CHECKING:
     from polydevice_gpu.executable import GpuExecutable, Shapes
@@ -25,6 +28,7 @@ class GpuRequest(InferRequest):
         """Prepare everything that can be before inputs are known."""
         super().__init__(executable)
         self._network = executable
+        self._last: BoundPlan | None = None
         self._bound: OrderedDict[Shapes, BoundPlan] = OrderedDict()
         sizes = [port.sizes for port in executable.inputs.values()]
         if all(size is not None for size in sizes):
@@ -54,3 +58,16 @@ class GpuRequest(InferRequest):
         queue, lock = self._network.queue(stream)
         with lock:
             bound.run(queue, inputs, outputs)
+        self._last = bound
+        if self._network.profiling:
+            self._network.note_times(bound.plan, bound.times())
+
+    def _perf_counts(self) -> list[LayerCount]:
+        if not self._network.profiling:
+            raise InferenceError(
+                "counters are off; load the network with PERF_COUNT=YES to measure layers"
+            )
+        if self._last is None:
+            raise InferenceError("no counters yet; infer first")
+        plan = self._last.plan
+        return layer_counts(plan, times_by_node(plan, self._last.times()))

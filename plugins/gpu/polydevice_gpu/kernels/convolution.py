@@ -44,11 +44,13 @@ def groups_of(node: GpuNode) -> tuple[int, int, int]:
     return 1, w.shape[0], w.shape[1]
 
 
-def _tile_modes(lanes: Sequence[int], pixels: Sequence[int]) -> tuple[Mode, ...]:
+def tile_modes(lanes: Sequence[int], pixels: Sequence[int]) -> tuple[Mode, ...]:
+    """Return every combination."""
     return tuple({"LANES": n, "PIXELS": p} for n in lanes for p in pixels)
 
 
-def _vector_lanes(target: Target) -> int:
+def vector_lanes(target: Target) -> int:
+    """Return how many channels a work-item should compute at once."""
     return 4 if target.is_throughput else min(16, max(4, target.vector_width))
 
 
@@ -56,7 +58,7 @@ def _waste(size: int, tile: int) -> float:
     return -(-size // tile) * tile / max(size, 1)
 
 
-def _best_mode(modes: Sequence[Mode], lanes: int, width: int) -> int:
+def best_mode(modes: Sequence[Mode], lanes: int, width: int) -> int:
     """Return the mode of those lanes whose tiles fit the width best, larger tiles preferred.
 
     A tile of p pixels loads p inputs and one vector of weights for p products, so that small
@@ -98,7 +100,7 @@ def pixel_groups(node: GpuNode) -> tuple[list[tuple[int, ...]], tuple[int, int, 
 
 
 def pack_weights(array: Array, groups: int, lanes: int) -> Array:
-    """Order weights [groups, out, in, taps] as [block of lanes, tap, in, lane], zeros at the end."""
+    """Order weights [groups, out, in, taps] as [block, tap, in, lane]; zeros fill the last block."""
     out, inputs = array.shape[1], array.shape[2]
     taps = array.reshape(groups * out, inputs, -1)
     blocks = -(-taps.shape[0] // lanes)
@@ -111,7 +113,7 @@ def pack_weights(array: Array, groups: int, lanes: int) -> Array:
 class ConvolutionDepthwise(Kernel):
     """One work-item computes LANES channels of PIXELS neighbours, each channel for itself."""
 
-    modes = _tile_modes((4, 8, 16), (1, 2, 4, 7, 8))
+    modes = tile_modes((4, 8, 16), (1, 2, 4, 7, 8))
 
     def supports(self, node: GpuNode, target: Target) -> bool:
         """One channel in and out per group, whole vectors of channels, constant weights."""
@@ -137,10 +139,10 @@ class ConvolutionDepthwise(Kernel):
 
     def default_mode(self, node: GpuNode, target: Target) -> int:
         """The device's vectors, as far as the channels divide into them."""
-        lanes = _vector_lanes(target)
+        lanes = vector_lanes(target)
         while groups_of(node)[0] % lanes:
             lanes //= 2
-        return _best_mode(self.modes, lanes, spatial(node.output.shape)[2])
+        return best_mode(self.modes, lanes, spatial(node.output.shape)[2])
 
     def describe(self, call: Call, mode: Mode) -> None:
         """Loop over the window with vectors of channels."""
@@ -167,7 +169,7 @@ class ConvolutionDepthwise(Kernel):
 class ConvolutionDirect(Kernel):
     """One work-item computes LANES output channels of PIXELS neighbours."""
 
-    modes = _tile_modes((4, 8, 16), (1, 2, 4, 6, 7, 8))
+    modes = tile_modes((4, 8, 16), (1, 2, 4, 6, 7, 8))
 
     def supports(self, node: GpuNode, target: Target) -> bool:
         """Constant weights; groups of whole vectors of output channels; floats."""
@@ -195,15 +197,15 @@ class ConvolutionDirect(Kernel):
     def default_mode(self, node: GpuNode, target: Target) -> int:
         """The device's vectors, fewer lanes where output channels are few."""
         groups, group_out, _ = groups_of(node)
-        lanes = _vector_lanes(target)
+        lanes = vector_lanes(target)
         while lanes > 4 and (group_out % lanes if groups > 1 else group_out <= lanes // 2):
             lanes //= 2
-        return _best_mode(self.modes, lanes, pixel_groups(node)[1][3])
+        return best_mode(self.modes, lanes, pixel_groups(node)[1][3])
 
     def describe(self, call: Call, mode: Mode) -> None:
         """Loop over the window and the channels, a vector of weights at a time."""
         node, lanes = call.node, mode["LANES"]
-        x, w, out = node.inputs[0], node.inputs[1], node.output
+        x, w = node.inputs[0], node.inputs[1]
         groups, group_out, group_in = groups_of(node)
         axes, (batch, z, y, width) = pixel_groups(node)
         call.tensor("IN0", x, axes)
