@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polydevice.errors import UnsupportedNetworkError
+from polydevice.errors import NetworkError, UnsupportedNetworkError
 from polydevice.network import Evaluate, Network
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.shape import bounds
@@ -14,16 +14,18 @@ from polydevice_gpu.kernels.kernel import kernels_of
 from polydevice_gpu.passes.lower import lower
 from polydevice_gpu.passes.select_kernels import place_constant
 
+_SIZES = (1, 16, 256)
+
 
 def unsupported_nodes(network: Network, device: Device, evaluate: Evaluate) -> dict[str, str]:
     """Return layer name to reason for the layers that no kernel takes.
 
-    The network is not changed. One with dynamic shapes is asked with the smallest ones.
+    The network is not changed. One with dynamic shapes is asked with small ones.
     """
     copy = network.clone()
     copy.evaluate = evaluate
     if copy.is_dynamic:
-        copy.reshape({node.name: _smallest(node.output.desc) for node in copy.parameters})
+        _fix_sizes(copy)
     constant_folding(copy, evaluate)
     target = target_of(device)
     refused: dict[str, str] = {}
@@ -39,9 +41,23 @@ def unsupported_nodes(network: Network, device: Device, evaluate: Evaluate) -> d
     return refused
 
 
-def _smallest(desc: TensorDesc) -> list[int]:
+def _fix_sizes(network: Network) -> None:
+    """Give the inputs the smallest sizes of `_SIZES` with which every layer still makes sense."""
+    for size in _SIZES:
+        shapes = {node.name: _at_least(size, node.output.desc) for node in network.parameters}
+        try:
+            network.reshape(shapes)
+        except NetworkError:  # a window or padding wider than its input, say
+            if size == _SIZES[-1]:
+                raise
+        else:
+            return
+
+
+def _at_least(wanted: int, desc: TensorDesc) -> list[int]:
     if desc.shape is None:
         raise UnsupportedNetworkError(
             f"GPU needs inputs of known rank; {desc} has none. Call network.reshape() first"
         )
-    return [max(1, bounds(size)[0]) for size in desc.shape]
+    limits = [bounds(size) for size in desc.shape]
+    return [max(low, wanted if high is None else min(wanted, high)) for low, high in limits]
