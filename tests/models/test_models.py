@@ -25,8 +25,10 @@ def test_model(model: Model, device: str) -> None:
         network = core.read_network(model.file.get())
         for name in model.extra_outputs:
             network.add_outputs(network.name_of_tensor(name))
-        request = core.load_network(network, device).create_infer_request()
+        request = core.load_network(network, model.on(device)).create_infer_request()
         first = [np.array(a) for a in request.infer(given).values()]
+        for variable in request.query_state():
+            variable.reset()
         second = [np.array(a) for a in request.infer(given).values()]
 
     assert len(first) == len(wanted)
