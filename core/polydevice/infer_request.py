@@ -175,6 +175,9 @@ class InferRequest(ABC):
                 self._bind(port.name, value)
                 continue
             array = port.as_array(value)
+            held = self._blobs.get(port.name)
+            if held is not None and held.array is array and not copy:
+                continue
             if copy and (array is value or array.base is not None):
                 array = array.copy()
             blob = Blob.__new__(Blob)  # as_array() has checked all that Blob() would

@@ -1,0 +1,99 @@
+"""What one call costs in Python: a network of one tiny operation, against the peers, in one run.
+
+    python benchmarks/overhead.py
+
+The operation (an addition of four numbers) takes next to no time, so the figures are what a
+runtime's own code costs per inference: `prepared` with inputs already in place, `dict` handing
+over a dictionary of arrays each time, two dictionaries by turns so that nothing can be kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+import onnx
+import onnxruntime
+import openvino
+
+from benchmarks.interleave import Run, interleave
+from polydevice import Core, __version__
+
+
+def model() -> bytes:
+    """Return an ONNX model that adds two vectors of four numbers."""
+    node = onnx.helper.make_node("Add", ["a", "b"], ["c"])
+    kind = onnx.TensorProto.FLOAT
+    graph = onnx.helper.make_graph(
+        [node],
+        "add",
+        [onnx.helper.make_tensor_value_info(name, kind, [4]) for name in "ab"],
+        [onnx.helper.make_tensor_value_info("c", kind, [4])],
+    )
+    opset = onnx.helper.make_opsetid("", 17)
+    made: bytes = onnx.helper.make_model(
+        graph, opset_imports=[opset], ir_version=8
+    ).SerializeToString()
+    return made
+
+
+def many(run: Run, times: int = 200) -> Run:
+    """Repeat a call, so that the clock's own cost does not count."""
+
+    def repeat() -> None:
+        for _ in range(times):
+            run()
+
+    return repeat
+
+
+def main() -> int:
+    """Measure and print microseconds per call."""
+    random = np.random.default_rng(0)
+    sets = [{n: random.standard_normal(4).astype(np.float32) for n in "ab"} for _ in range(2)]
+    inputs, turns = sets[0], itertools.cycle(sets)
+    content = model()
+    with Core() as core:
+        request = core.load_network(
+            core.read_network(content), "CPU", {"CPU_THREADS_NUM": 1}
+        ).requests[0]
+        request.infer(inputs)
+        settings = onnxruntime.SessionOptions()
+        settings.intra_op_num_threads = 1
+        session = onnxruntime.InferenceSession(
+            content, settings, providers=["CPUExecutionProvider"]
+        )
+        compiled = openvino.Core().compile_model(
+            openvino.Core().read_model(content), "CPU", {"INFERENCE_NUM_THREADS": 1}
+        )
+        theirs = compiled.create_infer_request()
+        theirs.infer(inputs)
+        runs: dict[str, Run] = {
+            "polydevice, prepared": request.infer,
+            "polydevice, dict": lambda: request.infer(next(turns)),
+            "onnxruntime, dict": lambda: session.run(None, next(turns)),
+            "openvino, prepared": theirs.infer,
+            "openvino, dict": lambda: theirs.infer(next(turns)),
+        }
+        for name, run in runs.items():
+            result = run()
+            value = result[0] if isinstance(result, list) else next(iter(dict(result).values()))
+            right = [np.allclose(value, one["a"] + one["b"]) for one in sets]
+            assert any(right), f"{name} gives a wrong answer"
+        times = interleave({name: many(run) for name, run in runs.items()}, rounds=15, block_ms=20)
+    print(
+        f"polydevice {__version__}, onnxruntime {onnxruntime.__version__}, openvino "
+        f"{openvino.__version__}, Python {sys.version.split()[0]}, {os.cpu_count()} cores"
+    )
+    for name, milliseconds in times.items():
+        print(f"{name:<24}{milliseconds * 1e3 / 200:>8.2f} µs per call")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
