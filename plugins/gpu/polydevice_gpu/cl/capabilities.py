@@ -150,6 +150,8 @@ def _run(
             if "start" in message:
                 started = message["start"]
                 continue
+            if "missing" in message:
+                return values, {"open": message["missing"]}, False
             name = message["probe"]
             values[name] = message["value"]
             skip.append(name)

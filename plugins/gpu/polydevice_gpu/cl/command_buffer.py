@@ -7,6 +7,7 @@ the extension, so `capabilities.command_buffer` is true only where a recording g
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -92,7 +93,6 @@ class CommandBuffer:
             CommandBufferError: naming the call that failed.
         """
         self._functions = functions
-        self._handle: int | None = None
         queues = (ctypes.c_void_p * 1)(queue)
         # The same recording may be enqueued again before its last run has ended.
         properties = (ctypes.c_ulonglong * 3)(_FLAGS, _SIMULTANEOUS_USE, 0)
@@ -101,6 +101,8 @@ class CommandBuffer:
         if status.value or not handle:
             raise CommandBufferError("clCreateCommandBufferKHR", status.value)
         self._handle = handle
+        # The driver keeps what it runs until its last run has ended.
+        self._release = weakref.finalize(self, functions.release, handle)
         # A sync point per command orders them also where a driver runs a recording out of order.
         previous = ctypes.c_uint()
         for position, launch in enumerate(launches):
@@ -129,10 +131,8 @@ class CommandBuffer:
         self._check("clEnqueueCommandBufferKHR", code)
 
     def close(self) -> None:
-        """Release the recording; the driver keeps it until its last run has ended."""
-        handle, self._handle = self._handle, None
-        if handle:
-            self._functions.release(handle)
+        """Release the recording."""
+        self._release()
 
     def _check(self, call: str, code: int) -> None:
         if code:

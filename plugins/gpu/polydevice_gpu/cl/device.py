@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from typing import Any
 
@@ -31,15 +30,18 @@ _open: dict[tuple[object, ...], Device] = {}
 def open_device(admitted: AdmittedDevice) -> Device:
     """Open a device that discovery admitted; the same object for the same device every time.
 
+    After a driver failure that a context does not survive, the device is opened anew.
+
     Raises:
         DeviceNotFoundError: if this process's OpenCL does not offer it (any more).
-        DeviceLostError: in a forked process, or when the driver makes no context.
+        DeviceLostError: in a forked process, when not even the simplest kernel runs, or when the
+            driver makes no context.
     """
     found = discovery.enumerate_once()
     key = (*admitted.facts.identity, _twin(admitted.facts, found))
     with _lock:
         runtime.start(found)
-        if key not in _open:
+        if key not in _open or not _open[key].is_usable:
             _open[key] = Device(admitted, found)
         return _open[key]
 
@@ -61,13 +63,28 @@ class Device:
         handle: pyopencl's device.
         context: pyopencl's context, with this device only.
         memory: allocates buffers.
+        capabilities: what it can do; the first time on a machine that takes seconds to find out.
+        capability_reasons: name of a probe to why its answer is no.
     """
 
+    capabilities: Capabilities
+    capability_reasons: dict[str, str]
+
     def __init__(self, admitted: AdmittedDevice, found: Enumeration) -> None:
-        """Find the device in this process and make a context; use `open_device`."""
+        """Find the device in this process and make a context; use `open_device`.
+
+        The probes come first: a driver that dies making a context dies in their process.
+        """
         self.facts = admitted.facts
         self._twin = _twin(admitted.facts, found)
         self._drivers = found.drivers
+        probed, self.capability_reasons = probed_capabilities(self.facts, self._twin, self._drivers)
+        if not probed.c_standard:
+            why = self.capability_reasons.get("open", "not even an addition gives the right result")
+            raise DeviceLostError(
+                f"{self.name}: kernels cannot be compiled and run: {why}. Update the driver, or "
+                f"leave the device out with POLYDEVICE_GPU_DEVICES=not:{self.name}"
+            )
         try:
             platform, device = library.find_device(
                 library.library(), self.facts.identity, self._twin
@@ -81,6 +98,7 @@ class Device:
         self.handle = ocl.Device.from_int_ptr(device)
         with translated(f"making a context on {self.facts.name}"):
             self.context = ocl.Context([self.handle])
+        self.capabilities = capabilities(probed, self.facts, device)
         alignment = max(1, self.handle.mem_base_addr_align // 8)
         self.memory = Memory(self.context, self.facts, alignment)
 
@@ -89,30 +107,10 @@ class Device:
         """The driver's name of the device."""
         return self.facts.name
 
-    @functools.cached_property
-    def _probed(self) -> tuple[Capabilities, dict[str, str]]:
-        probed, reasons = probed_capabilities(self.facts, self._twin, self._drivers)
-        if not probed.c_standard:
-            why = reasons.get("open", "not even an addition gives the right result")
-            raise DeviceLostError(
-                f"{self.name}: kernels cannot be compiled and run: {why}. Update the driver, or "
-                "leave the device out with POLYDEVICE_GPU_DEVICES=not:…"
-            )
-        return capabilities(probed, self.facts, self.handle.int_ptr), reasons
-
     @property
-    def capabilities(self) -> Capabilities:
-        """What the device can do; the first time on a machine this takes seconds (see `probes`).
-
-        Raises:
-            DeviceLostError: if not even the simplest kernel runs.
-        """
-        return self._probed[0]
-
-    @property
-    def capability_reasons(self) -> dict[str, str]:
-        """Probe name to why its answer is no."""
-        return self._probed[1]
+    def is_usable(self) -> bool:
+        """Whether the context still works; a kernel's wild access ends it on some drivers."""
+        return self.memory.is_usable
 
     @property
     def region_alignment_bytes(self) -> int:

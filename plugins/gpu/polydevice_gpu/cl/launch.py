@@ -15,7 +15,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -270,9 +269,7 @@ class LaunchList:
             )
             for launch in self._launches
         ]
-        recording = command_buffer.CommandBuffer(functions, queue.pointer, launches)
-        weakref.finalize(self, recording.close)
-        return recording
+        return command_buffer.CommandBuffer(functions, queue.pointer, launches)
 
     def _forget_recording(self) -> None:
         if self._recording is not None:

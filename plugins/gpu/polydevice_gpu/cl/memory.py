@@ -137,6 +137,12 @@ class Memory:
         self._queue = ocl.CommandQueue(context)  # for mapping and guards; calls on it are complete
 
     @property
+    def is_usable(self) -> bool:
+        """Whether the context still accepts commands."""
+        code: int = library.library().clFinish(self._queue.int_ptr)
+        return code == 0
+
+    @property
     def bytes_allocated(self) -> int:
         """Bytes of all live allocations."""
         return self._bytes

@@ -365,7 +365,11 @@ def main(argument: dict[str, Any], report: Callable[[Any], None]) -> None:
     `argument`: ``opencl`` library, ``identity`` and ``twin`` of the device, ``skip``.
     """
     report({"start": "open"})
-    bench = _open(argument)
+    try:
+        bench = _open(argument)
+    except LookupError as error:
+        report({"missing": str(error)})
+        return
     report({"probe": "c_standard", "value": bench.c_standard})
     for probe in PROBES:
         name = probe.__name__

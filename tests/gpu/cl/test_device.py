@@ -1,0 +1,60 @@
+"""Opening devices: once, again after a failure, never where it would take the program down."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from polydevice.errors import DeviceLostError, DeviceNotFoundError
+from polydevice_gpu import cl
+from polydevice_gpu.cl import device as device_module
+from polydevice_gpu.cl.capabilities import ProbedCapabilities
+from polydevice_gpu.cl.memory import Memory
+
+
+def test_same_object_for_all_threads(opencl) -> None:
+    admitted = cl.discover().devices[0]
+    seen: list[cl.Device] = []
+    threads = [
+        threading.Thread(target=lambda: seen.append(cl.open_device(admitted))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(map(id, seen)) == {id(opencl)}
+
+
+def test_device_whose_context_died_is_opened_anew(opencl, monkeypatch) -> None:
+    monkeypatch.setattr(device_module, "_open", dict(device_module._open))
+    admitted = cl.discover().devices[0]
+    assert cl.open_device(admitted) is opencl
+    real = Memory.is_usable
+    dead = opencl.memory
+    monkeypatch.setattr(
+        Memory, "is_usable", property(lambda self: self is not dead and real.fget(self))
+    )
+    again = cl.open_device(admitted)
+    assert again is not opencl
+    assert cl.open_device(admitted) is again
+    again.queue().finish()
+
+
+def test_driver_that_dies_in_every_probe_makes_no_context_here(opencl, monkeypatch) -> None:
+    monkeypatch.setattr(device_module, "_open", {})
+    reasons = {"open": "the driver crashed in this probe (killed by SIGSEGV)"}
+    monkeypatch.setattr(
+        device_module, "probed_capabilities", lambda *_: (ProbedCapabilities(), reasons)
+    )
+    monkeypatch.setattr(device_module.ocl, "Context", lambda *_: pytest.fail("made a context"))
+    with pytest.raises(DeviceLostError, match=r"killed by SIGSEGV\)\. Update the driver"):
+        cl.open_device(cl.discover().devices[0])
+
+
+def test_device_that_this_process_does_not_have(opencl) -> None:
+    admitted = cl.discover().devices[0]
+    elsewhere = replace(admitted, facts=replace(admitted.facts, name="Elsewhere"))
+    with pytest.raises((DeviceNotFoundError, DeviceLostError), match="no device 'Elsewhere' on"):
+        cl.open_device(elsewhere)
