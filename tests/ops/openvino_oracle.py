@@ -78,7 +78,7 @@ def ir_of(case: OpCase, opset: int | None = None) -> tuple[str, bytes]:
         sizes = ",".join(map(str, array.shape))
         port = _port(0, TensorDesc(kind, Shape(array.shape)))
         if case.is_constant(i):
-            data = np.ascontiguousarray(array).tobytes()
+            data = _packed(array, kind)
             attributes = {
                 "element_type": kind,
                 "shape": sizes,
@@ -106,6 +106,13 @@ def ir_of(case: OpCase, opset: int | None = None) -> tuple[str, bytes]:
         f'<?xml version="1.0"?><net name="case" version="11"><layers>{"".join(layers)}</layers>'
         f"<edges>{''.join(edges)}</edges></net>"
     ), bytes(weights)
+
+
+def _packed(array: Array, kind: ElementType) -> bytes:
+    """Write elements as IR files hold them; bits are packed from the lowest up."""
+    if kind is ElementType.u1:
+        return np.packbits(array.reshape(-1), bitorder="little").tobytes()
+    return np.ascontiguousarray(array).tobytes()
 
 
 def _layer(

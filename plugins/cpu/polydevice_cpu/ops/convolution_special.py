@@ -1,0 +1,101 @@
+"""Convolutions of single bits, and with sampling points that are inputs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.ops.convolution import Convolution
+from polydevice.ops.convolution_special import BinaryConvolution, DeformableConvolution
+from polydevice.window import PadType, Window
+from polydevice_cpu.implement import implements
+from polydevice_cpu.ops.convolution import COLUMN_BYTES, convolution, pad
+from polydevice_cpu.precision import narrow, widen
+
+
+@implements(BinaryConvolution)
+def binary_convolution(op: BinaryConvolution, x: Array, w: Array) -> Array:
+    """Convolve -1 and 1; the padding is written out, since it may be either or 0."""
+    signs = np.where(x > 0, np.float32(1), np.float32(-1))
+    begin, end = op.window(w.shape).pads(x.shape[2:])
+    padded = pad(signs, begin, end, op.pad_value)
+    plain = Convolution(strides=op.strides, dilations=op.dilations, auto_pad=PadType.VALID)
+    weights = np.where(w != 0, np.float32(1), np.float32(-1))
+    return narrow(np.asarray(convolution(plain, padded, weights)), x.dtype)
+
+
+@implements(DeformableConvolution)
+def deformable_convolution(
+    op: DeformableConvolution, x: Array, offsets: Array, w: Array, mask: Array | None = None
+) -> Array:
+    """Sample all taps of some output rows, and multiply them with the weights."""
+    window = op.window(w.shape)
+    batch, channels = x.shape[:2]
+    rows, columns = (int(n) for n in window.output(x.shape[2:]) if isinstance(n, int))
+    data, weights = widen(x), widen(w)
+    taps = math.prod(w.shape[2:])
+    groups, deformable = op.group, op.deformable_group
+    shifts = widen(offsets).reshape(batch, deformable, taps, 2, rows, columns)
+    factors = None if mask is None else widen(mask).reshape(batch, deformable, taps, rows, columns)
+    matrix = weights.reshape(groups, w.shape[0] // groups, -1)
+    result = np.empty((batch, w.shape[0], rows, columns), data.dtype)
+    if result.size == 0:
+        return narrow(result, x.dtype)
+    row_bytes = channels * taps * columns * data.itemsize * 4  # four corners are gathered
+    step = max(1, COLUMN_BYTES // max(row_bytes, 1))
+    for image in range(batch):
+        for first in range(0, rows, step):
+            part = slice(first, min(first + step, rows))
+            y, z = _points(window, x.shape, shifts[image, :, :, :, part], first)
+            sampled = _bilinear(op, data[image].reshape(deformable, -1, *x.shape[2:]), y, z)
+            if factors is not None:
+                sampled *= factors[image, :, np.newaxis, :, part]
+            # [deformable, channels of one, taps, rows, columns] -> one matrix per group
+            stacked = sampled.reshape(groups, matrix.shape[2], -1)
+            product = np.matmul(matrix, stacked)
+            result[image, :, part] = product.reshape(w.shape[0], -1, columns)
+    return narrow(result, x.dtype)
+
+
+def _points(
+    window: Window, shape: tuple[int, ...], shifts: Array, first: int
+) -> tuple[Array, Array]:
+    """Return where each tap reads, [deformable, taps, rows, columns] for both coordinates."""
+    begin, _ = window.pads(shape[2:])
+    grid = []
+    kernel = [k for k in window.kernel if isinstance(k, int)]
+    tap = np.indices(kernel).reshape(2, -1)
+    for axis, start in ((0, first), (1, 0)):
+        stops = np.arange(shifts.shape[3 + axis]) + start
+        place = stops * window.strides[axis] - begin[axis]
+        laid = place.reshape((-1, 1) if axis == 0 else (1, -1))
+        reach = tap[axis] * window.dilations[axis]
+        grid.append(laid + reach[:, np.newaxis, np.newaxis] + shifts[:, :, axis])
+    return grid[0], grid[1]
+
+
+def _bilinear(op: DeformableConvolution, data: Array, y: Array, x: Array) -> Array:
+    """Sample [D, C, H, W] at [D, K, rows, columns] points: [D, C, K, rows, columns]."""
+    height, width = data.shape[2:]
+    soft = op.bilinear_interpolation_pad
+    least = -1 if soft else 0
+    inside = ((y > least) if soft else (y >= 0)) & (y < height)
+    inside &= ((x > least) if soft else (x >= 0)) & (x < width)
+    y, x = np.where(inside, y, 0), np.where(inside, x, 0)
+    top, left = np.floor(y).astype(np.int64), np.floor(x).astype(np.int64)
+    flat = data.reshape(*data.shape[:2], 1, -1)
+    total = np.zeros((*data.shape[:2], *y.shape[1:]), data.dtype)
+    for down in (0, 1):
+        for right in (0, 1):
+            row, column = top + down, left + right
+            weight = (y - top if down else 1 - (y - top)) * (x - left if right else 1 - (x - left))
+            if soft:
+                weight = weight * ((row >= 0) & (row < height) & (column >= 0) & (column < width))
+            # Without padding the last row and column are repeated.
+            place = np.clip(row, 0, height - 1) * width + np.clip(column, 0, width - 1)
+            index = place.reshape(place.shape[0], 1, 1, -1)
+            corner = np.take_along_axis(flat, index, axis=3).reshape(total.shape)
+            total += corner * np.where(inside, weight, 0)[:, np.newaxis].astype(data.dtype)
+    return total
