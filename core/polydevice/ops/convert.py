@@ -142,3 +142,27 @@ def _fits(kind: ElementType, target: ElementType) -> bool:
     if kind.is_signed == target.is_signed:
         return kind.bits <= target.bits
     return target.is_signed and target.bits > kind.bits
+
+
+@operation("BitCast", domain="onnx")
+class BitCast(UnaryPointwise):
+    """The same bits read as another element type of the same width.
+
+    Inputs:  x  any shape, numeric or boolean
+    Outputs: y  shape of x, `destination_type`
+    Raises:  ElementTypeError when the widths differ
+    Source:  ONNX BitCast-26
+    """
+
+    destination_type: ElementType = attribute(ir="")
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the shape of x and the new type."""
+        (x,) = inputs
+        kind = x.element_type
+        if kind is not ElementType.dynamic and kind.bits != self.destination_type.bits:
+            raise ElementTypeError(
+                f"BitCast needs types of one width; {kind} has {kind.bits} bits, "
+                f"{self.destination_type} {self.destination_type.bits}"
+            )
+        return [x.with_type(self.destination_type)]

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
-from polydevice.ops.convert import Convert, ConvertLike, ConvertPromoteTypes
+from polydevice.ops.convert import BitCast, Convert, ConvertLike, ConvertPromoteTypes
 from polydevice.tensor import desc_of
 from polydevice_cpu.implement import implements
 from polydevice_cpu.precision import is_float, narrow
@@ -99,3 +99,9 @@ def convert_promote_types(op: ConvertPromoteTypes, a: Array, b: Array) -> tuple[
     """Convert both to the type that the definition finds."""
     kind = op.promoted(desc_of(a), desc_of(b))
     return convert_to(a, kind), convert_to(b, kind)
+
+
+@implements(BitCast)
+def bit_cast(op: BitCast, x: Array) -> Array:
+    """Return a view; elements narrower than a byte lie in one each, bits at the bottom."""
+    return np.ascontiguousarray(x).reshape(x.shape).view(op.destination_type.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polydevice.dtype import ElementType
 from polydevice.network import Port
-from polydevice.ops.convert import Convert
+from polydevice.ops.convert import BitCast, Convert
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.element_types import element_type_of
 from polydevice.readers.onnx.node import OnnxNode
@@ -22,3 +22,9 @@ def cast(n: OnnxNode) -> Port:
 def _convert(n: OnnxNode, kind: ElementType) -> Convert:
     saturate = bool(n.attribute("saturate", 1))
     return Convert(kind, saturate, n.attribute("round_mode", "up"))
+
+
+@translates("BitCast")
+def bit_cast(n: OnnxNode) -> Port:
+    """The same bits as another type."""
+    return n.emit(BitCast(element_type_of(n.required("to"))), n.input(0))

@@ -1,0 +1,114 @@
+"""Regions and boxes (NonMaxSuppression, RoiAlign); elements put by index (MaxUnpool…)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polydevice.dtype import ElementType
+from polydevice.network import Port
+from polydevice.ops.arithmetic import Add, FloorMod, Subtract
+from polydevice.ops.broadcast import Broadcast
+from polydevice.ops.generate import Range
+from polydevice.ops.nms import BoxEncoding, NonMaxSuppression
+from polydevice.ops.pad import Pad
+from polydevice.ops.reduce import ReduceProd
+from polydevice.ops.reshape import Reshape, ShapeOf
+from polydevice.ops.roi import AlignedMode, ROIAlign, RoiMode
+from polydevice.ops.scatter import ScatterElementsUpdate
+from polydevice.readers.onnx.catalog import translates
+from polydevice.readers.onnx.node import OnnxNode
+from polydevice.readers.onnx.operators.convolution import pads
+from polydevice.readers.onnx.operators.topk import axis_size
+from polydevice.shape import normalize_axis
+
+
+@translates("NonMaxSuppression")
+def non_max_suppression(n: OnnxNode) -> Port:
+    """Keep the best boxes of each class; without a number, none."""
+    boxes, scores = n.input(0), n.input(1)
+    centers = n.attribute("center_point_box", 0)
+    op = NonMaxSuppression(
+        box_encoding=BoxEncoding.CENTER if centers else BoxEncoding.CORNER,
+        sort_result_descending=False,
+        output_type=ElementType.i64,
+    )
+    limits = [n.optional(index) for index in (2, 3, 4)]
+    while limits and limits[-1] is None:
+        limits.pop()
+    defaults = (n.value(0), n.value(np.float32(0)), n.value(np.float32(-np.inf)))
+    given = [port or default for port, default in zip(limits, defaults)]
+    return n.emit(op, boxes, scores, *given)
+
+
+_ALIGNED = {
+    "half_pixel": AlignedMode.HALF_PIXEL,
+    "output_half_pixel": AlignedMode.ASYMMETRIC,
+}
+
+
+@translates("RoiAlign")
+def roi_align(n: OnnxNode) -> Port:
+    """Average or maximum of bilinear samples in the bins of regions."""
+    mode = n.attribute("coordinate_transformation_mode", "half_pixel")
+    if n.version < 16:
+        mode = "output_half_pixel"
+    if mode not in _ALIGNED:
+        raise n.unsupported(f"mode {mode!r}; legal: {', '.join(_ALIGNED)}")
+    op = ROIAlign(
+        pooled_h=n.attribute("output_height", 1),
+        pooled_w=n.attribute("output_width", 1),
+        sampling_ratio=n.attribute("sampling_ratio", 0),
+        spatial_scale=float(n.attribute("spatial_scale", 1.0)),
+        mode=RoiMode(n.attribute("mode", "avg")),
+        aligned_mode=_ALIGNED[mode],
+    )
+    return n.emit(op, n.input(0), n.input(1), n.input(2))
+
+
+@translates("MaxUnpool")
+def max_unpool(n: OnnxNode) -> Port:
+    """Put values back to where MaxPool took them from, zeros elsewhere.
+
+    Indices count the elements of the unpooled tensor without `output_shape`, which only adds to
+    its ends.
+    """
+    x, indices, target = n.input(0), n.input(1), n.optional(2)
+    if x.shape is None or not x.shape.is_static:
+        raise n.unsupported("the input's shape must be known")
+    kernel = n.required("kernel_shape")
+    begin, end = pads(n, len(kernel))
+    strides = n.attribute("strides") or [1] * len(kernel)
+    sizes = [*x.shape.static[:2]]
+    for size, k, stride, first, last in zip(x.shape.static[2:], kernel, strides, begin, end):
+        sizes.append((size - 1) * stride + k - first - last)
+    total = n.emit(ReduceProd(keep_dims=True), n.value(sizes), [0])
+    zeros = n.emit(Broadcast(), n.like(0, x), total)
+    flat = [n.emit(Reshape(special_zero=False), port, [-1]) for port in (indices, x)]
+    filled = n.emit(ScatterElementsUpdate(), zeros, *flat, 0)
+    y = n.emit(Reshape(special_zero=False), filled, sizes)
+    if target is None:
+        return y
+    missing = n.emit(Subtract(), target, n.value(sizes))
+    return n.emit(Pad(), y, [0] * len(sizes), missing, n.like(0, x))
+
+
+@translates("TensorScatter")
+def tensor_scatter(n: OnnxNode) -> Port:
+    """Write an update into each item's cache from its own position on."""
+    cache, update, start = n.input(0), n.input(1), n.optional(2)
+    rank = n.rank(cache)
+    axis = normalize_axis(n.attribute("axis", -2), rank)
+    length = axis_size(n, update, axis)
+    steps = n.emit(Range(ElementType.i64), 0, length, 1)
+    places = n.emit(
+        Reshape(special_zero=False), steps, [-1 if i == axis else 1 for i in range(rank)]
+    )
+    if start is not None:
+        column = n.emit(
+            Reshape(special_zero=False), start, [-1 if i == 0 else 1 for i in range(rank)]
+        )
+        places = n.emit(Add(), places, column)
+    if n.attribute("mode", "linear") == "circular":
+        places = n.emit(FloorMod(), places, axis_size(n, cache, axis))
+    spread = n.emit(Broadcast(), places, n.emit(ShapeOf(), update))
+    return n.emit(ScatterElementsUpdate(), cache, spread, update, axis)
