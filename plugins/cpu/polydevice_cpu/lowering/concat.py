@@ -49,12 +49,17 @@ def lower_concat(builder: Builder, node: Node) -> bool:
 
 def ordered(shape: Sequence[int], strides: Sequence[int], data_type: DataType) -> Descriptor:
     """A tensor without gaps whose dimensions lie in memory in the order of `strides`."""
+    return Descriptor.strided(shape, order_like(strides, shape), data_type)
+
+
+def order_like(strides: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides without gaps for `shape`, dimensions in the same order as with `strides`."""
     order = sorted(range(len(shape)), key=lambda d: -strides[d])
     result, step = [0] * len(shape), 1
     for dimension in reversed(order):
         result[dimension] = step
-        step *= shape[dimension]
-    return Descriptor.strided(shape, result, data_type)
+        step *= max(shape[dimension], 1)
+    return tuple(result)
 
 
 def _preferred(values: Sequence[Value]) -> tuple[int, ...]:

@@ -124,6 +124,12 @@ class BoundPlan:
         inputs = self._arrays(step.inputs)
         outputs = self._arrays(step.outputs)
         compute, name = step.start(self._context), f"{step.type} {step.name!r}"
+        if step.writes:
+
+            def write() -> None:
+                compute(*inputs, *outputs)
+
+            return write
         if len(outputs) == 1:
 
             def run_one() -> None:

@@ -146,6 +146,14 @@ class Builder:
             storage, descriptor.shape, descriptor.dtype, descriptor.strides, descriptor=descriptor
         )
 
+    def derived(self, array: Array, name: str, make: Callable[[Array], Array]) -> Array:
+        """``make(array)``; for the model's own constants computed once for all plans."""
+        if array.__array_interface__["data"][0] not in self._stable:
+            return make(array)
+        result = self.weights.derived(array, name, make)
+        self._stable.add(result.__array_interface__["data"][0])
+        return result
+
     @property
     def heavy_type(self) -> DataType:
         """The element type that heavy primitives compute on."""

@@ -47,7 +47,12 @@ class PrimitiveStep:
 
 @dataclass
 class ArrayStep:
-    """Compute with NumPy and store the results in the outputs' places."""
+    """Compute with NumPy and store the results in the outputs' places.
+
+    Attributes:
+        writes: whether the function takes the outputs' arrays too, behind the inputs, and writes
+            them itself; else what it returns is copied there.
+    """
 
     name: str
     type: str
@@ -55,6 +60,7 @@ class ArrayStep:
     inputs: list[Value]
     outputs: list[Value]
     implementation: str = "numpy"
+    writes: bool = False
 
     @property
     def values(self) -> list[Value]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ class WeightStore:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._derived: dict[tuple[_Identity, str], tuple[Array, Array]] = {}
         self._packed: dict[_Identity, tuple[Array, list[tuple[Descriptor, Array]]]] = {}
 
     def packed(self, array: Array, descriptor: Descriptor) -> Array:
@@ -30,7 +32,7 @@ class WeightStore:
 
         The array is recognised by address, sizes and strides; it must not change.
         """
-        key = (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype)
+        key = _identity(array)
         with self._lock:
             _, versions = self._packed.setdefault(key, (array, []))
             for known, data in versions:
@@ -40,11 +42,23 @@ class WeightStore:
             versions.append((descriptor, data))
             return data
 
+    def derived(self, array: Array, name: str, make: Callable[[Array], Array]) -> Array:
+        """Return ``make(array)``, made once per array and name."""
+        key = (_identity(array), name)
+        with self._lock:
+            if key not in self._derived:
+                self._derived[key] = (array, make(array))
+            return self._derived[key][1]
+
     @property
     def size_bytes(self) -> int:
         """Bytes of all packed weights together."""
         with self._lock:
             return sum(d.nbytes for _, versions in self._packed.values() for _, d in versions)
+
+
+def _identity(array: Array) -> _Identity:
+    return (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype)
 
 
 def pack(array: Array, descriptor: Descriptor) -> Array:

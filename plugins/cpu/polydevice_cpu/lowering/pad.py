@@ -1,0 +1,66 @@
+"""Pad with a constant, in whatever plain layout the value has."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from polydevice.dtype import Array
+from polydevice.ops.pad import Pad, PadMode
+from polydevice_cpu.lowering.concat import order_like
+from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.step import ArrayStep, Compute
+from polydevice_cpu.plan.value import Kind, Storage, Value
+
+if TYPE_CHECKING:
+    from polydevice.network import Node
+    from polydevice_cpu.plan.builder import Builder
+
+
+@lowers(Pad)
+def lower_pad(builder: Builder, node: Node) -> bool:
+    """Write the border and copy the inside, without leaving a channels-last layout."""
+    op = node.op
+    assert isinstance(op, Pad)
+    source, *others = node.inputs
+    constants = [port.desc.constant for port in others]
+    if op.pad_mode is not PadMode.CONSTANT or any(c is None for c in constants):
+        return False
+    begin, end, *fill = (c.reshape(-1) for c in constants if c is not None)
+    if min((*begin.tolist(), *end.tolist()), default=0) < 0:
+        return False
+    value = builder.value(source)
+    if value.strides is None or value.dtype != source.element_type.dtype:
+        return False
+    shape = tuple(n + int(b) + int(e) for n, b, e in zip(value.shape, begin, end, strict=True))
+    storage = Storage(Kind.ARENA, math.prod(shape) * value.dtype.itemsize)
+    result = Value(storage, shape, value.dtype, order_like(value.strides, shape))
+    inside = tuple(slice(int(b), int(b) + n) for b, n in zip(begin, value.shape, strict=True))
+    borders = _borders(inside, shape)
+    number = fill[0][0] if fill else value.dtype.type(0)
+
+    def write(x: Array, out: Array) -> tuple[Array, ...]:
+        for border in borders:
+            out[border] = number
+        out[inside] = x
+        return ()
+
+    def start(_: Context) -> Compute:
+        return write
+
+    builder.emit(ArrayStep(node.name, node.type, start, [value], [result], writes=True))
+    builder.set(node.outputs[0], result)
+    return True
+
+
+def _borders(inside: tuple[slice, ...], shape: tuple[int, ...]) -> list[tuple[slice, ...]]:
+    """Boxes that together are everything but the inside, none twice."""
+    boxes = []
+    for axis, part in enumerate(inside):
+        rest = (slice(None),) * (len(shape) - axis - 1)
+        if part.start > 0:
+            boxes.append((*inside[:axis], slice(0, part.start), *rest))
+        if part.stop < shape[axis]:
+            boxes.append((*inside[:axis], slice(part.stop, shape[axis]), *rest))
+    return boxes
