@@ -45,7 +45,7 @@ class PortInfo:
         self.layout = layout
         self.tensor_names = tensor_names
         self.element_type = desc.element_type
-        self.dtype = desc.element_type.dtype
+        self.dtype = desc.dtype
         static = desc.shape is not None and desc.shape.is_static
         self.sizes = desc.shape.static if static and desc.shape is not None else None
 
@@ -61,6 +61,13 @@ class PortInfo:
 
     def check(self, element_type: ElementType, sizes: tuple[int, ...]) -> None:
         """Raise BlobError when a value of this type and shape does not fit."""
+        if self.desc.kind != "tensor":
+            if element_type is not ElementType.string or len(sizes) != 1:
+                raise BlobError(
+                    f"{self.kind} {self.name!r} is a {self.desc.kind}: a 1-D array of objects, "
+                    "one per tensor"
+                )
+            return
         if element_type is not self.element_type:
             raise BlobError(
                 f"{self.kind} {self.name!r} has element type {self.element_type}, "
@@ -88,7 +95,8 @@ class PortInfo:
             array = contiguous(value, self.dtype)
         except BlobError as error:
             raise BlobError(f"{self.kind} {self.name!r}: {error}") from None
-        self.check(self.element_type, array.shape)
+        container = self.desc.kind != "tensor"
+        self.check(ElementType.string if container else self.element_type, array.shape)
         return array
 
     def __repr__(self) -> str:

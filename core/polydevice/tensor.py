@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,11 @@ class TensorDesc:
     def rank(self) -> int | None:
         """Number of dimensions, None when unknown."""
         return None if self.shape is None else len(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy type of the value's array: that of the elements, object for containers."""
+        return self.element_type.dtype if self.kind == "tensor" else np.dtype(object)
 
     @property
     def is_static(self) -> bool:
