@@ -1,4 +1,4 @@
-"""Regions and boxes (NonMaxSuppression, RoiAlign); elements put by index (MaxUnpool…)."""
+"""Boxes (NonMaxSuppression); elements put by index (MaxUnpool…)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from polydevice.network import Port
 from polydevice.ops.arithmetic import Add, FloorMod, Subtract
 from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.generate import Range
-from polydevice.ops.nms import BoxEncoding, NonMaxSuppression
+from polydevice.ops.nms import NonMaxSuppression
 from polydevice.ops.pad import Pad
 from polydevice.ops.reduce import ReduceProd
 from polydevice.ops.reshape import Reshape, ShapeOf
-from polydevice.ops.roi import AlignedMode, ROIAlign, RoiMode
 from polydevice.ops.scatter import ScatterElementsUpdate
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
@@ -25,44 +24,10 @@ from polydevice.shape import normalize_axis
 @translates("NonMaxSuppression")
 def non_max_suppression(n: OnnxNode) -> Port:
     """Keep the best boxes of each class; without a number, none."""
-    boxes, scores = n.input(0), n.input(1)
-    centers = n.attribute("center_point_box", 0)
-    op = NonMaxSuppression(
-        box_encoding=BoxEncoding.CENTER if centers else BoxEncoding.CORNER,
-        sort_result_descending=False,
-        output_type=ElementType.i64,
-    )
-    limits = [n.optional(index) for index in (2, 3, 4)]
-    while limits and limits[-1] is None:
-        limits.pop()
+    op = NonMaxSuppression.from_onnx(n.attributes, n.version)
     defaults = (n.value(0), n.value(np.float32(0)), n.value(np.float32(-np.inf)))
-    given = [port or default for port, default in zip(limits, defaults)]
-    return n.emit(op, boxes, scores, *given)
-
-
-_ALIGNED = {
-    "half_pixel": AlignedMode.HALF_PIXEL,
-    "output_half_pixel": AlignedMode.ASYMMETRIC,
-}
-
-
-@translates("RoiAlign")
-def roi_align(n: OnnxNode) -> Port:
-    """Average or maximum of bilinear samples in the bins of regions."""
-    mode = n.attribute("coordinate_transformation_mode", "half_pixel")
-    if n.version < 16:
-        mode = "output_half_pixel"
-    if mode not in _ALIGNED:
-        raise n.unsupported(f"mode {mode!r}; legal: {', '.join(_ALIGNED)}")
-    op = ROIAlign(
-        pooled_h=n.attribute("output_height", 1),
-        pooled_w=n.attribute("output_width", 1),
-        sampling_ratio=n.attribute("sampling_ratio", 0),
-        spatial_scale=float(n.attribute("spatial_scale", 1.0)),
-        mode=RoiMode(n.attribute("mode", "avg")),
-        aligned_mode=_ALIGNED[mode],
-    )
-    return n.emit(op, n.input(0), n.input(1), n.input(2))
+    limits = [n.optional(index) or default for index, default in enumerate(defaults, 2)]
+    return n.emit(op, n.input(0), n.input(1), *limits)
 
 
 @translates("MaxUnpool")
