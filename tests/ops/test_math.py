@@ -122,3 +122,9 @@ def test_special_values(device):
         (ops.Abs(), [-inf, -0.0], [inf, 0.0]),
     ]:
         check(OpCase(op, [np.array(x, np.float32)], [y]), device)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_])
+def test_identity(dtype, device):
+    x = RANDOM.integers(0, 2, (2, 3)).astype(dtype)
+    check(OpCase(ops.Identity(), [x], [x]), device)

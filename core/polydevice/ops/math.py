@@ -21,6 +21,18 @@ class Abs(UnaryPointwise):
     """
 
 
+@operation("Identity", since=16)
+class Identity(UnaryPointwise):
+    """X itself.
+
+    Inputs:  x  any shape and type
+    Outputs: y  shape and type of x
+    Source:  OpenVINO opset16 Identity
+    """
+
+    shape_arithmetic = True
+
+
 @operation("Negative", onnx="Neg")
 class Negative(UnaryPointwise):
     """-x.

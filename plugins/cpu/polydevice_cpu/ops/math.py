@@ -23,6 +23,7 @@ from polydevice.ops.math import (
     ErfInv,
     Exp,
     Floor,
+    Identity,
     IsFinite,
     IsInf,
     IsNaN,
@@ -63,6 +64,12 @@ _FUNCTIONS: dict[type[Op], Callable[..., Any]] = {
 }
 for _op, _function in _FUNCTIONS.items():
     implements(_op)(through_float(_function))
+
+
+@implements(Identity)
+def identity(_op: Identity, x: Array) -> Array:
+    """Nothing changes."""
+    return x
 
 
 @implements(Abs)

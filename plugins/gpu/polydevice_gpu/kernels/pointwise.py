@@ -302,6 +302,7 @@ for _op, _text in {
 }.items():
     declare(_op, _text)
 declare(functions.ErfInv, "erf_inverse(x)", scalar=True)
+declare(functions.Identity, "x", any_type=True)
 declare(functions.IsNaN, "isnan(x)", scalar=True)
 declare(functions.IsFinite, "isfinite(x)", scalar=True)
 declare(

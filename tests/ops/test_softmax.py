@@ -1,0 +1,63 @@
+"""SoftMax and LogSoftmax, compared with OpenVINO and with values worked by hand."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from polydevice.errors import NetworkError
+from polydevice.ops.softmax import LogSoftmax, SoftMax
+from polydevice.testing.op_case import OpCase, network_of
+from tests.ops.check import check
+from tests.ops.openvino_oracle import openvino_case
+
+RANDOM = np.random.default_rng(61)
+
+
+@pytest.mark.parametrize("op", [SoftMax, LogSoftmax])
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((5,), 0), ((3, 7), 1), ((3, 7), 0), ((2, 3, 4, 5), 1), ((2, 3, 4, 5), -1), ((2, 3, 4, 5), 2),
+     ((1, 1000), 1), ((4, 1), 1), ((2, 2, 3, 2, 3), 3)],
+)  # fmt: skip
+def test_against_openvino(op, shape, axis, device):
+    x = RANDOM.uniform(-5, 5, shape).astype(np.float32)
+    check(openvino_case(op(axis=axis), x), device)
+
+
+def test_by_hand(device):
+    x = np.array([[0.0, np.log(3.0)]], np.float32)
+    check(OpCase(SoftMax(axis=1), [x], [[[0.25, 0.75]]]), device)
+    check(OpCase(LogSoftmax(axis=1), [x], [np.log([[0.25, 0.75]])]), device)
+
+
+def test_large_numbers_do_not_overflow(device):
+    x = np.array([[1e4, 1e4 - 1, -1e4]], np.float32)
+    e = np.exp(-1.0)
+    check(OpCase(SoftMax(axis=1), [x], [[[1 / (1 + e), e / (1 + e), 0.0]]]), device)
+    answer = [[-np.log1p(e), -1 - np.log1p(e), -2e4 - np.log1p(e)]]
+    check(OpCase(LogSoftmax(axis=1), [x], [answer]), device)
+
+
+def test_masked_elements_get_nothing(device):
+    x = np.array([[0.0, -np.inf, 0.0]], np.float32)
+    check(OpCase(SoftMax(axis=1), [x], [[[0.5, 0.0, 0.5]]]), device)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("op", [SoftMax, LogSoftmax])
+def test_narrow_floats_round_the_wide_answer(op, dtype, device):
+    x = RANDOM.uniform(-5, 5, (3, 50)).astype(dtype)
+    wide = openvino_case(op(axis=1), x.astype(np.float32)).expected
+    check(OpCase(op(axis=1), [x], lambda: [wide()[0].astype(dtype)]), device)
+
+
+def test_no_elements(device):
+    x = np.zeros((0, 3), np.float32)
+    check(OpCase(SoftMax(axis=1), [x], [x]), device)
+
+
+def test_an_axis_outside_the_rank_is_refused():
+    with pytest.raises(NetworkError, match="axis 2 is outside"):
+        network_of(OpCase(SoftMax(axis=2), [np.zeros((2, 3), np.float32)], []))
