@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from typing import Any
 
 from typing_extensions import Self
 
@@ -30,7 +31,7 @@ def _channels(x: TensorDesc) -> DimLike:
     return x.shape[1]
 
 
-@operation("ROIPooling", since=(1, 2))
+@operation("ROIPooling", since=(1, 2), onnx="MaxRoiPool")
 class ROIPooling(Op):
     """The maximum of each bin of a region, or bilinear samples of it.
 
@@ -38,7 +39,7 @@ class ROIPooling(Op):
              rois  [R, 5]: image, x1, y1, x2, y2; for method bilinear as parts of the image
     Outputs: y     [R, C, pooled_h, pooled_w]; type of x
     Raises:  ShapeError when the inputs do not have these shapes
-    Source:  OpenVINO opset1 ROIPooling
+    Source:  OpenVINO opset1 ROIPooling; ONNX MaxRoiPool-1
     """
 
     pooled_h: int = attribute()
@@ -53,6 +54,13 @@ class ROIPooling(Op):
             height, width = attributes["output_size"].split(",")
             attributes = {**attributes, "pooled_h": height, "pooled_w": width}
         return super().from_ir(attributes, opset)
+
+    @classmethod
+    def from_onnx(cls, attributes: Mapping[str, Any], opset: int) -> Self:
+        """Make it; ONNX knows the maximum only."""
+        height, width = attributes["pooled_shape"]
+        scale = float(attributes.get("spatial_scale", 1.0))
+        return cls(pooled_h=int(height), pooled_w=int(width), spatial_scale=scale)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return one rectangle per region."""
