@@ -50,12 +50,14 @@ def from_layout(memory):
 def onnx_run(op_type, inputs, **attributes):
     names = [f"x{k}" for k in range(len(inputs))]
     node = helper.make_node(op_type, names, ["y"], **attributes)
-    infos = [helper.make_tensor_value_info(n, 1, x.shape) for n, x in zip(names, inputs)]
+    infos = [
+        helper.make_tensor_value_info(n, 1, x.shape) for n, x in zip(names, inputs, strict=True)
+    ]
     out = helper.make_tensor_value_info("y", 1, None)
     model = helper.make_model(
         helper.make_graph([node], "g", infos, [out]), opset_imports=[helper.make_opsetid("", 17)]
     )
-    return ReferenceEvaluator(model).run(None, dict(zip(names, inputs)))[0]
+    return ReferenceEvaluator(model).run(None, dict(zip(names, inputs, strict=True)))[0]
 
 
 CONVOLUTIONS = [

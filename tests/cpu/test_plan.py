@@ -1,0 +1,297 @@
+"""What a network computes on CPU, whatever was fused, reordered or shared for speed."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from polydevice import Core
+from polydevice_cpu import processor
+from polydevice_cpu.onednn.library import library
+from polydevice_cpu.plan.compiled import BOUND_LIMIT, PLAN_LIMIT
+from tests.cpu import models
+
+needs_onednn = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
+needs_bf16 = pytest.mark.skipif(not processor.has_bf16(), reason="no bfloat16 on this processor")
+
+
+@pytest.fixture
+def core():
+    with Core() as made:
+        yield made
+
+
+def load(core, model, **config):
+    return core.load_network(core.read_network(model), "CPU", config)
+
+
+def image(seed, *shape):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def check(got, want, rtol=1e-4):
+    assert len(got) == len(want)
+    for ours, theirs in zip(got.values(), want, strict=True):
+        assert ours.shape == theirs.shape
+        assert ours.dtype == theirs.dtype
+        scale = np.abs(theirs).max(initial=0)
+        np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=rtol * scale)
+
+
+def steps(executable):
+    """The types of the planned steps of a static network."""
+    request = executable.create_infer_request()
+    request.infer()
+    return [step.type for step in request._bound.plan.steps]
+
+
+@pytest.mark.parametrize("channels", [12, 16, 37])
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_residual_network(core, channels, threads):
+    model = models.residual(channels)
+    x = image(1, 2, 3, 14, 14)
+    executable = load(core, model, CPU_THREADS_NUM=threads)
+    check(executable.infer({"x": x}), models.answer(model, {"x": x}))
+
+
+def test_the_hundredth_run_is_the_first(core):
+    request = load(core, models.residual()).create_infer_request()
+    x = image(2, 2, 3, 14, 14)
+    first = {name: array.copy() for name, array in request.infer({"x": x}).items()}
+    for number in range(100):
+        request.infer({"x": image(number, 2, 3, 14, 14)})
+        again = request.infer({"x": x})
+    for name, array in first.items():
+        np.testing.assert_array_equal(array, again[name])
+
+
+def test_requests_of_many_threads_do_not_mix(core):
+    model = models.residual()
+    executable = load(core, model, CPU_THREADS_NUM="2", CPU_THROUGHPUT_STREAMS="2")
+    inputs = [image(seed, 2, 3, 14, 14) for seed in range(8)]
+    wanted = [models.answer(model, {"x": x}) for x in inputs]
+
+    def work(k):
+        request = executable.create_infer_request()
+        for _ in range(25):
+            check(request.infer({"x": inputs[k]}), wanted[k])
+            request.start_async({"x": inputs[k - 1]})
+            request.wait()
+            got = {name: request.get_blob(name).array for name in executable.outputs}
+            check(got, wanted[k - 1])
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+
+
+@needs_onednn
+def test_what_is_fused(core):
+    assert steps(load(core, models.residual(16))) == [
+        "Reorder",  # the image, to channels-last
+        "Convolution+Add+ReLU",  # batch normalisation is in the weights and the bias
+        "Convolution+Add+Add+PReLU",
+        "GroupConvolution+Swish",
+        "Convolution",
+        "Concat",
+        "MaxPool",
+        "ReduceMean",
+        "MatMul+Add",
+        "SoftMax",
+        "Reorder",  # the output p1, to row-major
+    ]
+
+
+def test_outputs_are_written_in_place(core):
+    model = models.residual()
+    request = load(core, model).create_infer_request()
+    mine = np.zeros((2, 5), np.float32)
+    request.set_blob("y", mine)
+    x = image(3, 2, 3, 14, 14)
+    request.infer({"x": x})
+    want = models.answer(model, {"x": x})
+    np.testing.assert_allclose(mine, want[0], rtol=1e-4, atol=1e-5)
+    x[...] = image(4, 2, 3, 14, 14)  # the request reads the caller's array in place
+    request.infer()
+    np.testing.assert_allclose(mine, models.answer(model, {"x": x})[0], rtol=1e-4, atol=1e-5)
+
+
+def test_inputs_in_any_memory_order(core):
+    model = models.residual()
+    request = load(core, model).create_infer_request()
+    x = image(5, 14, 14, 3, 2).transpose(3, 2, 0, 1)
+    check(request.infer({"x": x}), models.answer(model, {"x": np.ascontiguousarray(x)}))
+
+
+def test_dynamic_shapes_keep_a_bounded_number_of_plans(core):
+    model = models.residual(batch="n", size="s")
+    executable = load(core, model)
+    request = executable.create_infer_request()
+    for number in range(3 * PLAN_LIMIT):
+        x = image(number, 1 + number % 3, 3, 8 + number, 8 + number)
+        check(request.infer({"x": x}), models.answer(model, {"x": x}))
+    assert len(executable.compiled._plans) == PLAN_LIMIT
+    assert len(request._execution._bound) == BOUND_LIMIT
+    plan = request._bound.plan
+    request.infer({"x": x})
+    assert request._bound.plan is plan
+
+
+def test_weights_are_packed_once_for_all_shapes_and_requests(core):
+    executable = load(core, models.residual(16, batch="n"))
+    sizes = []
+    for batch in (1, 2, 3, 4):
+        executable.create_infer_request().infer({"x": image(0, batch, 3, 14, 14)})
+        sizes.append(executable.get_metric("WEIGHTS_BYTES"))
+    assert sizes[-1] == sizes[0]
+
+
+def data_dependent():
+    """Rows of x that are positive in column 0, times a matrix: how many there are is data."""
+    weights = {
+        "zero": np.zeros((), np.float32),
+        "column": np.zeros((), np.int64),
+        "w": image(0, 6, 4),
+        "axes": np.array([0], np.int64),
+    }
+    nodes = [
+        ("Relu", ["x"], ["positive"], {}),
+        ("Gather", ["positive", "column"], ["first"], {"axis": 1}),
+        ("Greater", ["first", "zero"], ["mask"], {}),
+        ("NonZero", ["mask"], ["where2"], {}),
+        ("Squeeze", ["where2", "axes"], ["where"], {}),
+        ("Gather", ["positive", "where"], ["rows"], {"axis": 0}),
+        ("MatMul", ["rows", "w"], ["product"], {}),
+        ("Relu", ["product"], ["y"], {}),
+    ]
+    return models.build(nodes, {"x": ["n", 6]}, ["y", "positive"], weights)
+
+
+def test_sizes_that_only_the_data_tells(core):
+    model = data_dependent()
+    request = load(core, model).create_infer_request()
+    for seed in range(6):
+        x = image(seed, 9, 6)
+        check(request.infer({"x": x}), models.answer(model, {"x": x}))
+    x = -np.abs(image(7, 9, 6))  # no row at all
+    check(request.infer({"x": x}), models.answer(model, {"x": x}))
+
+
+def test_all_views_of_one_value(core):
+    """Transposed, cut and reshaped values are views; a view's reader may not see later writes."""
+    weights = {
+        "shape": np.array([2, 6, 4], np.int64),
+        "back": np.array([2, 24], np.int64),
+        "begin": np.array([1], np.int64),
+        "end": np.array([5], np.int64),
+        "axis": np.array([1], np.int64),
+    }
+    nodes = [
+        ("Reshape", ["x", "shape"], ["a"], {}),
+        ("Transpose", ["a"], ["b"], {"perm": [0, 2, 1]}),
+        ("Reshape", ["b", "back"], ["c"], {}),
+        ("Slice", ["a", "begin", "end", "axis"], ["d"], {}),
+        ("Split", ["a"], ["e", "f"], {"axis": 2}),
+        ("Add", ["e", "f"], ["g"], {}),
+        ("MatMul", ["a", "b"], ["h"], {}),
+    ]
+    model = models.build(nodes, {"x": [2, 24]}, ["b", "c", "d", "g", "h"], weights, opset=13)
+    x = image(8, 2, 24)
+    check(load(core, model).infer({"x": x}), models.answer(model, {"x": x}), 1e-5)
+
+
+@needs_bf16
+def test_bf16(core):
+    model = models.residual(32)
+    x = image(9, 2, 3, 14, 14)
+    executable = load(core, model, ENFORCE_BF16="YES")
+    request = executable.create_infer_request()
+    got = request.infer({"x": x})
+    want = models.answer(model, {"x": x})
+    # 8 bits of precision: 2^-8 relative to the largest, over some layers.
+    for ours, theirs in zip(got.values(), want, strict=True):
+        assert ours.dtype == np.float32
+        assert np.abs(ours - theirs).max() < 0.03 * np.abs(theirs).max()
+    heavy = [
+        step.implementation
+        for step in request._bound.plan.steps
+        if step.type.startswith(("Convolution", "GroupConvolution"))
+    ]
+    assert heavy
+    assert all("bf16" in name for name in heavy), heavy
+
+
+def test_perf_counts_name_every_layer(core):
+    executable = load(core, models.residual(), PERF_COUNT="YES")
+    request = executable.create_infer_request()
+    request.infer({"x": image(0, 2, 3, 14, 14)})
+    counts = request.get_perf_counts()
+    executed = {k: v for k, v in counts.items() if v["status"] == "EXECUTED"}
+    assert executed
+    assert all(v["exec_type"] not in ("", "undef") for v in executed.values())
+    names = {node.name for node in executable.compiled.network.nodes()}
+    assert names <= set(counts)
+
+
+def test_without_onednn_everything_still_works(tmp_path):
+    model = tmp_path / "model.onnx"
+    model.write_bytes(models.residual())
+    x = image(10, 2, 3, 14, 14)
+    np.save(tmp_path / "x.npy", x)
+    code = """
+        import sys, numpy as np
+        from polydevice import Core
+        folder = sys.argv[1]
+        with Core() as core:
+            executable = core.load_network(folder + "/model.onnx", "CPU")
+            result = executable.infer({"x": np.load(folder + "/x.npy")})
+            np.save(folder + "/y.npy", result["y"])
+            assert "BF16" not in core.get_metric("CPU", "OPTIMIZATION_CAPABILITIES")
+            assert "onednn-cpu-gomp" in core.get_metric("CPU", "ONEDNN")
+    """
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)],
+        env={**os.environ, "DNNL_LIB": str(tmp_path / "missing.so.3")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("onednn-cpu-gomp") == 1, "one message, once"
+    want = models.answer(model.read_bytes(), {"x": x})
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), want[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_forked_child_infers_with_what_was_loaded(tmp_path):
+    model = tmp_path / "model.onnx"
+    model.write_bytes(models.residual())
+    code = """
+        import os, sys, numpy as np
+        from polydevice import Core
+        core = Core()
+        executable = core.load_network(sys.argv[1], "CPU", {"CPU_THREADS_NUM": "2"})
+        request = executable.create_infer_request()
+        x = np.ones((2, 3, 14, 14), np.float32)
+        before = request.infer({"x": x})["y"].copy()
+        request.start_async(); request.wait()
+        pid = os.fork()
+        if pid == 0:
+            same = np.array_equal(request.infer({"x": x})["y"], before)
+            request.start_async(); request.wait()
+            os._exit(0 if same else 1)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    """
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code), str(model)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.stdout.strip() == "0", result.stderr
