@@ -22,7 +22,7 @@ from polydevice.errors import (
 from polydevice.executor import Executor
 from polydevice.infer_queue import InferQueue
 from polydevice.infer_request import InferRequest, StatusCode, contiguous, fits
-from polydevice.network import Network, Port, default_layout
+from polydevice.network import Network, Node, Port, default_layout
 from polydevice.placement import Placement
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
@@ -132,8 +132,13 @@ class ExecutableNetwork(ABC):
         self.device = device
         self.options = options
         self.streams = streams
-        self.inputs = {name: _info("input", name, port) for name, port in network.input_ports()}
-        self.outputs = {name: _info("output", name, port) for name, port in network.output_ports()}
+        self.inputs = {
+            name: _info("input", name, port, port.node) for name, port in network.input_ports()
+        }
+        self.outputs = {
+            name: _info("output", name, port, result)
+            for (name, port), result in zip(network.output_ports(), network.results, strict=True)
+        }
         self._executor = executor or Executor(f"{device}:{network.name}", streams)
         self._owns_executor = executor is None
         self._nodes = [(node.name, node.type) for node in network.nodes()]
@@ -308,6 +313,6 @@ class ExecutableNetwork(ABC):
         return f"ExecutableNetwork({self.name!r} on {self.device})"
 
 
-def _info(kind: str, name: str, port: Port) -> PortInfo:
-    layout = str(port.node.rt_info.get("layout", "")) or default_layout(port.desc.rank)
+def _info(kind: str, name: str, port: Port, node: Node) -> PortInfo:
+    layout = str(node.rt_info.get("blob_layout", "")) or default_layout(port.desc.rank)
     return PortInfo(kind, name, port.desc, layout, frozenset(port.names))

@@ -12,6 +12,7 @@ from polydevice.dtype import Array, ElementType
 from polydevice.errors import NetworkError, PolydeviceError, ShapeError, nearest
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import Op
+from polydevice.preprocess import PreProcessInfo
 from polydevice.shape import DimLike, Shape, merge
 from polydevice.tensor import TensorDesc
 
@@ -231,6 +232,14 @@ class _PortSetting:
 
 class InputInfo(_PortSetting):
     """An input of a network."""
+
+    @property
+    def preprocess(self) -> PreProcessInfo:
+        """What is done to the blob before the network sees it; change it in place."""
+        held = self._node.rt_info.get("preprocess")
+        if not isinstance(held, PreProcessInfo):
+            held = self._node.rt_info["preprocess"] = PreProcessInfo()
+        return held
 
 
 class OutputInfo(_PortSetting):

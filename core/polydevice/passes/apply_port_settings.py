@@ -1,4 +1,4 @@
-"""apply_port_settings: make the precision and layout of inputs and outputs part of the graph."""
+"""apply_port_settings: make what was set on inputs and outputs part of the graph."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from polydevice.dtype import ElementType
 from polydevice.network import Network, Node, Port, constant, default_layout, unique_name
 from polydevice.ops.convert import Convert
 from polydevice.ops.transpose import Transpose
+from polydevice.passes.apply_preprocessing import apply_preprocessing
+from polydevice.preprocess import PreProcessInfo
 from polydevice.shape import Shape
 
 
 def apply_port_settings(network: Network) -> None:
-    """Insert Convert and Transpose nodes behind inputs and before outputs that ask for them.
+    """Insert the nodes that precision, layout and preprocessing of inputs and outputs ask for.
 
-    An input keeps its name and takes the type and order that were set; so does an output.
+    An input keeps its name and takes the type, order and shape of what the user hands over; so
+    does an output. Applying it again changes nothing: the settings are used up.
     """
     names = dict(zip((id(r) for r in network.results), network.outputs, strict=True))
     for node in network.parameters:
@@ -24,19 +27,24 @@ def apply_port_settings(network: Network) -> None:
 
 
 def _settings(node: Node, port: Port) -> tuple[ElementType, list[int] | None]:
-    """Return the wanted element type, and the order of model dimensions in the blob, if set."""
-    precision = node.rt_info.get("precision")
+    """Take the wanted element type, and the order of model dimensions in the blob, if set."""
+    precision = node.rt_info.pop("precision", None)
     wanted = port.element_type if precision is None else ElementType.parse(precision)
     own = default_layout(port.desc.rank)
-    layout = str(node.rt_info.get("layout", own))
+    layout = str(node.rt_info.pop("layout", own))
     if layout == own or sorted(layout) != sorted(own):
         return wanted, None
+    node.rt_info["blob_layout"] = layout
     return wanted, [own.index(letter) for letter in layout]
 
 
 def _apply_to_input(network: Network, node: Node) -> None:
     port = node.output
+    steps = node.rt_info.pop("preprocess", None)
     wanted, order = _settings(node, port)
+    if isinstance(steps, PreProcessInfo) and steps.is_needed:
+        apply_preprocessing(network, node, steps, wanted, order)
+        return
     own, shape = port.element_type, port.shape
     if wanted is own and order is None:
         return
