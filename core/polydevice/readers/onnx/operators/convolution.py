@@ -15,6 +15,7 @@ from polydevice.ops.convolution import (
     GroupConvolution,
     GroupConvolutionBackpropData,
 )
+from polydevice.ops.convolution_special import DeformableConvolution
 from polydevice.ops.math import Tanh
 from polydevice.ops.reshape import Reshape
 from polydevice.readers.onnx.catalog import translates
@@ -210,3 +211,24 @@ def shifted(n: OnnxNode, x: Port, zero: Port | None) -> Port:
     if known is not None and not known.any():
         return wide
     return n.emit(Subtract(), wide, n.emit(Convert(ElementType.i32), zero))
+
+
+@translates("DeformConv")
+def deform_conv(n: OnnxNode) -> Port:
+    """Convolution that samples where offsets say, then bias."""
+    x, weights, offsets = n.input(0), n.input(1), n.input(2)
+    rank = n.rank(weights) - 2
+    begin, end = pads(n, rank)
+    op = DeformableConvolution(
+        spatial(n, weights, "strides"),
+        begin,
+        end,
+        spatial(n, weights, "dilations"),
+        PadType.EXPLICIT,
+        n.attribute("group", 1),
+        n.attribute("offset_group", 1),
+        bilinear_interpolation_pad=True,
+    )
+    bias, mask = n.optional(3), n.optional(4)
+    y = n.emit(op, x, offsets, weights, *([] if mask is None else [mask]))
+    return y if bias is None else n.emit(Add(), y, per_channel(n, bias, rank + 2))

@@ -1,0 +1,108 @@
+"""Strings, and the simple operators of ai.onnx.ml."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from polydevice.dtype import ElementType
+from polydevice.network import Port
+from polydevice.ops.arithmetic import Multiply, Subtract
+from polydevice.ops.comparison import Greater
+from polydevice.ops.convert import Convert
+from polydevice.ops.gather import Gather
+from polydevice.ops.reshape import Reshape
+from polydevice.ops.strings import LabelEncoder, TfIdfMode, TfIdfVectorizer
+from polydevice.readers.onnx.attributes import TensorValue
+from polydevice.readers.onnx.catalog import translates
+from polydevice.readers.onnx.node import OnnxNode
+
+_ML = "ai.onnx.ml"
+
+
+@translates("TfIdfVectorizer")
+def tf_idf_vectorizer(n: OnnxNode) -> Port:
+    """Counts of the n-grams of a pool."""
+    pool = n.attribute("pool_strings") or n.attribute("pool_int64s") or []
+    op = TfIdfVectorizer(
+        pool=tuple(pool),
+        starts=tuple(n.required("ngram_counts")),
+        columns=tuple(n.required("ngram_indexes")),
+        shortest=n.required("min_gram_length"),
+        longest=n.required("max_gram_length"),
+        longest_skip=n.required("max_skip_count"),
+        mode=TfIdfMode(n.required("mode")),
+        weights=tuple(n.attribute("weights") or ()),
+    )
+    return n.emit(op, n.input(0))
+
+
+_LABEL_TYPES = {
+    "strings": (ElementType.string, "default_string", "_Unused"),
+    "int64s": (ElementType.i64, "default_int64", -1),
+    "floats": (ElementType.f32, "default_float", -0.0),
+}
+
+
+@translates("LabelEncoder", since=2, domain=_ML)
+def label_encoder(n: OnnxNode) -> Port:
+    """A table of keys and values."""
+    keys = next((_listed(v) for k, v in n.attributes.items() if k.startswith("keys_")), None)
+    if keys is None:
+        raise n.unsupported("keys are missing")
+    tensor: TensorValue | None = n.attribute("values_tensor")
+    if tensor is not None:
+        given = n.attribute("default_tensor")
+        zero = "_Unused" if tensor.element_type is ElementType.string else 0
+        op = LabelEncoder(
+            keys=keys,
+            values=_listed(tensor),
+            default=zero if given is None else _listed(given)[0],
+            destination_type=tensor.element_type,
+        )
+        return n.emit(op, n.input(0))
+    for name, (kind, default_name, default) in _LABEL_TYPES.items():
+        values = n.attribute(f"values_{name}")
+        if values is not None:
+            op = LabelEncoder(
+                keys=keys,
+                values=tuple(values),
+                default=n.attribute(default_name, default),
+                destination_type=kind,
+            )
+            return n.emit(op, n.input(0))
+    raise n.unsupported("values are missing")
+
+
+def _listed(value: Any) -> tuple[Any, ...]:
+    return tuple(value.array.reshape(-1).tolist() if isinstance(value, TensorValue) else value)
+
+
+@translates("ArrayFeatureExtractor", domain=_ML)
+def array_feature_extractor(n: OnnxNode) -> Port:
+    """Elements along the last axis."""
+    x = n.input(0)
+    if x.desc.rank == 1:
+        x = n.emit(Reshape(special_zero=False), x, [1, -1])
+    places = n.emit(Reshape(special_zero=False), n.input(1), [-1])
+    return n.emit(Gather(), x, places, -1)
+
+
+@translates("Binarizer", domain=_ML)
+def binarizer(n: OnnxNode) -> Port:
+    """1 above the threshold, else 0."""
+    x = n.input(0)
+    above = n.emit(Greater(), x, n.like(n.attribute("threshold", 0.0), x))
+    return n.emit(Convert(x.element_type), above)
+
+
+@translates("Scaler", domain=_ML)
+def scaler(n: OnnxNode) -> Port:
+    """(x - offset) * scale per feature, in float32."""
+    x = n.input(0)
+    if x.element_type is not ElementType.f32:
+        x = n.emit(Convert(ElementType.f32), x)
+    offset = np.asarray(n.attribute("offset") or [0.0], np.float32)
+    scale = np.asarray(n.attribute("scale") or [1.0], np.float32)
+    return n.emit(Multiply(), n.emit(Subtract(), x, n.like(offset, x)), n.like(scale, x))

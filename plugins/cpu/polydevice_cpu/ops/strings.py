@@ -1,0 +1,115 @@
+"""Operations on strings."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.errors import InferenceError
+from polydevice.ops.strings import (
+    CaseChange,
+    LabelEncoder,
+    StringConcat,
+    StringNormalizer,
+    StringSplit,
+    TfIdfMode,
+    TfIdfVectorizer,
+)
+from polydevice_cpu.implement import implements
+
+
+def _strings(items: list[str], shape: tuple[int, ...]) -> Array:
+    array = np.empty(len(items), object)
+    array[:] = items
+    return array.reshape(shape)
+
+
+@implements(StringConcat)
+def string_concat(_op: StringConcat, a: Array, b: Array) -> Array:
+    """Join element by element."""
+    left, right = np.broadcast_arrays(a, b)
+    joined = [f"{x}{y}" for x, y in zip(left.reshape(-1), right.reshape(-1), strict=True)]
+    return _strings(joined, left.shape)
+
+
+@implements(StringSplit)
+def string_split(op: StringSplit, x: Array) -> tuple[Array, Array]:
+    """Split, then fill up to the longest list."""
+    limit = -1 if op.maxsplit is None else op.maxsplit
+    lists = [_split(str(item), op.delimiter, limit) for item in x.reshape(-1)]
+    width = max(map(len, lists), default=0)
+    filled = [part for parts in lists for part in (*parts, *[""] * (width - len(parts)))]
+    counts = np.array([len(parts) for parts in lists], np.int64).reshape(x.shape)
+    return _strings(filled, (*x.shape, width)), counts
+
+
+def _split(text: str, delimiter: str, limit: int) -> list[str]:
+    if delimiter:
+        return text.split(delimiter, limit) if text else []
+    return text.split(None, limit)
+
+
+@implements(StringNormalizer)
+def string_normalizer(op: StringNormalizer, x: Array) -> Array:
+    """Compare with the stop words first, in lower case unless case matters."""
+    fold = str if op.is_case_sensitive else str.lower
+    stop = {fold(word) for word in op.stopwords}
+    change = {CaseChange.LOWER: str.lower, CaseChange.UPPER: str.upper}.get(
+        op.case_change_action, str
+    )
+    kept = [change(str(word)) for word in x.reshape(-1) if fold(str(word)) not in stop]
+    kept = kept or [""]
+    return _strings(kept, (*x.shape[:-1], len(kept)))
+
+
+@implements(TfIdfVectorizer)
+def tf_idf_vectorizer(op: TfIdfVectorizer, x: Array) -> Array:
+    """Count the n-grams of each row in a dictionary."""
+    grams = op.grams()
+    places = {gram: i for i, gram in reversed(list(enumerate(grams)))}
+    width = max(op.columns, default=-1) + 1
+    rows = x.reshape(1, -1) if x.ndim == 1 else x
+    y = np.zeros((len(rows), width), np.float32)
+    for row, items in enumerate(rows.tolist()):
+        for index, count in _counted(op, items, places).items():
+            weight = op.weights[index] if op.weights else 1.0
+            value = {TfIdfMode.TF: count, TfIdfMode.IDF: weight}.get(op.mode, count * weight)
+            y[row, op.columns[index]] += value
+    return y.reshape(*x.shape[:-1], width)
+
+
+def _counted(
+    op: TfIdfVectorizer, items: list[Any], places: dict[tuple[Any, ...], int]
+) -> Counter[int]:
+    counts: Counter[int] = Counter()
+    for length in range(op.shortest, op.longest + 1):
+        # A single element has no distances, so it counts once.
+        for distance in range(1, 2 if length == 1 else op.longest_skip + 2):
+            reach = (length - 1) * distance
+            for start in range(len(items) - reach):
+                found = places.get(tuple(items[start : start + reach + 1 : distance]))
+                if found is not None:
+                    counts[found] += 1
+    return counts
+
+
+@implements(LabelEncoder)
+def label_encoder(op: LabelEncoder, x: Array) -> Array:
+    """Look every element up; NaN is a key like any other."""
+    table = dict(zip(map(_key, op.keys), op.values, strict=True))
+    found = [table.get(_key(item), op.default) for item in x.reshape(-1).tolist()]
+    dtype = op.destination_type.dtype
+    if dtype.hasobject:
+        return _strings([str(item) for item in found], x.shape)
+    try:
+        return np.array(found, dtype).reshape(x.shape)
+    except (ValueError, OverflowError) as error:
+        raise InferenceError(f"LabelEncoder: a value does not fit {dtype}: {error}") from error
+
+
+def _key(item: Any) -> Any:
+    return "NaN key" if isinstance(item, float) and math.isnan(item) else item
