@@ -6,14 +6,16 @@ from collections.abc import Sequence
 
 from polydevice.network import Evaluate, Network
 from polydevice.passes.constant_folding import constant_folding
+from polydevice.plugin import Services
 from polydevice_gpu import cl
 from polydevice_gpu.graph import GpuGraph
+from polydevice_gpu.host import group
 from polydevice_gpu.kernels.launch import Launch
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.passes import run_passes
 from polydevice_gpu.passes.lower import lower
 from polydevice_gpu.passes.plan_memory import plan_memory
-from polydevice_gpu.plan import Plan, Step, WeightStore, scratch_memory
+from polydevice_gpu.plan import HostStep, Plan, Step, WeightStore, scratch_memory
 
 
 def target_of(device: cl.Device) -> Target:
@@ -34,14 +36,18 @@ def target_of(device: cl.Device) -> Target:
     )
 
 
-def build_graph(network: Network, target: Target, evaluate: Evaluate) -> GpuGraph:
+def build_graph(
+    network: Network, target: Target, evaluate: Evaluate, *, half: bool = False
+) -> GpuGraph:
     """Run every pass on a network with static shapes; the network is changed.
+
+    With `half`, f32 values are stored as f16 between layers; sums stay in f32.
 
     Raises:
         UnsupportedNetworkError: listing every node that no kernel takes.
     """
     constant_folding(network, evaluate)
-    graph = lower(network, fp64=target.fp64)
+    graph = lower(network, fp64=target.fp64, half=half)
     run_passes(graph, target)
     return graph
 
@@ -52,11 +58,17 @@ def compile_plan(
     device: cl.Device,
     builder: cl.ProgramBuilder,
     weights: WeightStore,
+    services: Services,
 ) -> Plan:
-    """Build the programs of a graph and plan its memory."""
-    steps: list[Step] = []
+    """Build the programs of a graph, plan its memory, and load what the host computes."""
+    steps: list[Step | HostStep] = []
     scratch = {}
     for place, node in enumerate(graph.nodes):
+        if node.on_host:
+            if place and graph.nodes[place - 1].on_host:
+                continue
+            steps.append(_host_step(graph, place, services))
+            continue
         if node.is_view or node.choice is None or not any(v.elements for v in node.outputs):
             continue
         kernel, mode = node.choice.kernel, node.choice.mode
@@ -64,12 +76,24 @@ def compile_plan(
         step = Step(node, launches, scratch=scratch_memory(launches))
         scratch[place] = list(step.scratch.values())
         steps.append(step)
-    programs = build_programs([launch for step in steps for launch in step.launches], builder)
-    for step in steps:
+    launching = [step for step in steps if isinstance(step, Step)]
+    programs = build_programs([x for step in launching for x in step.launches], builder)
+    for step in launching:
         step.kernels = [programs[launch.text].kernel(launch.kernel) for launch in step.launches]
     arena = plan_memory(graph, scratch, device.region_alignment_bytes)
     compiled = sum(not program.from_cache for program in programs.values())
     return Plan(device, graph, steps, arena, weights, compiled)
+
+
+def _host_step(graph: GpuGraph, start: int, services: Services) -> HostStep:
+    """Load the host nodes that follow each other from `start` on the CPU device."""
+    end = start
+    while end < len(graph.nodes) and graph.nodes[end].on_host:
+        end += 1
+    outside = [*graph.nodes[:start], *graph.nodes[end:]]
+    read = {value for node in outside for value in node.inputs} | set(graph.outputs.values())
+    group_ = group(graph.nodes[start:end], read)
+    return HostStep(group_, services.load_network(group_.network, "CPU"))
 
 
 def build_programs(launches: Sequence[Launch], builder: cl.ProgramBuilder) -> dict[str, cl.Program]:

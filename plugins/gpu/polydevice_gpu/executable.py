@@ -42,6 +42,7 @@ class GpuExecutable(ExecutableNetwork):
         profiling: bool = False,
         priority: int = 0,
         throttle: int = 0,
+        half: bool = False,
     ) -> None:
         """Compile a network; one with dynamic shapes is compiled at its first inference.
 
@@ -57,6 +58,7 @@ class GpuExecutable(ExecutableNetwork):
             profiling: whether times are collected.
             priority: of the queues, 0 to 3.
             throttle: of the queues, 0 to 3.
+            half: whether f32 values are stored as f16 between layers.
 
         Raises:
             UnsupportedNetworkError: listing every node that the device cannot run.
@@ -64,6 +66,7 @@ class GpuExecutable(ExecutableNetwork):
         super().__init__(network, device_name, options, streams=streams, executor=executor)
         self.profiling = profiling
         self._network = network
+        self._half = half
         self._gpu = device
         self._builder = builder
         self._services = services
@@ -92,8 +95,10 @@ class GpuExecutable(ExecutableNetwork):
             if self._network.is_dynamic:
                 names = [node.name for node in network.parameters]
                 network.reshape(dict(zip(names, shapes, strict=True)))
-            graph = build_graph(network, self._target, self._services.evaluate)
-            plan = compile_plan(graph, self._target, self._gpu, self._builder, self._weights)
+            graph = build_graph(network, self._target, self._services.evaluate, half=self._half)
+            plan = compile_plan(
+                graph, self._target, self._gpu, self._builder, self._weights, self._services
+            )
             self._plans[shapes] = plan
             while len(self._plans) > PLAN_LIMIT:
                 self._plans.popitem(last=False)

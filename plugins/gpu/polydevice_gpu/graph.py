@@ -71,11 +71,12 @@ class Value:
         constant: its elements, when they are known.
         producer: the node that computes it; None for inputs and constants.
         is_output: whether the caller reads it.
+        on_host: whether it exists on the host only, because its size is not known beforehand.
     """
 
     __slots__ = (
-        "constant", "element_type", "is_output", "layout", "memory", "name", "producer", "shape",
-        "storage",
+        "constant", "element_type", "is_output", "layout", "memory", "name", "on_host", "producer",
+        "shape", "storage",
     )  # fmt: skip
 
     def __init__(
@@ -96,6 +97,7 @@ class Value:
         self.memory: Memory | None = None
         self.producer: GpuNode | None = None
         self.is_output = False
+        self.on_host = False
 
     @property
     def rank(self) -> int:
@@ -117,6 +119,8 @@ class Value:
         return Value(name, self.element_type, self.shape, storage=self.storage)
 
     def __repr__(self) -> str:
+        if self.on_host:
+            return f"{self.name}: {self.element_type}[...] on the host"
         sizes = ",".join(map(str, self.shape))
         kind = str(self.storage)
         if self.storage is not self.element_type:

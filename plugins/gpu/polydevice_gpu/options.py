@@ -149,6 +149,14 @@ class GpuOptions(Options):
         legal="an integer; outside of 0 to the number of cores it means all",
         help="How many threads compile kernels; 0 takes every core the process may use.",
     )
+    inference_precision: Literal["f32", "f16"] = option(
+        "INFERENCE_PRECISION_HINT",
+        "f32",
+        legal="f32, f16",
+        help="Type in which f32 values are kept between layers. f16 halves memory traffic and "
+        "reaches matrix units where the device has them; sums stay in f32. Values of other types, "
+        "inputs and outputs are not changed.",
+    )
     memory_pool: Annotated[Flag, _pending(True, "buffers of their own for every value")] = option(
         "CLDNN_MEM_POOL", True, help="Let values that do not live at the same time share memory."
     )

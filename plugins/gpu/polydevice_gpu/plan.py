@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.executable_network import ExecutableNetwork
 from polydevice_gpu import cl
 from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Place, Value
+from polydevice_gpu.host import HostGroup, HostRun
 from polydevice_gpu.kernels.launch import Argument, Launch, Local, Scratch, Weights
 from polydevice_gpu.passes.plan_memory import ArenaPlan
 
@@ -63,6 +65,14 @@ class Step:
 
 
 @dataclass
+class HostStep:
+    """What the host computes between launches."""
+
+    group: HostGroup
+    executable: ExecutableNetwork
+
+
+@dataclass
 class Plan:
     """A compiled network.
 
@@ -76,7 +86,7 @@ class Plan:
 
     device: cl.Device
     graph: GpuGraph
-    steps: list[Step]
+    steps: list[Step | HostStep]
     arena: ArenaPlan
     weights: WeightStore
     programs_compiled: int = 0
@@ -94,21 +104,51 @@ class BoundPlan:
         device = plan.device
         self._arena = device.memory.allocate(max(plan.arena.size_bytes, 1), "arena")
         self._regions: dict[Memory, cl.Buffer] = {}
-        self._launches = cl.LaunchList(device)
+        self._stretches: list[cl.LaunchList | HostRun] = []
         for step in plan.steps:
+            if isinstance(step, HostStep):
+                self._stretches.append(HostRun(step.group, step.executable))
+                continue
+            if not self._stretches or isinstance(self._stretches[-1], HostRun):
+                self._stretches.append(cl.LaunchList(device))
+            launches = self._stretches[-1]
+            assert not isinstance(launches, HostRun)
             for launch, kernel in zip(step.launches, step.kernels, strict=True):
                 arguments = [self._argument(a, step) for a in launch.arguments]
-                self._launches.add(kernel, launch.global_size, launch.local_size, arguments)
+                launches.add(kernel, launch.global_size, launch.local_size, arguments)
         self._inputs = {name: _Port(value) for name, value in plan.graph.inputs.items()}
-        self._outputs = {name: _Port(value) for name, value in plan.graph.outputs.items()}
+        self._outputs = {
+            name: _Port(value) for name, value in plan.graph.outputs.items() if not value.on_host
+        }
+        self._crossings: dict[Value, tuple[_Port, Array]] = {}
+        self._read = {
+            value for node in plan.graph.nodes if not node.on_host for value in node.inputs
+        }
+        self._read.update(plan.graph.outputs.values())
 
-    def run(self, queue: cl.Queue, inputs: dict[str, Array], outputs: dict[str, Array]) -> None:
-        """Compute outputs from inputs; returns when they are filled."""
+    def run(
+        self, queue: cl.Queue, inputs: dict[str, Array], outputs: dict[str, Array]
+    ) -> dict[str, Array]:
+        """Compute outputs from inputs; returns when they are filled.
+
+        Args:
+            queue: of the stream.
+            inputs: arrays of the plan's shapes.
+            outputs: arrays to fill, for every output whose size the plan knows.
+
+        Returns:
+            The other outputs, in arrays that the next inference may overwrite.
+        """
+        on_host: dict[Value, Array] = {}
         for name, port in self._inputs.items():
+            on_host[port.value] = inputs[name]
             if port.value.elements:
-                array = port.to_device(inputs[name])
-                queue.upload(self.region(port.memory), array, wait=False)
-        self._launches.enqueue(queue)
+                queue.upload(self.region(port.memory), port.to_device(inputs[name]), wait=False)
+        for stretch in self._stretches:
+            if isinstance(stretch, HostRun):
+                self._run_host(stretch, queue, on_host)
+            else:
+                stretch.enqueue(queue)
         for name, port in self._outputs.items():
             if port.value.elements:
                 target = port.staging(outputs[name])
@@ -116,10 +156,45 @@ class BoundPlan:
         queue.finish()
         for name, port in self._outputs.items():
             port.finish(outputs[name])
+        graph = self.plan.graph
+        return {name: on_host[v] for name, v in graph.outputs.items() if v.on_host}
+
+    def _run_host(self, step: HostRun, queue: cl.Queue, on_host: dict[Value, Array]) -> None:
+        """Fetch what a group reads, compute it, and bring back what launches read."""
+        waiting = []
+        for value in step.group.inputs:
+            if value not in on_host:
+                port, array = self._crossing(value)
+                if value.elements:
+                    queue.download(self.region(port.memory), port.staging(array), wait=False)
+                on_host[value] = array
+                waiting.append((port, array))
+        queue.finish()
+        for port, array in waiting:
+            port.finish(array)
+        results = step.run([on_host[value] for value in step.group.inputs])
+        for value, result in zip(step.group.outputs, results, strict=True):
+            on_host[value] = result
+            if not value.on_host and value.elements and value in self._read:
+                port, array = self._crossing(value)
+                np.copyto(array, result)
+                queue.upload(self.region(port.memory), port.to_device(array), wait=False)
+
+    def _crossing(self, value: Value) -> tuple[_Port, Array]:
+        """Return the place of a value that host and device exchange, and host memory for it."""
+        if value not in self._crossings:
+            array = np.empty(value.shape, value.element_type.dtype)
+            self._crossings[value] = (_Port(value), array)
+        return self._crossings[value]
 
     def times(self) -> list[cl.LaunchTime]:
         """Return when each launch of the last run was on the device; needs a profiling queue."""
-        return self._launches.profile()
+        return [
+            time
+            for stretch in self._stretches
+            if not isinstance(stretch, HostRun)
+            for time in stretch.profile()
+        ]
 
     def region(self, memory: Memory) -> cl.Buffer:
         """Return the buffer behind a piece of the arena."""

@@ -122,6 +122,7 @@ class GpuPlugin(Plugin):
                 profiling=options.perf_count,
                 priority=options.plugin_priority,
                 throttle=options.plugin_throttle,
+                half=options.inference_precision == "f16",
             )
         except UnsupportedNetworkError as error:
             refused = self.unsupported_nodes(network, options)

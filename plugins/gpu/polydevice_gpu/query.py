@@ -30,7 +30,7 @@ def unsupported_nodes(network: Network, device: Device, evaluate: Evaluate) -> d
     target = target_of(device)
     refused: dict[str, str] = {}
     for node in lower(copy, fp64=target.fp64).nodes:
-        if views.is_view(node):
+        if node.on_host or views.is_view(node):
             continue
         for value in node.inputs:
             place_constant(value)

@@ -16,7 +16,7 @@ from polydevice.tensor import TensorDesc
 from polydevice_gpu import cl
 from polydevice_gpu.graph import Fate, GpuGraph, GpuNode, Value
 from polydevice_gpu.ops import Fused
-from polydevice_gpu.plan import Plan
+from polydevice_gpu.plan import HostStep, Plan, Step
 
 Times = dict[GpuNode, list[cl.LaunchTime]]
 
@@ -26,6 +26,8 @@ def times_by_node(plan: Plan, times: Sequence[cl.LaunchTime]) -> Times:
     found: Times = {}
     rest = iter(times)
     for step in plan.steps:
+        if isinstance(step, HostStep):
+            continue
         found[step.node] = [next(rest) for _ in step.launches]
     return found
 
@@ -110,7 +112,7 @@ def explanation(plan: Plan) -> str:
     inserted = [node for node in graph.nodes if not node.origins]
     lines += [f"inserted: {node!r}" for node in inserted]
     arena = plan.arena
-    launches = sum(len(step.launches) for step in plan.steps)
+    launches = sum(len(step.launches) for step in plan.steps if isinstance(step, Step))
     lines.append(
         f"{launches} launches; arena {arena.size_bytes} bytes "
         f"({arena.sum_bytes} without reuse); weights {plan.weights.size_bytes} bytes"

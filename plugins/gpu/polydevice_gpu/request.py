@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from polydevice.blob import Blob
 from polydevice.errors import InferenceError
 from polydevice.infer_request import InferRequest
@@ -50,6 +52,8 @@ class GpuRequest(InferRequest):
         bound = self._bind_plan(tuple(array.shape for array in inputs.values()))
         outputs = {}
         for name, value in bound.plan.graph.outputs.items():
+            if value.on_host:
+                continue
             blob = self._blobs.get(name)
             if blob is None or blob.array.shape != value.shape:
                 blob = Blob.empty(TensorDesc(value.element_type, Shape(value.shape)))
@@ -57,7 +61,10 @@ class GpuRequest(InferRequest):
             outputs[name] = blob.array
         queue, lock = self._network.queue(stream)
         with lock:
-            bound.run(queue, inputs, outputs)
+            others = bound.run(queue, inputs, outputs)
+        for name, array in others.items():
+            kept = np.array(array, order="C")
+            self._bind(name, Blob(kept, self._network.outputs[name].element_type))
         self._last = bound
         if self._network.profiling:
             self._network.note_times(bound.plan, bound.times())

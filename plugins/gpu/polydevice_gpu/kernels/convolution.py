@@ -9,8 +9,13 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.ops.convolution import Convolution, GroupConvolution
 from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.convolution_shape import (
+    convolution_geometry,
+    groups_of,
+    has_channels_inside,
+)
+from polydevice_gpu.kernels.gemm_mma import ConvolutionMma
 from polydevice_gpu.kernels.geometry import (
-    Geometry,
     declare_sizes,
     image_groups,
     spatial,
@@ -23,25 +28,6 @@ from polydevice_gpu.kernels.source import Call, collapse
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
 from polydevice_gpu.layout import Layout, channels_last
-
-
-def convolution_geometry(node: GpuNode) -> Geometry:
-    """Return the window of a convolution node."""
-    op = node.op
-    assert isinstance(op, Convolution)
-    x, w = node.inputs[0], node.inputs[1]
-    window = op.window(w.shape)
-    begin, _ = window.pads(x.shape[2:])
-    return Geometry.of(w.shape[3 if op.grouped else 2 :], window.strides, window.dilations, begin)
-
-
-def groups_of(node: GpuNode) -> tuple[int, int, int]:
-    """Return groups, output channels per group, input channels per group."""
-    op, w = node.op, node.inputs[1]
-    assert isinstance(op, Convolution)
-    if op.grouped:
-        return w.shape[0], w.shape[1], w.shape[2]
-    return 1, w.shape[0], w.shape[1]
 
 
 def tile_modes(lanes: Sequence[int], pixels: Sequence[int]) -> tuple[Mode, ...]:
@@ -100,13 +86,16 @@ def pixel_groups(node: GpuNode) -> tuple[list[tuple[int, ...]], tuple[int, int, 
 
 
 def pack_weights(array: Array, groups: int, lanes: int) -> Array:
-    """Order weights [groups, out, in, taps] as [block, tap, in, lane]; zeros fill the last block."""
+    """Order weights [groups, out, in, taps] as [block, tap, in, lane], the last filled with 0."""
     out, inputs = array.shape[1], array.shape[2]
     taps = array.reshape(groups * out, inputs, -1)
     blocks = -(-taps.shape[0] // lanes)
     padded = np.zeros((blocks * lanes, inputs, taps.shape[2]), array.dtype)
     padded[: taps.shape[0]] = taps
     return np.asarray(padded.reshape(blocks, lanes, inputs, -1).transpose(0, 3, 2, 1))
+
+
+kernel(Convolution, GroupConvolution)(ConvolutionMma)
 
 
 @kernel(Convolution, GroupConvolution)
@@ -132,6 +121,10 @@ class ConvolutionDepthwise(Kernel):
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
         """Channels side by side."""
         return {0: channels_last(node.inputs[0].shape)}
+
+    def accepts_layout(self, node: GpuNode, index: int, layout: Layout, target: Target) -> bool:
+        """Channels side by side; pixels may lie further apart."""
+        return not self.input_layouts(node, target).get(index) or has_channels_inside(layout)
 
     def output_layouts(self, node: GpuNode, target: Target) -> list[Layout]:
         """Channels side by side."""
@@ -189,6 +182,10 @@ class ConvolutionDirect(Kernel):
         """Channels side by side, unless there are so few that any layout will do."""
         x = node.inputs[0]
         return {0: channels_last(x.shape)} if x.shape[1] >= 8 else {}
+
+    def accepts_layout(self, node: GpuNode, index: int, layout: Layout, target: Target) -> bool:
+        """Channels side by side; pixels may lie further apart."""
+        return not self.input_layouts(node, target).get(index) or has_channels_inside(layout)
 
     def output_layouts(self, node: GpuNode, target: Target) -> list[Layout]:
         """Channels side by side."""

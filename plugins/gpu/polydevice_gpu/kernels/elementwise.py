@@ -72,9 +72,7 @@ class ElementwiseRef(Kernel):
         operands = []
         for number, (value, layout) in enumerate(zip(node.inputs, layouts, strict=True)):
             role = f"IN{number}"
-            call.pointer(role, value)
-            call.access(role, value.storage, widths)
-            call.index(role, value, layout, out.shape, groups)
+            call.operand(role, value, layout, out.shape, groups, widths)
             operands.append(Operand(role, step_along(layout, out.shape, groups)))
         call.tensor("OUT0", out, groups, widths)
         call.function(function("compute", fragment, operands, 3))

@@ -13,6 +13,7 @@ every type that the device stores, odd sizes.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 import re
@@ -53,6 +54,11 @@ class Kernel(ABC):
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
         """Return the layouts that inputs must have; those not named may lie in any way."""
         return {}
+
+    def accepts_layout(self, node: GpuNode, index: int, layout: Layout, target: Target) -> bool:
+        """Whether input `index` may lie so: as `input_layouts` says, or in any way."""
+        wanted = self.input_layouts(node, target).get(index)
+        return wanted is None or layout.same_as(wanted, node.inputs[index].shape)
 
     def output_layouts(self, node: GpuNode, target: Target) -> list[Layout]:
         """Return how the results lie; the inputs have their layouts already.
@@ -105,7 +111,6 @@ class Choice:
 K = TypeVar("K", bound=type[Kernel])
 
 _TABLE: dict[type[Op], list[Kernel]] = {}
-_loaded = False
 
 
 def kernel(*ops: type[Op]) -> Callable[[K], K]:
@@ -143,10 +148,9 @@ def all_kernels() -> dict[type[Op], list[Kernel]]:
     return _TABLE
 
 
+@functools.cache
 def _load() -> None:
-    global _loaded
-    if not _loaded:
-        package = importlib.import_module("polydevice_gpu.kernels")
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{package.__name__}.{module.name}")
-        _loaded = True
+    """Import every module of the package, which fills the table."""
+    package = importlib.import_module("polydevice_gpu.kernels")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")

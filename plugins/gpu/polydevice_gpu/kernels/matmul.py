@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from polydevice.dtype import Array
 from polydevice.ops.matmul import MatMul
@@ -15,70 +14,15 @@ from polydevice_gpu.kernels.convolution import (
     tile_modes,
     vector_lanes,
 )
+from polydevice_gpu.kernels.gemm_mma import MatmulMma
 from polydevice_gpu.kernels.geometry import Geometry
 from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
 from polydevice_gpu.kernels.launch import Weights
-from polydevice_gpu.kernels.source import Call, Groups
+from polydevice_gpu.kernels.matmul_shape import Matrices, matrices
+from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
-from polydevice_gpu.layout import Layout, broadcast, ordered, planar
-
-
-@dataclass(frozen=True)
-class Matrices:
-    """A matrix product as [batch…, M, K] times [batch…, K, N].
-
-    Attributes:
-        batch: sizes of the batch axes of the result.
-        m, n, k: sizes of the matrices.
-        a, b: layouts of the factors over (batch…, M, K) and (batch…, K, N).
-        result: the axes of the result behind the coordinates batch, m, n.
-    """
-
-    batch: tuple[int, ...]
-    m: int
-    n: int
-    k: int
-    a: Layout
-    b: Layout
-    result: Groups
-
-    @property
-    def batches(self) -> int:
-        """Number of products."""
-        return math.prod(self.batch)
-
-    def groups(self) -> list[tuple[int, ...]]:
-        """Return the axes of a factor behind the coordinates batch, row, column."""
-        rank = len(self.batch)
-        return [tuple(range(rank)), (rank,), (rank + 1,)]
-
-
-def matrices(node: GpuNode) -> Matrices:
-    """Describe a MatMul node."""
-    op = node.op
-    assert isinstance(op, MatMul)
-    a, b = node.inputs[0], node.inputs[1]
-    shape_a, pitches_a = list(a.shape), list(a.placed.pitches)
-    shape_b, pitches_b = list(b.shape), list(b.placed.pitches)
-    if a.rank == 1:
-        shape_a, pitches_a = [1, *shape_a], [0, *pitches_a]
-    elif op.transpose_a:
-        shape_a[-2:], pitches_a[-2:] = shape_a[:-3:-1], pitches_a[:-3:-1]
-    if b.rank == 1:
-        shape_b, pitches_b = [*shape_b, 1], [*pitches_b, 0]
-    elif op.transpose_b:
-        shape_b[-2:], pitches_b[-2:] = shape_b[:-3:-1], pitches_b[:-3:-1]
-    has_m, has_n = a.rank > 1, b.rank > 1
-    batch = node.output.shape[: node.output.rank - has_m - has_n]
-    m, k, n = shape_a[-2], shape_a[-1], shape_b[-1]
-    layout_a = broadcast(Layout(tuple(pitches_a), a.placed.offset), tuple(shape_a), (*batch, m, k))
-    layout_b = broadcast(Layout(tuple(pitches_b), b.placed.offset), tuple(shape_b), (*batch, k, n))
-    axis = len(batch)
-    result: list[tuple[int, ...]] = [tuple(range(axis))]
-    result.append((axis,) if has_m else ())
-    result.append((axis + has_m,) if has_n else ())
-    return Matrices(batch, m, n, k, layout_a, layout_b, result)
+from polydevice_gpu.layout import Layout, ordered, planar
 
 
 def _lanes(target: Target, n: int) -> int:
@@ -86,6 +30,9 @@ def _lanes(target: Target, n: int) -> int:
     while lanes > 4 and n <= lanes // 2:
         lanes //= 2
     return lanes
+
+
+kernel(MatMul)(MatmulMma)
 
 
 @kernel(MatMul)

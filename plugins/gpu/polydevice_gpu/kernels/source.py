@@ -102,6 +102,31 @@ class Call:
         kind = types.c_type(value.storage)
         self._parameter(f"__global {const}{kind}* restrict {role.lower()}", role.lower(), value)
 
+    def operand(
+        self,
+        role: str,
+        value: Value,
+        layout: Layout,
+        shape: Sequence[int],
+        groups: Groups,
+        widths: Sequence[int] = (),
+    ) -> None:
+        """Declare an input of a fragment; a constant of one element becomes a plain argument."""
+        if value.constant is None or value.elements != 1:
+            self.pointer(role, value)
+            self.access(role, value.storage, widths)
+            self.index(role, value, layout, shape, groups)
+            return
+        kind = types.compute_type(value.storage)
+        number = np.asarray(value.constant).reshape(-1)[:1].astype(value.storage.dtype)
+        wide = {"float": np.float32, "double": np.float64, "uchar": np.uint8}
+        name = f"{role}_VALUE"
+        self._parameter(
+            f"const {kind} {name}", name, number.astype(wide.get(kind, number.dtype))[0]
+        )
+        coordinates = ", ".join(f"c{n}" for n in range(len(groups)))
+        self.define(**{f"{role}_LOAD(i)": name, f"{role}_AT({coordinates})": 0})
+
     def access(self, role: str, storage: ElementType, widths: Sequence[int] = ()) -> None:
         """Define how elements of a tensor are read and written."""
         name = role.lower()
@@ -184,10 +209,7 @@ class Call:
         self.tensor("OUT0", value, axes, widths)
         extras = node.extra_inputs
         for number, extra in enumerate(extras):
-            role = f"EXT{number}"
-            self.pointer(role, extra)
-            self.access(role, extra.storage, widths)
-            self.index(role, extra, spread(extra, value), value.shape, axes)
+            self.operand(f"EXT{number}", extra, spread(extra, value), value.shape, axes, widths)
         self._functions += write_functions(
             node.epilogue,
             [

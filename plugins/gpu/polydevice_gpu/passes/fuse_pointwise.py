@@ -10,7 +10,7 @@ from __future__ import annotations
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value
 from polydevice_gpu.kernels.kernel import kernels_of
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.ops import Fragment, Fused
+from polydevice_gpu.ops import Fragment, Fused, Step
 
 INPUT_LIMIT = 12
 """Most inputs of a fused node: OpenCL guarantees 1024 bytes of arguments, ten or so each."""
@@ -18,6 +18,7 @@ INPUT_LIMIT = 12
 
 def fuse_pointwise(graph: GpuGraph, target: Target) -> None:
     """Fuse until nothing more can be fused."""
+    del target  # all devices gain
     users = graph.users()
     for node in list(graph.nodes):
         if not isinstance(node.op, Fused):
@@ -49,8 +50,34 @@ def _host(node: GpuNode, users: dict[Value, list[GpuNode]], graph: GpuGraph) -> 
 
 
 def _fuses(node: GpuNode) -> bool:
+    if node.on_host:
+        return False
     kernels = kernels_of(type(node.op))
     return bool(kernels) and all(kernel.fuses(node) for kernel in kernels)
+
+
+def _without_repetition(fragment: Fragment, inputs: list[Value], first: int) -> Fragment:
+    """Read each value once: drop inputs, from number `first` on, that repeat an earlier one."""
+    numbers: dict[int, int] = {}
+    kept: list[int] = []
+    seen: dict[Value, int] = {}
+    for number in range(len(fragment.inputs)):
+        value = inputs[number - first] if number >= first else None
+        if value is not None and value in seen:
+            numbers[number] = seen[value]
+            continue
+        numbers[number] = len(kept)
+        if value is not None:
+            seen[value] = len(kept)
+        kept.append(number)
+    for index in range(len(fragment.steps)):
+        numbers[len(fragment.inputs) + index] = len(kept) + index
+    steps = tuple(
+        Step(step.op, tuple(numbers[a] for a in step.arguments), step.element_type)
+        for step in fragment.steps
+    )
+    inputs[:] = list(dict.fromkeys(inputs))
+    return Fragment(tuple(fragment.inputs[n] for n in kept), steps)
 
 
 def _merge(graph: GpuGraph, host: GpuNode, node: GpuNode) -> None:
@@ -58,11 +85,15 @@ def _merge(graph: GpuGraph, host: GpuNode, node: GpuNode) -> None:
     positions = [i for i, value in enumerate(node.inputs) if value is host.output]
     others = [value for i, value in enumerate(node.inputs) if i not in positions]
     if isinstance(host.op, Fused):
-        host.op = Fused(host.op.fragment.then(node.op.fragment, positions))
+        fragment = host.op.fragment.then(node.op.fragment, positions)
+        host.inputs += others
+        host.op = Fused(_without_repetition(fragment, host.inputs, 0))
     else:
         before = host.epilogue or Fragment((host.output.storage,))
-        host.epilogue = before.then(node.op.fragment, positions)
-    host.inputs += others
+        own, extras = host.own_inputs, [*host.extra_inputs, *others]
+        fragment = before.then(node.op.fragment, positions)
+        host.epilogue = _without_repetition(fragment, extras, 1)
+        host.inputs = [*own, *extras]
     host.outputs = [node.output]
     node.output.producer = host
     graph.nodes.remove(node)

@@ -6,6 +6,7 @@ said with simpler operations is (see `decompose`); everything else stays the cor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from polydevice.ops.op import Op
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice_gpu.graph import Fate, GpuGraph, GpuNode, Value, constant_value
+from polydevice_gpu.host import runs_on_host
 from polydevice_gpu.kernels import pointwise
 from polydevice_gpu.kernels.types import storage_type
 from polydevice_gpu.ops import Fused, single
@@ -29,24 +31,41 @@ class Builder:
     Attributes:
         graph: what is built.
         fp64: whether the device computes in double precision.
+        half: whether f32 values are stored as f16.
         layer: the layer being lowered.
     """
 
     graph: GpuGraph
     fp64: bool
+    half: bool
     layer: Node
     count: int = 0
     made: list[GpuNode] = field(default_factory=list)
 
     def storage(self, element_type: ElementType) -> ElementType:
         """Return the type a value is stored in; types kernels cannot hold keep their own."""
-        return storage_type(element_type, fp64=self.fp64) or element_type
+        stored = storage_type(element_type, fp64=self.fp64) or element_type
+        return ElementType.f16 if self.half and stored is ElementType.f32 else stored
 
     def value(self, name: str, desc: TensorDesc) -> Value:
-        """Make a value for a static descriptor."""
-        assert desc.shape is not None
+        """Make a value for a descriptor; one without known sizes lives on the host."""
         kind = desc.element_type
+        if not desc.is_static:
+            value = Value(name, kind, ())
+            value.on_host = True
+            return value
+        assert desc.shape is not None
         return Value(name, kind, desc.shape.static, storage=self.storage(kind))
+
+    def on_host(self, inputs: Sequence[Value]) -> list[Value]:
+        """Add the layer as it is, to be computed on the host."""
+        layer = self.layer
+        outputs = [self.value(port.name, port.desc) for port in layer.outputs]
+        node = GpuNode(layer.name, layer.op, inputs, outputs, [layer.name])
+        node.on_host = True
+        self.made.append(node)
+        self.graph.nodes.append(node)
+        return outputs
 
     def constant(self, array: Any, element_type: ElementType | None = None) -> Value:
         """Make a constant."""
@@ -77,17 +96,24 @@ class Builder:
         return self.add(op, *inputs)[0]
 
 
-def lower(network: Network, *, fp64: bool) -> GpuGraph:
-    """Return the graph of a network whose shapes are static and whose constants are folded."""
+def lower(network: Network, *, fp64: bool, half: bool = False) -> GpuGraph:
+    """Return the graph of a network whose shapes are static and whose constants are folded.
+
+    Args:
+        network: the network.
+        fp64: whether the device computes in double precision; if not, f64 is stored as f32.
+        half: whether f32 is stored as f16 between layers. What enters and leaves the network
+            keeps its type: the first and last kernels convert.
+    """
     graph = GpuGraph(network.name)
     values: dict[Port, Value] = {}
     for node in network.nodes():
         graph.types[node.name] = node.op.type
         if isinstance(node.op, Result):
             continue
-        builder = Builder(graph, fp64, node)
+        builder = Builder(graph, fp64, half, node)
         if isinstance(node.op, Parameter):
-            value = builder.value(node.name, node.output.desc)
+            value = Builder(graph, fp64, False, node).value(node.name, node.output.desc)
             graph.inputs[node.name] = value
             values[node.output] = value
             continue
@@ -97,6 +123,9 @@ def lower(network: Network, *, fp64: bool) -> GpuGraph:
             values[node.output] = value
             continue
         inputs = [values[port] for port in node.inputs]
+        if runs_on_host(node):
+            values.update(zip(node.outputs, builder.on_host(inputs), strict=True))
+            continue
         decomposition = find_decomposition(node.op, inputs)
         if decomposition is not None:
             outputs = decomposition(builder, node.op, inputs)
@@ -106,6 +135,9 @@ def lower(network: Network, *, fp64: bool) -> GpuGraph:
         if not builder.made:
             graph.fates[node.name] = Fate("OPTIMIZED_OUT", "", "it does nothing here")
     for name, port in network.output_ports():
-        graph.outputs[name] = values[port]
-        values[port].is_output = True
+        value = values[port]
+        graph.outputs[name] = value
+        value.is_output = True
+        if half and value.element_type is ElementType.f32 and value.producer is not None:
+            value.storage = ElementType.f32
     return graph

@@ -27,6 +27,9 @@ def select_kernels(graph: GpuGraph, target: Target) -> None:
     for value in graph.inputs.values():
         own_memory(value)
     for node in list(graph.nodes):
+        if node.on_host:
+            _prepare_host(graph, node, target)
+            continue
         if views.is_view(node):
             make_view(graph, node)
             continue
@@ -80,7 +83,7 @@ def _insert_reorders(
 ) -> None:
     for index, layout in kernel.input_layouts(node, target).items():
         value = node.inputs[index]
-        if value.placed.same_as(layout, value.shape):
+        if kernel.accepts_layout(node, index, value.placed, target):
             continue
         key = (value, layout.pitches)
         if key not in reorders:
@@ -123,20 +126,37 @@ def make_view(graph: GpuGraph, node: GpuNode) -> None:
         value.layout, value.memory = layout, node.inputs[0].memory
 
 
+def _prepare_host(graph: GpuGraph, node: GpuNode, target: Target) -> None:
+    """Let the host find its inputs dense and planar."""
+    for index, value in enumerate(node.inputs):
+        if value.on_host or value.constant is not None or is_whole(value):
+            continue
+        node.inputs[index] = copy(graph, node, value, planar(value.shape), target)
+    for value in node.outputs:
+        if not value.on_host:
+            own_memory(value)
+
+
+def is_whole(value: Value) -> bool:
+    """Whether a value is planar and alone in its memory."""
+    memory = value.memory
+    assert memory is not None
+    return (
+        memory.place is Place.ARENA
+        and memory.elements == max(value.elements, 1)
+        and not value.placed.offset
+        and value.placed.same_as(planar(value.shape), value.shape)
+    )
+
+
 def _copy_outputs(graph: GpuGraph, target: Target) -> None:
     """Give every output of the graph dense planar memory of its own."""
     taken: set[int] = {id(value.memory) for value in graph.inputs.values()}
     for name, value in graph.outputs.items():
+        if value.on_host:
+            continue
         place_constant(value)
-        memory = value.memory
-        assert memory is not None
-        whole = memory.elements == max(value.elements, 1) and memory.place is Place.ARENA
-        if (
-            not whole
-            or id(memory) in taken
-            or value.placed.offset
-            or not value.placed.same_as(planar(value.shape), value.shape)
-        ):
+        if id(value.memory) in taken or not is_whole(value):
             value = copy(graph, None, value, planar(value.shape), target)
             value.is_output = True
             graph.outputs[name] = value

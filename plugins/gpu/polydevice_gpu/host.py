@@ -1,0 +1,115 @@
+"""What runs on the host: layers that no GPU is good at, and whatever has no size beforehand.
+
+Neighbouring host layers become one network, which the CPU device computes between two stretches of
+launches. Everything else is refused unless a kernel takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from polydevice.dtype import Array
+from polydevice.executable_network import ExecutableNetwork
+from polydevice.network import Network, Node, Port
+from polydevice.ops.control_flow import If, Loop, TensorIterator
+from polydevice.ops.detection_output import DetectionOutput
+from polydevice.ops.detectron import (
+    ExperimentalDetectronDetectionOutput,
+    ExperimentalDetectronGenerateProposalsSingleImage,
+    ExperimentalDetectronTopKROIs,
+)
+from polydevice.ops.io import Constant, Parameter, Result
+from polydevice.ops.nms import MatrixNms, MulticlassNms, NMSRotated, NonMaxSuppressionOp
+from polydevice.ops.op import Op
+from polydevice.ops.prior_box import PriorBox, PriorBoxClustered
+from polydevice.ops.proposal import GenerateProposals, Proposal
+from polydevice.ops.random import Multinomial, RandomUniform
+from polydevice.shape import Shape
+from polydevice_gpu.graph import GpuNode, Value
+
+HOST_OPERATIONS: tuple[type[Op], ...] = (
+    # Sorting and suppressing boxes: short, sequential, full of branches.
+    Proposal, NonMaxSuppressionOp, DetectionOutput, MatrixNms, MulticlassNms, NMSRotated,
+    GenerateProposals, ExperimentalDetectronDetectionOutput,
+    ExperimentalDetectronGenerateProposalsSingleImage, ExperimentalDetectronTopKROIs,
+    # Depend on shapes alone; those of known shapes are computed at load.
+    PriorBox, PriorBoxClustered,
+    # The sequence of random numbers is the host's.
+    RandomUniform, Multinomial,
+    # Graphs inside a layer, whose course depends on values.
+    If, Loop, TensorIterator,
+)  # fmt: skip
+
+
+def runs_on_host(node: Node) -> bool:
+    """Whether a layer belongs on the host: by its kind, or because a size is not known."""
+    if isinstance(node.op, HOST_OPERATIONS):
+        return True
+    return any(not port.desc.is_static for port in (*node.inputs, *node.outputs))
+
+
+@dataclass(frozen=True)
+class HostGroup:
+    """Neighbouring host layers as one network.
+
+    Attributes:
+        nodes: the layers.
+        inputs: values from outside, in the order of the network's parameters.
+        outputs: values that others read, in the order of the network's results.
+        network: what the CPU device computes.
+    """
+
+    nodes: list[GpuNode]
+    inputs: list[Value]
+    outputs: list[Value]
+    network: Network
+
+
+def group(nodes: Sequence[GpuNode], read: Iterable[Value]) -> HostGroup:
+    """Build the network of neighbouring host nodes.
+
+    Args:
+        nodes: in execution order.
+        read: values that something outside of the group reads.
+    """
+    ports: dict[Value, Port] = {}
+    inputs: list[Value] = []
+    parameters: list[Node] = []
+    for node in nodes:
+        for value in node.inputs:
+            if value in ports:
+                continue
+            name = f"in{len(ports)}"
+            if value.constant is not None:
+                made = Node(name, Constant(value.constant, value.element_type))
+            else:
+                shape = None if value.on_host else Shape(value.shape)
+                made = Node(name, Parameter(element_type=value.element_type, shape=shape))
+                inputs.append(value)
+                parameters.append(made)
+            ports[value] = made.output
+        made = Node(node.name, node.op, [ports[value] for value in node.inputs])
+        ports.update(zip(node.outputs, made.outputs, strict=True))
+    wanted = set(read)
+    outputs = [value for node in nodes for value in node.outputs if value in wanted]
+    results = [
+        Node(f"out{index}", Result(output_name=f"out{index}"), [ports[value]])
+        for index, value in enumerate(outputs)
+    ]
+    name = ", ".join(node.name for node in nodes)
+    return HostGroup(list(nodes), inputs, outputs, Network(f"host: {name}", parameters, results))
+
+
+class HostRun:
+    """A group on the CPU device, with a request of its own."""
+
+    def __init__(self, group_: HostGroup, executable: ExecutableNetwork) -> None:
+        self.group = group_
+        self._request = executable.create_infer_request()
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """Compute the group's outputs from its inputs."""
+        names = [node.name for node in self.group.network.parameters]
+        results = self._request.infer(dict(zip(names, arrays, strict=True)))
+        return [results[f"out{index}"] for index in range(len(self.group.outputs))]

@@ -1,0 +1,33 @@
+"""The numbers of a convolution node: its window, groups and channels."""
+
+from __future__ import annotations
+
+from polydevice.ops.convolution import Convolution
+from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.geometry import Geometry
+from polydevice_gpu.layout import Layout
+
+
+def convolution_geometry(node: GpuNode) -> Geometry:
+    """Return the window of a convolution node."""
+    op = node.op
+    assert isinstance(op, Convolution)
+    x, w = node.inputs[0], node.inputs[1]
+    window = op.window(w.shape)
+    begin, _ = window.pads(x.shape[2:])
+    return Geometry.of(w.shape[3 if op.grouped else 2 :], window.strides, window.dilations, begin)
+
+
+def groups_of(node: GpuNode) -> tuple[int, int, int]:
+    """Return groups, output channels per group, input channels per group."""
+    op, w = node.op, node.inputs[1]
+    assert isinstance(op, Convolution)
+    if op.grouped:
+        return w.shape[0], w.shape[1], w.shape[2]
+    return 1, w.shape[0], w.shape[1]
+
+
+def has_channels_inside(layout: Layout, alignment: int = 1) -> bool:
+    """Whether channels lie side by side, every pixel's first at a multiple of `alignment`."""
+    channel, *others = layout.pitches[1], layout.pitches[0], *layout.pitches[2:]
+    return channel == 1 and all(n % alignment == 0 for n in (layout.offset, *others))

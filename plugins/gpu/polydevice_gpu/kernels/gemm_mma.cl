@@ -1,0 +1,137 @@
+// gemm_mma: a work-group computes BM pixels (rows) by BN channels (columns) on tensor cores.
+// NDRange: {column tiles * THREADS, row tiles, SPLIT}; local size {THREADS, 1, 1}.
+// Layouts: channels side by side, a multiple of 8 of them.   Types: half; sums in float.
+// Needs: KERNEL_*, STRIDE_*, DILATION_*, PAD_*, IN_*, OUT_*, CHANNELS_IN, ROWS, COLUMNS, STEPS (of
+// 32 terms, per part), BM, BN, WARPS_M, WARPS_N, STAGES, SPLIT; FILTER as [column, tap, channel].
+#define THREADS (32 * WARPS_M * WARPS_N)
+#define TILES_M (BM / WARPS_M / 16)
+#define TILES_N (BN / WARPS_N / 8)
+#define LOADS_A (BM * 4 / THREADS)
+#define LOADS_B (BN * 4 / THREADS)
+#define STAGE_BYTES ((BM + BN) * 64)
+#define FAR (-(1 << 28))
+// 16 bytes from global to local memory behind the program's back; zeros where `bytes` is 0.
+#define COPY(to, from, bytes) \
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes))
+#define CLOSE_STAGE() asm volatile("cp.async.commit_group;")
+#define AWAIT(n) asm volatile("cp.async.wait_group %0;" ::"n"(n))
+#define LOAD_MATRICES(r0, r1, r2, r3, a)                                            \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"    \
+                 : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)                           \
+                 : "r"(a))
+#define MULTIPLY(c, a, b0, b1)                                                      \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "               \
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"            \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                   \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+// Rows are 64 bytes, four pieces of 16; exchanging pieces by row keeps ldmatrix free of conflicts.
+#define PLACE(row, piece) ((row) * 64 + (((piece) ^ (((row) >> 1) & 3)) << 4))
+
+// Start copying one step of 32 terms into a stage, and move on to the next.
+#define FETCH(stage)                                                                              \
+    {                                                                                             \
+        const uint to = tiles_at + (stage) * STAGE_BYTES;                                         \
+        _Pragma("unroll") for (int i = 0; i < LOADS_A; i++) {                                     \
+            const int iz = row_z[i] + kz * DILATION_Z, iy = row_y[i] + ky * DILATION_Y;           \
+            const int ix = row_x[i] + kx * DILATION_X;                                            \
+            const int inside = kz < KERNEL_Z && iz >= 0 && iz < IN_Z && iy >= 0 && iy < IN_Y &&   \
+                               ix >= 0 && ix < IN_X;                                              \
+            const int at = inside ? IN0_AT(row_b[i], iz, iy, ix, c) : 0;                          \
+            COPY(to + PLACE(row + i * (THREADS / 4), piece), in0 + at, inside ? 16 : 0);          \
+        }                                                                                         \
+        _Pragma("unroll") for (int i = 0; i < LOADS_B; i++)                                       \
+            COPY(to + BM * 64 + PLACE(row + i * (THREADS / 4), piece),                            \
+                 columns_at + (size_t)(i * (THREADS / 4)) * TERMS, 16);                           \
+        columns_at += 32;                                                                         \
+        c += 32;                                                                                  \
+        while (c >= CHANNELS_IN) {                                                                \
+            c -= CHANNELS_IN;                                                                     \
+            if (++kx == KERNEL_X) {                                                               \
+                kx = 0;                                                                           \
+                if (++ky == KERNEL_Y) ky = 0, kz++;                                               \
+            }                                                                                     \
+        }                                                                                         \
+    }
+
+KERNEL(gemm_mma) {
+    __local ushort tiles[STAGES * STAGE_BYTES / 2] __attribute__((aligned(128)));
+    const uint tiles_at = (uint)(size_t)tiles;
+    const int thread = get_local_id(0), lane = thread & 31, warp = thread >> 5;
+    const int warp_m = warp % WARPS_M, warp_n = warp / WARPS_M;
+    const int first_m = get_group_id(1) * BM, first_n = get_group_id(0) * BN;
+    const int part = get_group_id(2);
+    const int row = thread >> 2, piece = thread & 3;
+
+    int row_b[LOADS_A], row_z[LOADS_A], row_y[LOADS_A], row_x[LOADS_A];
+    #pragma unroll
+    for (int i = 0; i < LOADS_A; i++) {
+        const int m = first_m + row + i * (THREADS / 4);
+        row_x[i] = m % OUT_X * STRIDE_X - PAD_X;
+        row_y[i] = m / OUT_X % OUT_Y * STRIDE_Y - PAD_Y;
+        row_z[i] = m < ROWS ? m / OUT_X / OUT_Y % OUT_Z * STRIDE_Z - PAD_Z : FAR;
+        row_b[i] = m / OUT_X / OUT_Y / OUT_Z;
+    }
+    const int start = part * STEPS * 32 + piece * 8;
+    int c = start % CHANNELS_IN, kx = start / CHANNELS_IN;
+    int ky = kx / KERNEL_X, kz = ky / KERNEL_Y;
+    kx %= KERNEL_X, ky %= KERNEL_Y;
+    __global const half* columns_at = filter + (size_t)(first_n + row) * TERMS + start;
+
+    float sum[TILES_M][TILES_N][4];
+    #pragma unroll
+    for (int i = 0; i < TILES_M; i++)
+        #pragma unroll
+        for (int j = 0; j < TILES_N; j++)
+            #pragma unroll
+            for (int k = 0; k < 4; k++) sum[i][j][k] = 0.0f;
+
+    for (int s = 0; s < STAGES - 1; s++) {
+        if (s < STEPS) FETCH(s);
+        CLOSE_STAGE();
+    }
+    for (int step = 0; step < STEPS; step++) {
+        AWAIT(STAGES - 2);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (step + STAGES - 1 < STEPS) FETCH((step + STAGES - 1) % STAGES);
+        CLOSE_STAGE();
+        const uint stage_at = tiles_at + (step % STAGES) * STAGE_BYTES;
+        #pragma unroll
+        for (int half_step = 0; half_step < 2; half_step++) {
+            uint a[TILES_M][4], b[TILES_N / 2][4];
+            #pragma unroll
+            for (int i = 0; i < TILES_M; i++) {
+                const int r = warp_m * (BM / WARPS_M) + i * 16 + (lane & 15);
+                LOAD_MATRICES(a[i][0], a[i][1], a[i][2], a[i][3],
+                              stage_at + PLACE(r, half_step * 2 + (lane >> 4)));
+            }
+            #pragma unroll
+            for (int j = 0; j < TILES_N / 2; j++) {
+                const int r = warp_n * (BN / WARPS_N) + j * 16 + (lane & 7) + ((lane >> 4) << 3);
+                LOAD_MATRICES(b[j][0], b[j][1], b[j][2], b[j][3],
+                              stage_at + BM * 64 + PLACE(r, half_step * 2 + ((lane >> 3) & 1)));
+            }
+            #pragma unroll
+            for (int i = 0; i < TILES_M; i++)
+                #pragma unroll
+                for (int j = 0; j < TILES_N; j++)
+                    MULTIPLY(sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+        }
+    }
+    #pragma unroll
+    for (int i = 0; i < TILES_M; i++)
+        #pragma unroll
+        for (int j = 0; j < TILES_N; j++) {
+            const int n = first_n + warp_n * (BN / WARPS_N) + j * 8 + (lane & 3) * 2;
+            #pragma unroll
+            for (int k = 0; k < 2; k++) {
+                const int m = first_m + warp_m * (BM / WARPS_M) + i * 16 + (lane >> 2) + k * 8;
+                if (m >= ROWS || n >= COLUMNS) continue;
+                const float2 v = (float2)(sum[i][j][k * 2], sum[i][j][k * 2 + 1]);
+#if SPLIT > 1
+                vstore2(v, 0, parts + ((size_t)part * ROWS + m) * COLUMNS + n);
+#else
+                WRITE2(v, m, n);
+#endif
+            }
+        }
+}
