@@ -33,3 +33,10 @@ class TestOperations(OpSuite):
     @pytest.fixture(autouse=True)
     def _choose(self, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(TestOperations, "device", device, raising=False)
+
+
+class TestHetero(DeviceSuite):
+    @pytest.fixture(autouse=True)
+    def _choose(self, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        members = device.partition(":")[2] or ("CPU" if device == "CPU" else f"{device},CPU")
+        monkeypatch.setattr(TestHetero, "device", f"HETERO:{members}", raising=False)
