@@ -29,6 +29,7 @@ class CpuInferRequest(InferRequest):
         self._context = Context(executable.compiled)
         self._execution = executable.compiled.execution(self._context)
         self._bound: BoundPlan | None = None
+        self._places: dict[str, tuple[int, bool, tuple[int, ...]]] = {}
         self._threads = executable.threads
         self._get_threads, self._set_threads = openmp.functions()
         self._times: list[float] = []
@@ -36,7 +37,15 @@ class CpuInferRequest(InferRequest):
 
     def _bind(self, name: str, blob: Blob) -> None:
         self._blobs[name] = blob
-        self._bound = None
+        if self._bound is None:
+            return
+        index, is_input, shape = self._places.get(name, (0, True, None))
+        if blob.array.shape != shape:
+            self._bound = None
+        elif is_input:
+            self._bound.set_input(index, blob.array)
+        else:
+            self._bound.set_output(index, blob.array)
 
     def _run(self, stream: int) -> None:
         before = self._get_threads()
@@ -65,6 +74,10 @@ class CpuInferRequest(InferRequest):
     def _prepare(self) -> BoundPlan:
         """Choose the plan for the inputs' shapes and point it to inputs and outputs."""
         arrays = [self._blob(port).array for port in self.executable.inputs.values()]
+        self._places = {
+            name: (index, True, array.shape)
+            for index, (name, array) in enumerate(zip(self.executable.inputs, arrays, strict=True))
+        }
         bound = self._execution.bound(shapes_of(arrays))
         for index, array in enumerate(arrays):
             bound.set_input(index, array)
@@ -78,6 +91,7 @@ class CpuInferRequest(InferRequest):
                 element_type = self.executable.outputs[name].element_type
                 blob = self._blobs[name] = Blob(value.allocate(), element_type)
             bound.set_output(index, blob.array)
+            self._places[name] = (index, False, value.shape)
         self._bound = bound
         return bound
 

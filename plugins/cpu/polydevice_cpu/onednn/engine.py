@@ -45,7 +45,7 @@ class Memory:
 
     def point_to(self, address: int) -> None:
         """Use the data at another address from now on."""
-        self._library.call("memory_set_data_handle", self.handle, address)
+        self._library.set_data_handle(self.handle, address)
 
     def __del__(self) -> None:
         if hasattr(self, "handle"):

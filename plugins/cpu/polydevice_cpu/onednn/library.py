@@ -122,6 +122,7 @@ class Library:
             )
         for name, arguments in _PROTOTYPES.items():
             getattr(self._c, "dnnl_" + name).argtypes = arguments
+        self.set_data_handle = self._c.dnnl_memory_set_data_handle
         self._c.dnnl_memory_desc_get_size.restype = c.c_size_t
         self._c.dnnl_primitive_desc_query_md.restype = c.c_void_p
 

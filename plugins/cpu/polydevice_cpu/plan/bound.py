@@ -36,7 +36,8 @@ class BoundPlan:
         """Results whose shape the data decided, by position, after a run."""
         self._arena = aligned(plan.arena_bytes)
         self._scratchpad = aligned(plan.scratchpad_bytes)
-        self._moves: dict[tuple[Kind, int], list[Callable[[Array], None]]] = {}
+        self._memory_moves: dict[tuple[Kind, int], list[tuple[Memory, int]]] = {}
+        self._array_moves: dict[tuple[Kind, int], list[Callable[[Array], None]]] = {}
         self._homes: dict[int, Array] = {}
         self._memories: dict[int, Memory] = {}
         self._addresses: dict[tuple[Kind, int], int] = {}
@@ -79,16 +80,21 @@ class BoundPlan:
 
     def _move(self, kind: Kind, index: int, array: Array) -> None:
         if array.dtype.hasobject:
-            for move in self._moves.get((Kind.OBJECTS, index), ()):
+            for move in self._array_moves.get((Kind.OBJECTS, index), ()):
                 move(array)
             return
+        key = kind, index
         address = array.__array_interface__["data"][0]
-        if self._addresses.get((kind, index)) == address:
+        if self._addresses.get(key) == address:
             return
-        self._addresses[kind, index] = address
-        data = array.reshape(-1).view(np.uint8)
-        for move in self._moves.get((kind, index), ()):
-            move(data)
+        self._addresses[key] = address
+        for memory, offset in self._memory_moves.get(key, ()):
+            memory.point_to(address + offset)
+        moves = self._array_moves.get(key)
+        if moves:
+            data = array.reshape(-1).view(np.uint8)
+            for move in moves:
+                move(data)
 
     # -- binding ------------------------------------------------------------------------------
 
@@ -114,10 +120,8 @@ class BoundPlan:
             address = 0 if home is None else home.ctypes.data + value.offset_bytes
             known = self._memories[id(value)] = Memory(value.descriptor, address)
             if home is None:
-                memory, offset = known, value.offset_bytes
-                self._on_move(
-                    value.storage, lambda data: memory.point_to(data.ctypes.data + offset)
-                )
+                key = value.storage.kind, value.storage.index
+                self._memory_moves.setdefault(key, []).append((known, value.offset_bytes))
         return known
 
     def _bind_array_step(self, step: ArrayStep) -> Call:
@@ -184,7 +188,7 @@ class BoundPlan:
         return self._homes[key]
 
     def _on_move(self, storage: Storage, move: Callable[[Array], None]) -> None:
-        self._moves.setdefault((storage.kind, storage.index), []).append(move)
+        self._array_moves.setdefault((storage.kind, storage.index), []).append(move)
 
 
 def _view(value: Value, data: Array) -> Array:
