@@ -128,15 +128,15 @@ class Window:
                 f"the window of {extent} (with dilation) is larger than the input of {size} "
                 f"padded by {begin} and {end}"
             )
-        fewest = 0 if most is None else self._count(low, begin, end, stride, most, valid)
-        largest = None if high is None else self._count(high, begin, end, stride, least, valid)
+        fewest = 0 if most is None else self._count(low, begin, end, stride, most)
+        largest = None if high is None else self._count(high, begin, end, stride, least)
         return dim(fewest, largest)
 
-    def _count(self, size: int, begin: int, end: int, stride: int, extent: int, valid: bool) -> int:
+    def _count(self, size: int, begin: int, end: int, stride: int, extent: int) -> int:
         room = size + begin + end - extent
         if room < 0:
             return 0
-        if self.rounding is RoundingType.FLOOR or valid:
+        if self.rounding is RoundingType.FLOOR:
             return room // stride + 1
         count = -(-room // stride) + 1
         if self.rounding is RoundingType.CEIL_TORCH and (count - 1) * stride >= size + begin:

@@ -168,7 +168,7 @@ class NormalizeL2(Op):
     """X over the square root of its sum of squares along some axes.
 
     Inputs:  x     any shape, floating point
-             axes  integers; an empty list takes each element alone
+             axes  integers; with an empty list elements other than 0 become 1
     Outputs: y     shape and type of x
     Raises:  ShapeError if an axis is outside the rank
     Source:  OpenVINO opset1 NormalizeL2
