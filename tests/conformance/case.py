@@ -153,7 +153,9 @@ def ir_of(given: Case, *, dynamic: bool = False) -> tuple[bytes, bytes]:
         layer_type = "Const" if item.constant else "Parameter"
         layers.append(_layer(i, f"in{i}", layer_type, 1, attributes, "", port))
         edges.append(_edge(i, 0, count, i))
-    inputs = "".join(_port(i, _names(v.value)[1], v.value.shape) for i, v in enumerate(given.inputs))
+    inputs = "".join(
+        _port(i, _names(v.value)[1], v.value.shape) for i, v in enumerate(given.inputs)
+    )
     outputs = "".join(_port(count + i, "FP32", ()) for i in range(given.outputs))
     layers.append(_layer(count, "op", given.kind, given.opset, given.attributes, inputs, outputs))
     for i in range(given.outputs):
@@ -206,8 +208,5 @@ def _port(number: int, precision: str, sizes: Sequence[object]) -> str:
 
 def _edge(source: int, port: int, target: int, position: int) -> str:
     return (
-        f'<edge from-layer="{source}" from-port="{port}" to-layer="{target}" '
-        f'to-port="{position}"/>'
+        f'<edge from-layer="{source}" from-port="{port}" to-layer="{target}" to-port="{position}"/>'
     )
-
-

@@ -38,8 +38,8 @@ def unary(r: Random) -> list[Case]:
     for kind in ("Abs", "Exp", "Floor", "Negative", "ReLU", "Sigmoid", "Sqrt", "Tanh"):
         found.append(case(kind, 1, odd[1:] if kind in ("ReLU", "Tanh") else odd, variant="odd"))
     found.append(case("IsNaN", 10, odd))
-    # OpenVINO's CPU plugin (not its reference) calls denormal numbers infinite.
-    found.append(case("IsFinite", 10, odd, reference=True))
+    # OpenVINO's CPU plugin calls denormal numbers infinite, and there is no reference for it.
+    found.append(case("IsFinite", 10, np.delete(odd, 5)))
     for negative in (True, False):
         for positive in (True, False):
             found.append(
@@ -95,7 +95,9 @@ def binary(r: Random) -> list[Case]:
         found.append(case(kind, 1, r.f(2, 3), C(r.f(2, 3, low=1, high=2)), variant="constant",
                           auto_broadcast="none"))  # fmt: skip
     found.append(case("Add", 1, r.f(2, 3, 4), r.f(3, 1), variant="numpy-1"))
-    found.append(case("Power", 1, r.f(2, 3, 5, low=0.1, high=3), r.f(3, 1), tolerance="transcendental"))
+    found.append(
+        case("Power", 1, r.f(2, 3, 5, low=0.1, high=3), r.f(3, 1), tolerance="transcendental")
+    )
     found.append(case("Power", 1, r.f(7), C(np.float32(2)), variant="square"))
     found.append(case("Power", 1, r.f(7), C(np.float32(3)), variant="cube"))
     found.append(case("Power", 1, r.i(7, low=0, high=5), C(np.int32(2)), variant="i32"))
