@@ -101,7 +101,7 @@ class ScatterElementsUpdate(Scatter):
             normalize_axis(axis.static_ints[0], len(x.shape))
 
 
-@operation("ScatterNDUpdate", since=(3, 15))
+@operation("ScatterNDUpdate", since=(4, 15))
 class ScatterNDUpdate(Scatter):
     """Put slices by coordinates: y[indices[i, 0], indices[i, 1], …] = updates[i].
 
