@@ -160,16 +160,16 @@ class PolydeviceBackend(Backend):
         """Load a model.
 
         Args:
-            model: a checked model; external data must have been loaded into it.
+            model: external data must have been loaded into it. The reader checks what it needs;
+                onnx.checker, which refuses more, is not asked.
             device: see the module's description.
-            kwargs: configuration keys of the device, under `config`.
+            kwargs: configuration keys of the device, under `config`; others are ignored.
 
         Raises:
             ModelError, NetworkError: (subclasses) the model cannot be read.
             DeviceError: (a subclass) the device is not there or cannot run it.
         """
-        config = kwargs.pop("config", None)
-        super().prepare(model, device, **kwargs)
+        config = kwargs.get("config")
         core = shared_core()
         network = core.read_network(model.SerializeToString())
         return PolydeviceRep(core.load_network(network, device_name(device), config))
@@ -191,7 +191,6 @@ class PolydeviceBackend(Backend):
         **kwargs: Any,
     ) -> tuple[Any, ...]:
         """Run a single node; `opset_version` among the arguments chooses its opset."""
-        super().run_node(node, inputs, device, outputs_info, **kwargs)
         names = [name for name in node.input if name]
         given = _by_name(inputs, names)
         version = kwargs.get("opset_version")

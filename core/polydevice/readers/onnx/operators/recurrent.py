@@ -40,13 +40,20 @@ _LSTM_GATES = (2, 0, 3, 1)
 class _Parts:
     """Inputs and attributes that the three operators have in common, in the core's form."""
 
-    def __init__(self, n: OnnxNode, gates: Sequence[int], per_direction: int) -> None:
+    def __init__(
+        self,
+        n: OnnxNode,
+        gates: Sequence[int],
+        per_direction: int,
+        weights: Port | None = None,
+        recurrence: Port | None = None,
+    ) -> None:
         self.n = n
         self.batch_first = bool(n.attribute("layout", 0))
         self.direction = Direction(n.attribute("direction", "forward"))
         self.x = self._batch_first(n.input(0))
-        self.weights = self.ordered(n.input(1), gates)
-        recurrence = n.input(2)
+        self.weights = self.ordered(weights or n.input(1), gates)
+        recurrence = recurrence or n.input(2)
         self.recurrence = self.ordered(recurrence, gates)
         hidden = n.attribute("hidden_size")
         if hidden is None:
@@ -151,7 +158,12 @@ class _Parts:
 @translates("LSTM")
 def lstm(n: OnnxNode) -> list[Port]:
     """Long short-term memory."""
-    parts = _Parts(n, _LSTM_GATES, 3)
+    return emit_lstm(n, n.input(1), n.input(2))
+
+
+def emit_lstm(n: OnnxNode, weights: Port, recurrence: Port) -> list[Port]:
+    """Emit an LSTM by the attributes and the other inputs of an ONNX LSTM."""
+    parts = _Parts(n, _LSTM_GATES, 3, weights, recurrence)
     op = LSTMSequence(**parts.attributes, input_forget=bool(n.attribute("input_forget", 0)))
     peepholes = n.optional(7)
     made = n.emit_all(

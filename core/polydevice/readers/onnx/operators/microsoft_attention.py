@@ -1,0 +1,292 @@
+"""ONNX Runtime's fused attention: Attention, MultiHeadAttention, GroupQueryAttention, Rotary….
+
+All are written in matrix products and softmax again, which devices fuse in their own way.
+Shapes in brackets: B batch, S queries, T keys, N heads, H head size.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polydevice.dtype import ElementType
+from polydevice.network import Port
+from polydevice.ops.arithmetic import Add, Divide, Multiply, Subtract
+from polydevice.ops.broadcast import Broadcast, BroadcastMode
+from polydevice.ops.comparison import Less, LessEqual
+from polydevice.ops.concat import Concat
+from polydevice.ops.convert import Convert
+from polydevice.ops.gather import Gather
+from polydevice.ops.generate import Range
+from polydevice.ops.logical import LogicalAnd
+from polydevice.ops.math import Sqrt, Tanh
+from polydevice.ops.matmul import MatMul
+from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
+from polydevice.ops.select import Select
+from polydevice.ops.slice import Slice
+from polydevice.ops.softmax import SoftMax
+from polydevice.ops.split import Split, VariadicSplit
+from polydevice.ops.transpose import Transpose
+from polydevice.readers.onnx.catalog import translates
+from polydevice.readers.onnx.node import OnnxNode
+from polydevice.readers.onnx.operators.reshape import joined, part_of_shape
+from polydevice.readers.onnx.operators.topk import axis_size
+
+_MS = "com.microsoft"
+
+
+def split_heads(n: OnnxNode, x: Port, heads: int) -> Port:
+    """[B, S, N * H] → [B, N, S, H]."""
+    parted = n.emit(Reshape(special_zero=True), x, [0, 0, heads, -1])
+    return n.emit(Transpose(), parted, [0, 2, 1, 3])
+
+
+def join_heads(n: OnnxNode, x: Port) -> Port:
+    """[B, N, S, H] → [B, S, N * H]."""
+    return n.emit(Reshape(special_zero=True), n.emit(Transpose(), x, [0, 2, 1, 3]), [0, 0, -1])
+
+
+def attend(n: OnnxNode, q: Port, k: Port, v: Port, bias: Port | None) -> Port:
+    """softmax(scale * q·kᵀ + bias)·v for [B, N, S or T, H]; `scale` is an attribute."""
+    scale = n.attribute("scale", 0.0)
+    if scale:
+        q = n.emit(Multiply(), q, n.like(scale, q))
+    else:
+        size = n.emit(Convert(q.element_type), axis_size(n, q, -1))
+        q = n.emit(Divide(), q, n.emit(Sqrt(), size))
+    scores = n.emit(MatMul(transpose_b=True), q, k)
+    softcap = n.attribute("softcap", 0.0)
+    if softcap:
+        cap = n.like(softcap, scores)
+        scores = n.emit(Multiply(), n.emit(Tanh(), n.emit(Divide(), scores, cap)), cap)
+    if bias is not None:
+        scores = n.emit(Add(), scores, bias)
+    return n.emit(MatMul(), n.emit(SoftMax(-1), scores), v)
+
+
+def mask_bias(n: OnnxNode, kept: Port, kind: ElementType) -> Port:
+    """Return 0 where the boolean mask holds and a large negative number elsewhere."""
+    filler = float(n.attribute("mask_filter_value", -10000.0))
+    zero, far = n.value(np.asarray(0.0), kind), n.value(np.asarray(filler), kind)
+    return n.emit(Select(), kept, zero, far)
+
+
+def padding_mask(n: OnnxNode, mask: Port, keys: Port) -> Port:
+    """Return what a mask of any form keeps, as boolean [B, 1, S or 1, T].
+
+    [B] holds numbers of keys, [B, T] and [B, S, T] are 0 for keys that are left out.
+    """
+    if mask.desc.rank == 1:
+        places = n.emit(Range(ElementType.i64), 0, keys, 1)
+        lengths = n.emit(Unsqueeze(), n.emit(Convert(ElementType.i64), mask), [1])
+        mask = n.emit(Less(), places, lengths)
+    else:
+        mask = n.emit(Convert(ElementType.boolean), mask)
+    axes = {2: [1, 2], 3: [1]}.get(n.rank(mask))
+    if axes is None:
+        raise n.unsupported(f"a mask of rank {mask.desc.rank}")
+    return n.emit(Unsqueeze(), mask, axes)
+
+
+def causal_mask(n: OnnxNode, queries: Port, keys: Port) -> Port:
+    """Return whether query i sees key j: j <= i + T - S; boolean [S, T]."""
+    rows = n.emit(Range(ElementType.i64), n.emit(Subtract(), keys, queries), keys, 1)
+    columns = n.emit(Range(ElementType.i64), 0, keys, 1)
+    return n.emit(LessEqual(), columns, n.emit(Unsqueeze(), rows, [1]))
+
+
+def _total_bias(
+    n: OnnxNode, q: Port, k: Port, mask: Port | None, extra: Port | None, causal: bool
+) -> Port | None:
+    """Combine padding mask, causal mask and given bias."""
+    keys = axis_size(n, k, 2)
+    parts: list[Port] = [] if extra is None else [extra]
+    if mask is not None:
+        parts.append(mask_bias(n, padding_mask(n, mask, keys), q.element_type))
+    if causal:
+        kept = causal_mask(n, axis_size(n, q, 2), keys)
+        limits = np.finfo(np.float16 if q.element_type is ElementType.f16 else np.float32)
+        far = n.like(limits.min, q)
+        parts.append(n.emit(Select(), kept, n.like(0, q), far))
+    total = None
+    for part in parts:
+        total = part if total is None else n.emit(Add(), total, part)
+    return total
+
+
+@translates("Attention", domain=_MS)
+def attention(n: OnnxNode) -> list[Port]:
+    """Projections of one input to queries, keys and values, then attention."""
+    x, weights, bias = n.input(0), n.input(1), n.optional(2)
+    mask, past, extra = n.optional(3), n.optional(4), n.optional(5)
+    if n.attribute("do_rotary", 0) or n.optional(6) is not None:
+        raise n.unsupported("rotary embedding and shared past buffers are not supported")
+    heads = n.required("num_heads")
+    projected = n.emit(MatMul(), x, weights)
+    if bias is not None:
+        projected = n.emit(Add(), projected, bias)
+    sizes = n.attribute("qkv_hidden_sizes")
+    if sizes:
+        parts = n.emit_all(VariadicSplit(), projected, 2, sizes)
+    else:
+        parts = n.emit_all(Split(3), projected, 2)
+    q, k, v = (split_heads(n, part, heads) for part in parts)
+    present = None
+    if past is not None:
+        before = [n.emit(Squeeze(), half, [0]) for half in n.emit_all(Split(2), past, 0)]
+        k, v = n.emit(Concat(2), before[0], k), n.emit(Concat(2), before[1], v)
+    if n.wants(1):
+        present = n.emit(Concat(0), *(n.emit(Unsqueeze(), part, [0]) for part in (k, v)))
+    causal = bool(n.attribute("unidirectional", 0))
+    y = join_heads(n, attend(n, q, k, v, _total_bias(n, q, k, mask, extra, causal)))
+    return [y] if present is None else [y, present]
+
+
+@translates("MultiHeadAttention", domain=_MS)
+def multi_head_attention(n: OnnxNode) -> list[Port | None]:
+    """Attention of projected queries, keys and values, which may be packed into one input."""
+    heads = n.required("num_heads")
+    q, k, v = _unpacked(n, heads)
+    past_k, past_v = n.optional(6), n.optional(7)
+    if past_k is not None and past_v is not None:
+        k, v = n.emit(Concat(2), past_k, k), n.emit(Concat(2), past_v, v)
+    causal = bool(n.attribute("unidirectional", 0))
+    bias = _total_bias(n, q, k, n.optional(4), n.optional(5), causal)
+    return [join_heads(n, attend(n, q, k, v, bias)), k, v]
+
+
+def _unpacked(n: OnnxNode, heads: int) -> tuple[Port, Port, Port]:
+    """Return queries, keys and values as [B, N, S or T, H], biases added."""
+    query, key, value, bias = n.input(0), n.optional(1), n.optional(2), n.optional(3)
+    if query.desc.rank == 5:  # [B, S, N, 3, H]
+        packed = [n.emit(Squeeze(), part, [3]) for part in n.emit_all(Split(3), query, 3)]
+        q, k, v = (n.emit(Transpose(), part, [0, 2, 1, 3]) for part in packed)
+        return q, k, v
+    if key is None:
+        raise n.unsupported("keys are missing")
+    if key.desc.rank == 5:  # [B, T, N, 2, H]
+        packed = [n.emit(Squeeze(), part, [3]) for part in n.emit_all(Split(2), key, 3)]
+        k, v = (n.emit(Transpose(), part, [0, 2, 1, 3]) for part in packed)
+        return split_heads(n, query, heads), k, v
+    if value is None:
+        raise n.unsupported("values are missing")
+    parts = [query, key, value]
+    if bias is not None:
+        sizes = [axis_size(n, part, -1) if part.desc.rank == 3 else None for part in parts]
+        if None in sizes:
+            raise n.unsupported("a bias needs keys and values of rank 3")
+        lengths = joined(n, *(n.emit(Unsqueeze(), size, [0]) for size in sizes if size))
+        biases = n.emit_all(VariadicSplit(), bias, 0, lengths)
+        parts = [n.emit(Add(), part, add) for part, add in zip(parts, biases)]
+    q, k, v = (part if part.desc.rank == 4 else split_heads(n, part, heads) for part in parts)
+    return q, k, v
+
+
+def rotate(n: OnnxNode, x: Port, cos: Port, sin: Port, size: int, interleaved: bool) -> Port:
+    """Rotate the first `size` elements of each head of [B, N, S, H]; cos, sin [B, 1, S, size/2]."""
+    rest = None
+    if x.shape is not None and x.shape[-1] != size:
+        x, rest = n.emit_all(VariadicSplit(), x, 3, [size, -1])
+    if interleaved:
+        first, second = (n.emit(Slice(), x, [start], [2**31 - 1], [2], [3]) for start in (0, 1))
+    else:
+        first, second = n.emit_all(Split(2), x, 3)
+    turned = [
+        n.emit(Subtract(), n.emit(Multiply(), first, cos), n.emit(Multiply(), second, sin)),
+        n.emit(Add(), n.emit(Multiply(), first, sin), n.emit(Multiply(), second, cos)),
+    ]
+    if interleaved:
+        pairs = n.emit(Concat(4), *(n.emit(Unsqueeze(), part, [4]) for part in turned))
+        y = n.emit(Reshape(special_zero=True), pairs, [0, 0, 0, size])
+    else:
+        y = n.emit(Concat(3), *turned)
+    return y if rest is None else n.emit(Concat(3), y, rest)
+
+
+@translates("RotaryEmbedding", domain=_MS)
+def rotary_embedding(n: OnnxNode) -> Port:
+    """Rotate pairs of elements by angles that depend on the position."""
+    x, positions, cos, sin = (n.input(i) for i in range(4))
+    heads, size = n.attribute("num_heads", 0), n.attribute("rotary_embedding_dim", 0)
+    if cos.shape is None or not isinstance(cos.shape[1], int):
+        raise n.unsupported("the cosines need a known shape")
+    size = size or 2 * cos.shape[1]
+    flat = n.rank(x) == 3
+    if flat:
+        if not heads:
+            if x.shape is None or not isinstance(x.shape[2], int):
+                raise n.unsupported("num_heads is needed where the hidden size is not known")
+            heads = x.shape[2] // size
+        x = split_heads(n, x, heads)
+    if positions.desc.rank == 1:
+        # One offset for all items: positions are offset, offset + 1, …
+        steps = n.emit(Range(ElementType.i64), 0, axis_size(n, x, 2), 1)
+        positions = n.emit(Unsqueeze(), n.emit(Add(), steps, positions), [0])
+    angles = [n.emit(Unsqueeze(), n.emit(Gather(), t, positions, 0), [1]) for t in (cos, sin)]
+    y = rotate(n, x, angles[0], angles[1], size, bool(n.attribute("interleaved", 0)))
+    return join_heads(n, y) if flat else y
+
+
+@translates("GroupQueryAttention", domain=_MS)
+def group_query_attention(n: OnnxNode) -> list[Port]:
+    """Causal attention in which several query heads share one key and value head.
+
+    The past must hold exactly the keys before the queries (no padding): then `seqlens_k` adds
+    nothing but the padding of the batch's shorter items, whose keys are masked.
+    """
+    heads, groups = n.required("num_heads"), n.required("kv_num_heads")
+    window = n.attribute("local_window_size", -1)
+    query, key, value = n.input(0), n.optional(1), n.optional(2)
+    if key is None or value is None:
+        q, k, v = _split_packed(n, query, heads, groups)
+    else:
+        q = split_heads(n, query, heads)
+        k, v = split_heads(n, key, groups), split_heads(n, value, groups)
+    past_k, past_v, lengths = n.optional(3), n.optional(4), n.input(5)
+    queries = axis_size(n, q, 2)
+    start = n.value(0) if past_k is None else axis_size(n, past_k, 2)
+    if n.attribute("do_rotary", 0):
+        cos, sin = n.input(7), n.input(8)
+        if cos.shape is None or not isinstance(cos.shape[1], int):
+            raise n.unsupported("the cosines need a known shape")
+        places = n.emit(Range(ElementType.i64), start, n.emit(Add(), start, queries), 1)
+        angles = [n.emit(Unsqueeze(), n.emit(Gather(), t, places, 0), [0, 1]) for t in (cos, sin)]
+        pairs = bool(n.attribute("rotary_interleaved", 0))
+        size = 2 * cos.shape[1]
+        q, k = (rotate(n, t, angles[0], angles[1], size, pairs) for t in (q, k))
+    if past_k is not None and past_v is not None:
+        k, v = n.emit(Concat(2), past_k, k), n.emit(Concat(2), past_v, v)
+    keys = axis_size(n, k, 2)
+    kept = causal_mask(n, queries, keys)
+    if window > 0:
+        rows = n.emit(Range(ElementType.i64), n.emit(Subtract(), keys, queries), keys, 1)
+        columns = n.emit(Range(ElementType.i64), 0, keys, 1)
+        oldest = n.emit(Subtract(), n.emit(Unsqueeze(), rows, [1]), window)
+        kept = n.emit(LogicalAnd(), kept, n.emit(Less(), oldest, columns))
+    # seqlens_k holds the number of keys less one, per item.
+    total = n.emit(Add(), n.emit(Convert(ElementType.i64), lengths), 1)
+    total = n.emit(Reshape(special_zero=False), total, [-1])
+    kept = n.emit(LogicalAnd(), kept, padding_mask(n, total, keys))
+    far = np.finfo(np.float16 if q.element_type is ElementType.f16 else np.float32).min
+    bias = n.emit(Select(), kept, n.like(0, q), n.like(far, q))
+    repeated = [_repeated(n, part, heads // groups) for part in (k, v)]
+    return [join_heads(n, attend(n, q, repeated[0], repeated[1], bias)), k, v]
+
+
+def _split_packed(n: OnnxNode, packed: Port, heads: int, groups: int) -> list[Port]:
+    """Split [B, S, (N + 2 * groups) * H]."""
+    parts = split_heads(n, packed, heads + 2 * groups)
+    return n.emit_all(VariadicSplit(), parts, 1, [heads, groups, groups])
+
+
+def _repeated(n: OnnxNode, x: Port, times: int) -> Port:
+    """Repeat every head: [B, G, T, H] → [B, G * times, T, H]."""
+    if times == 1:
+        return x
+    ones = n.emit(Unsqueeze(), x, [2])
+    shape = joined(n, part_of_shape(n, x, 0, 2), [times], part_of_shape(n, x, 2, 4))
+    spread = n.emit(Broadcast(BroadcastMode.BIDIRECTIONAL), ones, shape)
+    count = x.shape[1] if x.shape is not None else None
+    if not isinstance(count, int):
+        raise n.unsupported("the number of key heads must be known")
+    sizes = joined(n, part_of_shape(n, x, 0, 1), [count * times], part_of_shape(n, x, 2, 4))
+    return n.emit(Reshape(special_zero=False), spread, sizes)

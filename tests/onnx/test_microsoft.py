@@ -1,0 +1,274 @@
+"""ONNX Runtime's own operators (com.microsoft), compared with ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.onnx.models import run
+
+MS = "com.microsoft"
+Arrays = dict[str, np.ndarray]
+
+
+def _model(node: onnx.NodeProto, feeds: Arrays, stored: Arrays, opset: int) -> onnx.ModelProto:
+    inputs = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(array.dtype), list(array.shape)
+        )
+        for name, array in feeds.items()
+    ]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    for output in outputs:  # ONNX Runtime finds the types itself
+        output.type.tensor_type.elem_type = TensorProto.FLOAT
+    initializers = [numpy_helper.from_array(array, name) for name, array in stored.items()]
+    graph = helper.make_graph([node], "g", inputs, outputs, initializers)
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid(MS, 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9)
+
+
+def check(
+    op_type: str,
+    inputs: list[np.ndarray | None],
+    outputs: int = 1,
+    *,
+    stored: tuple[int, ...] = (),
+    integers: tuple[int, ...] = (),
+    domain: str = MS,
+    opset: int = 17,
+    atol: float = 2e-5,
+    **attributes: Any,
+) -> None:
+    """Run one node here and in ONNX Runtime; `stored` inputs are initializers."""
+    names = [f"i{k}" if a is not None else "" for k, a in enumerate(inputs)]
+    made = [f"o{k}" for k in range(outputs)]
+    node = helper.make_node(op_type, names, made, domain=domain, **attributes)
+    arrays = {n: a for n, a in zip(names, inputs, strict=True) if a is not None}
+    constants = {names[k]: arrays[names[k]] for k in stored}
+    feeds = {name: a for name, a in arrays.items() if name not in constants}
+    proto = _model(node, feeds, constants, opset)
+    for k in integers:
+        proto.graph.output[k].type.tensor_type.elem_type = TensorProto.INT32
+    if feeds and next(iter(feeds.values())).dtype == np.uint8:
+        for k in range(outputs):
+            proto.graph.output[k].type.tensor_type.elem_type = TensorProto.UINT8
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
+    expected = session.run(None, feeds)
+    results = run(proto, *feeds.values())
+    assert len(results) == len(expected)
+    for result, wanted in zip(results, expected, strict=True):
+        assert result.dtype == wanted.dtype
+        assert result.shape == wanted.shape
+        np.testing.assert_allclose(
+            result.astype(np.float64), wanted.astype(np.float64), rtol=1e-4, atol=atol
+        )
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+def _f(rng: np.random.Generator, *shape: int, scale: float = 0.5) -> np.ndarray:
+    return (rng.standard_normal(shape) * scale).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", ["Gelu", "FastGelu", "QuickGelu"])
+def test_gelus(name: str, rng: np.random.Generator) -> None:
+    check(name, [_f(rng, 3, 5, scale=2)], atol=2e-3 if name == "FastGelu" else 2e-5)
+
+
+def test_bias_gelu(rng: np.random.Generator) -> None:
+    check("BiasGelu", [_f(rng, 3, 7), _f(rng, 7)])
+    check("FastGelu", [_f(rng, 3, 7), _f(rng, 7)], atol=1e-4)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_skip_layer_normalization(bias: bool, rng: np.random.Generator) -> None:
+    extra = [_f(rng, 9)] if bias else []
+    check(
+        "SkipLayerNormalization",
+        [_f(rng, 2, 3, 9), _f(rng, 2, 3, 9), _f(rng, 9), _f(rng, 9), *extra],
+        epsilon=1e-5,
+    )
+
+
+def test_simplified_normalizations(rng: np.random.Generator) -> None:
+    check("SimplifiedLayerNormalization", [_f(rng, 2, 3, 8), _f(rng, 8)], domain="", epsilon=1e-6)
+    check(
+        "SkipSimplifiedLayerNormalization",
+        [_f(rng, 2, 3, 8), _f(rng, 2, 3, 8), _f(rng, 8)],
+        epsilon=1e-5,
+    )
+
+
+def test_embed_layer_normalization(rng: np.random.Generator) -> None:
+    ids = rng.integers(0, 11, (2, 5)).astype(np.int32)
+    segments = rng.integers(0, 2, (2, 5)).astype(np.int32)
+    mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
+    tables = [_f(rng, 11, 8), _f(rng, 6, 8), _f(rng, 2, 8), _f(rng, 8), _f(rng, 8)]
+    check("EmbedLayerNormalization", [ids, segments, *tables, mask], 2, integers=(1,), epsilon=1e-5)
+
+
+@pytest.mark.parametrize("mask", ["none", "raw", "lengths", "full"])
+@pytest.mark.parametrize("causal", [0, 1])
+def test_attention(mask: str, causal: int, rng: np.random.Generator) -> None:
+    batch, length, heads, size = 2, 5, 2, 4
+    width = heads * size
+    masks = {
+        "none": None,
+        "raw": np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32),
+        "lengths": np.array([3, 5], np.int32),
+        "full": np.tril(np.ones((length, length), np.int32))[None].repeat(batch, 0),
+    }
+    check(
+        "Attention",
+        [_f(rng, batch, length, 6), _f(rng, 6, 3 * width), _f(rng, 3 * width), masks[mask]],
+        stored=(1, 2),
+        num_heads=heads,
+        unidirectional=causal,
+    )
+
+
+def test_attention_with_past(rng: np.random.Generator) -> None:
+    check(
+        "Attention",
+        [_f(rng, 2, 3, 6), _f(rng, 6, 24), _f(rng, 24), None, _f(rng, 2, 2, 2, 4, 4)],
+        2,
+        stored=(1, 2),
+        num_heads=2,
+        unidirectional=1,
+    )
+
+
+@pytest.mark.parametrize("variant", ["plain", "bias", "mask", "attention_bias", "scale"])
+def test_multi_head_attention(variant: str, rng: np.random.Generator) -> None:
+    q, k, v = _f(rng, 2, 3, 8), _f(rng, 2, 5, 8), _f(rng, 2, 5, 8)
+    bias = _f(rng, 24) if variant == "bias" else None
+    mask = np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], np.int32) if variant == "mask" else None
+    extra = _f(rng, 2, 2, 3, 5) if variant == "attention_bias" else None
+    attributes = {"scale": 0.3} if variant == "scale" else {}
+    check("MultiHeadAttention", [q, k, v, bias, mask, extra], num_heads=2, **attributes)
+
+
+def test_multi_head_attention_with_past(rng: np.random.Generator) -> None:
+    q, k, v = _f(rng, 2, 3, 8), _f(rng, 2, 3, 8), _f(rng, 2, 3, 8)
+    past = [_f(rng, 2, 2, 4, 4), _f(rng, 2, 2, 4, 4)]
+    check("MultiHeadAttention", [q, k, v, None, None, None, *past], 3, num_heads=2)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("rank", [3, 4])
+@pytest.mark.parametrize("offset", [False, True])
+def test_rotary_embedding(
+    interleaved: int, rank: int, offset: bool, rng: np.random.Generator
+) -> None:
+    x = _f(rng, 2, 3, 16) if rank == 3 else _f(rng, 2, 2, 3, 8)
+    positions = np.array([2]) if offset else np.array([[0, 1, 2], [4, 5, 6]])
+    angles = rng.random((10, 4)).astype(np.float32)
+    check(
+        "RotaryEmbedding",
+        [x, positions, np.cos(angles), np.sin(angles)],
+        stored=(2, 3),
+        interleaved=interleaved,
+    )
+
+
+@pytest.mark.parametrize("rotary", [0, 1])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("past", [0, 4])
+def test_group_query_attention(
+    rotary: int, packed: bool, past: int, rng: np.random.Generator
+) -> None:
+    batch, length, heads, groups, size = 2, 1 if past else 3, 4, 2, 16
+    total = past + length
+    q, k, v = (_f(rng, batch, length, n * size) for n in (heads, groups, groups))
+    inputs: list[np.ndarray | None] = [q, k, v]
+    if packed:
+        inputs = [np.concatenate([q, k, v], -1), None, None]
+    before = [_f(rng, batch, groups, past, size) for _ in range(2)]
+    angles = rng.random((16, size // 2)).astype(np.float32)
+    inputs += [*before, np.full(batch, total - 1, np.int32), np.array(total, np.int32)]
+    if rotary:
+        inputs += [np.cos(angles), np.sin(angles)]
+    stored = (5, 6, *((7, 8) if rotary else ()))
+    check(
+        "GroupQueryAttention",
+        inputs,
+        3,
+        stored=stored,
+        num_heads=heads,
+        kv_num_heads=groups,
+        do_rotary=rotary,
+    )
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("block", [16, 32])
+def test_matmul_n_bits(zeros: bool, block: int, rng: np.random.Generator) -> None:
+    size, rows = 64, 5
+    blocks = size // block
+    packed = rng.integers(0, 256, (rows, blocks, block // 2)).astype(np.uint8)
+    scales = rng.random(rows * blocks).astype(np.float32)
+    points = rng.integers(0, 256, (rows * (-(-blocks // 2)))).astype(np.uint8) if zeros else None
+    inputs = [_f(rng, 3, size), packed, scales, *([points] if zeros else [])]
+    check(
+        "MatMulNBits",
+        inputs,
+        stored=tuple(range(1, len(inputs))),
+        K=size,
+        N=rows,
+        bits=4,
+        block_size=block,
+        atol=1e-3,
+    )
+
+
+def test_fused_products(rng: np.random.Generator) -> None:
+    check("FusedMatMul", [_f(rng, 2, 4, 3), _f(rng, 2, 5, 4)], transA=1, transB=1, alpha=0.5)
+    check("FusedGemm", [_f(rng, 3, 4), _f(rng, 4, 5), _f(rng, 5)], activation="Relu")
+
+
+@pytest.mark.parametrize("activation", ["Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid"])
+def test_fused_conv(activation: str, rng: np.random.Generator) -> None:
+    params = {"LeakyRelu": [0.1], "HardSigmoid": [0.2, 0.5]}.get(activation)
+    attributes = {"activation_params": params} if params else {}
+    check(
+        "FusedConv",
+        [_f(rng, 1, 3, 7, 6), _f(rng, 4, 3, 3, 3), _f(rng, 4)],
+        stored=(1, 2),
+        activation=activation,
+        pads=[1, 1, 1, 1],
+        **attributes,
+    )
+
+
+@pytest.mark.parametrize("name", ["QLinearAdd", "QLinearMul"])
+def test_qlinear_binary(name: str, rng: np.random.Generator) -> None:
+    a, b = (rng.integers(0, 256, (3, 5)).astype(np.uint8) for _ in range(2))
+    scales = [np.float32(s) for s in (0.02, 0.03, 0.04)]
+    zeros = [np.uint8(z) for z in (120, 100, 110)]
+    inputs = [a, scales[0], zeros[0], b, scales[1], zeros[1], scales[2], zeros[2]]
+    # ONNX Runtime adds in integers with rounded factors, which may differ by one step.
+    check(name, [np.asarray(i) for i in inputs], stored=(1, 2, 4, 5, 6, 7), atol=1.01)
+
+
+def test_qlinear_sigmoid(rng: np.random.Generator) -> None:
+    x = rng.integers(0, 256, (3, 5)).astype(np.uint8)
+    inputs = [x, np.float32(0.05), np.uint8(128), np.float32(1 / 256), np.uint8(0)]
+    check("QLinearSigmoid", [np.asarray(i) for i in inputs], stored=(1, 2, 3, 4), atol=1.01)
+
+
+def test_quantized_weights(rng: np.random.Generator) -> None:
+    weights = rng.integers(0, 256, (8, 5)).astype(np.uint8)
+    inputs = [_f(rng, 3, 8), weights, np.float32(0.02), np.uint8(128)]
+    # ONNX Runtime rounds A to 8 bits: half a step of it, summed over 8 products.
+    check("DynamicQuantizeMatMul", [np.asarray(i) for i in inputs], stored=(1, 2, 3), atol=0.1)
