@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from polydevice.errors import NetworkError
+from polydevice.errors import InferenceError, NetworkError
 from polydevice.ops.convolution import (
     Convolution,
     ConvolutionBackpropData,
@@ -15,6 +15,7 @@ from polydevice.ops.convolution import (
 )
 from polydevice.testing.op_case import OpCase, network_of
 from polydevice.window import PadType
+from polydevice_cpu.implement import run
 from tests.ops.check import check
 from tests.ops.openvino_oracle import openvino_case
 
@@ -164,6 +165,14 @@ def test_an_empty_batch(device):
     op = Convolution(**attributes(2))
     case = OpCase(op, [floats(0, 3, 5, 5), floats(4, 3, 3, 3)], [floats(0, 4, 3, 3)])
     check(case, device)
+
+
+@pytest.mark.parametrize("kind", [Convolution, ConvolutionBackpropData])
+def test_padding_that_would_exhaust_memory_is_refused(kind):
+    huge = 1 << 30
+    op = kind(**attributes(2, strides=huge, begin=huge, end=huge))
+    with pytest.raises(InferenceError, match="use a smaller padding"):
+        run(op, [floats(1, 3, 5, 5), floats(3, 3, 3, 3)])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from polydevice.dtype import ElementType
-from polydevice.errors import NetworkError
+from polydevice.errors import InferenceError, NetworkError
 from polydevice.ops.pooling import (
     AdaptiveAvgPool,
     AdaptiveMaxPool,
@@ -17,6 +17,7 @@ from polydevice.ops.pooling import (
 )
 from polydevice.testing.op_case import OpCase, network_of
 from polydevice.window import PadType, RoundingType
+from polydevice_cpu.implement import run
 from tests.ops.check import check
 from tests.ops.openvino_oracle import openvino_case
 
@@ -47,6 +48,8 @@ WINDOWS = [
     ((1, 3, 7, 10), {"kernel": (3, 4), "strides": 2, "auto_pad": SAME_LOWER}),
     ((1, 3, 7, 10), {"kernel": (3, 4), "strides": 2, "auto_pad": VALID}),
     ((1, 3, 7, 10), {"kernel": (7, 10)}),
+    ((1, 2, 90, 8), {"kernel": (40, 3), "strides": (3, 1), "begin": (20, 1)}),
+    ((1, 2, 50, 60), {"kernel": (50, 60)}),
     ((2, 3, 20), {"kernel": (3,), "strides": 2, "begin": 1}),
     ((1, 2, 5, 6, 7), {"kernel": (2, 3, 2), "strides": (1, 2, 2), "end": 1}),
 ]
@@ -145,6 +148,13 @@ def test_overhang_counts_as_asked(device):
 def test_empty_batch(device):
     x = floats(0, 3, 8, 8)
     check(OpCase(MaxPool(kernel=(2, 2), strides=(2, 2)), [x], [floats(0, 3, 4, 4)]), device)
+
+
+def test_padding_that_would_exhaust_memory_is_refused():
+    huge = 1 << 30
+    op = MaxPool(**attributes((huge, huge), huge, huge, huge))
+    with pytest.raises(InferenceError, match="use a smaller padding"):
+        run(op, [floats(1, 1, 4, 4)])
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ class RandomUniform(Op):
     Source:  OpenVINO opset8 RandomUniform
     """
 
+    is_stateful = True
+
     output_type: ElementType = attribute()
     global_seed: int = attribute(default=0)
     op_seed: int = attribute(default=0)
@@ -81,6 +83,8 @@ class Multinomial(Op):
     Raises:  ShapeError if more samples than classes are drawn without replacement
     Source:  OpenVINO opset13 Multinomial
     """
+
+    is_stateful = True
 
     convert_type: ElementType = attribute()
     with_replacement: bool = attribute()

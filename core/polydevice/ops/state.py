@@ -23,6 +23,8 @@ class ReadValue(Op):
     Source:  OpenVINO opset6 ReadValue
     """
 
+    is_stateful = True
+
     variable_id: str = attribute()
     variable_type: ElementType | None = attribute(default=None)
     variable_shape: Shape | None = attribute(default=None)
@@ -66,6 +68,7 @@ class Assign(Op):
     """
 
     has_side_effect = True
+    is_stateful = True
 
     variable_id: str = attribute()
 

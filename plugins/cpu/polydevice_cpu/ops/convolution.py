@@ -14,6 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from polydevice.dtype import Array
+from polydevice.errors import InferenceError
 from polydevice.ops.convolution import (
     Convolution,
     ConvolutionBackpropData,
@@ -28,6 +29,8 @@ from polydevice_cpu.precision import narrow, product_type
 
 COLUMN_BYTES = 32 << 20
 """Largest buffer of patches; small enough for a last-level cache share, large enough for BLAS."""
+PADDED_BYTES = 1 << 31
+"""Largest copy that padding may make; more than that is nonsense in a model file."""
 
 
 @implements(Convolution, GroupConvolution)
@@ -61,7 +64,17 @@ def pad(x: Array, begin: Sequence[int], end: Sequence[int], value: float = 0) ->
     if not any(begin) and not any(end):
         return x
     widths = [(0, 0), (0, 0), *zip(begin, end, strict=True)]
+    check_size([size + sum(width) for size, width in zip(x.shape, widths, strict=True)], x)
     return np.pad(x, widths, constant_values=value)
+
+
+def check_size(shape: Sequence[int], like: Array) -> None:
+    """Raise InferenceError before an array with such a padded shape is made, if it is too large."""
+    if math.prod(shape) * like.itemsize > max(PADDED_BYTES, 16 * like.nbytes):
+        raise InferenceError(
+            f"padding {list(like.shape)} to {list(shape)} needs more than {PADDED_BYTES} bytes; "
+            "use a smaller padding or stride"
+        )
 
 
 def _last(index: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -152,6 +165,7 @@ def convolution_backprop_data(
             begin, output[2:], sizes, window.strides, window.extent, strict=True
         )
     ]
+    check_size((x.shape[0], groups, per_group, *full), x)
     spread = np.zeros((x.shape[0], groups, per_group, *full), kind)
     if data.size:
         for position, part in taps(window, sizes):

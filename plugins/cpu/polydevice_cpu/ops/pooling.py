@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from polydevice.dtype import Array
 from polydevice.ops.pooling import (
@@ -17,7 +18,11 @@ from polydevice.ops.pooling import (
     Pool,
 )
 from polydevice_cpu.implement import implements
+from polydevice_cpu.ops.convolution import check_size
 from polydevice_cpu.precision import compute_type, is_float, narrow
+
+MANY_TAPS = 32
+"""Above this NumPy's reduction of a view is faster than one pass over the array per tap."""
 
 
 class _Axis:
@@ -44,6 +49,7 @@ class _Axis:
             return x
         widths = [(0, 0)] * x.ndim
         widths[self.axis] = (self.begin, end)
+        check_size([size + sum(width) for size, width in zip(x.shape, widths, strict=True)], x)
         return np.pad(x, widths, constant_values=value)  # type: ignore[call-overload, no-any-return]
 
     def tap(self, padded: Array, tap: int) -> Array:
@@ -57,13 +63,19 @@ class _Axis:
         """Return where in the unpadded input a tap falls, for every stop."""
         return np.arange(self.count) * self.stride + tap * self.dilation - self.begin
 
+    def windows(self, padded: Array) -> Array:
+        """Return a view with the taps of every stop as last axis."""
+        extent = (self.kernel - 1) * self.dilation + 1
+        view = np.moveaxis(sliding_window_view(padded, extent, self.axis), self.axis, -2)
+        stops = view[..., : (self.count - 1) * self.stride + 1 : self.stride, :: self.dilation]
+        return np.moveaxis(stops, -2, self.axis)
+
     def inside(self, low: int, high: int) -> Array:
         """Count the taps that fall on positions low <= p < high, for every stop."""
-        total = np.zeros(self.count, np.int64)
-        for tap in range(self.kernel):
-            place = self.positions(tap)
-            total += (place >= low) & (place < high)
-        return total
+        start = self.positions(0)
+        first = np.clip(-(-(low - start) // self.dilation), 0, self.kernel)
+        last = np.clip(-(-(high - start) // self.dilation), 0, self.kernel)
+        return np.asarray(np.maximum(last - first, 0))
 
     def along(self, vector: Array, rank: int) -> Array:
         """Lay a vector along this axis of an array of that rank."""
@@ -94,6 +106,9 @@ def max_pool(op: MaxPool, x: Array) -> Array:
         return empty
     for axis in axes:
         padded = axis.padded(x, _lowest(x))
+        if axis.kernel > MANY_TAPS:
+            x = axis.windows(padded).max(axis=-1)
+            continue
         best = axis.tap(padded, 0)
         for tap in range(1, axis.kernel):
             best = np.maximum(best, axis.tap(padded, tap))
@@ -156,6 +171,9 @@ def avg_pool(op: AvgPool, x: Array) -> Array:
     total = x.astype(compute_type(x.dtype), copy=False)
     for axis in axes:
         padded = axis.padded(total, 0)
+        if axis.kernel > MANY_TAPS:
+            total = axis.windows(padded).sum(axis=-1)
+            continue
         part = np.array(axis.tap(padded, 0))
         for tap in range(1, axis.kernel):
             part += axis.tap(padded, tap)
