@@ -109,9 +109,9 @@ def ir_of(case: OpCase, opset: int | None = None) -> tuple[str, bytes]:
 
 
 def _packed(array: Array, kind: ElementType) -> bytes:
-    """Write elements as IR files hold them; bits are packed from the lowest up."""
+    """Write elements as IR files hold them; bits are packed from the highest down."""
     if kind is ElementType.u1:
-        return np.packbits(array.reshape(-1), bitorder="little").tobytes()
+        return np.packbits(array.reshape(-1)).tobytes()
     return np.ascontiguousarray(array).tobytes()
 
 

@@ -28,7 +28,10 @@ def test_binary_convolution_by_hand(pad_value, strides, device):
                    constant_values=pad_value)  # fmt: skip
     windows = np.lib.stride_tricks.sliding_window_view(signs, (3, 3), (2, 3))
     windows = windows[:, :, ::strides, ::strides]
-    expected = np.einsum("nchwij,ocij->nohw", windows, 2.0 * w - 1).astype(np.float32)
+    # Every eight bits are read backwards, and 5 * 3 * 3 * 4 elements are not a multiple of eight.
+    stored = np.pad(w.reshape(-1), (0, -w.size % 8)).reshape(-1, 8)
+    bits = stored[:, ::-1].reshape(-1)[: w.size].reshape(w.shape)
+    expected = np.einsum("nchwij,ocij->nohw", windows, 2.0 * bits - 1).astype(np.float32)
     op = BinaryConvolution(
         strides=(strides,) * 2, pads_begin=(1, 1), pads_end=(1, 1), pad_value=pad_value
     )

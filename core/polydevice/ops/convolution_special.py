@@ -5,8 +5,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
+import numpy as np
+
+from polydevice.dtype import Array
 from polydevice.errors import ShapeError
-from polydevice.ops.convolution import Convolution
+from polydevice.ops.convolution import Convolution, ConvolutionLike
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.ops.pointwise import common_type
 from polydevice.shape import DimLike, Shape, merge_dim
@@ -21,10 +24,11 @@ class BinaryMode(enum.Enum):
 
 
 @operation("BinaryConvolution")
-class BinaryConvolution(Convolution):
+class BinaryConvolution(ConvolutionLike):
     """Convolution of bits that stand for -1 and 1: equal bits count 1, different ones -1.
 
     Data are 1 where positive. Padding has the value `pad_value`: -1, 1, or 0, which counts nothing.
+    The weights' bits are read in an order of their own, see `binary_weights`.
 
     Inputs:  x  [N, C, H, W], floating point
              w  [O, C, kernel...], u1
@@ -36,11 +40,25 @@ class BinaryConvolution(Convolution):
     mode: BinaryMode = attribute(default=BinaryMode.XNOR_POPCOUNT)
     pad_value: float = attribute(default=0.0)
 
+    channels = Convolution.channels
+    infer_spatial = Convolution.infer_spatial
+
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return [N, O, H, W]; the weights' type is their own."""
         x, w = inputs
         weights = TensorDesc(x.element_type, w.shape)
         return super().infer([x, weights])
+
+
+def binary_weights(w: Array) -> Array:
+    """Return BinaryConvolution's weights as -1 and 1 (f32).
+
+    OpenVINO reads this operation's bits from the lowest of each byte up, though it reads those of
+    every other u1 constant from the highest down, which is how `w` was read from the file.
+    """
+    stored = np.packbits(w.reshape(-1) != 0)
+    bits = np.unpackbits(stored, bitorder="little")[: w.size].reshape(w.shape)
+    return np.asarray(np.where(bits, np.float32(1), np.float32(-1)))
 
 
 @operation("DeformableConvolution", since=(1, 8))

@@ -8,7 +8,11 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.convolution import Convolution
-from polydevice.ops.convolution_special import BinaryConvolution, DeformableConvolution
+from polydevice.ops.convolution_special import (
+    BinaryConvolution,
+    DeformableConvolution,
+    binary_weights,
+)
 from polydevice.window import PadType, Window
 from polydevice_cpu.implement import implements
 from polydevice_cpu.ops.convolution import COLUMN_BYTES, convolution, pad
@@ -22,8 +26,7 @@ def binary_convolution(op: BinaryConvolution, x: Array, w: Array) -> Array:
     begin, end = op.window(w.shape).pads(x.shape[2:])
     padded = pad(signs, begin, end, op.pad_value)
     plain = Convolution(strides=op.strides, dilations=op.dilations, auto_pad=PadType.VALID)
-    weights = np.where(w != 0, np.float32(1), np.float32(-1))
-    return narrow(np.asarray(convolution(plain, padded, weights)), x.dtype)
+    return narrow(np.asarray(convolution(plain, padded, binary_weights(w))), x.dtype)
 
 
 @implements(DeformableConvolution)
