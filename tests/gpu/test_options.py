@@ -25,7 +25,10 @@ ALIASES = {
 def test_every_key_of_the_inference_engine_is_there() -> None:
     rows = GpuOptions.table()
     hints = {"PERFORMANCE_HINT", "PERFORMANCE_HINT_NUM_REQUESTS"}
-    assert {row.key for row in rows} == SPECIFIED | hints | {"GPU_DEVICES"}
+    assert {row.key for row in rows} == SPECIFIED | hints | {
+        "GPU_DEVICES",
+        "INFERENCE_PRECISION_HINT",
+    }
     assert {alias: row.key for row in rows for alias in row.aliases} == ALIASES
     assert all(row.help and row.legal for row in rows)
 
@@ -93,13 +96,10 @@ def test_alias_works_and_warns(alias, key) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("CLDNN_MEM_POOL", "NO"),
         ("DYN_BATCH_ENABLED", "YES"),
         ("CONFIG_FILE", "custom.xml"),
         ("TUNING_MODE", "TUNING_CREATE"),
         ("TUNING_FILE", "tuning.json"),
-        ("CLDNN_GRAPH_DUMPS_DIR", "dumps"),
-        ("CLDNN_SOURCES_DUMPS_DIR", "dumps"),
         ("DUMP_KERNELS", "YES"),
         ("LP_TRANSFORMS_MODE", "YES"),
         ("GPU_NV12_TWO_INPUTS", "YES"),

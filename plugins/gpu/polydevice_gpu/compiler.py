@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+from polydevice.errors import KernelBuildError
 from polydevice.network import Evaluate, Network
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.plugin import Services
 from polydevice_gpu import cl
+from polydevice_gpu.dumps import Dumps
 from polydevice_gpu.graph import GpuGraph
 from polydevice_gpu.host import group
 from polydevice_gpu.kernels.launch import Launch
@@ -16,6 +20,23 @@ from polydevice_gpu.passes import run_passes
 from polydevice_gpu.passes.lower import lower
 from polydevice_gpu.passes.plan_memory import plan_memory
 from polydevice_gpu.plan import HostStep, Plan, Step, WeightStore, scratch_memory
+
+
+@dataclass(frozen=True)
+class CompileSettings:
+    """What the configuration says about compiling a network.
+
+    Attributes:
+        half: whether f32 values are stored as f16 between layers; sums stay in f32.
+        memory_pool: whether values that do not live at the same time share memory.
+        dumps: where graphs and sources are written.
+        host_config: configuration of the CPU device for the layers that it computes.
+    """
+
+    half: bool = False
+    memory_pool: bool = True
+    dumps: Dumps = field(default_factory=Dumps)
+    host_config: Mapping[str, Any] = field(default_factory=dict)
 
 
 def target_of(device: cl.Device) -> Target:
@@ -37,18 +58,16 @@ def target_of(device: cl.Device) -> Target:
 
 
 def build_graph(
-    network: Network, target: Target, evaluate: Evaluate, *, half: bool = False
+    network: Network, target: Target, evaluate: Evaluate, settings: CompileSettings
 ) -> GpuGraph:
     """Run every pass on a network with static shapes; the network is changed.
-
-    With `half`, f32 values are stored as f16 between layers; sums stay in f32.
 
     Raises:
         UnsupportedNetworkError: listing every node that no kernel takes.
     """
     constant_folding(network, evaluate)
-    graph = lower(network, fp64=target.fp64, half=half)
-    run_passes(graph, target)
+    graph = lower(network, fp64=target.fp64, half=settings.half)
+    run_passes(graph, target, settings.dumps.graph)
     return graph
 
 
@@ -59,6 +78,7 @@ def compile_plan(
     builder: cl.ProgramBuilder,
     weights: WeightStore,
     services: Services,
+    settings: CompileSettings,
 ) -> Plan:
     """Build the programs of a graph, plan its memory, and load what the host computes."""
     steps: list[Step | HostStep] = []
@@ -67,7 +87,7 @@ def compile_plan(
         if node.on_host:
             if place and graph.nodes[place - 1].on_host:
                 continue
-            steps.append(_host_step(graph, place, services))
+            steps.append(_host_step(graph, place, services, settings))
             continue
         if node.is_view or node.choice is None or not any(v.elements for v in node.outputs):
             continue
@@ -77,15 +97,19 @@ def compile_plan(
         scratch[place] = list(step.scratch.values())
         steps.append(step)
     launching = [step for step in steps if isinstance(step, Step)]
-    programs = build_programs([x for step in launching for x in step.launches], builder)
+    programs = build_programs(
+        [x for step in launching for x in step.launches], builder, settings.dumps
+    )
     for step in launching:
         step.kernels = [programs[launch.text].kernel(launch.kernel) for launch in step.launches]
-    arena = plan_memory(graph, scratch, device.region_alignment_bytes)
+    arena = plan_memory(graph, scratch, device.region_alignment_bytes, settings.memory_pool)
     compiled = sum(not program.from_cache for program in programs.values())
     return Plan(device, graph, steps, arena, weights, compiled)
 
 
-def _host_step(graph: GpuGraph, start: int, services: Services) -> HostStep:
+def _host_step(
+    graph: GpuGraph, start: int, services: Services, settings: CompileSettings
+) -> HostStep:
     """Load the host nodes that follow each other from `start` on the CPU device."""
     end = start
     while end < len(graph.nodes) and graph.nodes[end].on_host:
@@ -93,10 +117,12 @@ def _host_step(graph: GpuGraph, start: int, services: Services) -> HostStep:
     outside = [*graph.nodes[:start], *graph.nodes[end:]]
     read = {value for node in outside for value in node.inputs} | set(graph.outputs.values())
     group_ = group(graph.nodes[start:end], read)
-    return HostStep(group_, services.load_network(group_.network, "CPU"))
+    return HostStep(group_, services.load_network(group_.network, "CPU", settings.host_config))
 
 
-def build_programs(launches: Sequence[Launch], builder: cl.ProgramBuilder) -> dict[str, cl.Program]:
+def build_programs(
+    launches: Sequence[Launch], builder: cl.ProgramBuilder, dumps: Dumps
+) -> dict[str, cl.Program]:
     """Build each distinct source once, several at a time; return source → program.
 
     One kernel a program: compilers take time per kernel, not per program, and so a kernel that
@@ -104,4 +130,14 @@ def build_programs(launches: Sequence[Launch], builder: cl.ProgramBuilder) -> di
     """
     distinct = {launch.text: launch for launch in launches}
     sources = [cl.ProgramSource(x.kernel, x.text, x.options) for x in distinct.values()]
-    return dict(zip(distinct, builder.build_all(sources), strict=True))
+    try:
+        programs = dict(zip(distinct, builder.build_all(sources), strict=True))
+    except KernelBuildError as error:
+        for launch in distinct.values():
+            dumps.source(launch.kernel, launch.text, f"(building the network failed)\n{error}")
+        raise
+    if dumps.sources:
+        for text, program in programs.items():
+            log = "(taken from CACHE_DIR, not compiled)" if program.from_cache else program.log
+            dumps.source(distinct[text].kernel, text, log)
+    return programs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Any
 
 from polydevice.errors import DeviceError
 from polydevice.executable_network import ExecutableNetwork
@@ -14,7 +15,7 @@ from polydevice.network import Network
 from polydevice.options import Options
 from polydevice.plugin import Services
 from polydevice_gpu import cl
-from polydevice_gpu.compiler import build_graph, compile_plan, target_of
+from polydevice_gpu.compiler import CompileSettings, build_graph, compile_plan, target_of
 from polydevice_gpu.plan import Plan, WeightStore
 from polydevice_gpu.report import Times, execution_graph, explanation, times_by_node
 from polydevice_gpu.request import GpuRequest
@@ -42,7 +43,7 @@ class GpuExecutable(ExecutableNetwork):
         profiling: bool = False,
         priority: int = 0,
         throttle: int = 0,
-        half: bool = False,
+        settings: CompileSettings | None = None,
     ) -> None:
         """Compile a network; one with dynamic shapes is compiled at its first inference.
 
@@ -58,7 +59,7 @@ class GpuExecutable(ExecutableNetwork):
             profiling: whether times are collected.
             priority: of the queues, 0 to 3.
             throttle: of the queues, 0 to 3.
-            half: whether f32 values are stored as f16 between layers.
+            settings: how to compile.
 
         Raises:
             UnsupportedNetworkError: listing every node that the device cannot run.
@@ -66,7 +67,7 @@ class GpuExecutable(ExecutableNetwork):
         super().__init__(network, device_name, options, streams=streams, executor=executor)
         self.profiling = profiling
         self._network = network
-        self._half = half
+        self._settings = settings or CompileSettings()
         self._gpu = device
         self._builder = builder
         self._services = services
@@ -95,9 +96,10 @@ class GpuExecutable(ExecutableNetwork):
             if self._network.is_dynamic:
                 names = [node.name for node in network.parameters]
                 network.reshape(dict(zip(names, shapes, strict=True)))
-            graph = build_graph(network, self._target, self._services.evaluate, half=self._half)
+            graph = build_graph(network, self._target, self._services.evaluate, self._settings)
             plan = compile_plan(
-                graph, self._target, self._gpu, self._builder, self._weights, self._services
+                *(graph, self._target, self._gpu, self._builder, self._weights),
+                *(self._services, self._settings),
             )
             self._plans[shapes] = plan
             while len(self._plans) > PLAN_LIMIT:
@@ -139,6 +141,10 @@ class GpuExecutable(ExecutableNetwork):
         """Return a stream's queue and the lock to hold while using it."""
         index = stream % len(self._queues)
         return self._queues[index], self._queue_locks[index]
+
+    def _metrics(self) -> dict[str, Any]:
+        """Two requests per stream, so that one is prepared while the other runs."""
+        return {"OPTIMAL_NUMBER_OF_INFER_REQUESTS": 2 * self.streams}
 
     def _create_request(self) -> InferRequest:
         return GpuRequest(self)

@@ -147,7 +147,8 @@ class GpuOptions(Options):
         0,
         aliases=("CLDNN_MAX_NUM_THREADS",),
         legal="an integer; outside of 0 to the number of cores it means all",
-        help="How many threads compile kernels; 0 takes every core the process may use.",
+        help="How many threads compile kernels and compute the layers that run on the host; 0 "
+        "takes every core the process may use.",
     )
     inference_precision: Literal["f32", "f16"] = option(
         "INFERENCE_PRECISION_HINT",
@@ -157,7 +158,7 @@ class GpuOptions(Options):
         "reaches matrix units where the device has them; sums stay in f32. Values of other types, "
         "inputs and outputs are not changed.",
     )
-    memory_pool: Annotated[Flag, _pending(True, "buffers of their own for every value")] = option(
+    memory_pool: Flag = option(
         "CLDNN_MEM_POOL", True, help="Let values that do not live at the same time share memory."
     )
     dynamic_batch: Annotated[Flag, _pending(False, "one network for every batch up to a limit")] = (
@@ -175,11 +176,19 @@ class GpuOptions(Options):
     tuning_file: Annotated[str, _pending("", "tuning of kernels")] = option(
         "TUNING_FILE", "", legal="a path", help="File that keeps the kernels found by tuning."
     )
-    graph_dumps_dir: Annotated[str, _pending("", "files with the graph after each pass")] = option(
-        "CLDNN_GRAPH_DUMPS_DIR", "", legal="a folder", help="Where to write the graph's stages."
+    graph_dumps_dir: str = option(
+        "CLDNN_GRAPH_DUMPS_DIR",
+        "",
+        legal="a folder",
+        help="Where to write the graph after lowering and after each pass, as GraphViz .dot files. "
+        "Made if needed; empty for none.",
     )
-    sources_dumps_dir: Annotated[str, _pending("", "files with the kernels' sources")] = option(
-        "CLDNN_SOURCES_DUMPS_DIR", "", legal="a folder", help="Where to write kernel sources."
+    sources_dumps_dir: str = option(
+        "CLDNN_SOURCES_DUMPS_DIR",
+        "",
+        legal="a folder",
+        help="Where to write the source of every program, clDNN_program_*.cl, with the compiler's "
+        "log at the end. Made if needed; empty for none.",
     )
     dump_kernels: Annotated[Flag, _pending(False, "files with custom layers' sources")] = option(
         "DUMP_KERNELS", False, help="Write the sources of custom layers to files."

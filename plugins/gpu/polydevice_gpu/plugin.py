@@ -18,6 +18,7 @@ from polydevice_gpu.peak import gops
 
 if TYPE_CHECKING:
     from polydevice_gpu.cl.discovery.report import Report
+    from polydevice_gpu.compiler import CompileSettings
     from polydevice_gpu.executable import GpuExecutable
 
 _NEO = re.compile(r" ?NEO(?!.*NEO).*", re.IGNORECASE | re.DOTALL)
@@ -122,7 +123,7 @@ class GpuPlugin(Plugin):
                 profiling=options.perf_count,
                 priority=options.plugin_priority,
                 throttle=options.plugin_throttle,
-                half=options.inference_precision == "f16",
+                settings=_settings(options),
             )
         except UnsupportedNetworkError as error:
             refused = self.unsupported_nodes(network, options)
@@ -157,6 +158,20 @@ class GpuPlugin(Plugin):
             if self._exclusive is not None:
                 self._exclusive.close()
                 self._exclusive = None
+
+
+def _settings(options: GpuOptions) -> CompileSettings:
+    """Return what a configuration says about compiling."""
+    from polydevice_gpu.compiler import CompileSettings
+    from polydevice_gpu.dumps import Dumps
+
+    threads = options.max_num_threads
+    return CompileSettings(
+        half=options.inference_precision == "f16",
+        memory_pool=options.memory_pool,
+        dumps=Dumps(options.graph_dumps_dir, options.sources_dumps_dir),
+        host_config={"CPU_THREADS_NUM": threads} if threads else {},
+    )
 
 
 def full_name(facts: DeviceFacts) -> str:

@@ -71,6 +71,12 @@ class Program:
         """
         return Kernel(self, name)
 
+    @property
+    def log(self) -> str:
+        """What the compiler said; drivers say little about what compiles."""
+        query, device = library.library().clGetProgramBuildInfo, self.device.handle.int_ptr
+        return library.info_text(query, self.pointer, device, _BUILD_LOG)
+
     @functools.cached_property
     def binary(self) -> bytes:
         """What the driver gives as the program's binary; empty if it gives none."""

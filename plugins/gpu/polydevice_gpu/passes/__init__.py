@@ -19,7 +19,17 @@ PIPELINE: tuple[Pass, ...] = (
 )
 
 
-def run_passes(graph: GpuGraph, target: Target) -> None:
-    """Run the pipeline on a lowered graph."""
-    for each in PIPELINE:
+def run_passes(
+    graph: GpuGraph, target: Target, observe: Callable[[int, str, GpuGraph], None]
+) -> None:
+    """Run the pipeline on a lowered graph.
+
+    Args:
+        graph: changed in place.
+        target: the device.
+        observe: called with number, name and graph after lowering and after each pass.
+    """
+    observe(0, "lower", graph)
+    for number, each in enumerate(PIPELINE, 1):
         each(graph, target)
+        observe(number, each.__name__, graph)

@@ -35,7 +35,7 @@ class Life:
 
 
 def plan_memory(
-    graph: GpuGraph, scratch: dict[int, list[Memory]], alignment_bytes: int
+    graph: GpuGraph, scratch: dict[int, list[Memory]], alignment_bytes: int, reuse: bool = True
 ) -> ArenaPlan:
     """Return offsets for the arena.
 
@@ -43,6 +43,7 @@ def plan_memory(
         graph: with memory decided.
         scratch: step → pieces that live during that step only.
         alignment_bytes: offsets are multiples of it.
+        reuse: whether pieces may share bytes at all.
     """
     lives: dict[Memory, Life] = {}
 
@@ -61,6 +62,8 @@ def plan_memory(
             use(memory, step)
     for value in graph.outputs.values():
         use(value.memory, len(graph.nodes))
+    if not reuse:
+        lives = {memory: Life(-1, len(graph.nodes)) for memory in lives}
     return place(lives, alignment_bytes)
 
 

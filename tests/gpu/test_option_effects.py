@@ -1,0 +1,273 @@
+"""Configuration keys of the GPU device do what they say; each test fails without the effect."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+from polydevice import Core
+from polydevice_gpu.cl.program import ProgramBuilder
+from polydevice_gpu.graph import Place
+from polydevice_gpu.passes import PIPELINE
+from polydevice_gpu.request import GpuRequest
+from tests.cpu.models import answer, build, residual
+
+MODEL = residual()
+INPUT = {"x": np.random.default_rng(1).random((2, 3, 14, 14), np.float32)}
+
+
+@pytest.fixture
+def core(opencl):
+    with Core() as core:
+        yield core
+
+
+def load(core, config=None, model=MODEL):
+    return core.load_network(core.read_network(model), "GPU", config or {})
+
+
+def check(executable) -> None:
+    results = executable.infer(INPUT)
+    for name, right in zip(("y", "logits", "p1"), answer(MODEL, INPUT), strict=True):
+        np.testing.assert_allclose(results[name], right, rtol=1e-4, atol=1e-5)
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+def test_without_memory_pool_every_value_has_bytes_of_its_own(core) -> None:
+    pooled, separate = load(core), load(core, {"CLDNN_MEM_POOL": "NO"})
+    arena = pooled._any_plan().arena
+    assert arena.size_bytes < arena.sum_bytes
+    arena = separate._any_plan().arena
+    assert arena.size_bytes == arena.sum_bytes
+    ranges = sorted((offset, offset + memory.bytes) for memory, offset in arena.offsets.items())
+    assert len(ranges) > 3
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
+    check(pooled)
+    check(separate)
+
+
+# -- dumps -----------------------------------------------------------------------------------------
+
+
+def test_graph_dumps_show_every_stage(core, tmp_path) -> None:
+    folder = tmp_path / "made" / "graphs"
+    check(load(core, {"CLDNN_GRAPH_DUMPS_DIR": str(folder)}))
+    files = sorted(folder.glob("*.dot"))
+    stages = ["lower", *(each.__name__ for each in PIPELINE)]
+    assert [path.name.split("_", 2)[-1] for path in files] == [
+        f"{number:02}_{stage}.dot" for number, stage in enumerate(stages)
+    ]
+    first, last = files[0].read_text(), files[-1].read_text()
+    for text in (first, last):
+        assert text.startswith("digraph ") and text.rstrip().endswith("}")
+        assert text.count("Parameter") == 1 and text.count("Result") == 3
+    assert "convolution" not in first and "convolution" in last  # kernels are chosen at the end
+    assert "then " not in first and "then " in last  # and activations fused
+
+
+def test_source_dumps_compile_to_the_same_programs(core, opencl, tmp_path) -> None:
+    check(load(core, {"CLDNN_SOURCES_DUMPS_DIR": str(tmp_path)}))
+    files = sorted(tmp_path.glob("clDNN_program*.cl"))
+    assert len(files) > 3
+    builder = ProgramBuilder(opencl)
+    for path in files:
+        text = path.read_text()
+        assert "/* Compiler's log:" in text
+        builder.build(path.name, text)
+
+
+def test_source_of_a_program_that_does_not_compile_is_dumped(core, tmp_path, monkeypatch) -> None:
+    from polydevice.errors import KernelBuildError
+
+    monkeypatch.setenv("POLYDEVICE_NO_COMPILE", "1")
+    with pytest.raises(KernelBuildError):
+        load(core, {"CLDNN_SOURCES_DUMPS_DIR": str(tmp_path)})
+    assert all("forbids to compile" in f.read_text() for f in tmp_path.glob("clDNN_program*.cl"))
+    assert list(tmp_path.glob("clDNN_program*.cl"))
+
+
+@pytest.mark.parametrize("key", ["CLDNN_GRAPH_DUMPS_DIR", "CLDNN_SOURCES_DUMPS_DIR"])
+def test_dumps_folder_that_cannot_be_written_warns_and_loads(core, key, tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.warns(RuntimeWarning, match="cannot be written"):
+        check(load(core, {key: str(tmp_path / "file" / "folder")}))
+
+
+def test_nothing_is_dumped_by_default(core, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    check(load(core))
+    assert not list(tmp_path.iterdir())
+
+
+# -- threads, streams, queues ----------------------------------------------------------------------
+
+
+def _overlap(monkeypatch, owner, name, seconds=0.02):
+    """Wrap a method; the returned list gets the number of calls running whenever one starts."""
+    real, lock, running, seen = getattr(owner, name), threading.Lock(), [0], []
+
+    def wrapped(self, *args, **kwargs):
+        with lock:
+            running[0] += 1
+            seen.append(running[0])
+        try:
+            time.sleep(seconds)
+            return real(self, *args, **kwargs)
+        finally:
+            with lock:
+                running[0] -= 1
+
+    monkeypatch.setattr(owner, name, wrapped)
+    return seen
+
+
+@pytest.mark.parametrize(("threads", "most"), [("1", 1), ("2", 2)])
+def test_number_of_threads_that_compile(core, monkeypatch, threads, most) -> None:
+    monkeypatch.setattr("polydevice_gpu.options.available_cores", lambda: 4)
+    seen = _overlap(monkeypatch, ProgramBuilder, "_compile")
+    check(load(core, {"GPU_MAX_NUM_THREADS": threads}))
+    assert max(seen) == most
+
+
+def test_host_layers_get_the_number_of_threads(core, monkeypatch) -> None:
+    asked = []
+    real = Core.load_network
+
+    def load_network(self, network, device_name, config=None, num_requests=None):
+        asked.append((device_name, dict(config or {})))
+        return real(self, network, device_name, config, num_requests)
+
+    model = build(
+        [("NonMaxSuppression", ["boxes", "scores"], ["y"], {})],
+        {"boxes": [1, 6, 4], "scores": [1, 1, 6]},
+        ["y"],
+        {},
+    )
+    network = core.read_network(model)
+    monkeypatch.setattr(Core, "load_network", load_network)
+    core.load_network(network, "GPU", {"GPU_MAX_NUM_THREADS": "1"})
+    assert ("CPU", {"CPU_THREADS_NUM": 1}) in asked
+
+
+@pytest.mark.parametrize(
+    ("config", "streams"),
+    [
+        ({}, 1),
+        ({"GPU_THROUGHPUT_STREAMS": "3"}, 3),
+        ({"GPU_THROUGHPUT_STREAMS": "GPU_THROUGHPUT_AUTO"}, 2),
+    ],
+)
+def test_streams_run_at_once_and_outputs_do_not_mix(core, monkeypatch, config, streams) -> None:
+    executable = load(core, config)
+    assert executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 2 * streams
+    rng = np.random.default_rng(2)
+    inputs = [{"x": rng.random((2, 3, 14, 14), np.float32)} for _ in range(12)]
+    right = [executable.infer(each)["y"] for each in inputs]
+    assert all(not np.array_equal(a, b) for a, b in itertools.pairwise(right))
+    weights = executable._weights.size_bytes
+    requests = [executable.create_infer_request() for _ in range(6)]
+    queues = {executable.queue(n)[0].pointer for n in range(8)}
+    assert len(queues) == streams
+    seen = _overlap(monkeypatch, GpuRequest, "_run")
+    for start in range(0, 12, 6):
+        for request, each in zip(requests, inputs[start : start + 6], strict=True):
+            request.start_async(each)
+        for request, expected in zip(requests, right[start : start + 6], strict=True):
+            request.wait()
+            assert np.array_equal(request.get_blob("y").array, expected)
+    assert max(seen) == streams
+    assert executable._weights.size_bytes == weights > 0  # one copy serves all streams
+    memories = {v.memory for v in executable._any_plan().graph.outputs.values()}
+    assert all(memory.place is Place.ARENA for memory in memories)
+
+
+@pytest.mark.parametrize(("exclusive", "most"), [("YES", 1), ("NO", 2)])
+def test_exclusive_requests_of_two_networks(core, monkeypatch, exclusive, most) -> None:
+    networks = [load(core, {"EXCLUSIVE_ASYNC_REQUESTS": exclusive}) for _ in range(2)]
+    requests = [network.create_infer_request() for network in networks for _ in range(3)]
+    seen = _overlap(monkeypatch, GpuRequest, "_run")
+    for request in requests:
+        request.start_async(INPUT)
+    for request in requests:
+        request.wait()
+    assert max(seen) == most
+
+
+def test_exclusive_is_without_effect_with_streams(core, monkeypatch) -> None:
+    config = {"EXCLUSIVE_ASYNC_REQUESTS": "YES", "GPU_THROUGHPUT_STREAMS": "2"}
+    executable = load(core, config)
+    requests = [executable.create_infer_request() for _ in range(4)]
+    seen = _overlap(monkeypatch, GpuRequest, "_run")
+    for request in requests:
+        request.start_async(INPUT)
+    for request in requests:
+        request.wait()
+    assert max(seen) == 2
+
+
+@pytest.mark.parametrize("key", ["GPU_PLUGIN_PRIORITY", "GPU_PLUGIN_THROTTLE"])
+def test_queue_hints_are_used_or_refused_when_loading(core, opencl, key) -> None:
+    from polydevice.errors import OptionValueError
+
+    extension = "cl_khr_priority_hints" if "PRIORITY" in key else "cl_khr_throttle_hints"
+    core.set_config({key: "1"}, "GPU")  # only loading asks the device
+    if extension in opencl.facts.extensions.split():
+        check(load(core))
+    else:
+        with pytest.raises(OptionValueError, match=extension):
+            load(core)
+    core.set_config({key: "0"}, "GPU")
+    check(load(core))
+
+
+# -- metrics and read-back -------------------------------------------------------------------------
+
+
+def test_metrics_of_an_executable_network(core) -> None:
+    executable = load(core, {"PERF_COUNT": "YES"})
+    names = ["NETWORK_NAME", "SUPPORTED_METRICS", "SUPPORTED_CONFIG_KEYS"]
+    names.append("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
+    assert sorted(executable.get_metric("SUPPORTED_METRICS")) == sorted(names)
+    assert executable.get_metric("NETWORK_NAME") == "test"
+    assert executable.get_metric("SUPPORTED_CONFIG_KEYS") == core.get_metric(
+        "GPU", "SUPPORTED_CONFIG_KEYS"
+    )
+    assert executable.get_config("PERF_COUNT") == "YES"
+    assert core.get_config("GPU", "PERF_COUNT") == "NO"  # a load changes nothing else
+
+
+def test_counters_only_with_perf_count(core) -> None:
+    from polydevice.errors import InferenceError
+
+    for on in ("YES", "NO"):
+        executable = load(core, {"PERF_COUNT": on})
+        request = executable.create_infer_request()
+        request.infer(INPUT)
+        if on == "NO":
+            with pytest.raises(InferenceError, match="PERF_COUNT=YES"):
+                request.get_perf_counts()
+        else:
+            assert any(row["real_time"] > 0 for row in request.get_perf_counts().values())
+
+
+def test_every_key_is_read_back_and_bad_maps_change_nothing(core) -> None:
+    from polydevice.errors import OptionError
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        keys = core.get_metric("GPU", "SUPPORTED_CONFIG_KEYS")
+        before = {key: core.get_config("GPU", key) for key in keys}
+        for wrong in (
+            {"PERF_COUNT": "YES", "NO_SUCH": "1"},
+            {"PERF_COUNT": "YES", "DEVICE_ID": "x"},
+        ):
+            with pytest.raises(OptionError):
+                core.set_config(wrong, "GPU")
+        assert {key: core.get_config("GPU", key) for key in keys} == before
