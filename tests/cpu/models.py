@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 
 def build(
@@ -15,13 +15,15 @@ def build(
     outputs: Sequence[str],
     weights: Mapping[str, np.ndarray],
     opset: int = 17,
+    element_type: type = np.float32,
 ) -> bytes:
-    """A model from (op type, inputs, outputs, attributes) tuples; inputs are f32."""
+    """A model from (op type, inputs, outputs, attributes) tuples."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(element_type))
     made = [helper.make_node(kind, ins, outs, **attrs) for kind, ins, outs, attrs in nodes]
     graph = helper.make_graph(
         made,
         "test",
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()],
+        [helper.make_tensor_value_info(n, kind, s) for n, s in inputs.items()],
         [helper.make_empty_tensor_value_info(name) for name in outputs],
         [numpy_helper.from_array(array, name) for name, array in weights.items()],
     )

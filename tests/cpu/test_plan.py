@@ -295,3 +295,72 @@ def test_a_forked_child_infers_with_what_was_loaded(tmp_path):
         check=False,
     )
     assert result.stdout.strip() == "0", result.stderr
+
+
+@pytest.mark.parametrize("kind", [np.float16])
+def test_half_precision_networks(core, kind):
+    """A network in f16 keeps its inputs and outputs in f16 and computes in f32 between."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.normal(0, 0.2, (8, 3, 3, 3)).astype(kind),
+        "m": rng.normal(0, 0.2, (6, 4)).astype(kind),
+        "one": np.array(1, kind),
+    }
+    nodes = [
+        ("Conv", ["x", "w"], ["c"], {"pads": [1, 1, 1, 1]}),
+        ("Relu", ["c"], ["r"], {}),
+        ("MatMul", ["r", "m"], ["p"], {}),
+        ("Add", ["p", "one"], ["y"], {}),
+    ]
+    model = models.build(nodes, {"x": [1, 3, 5, 6]}, ["y"], weights, element_type=kind)
+    x = rng.normal(size=(1, 3, 5, 6)).astype(kind)
+    executable = load(core, model)
+    got = executable.infer({"x": x})
+    wide = models.build(
+        nodes, {"x": [1, 3, 5, 6]}, ["y"], {k: v.astype(np.float32) for k, v in weights.items()}
+    )
+    (want,) = models.answer(wide, {"x": x.astype(np.float32)})
+    (y,) = got.values()
+    assert y.dtype == kind
+    np.testing.assert_allclose(y.astype(np.float32), want, rtol=1e-3, atol=1e-3)
+    if library() is not None:
+        assert any(step.startswith("Convolution") for step in steps(executable))
+
+
+@needs_onednn
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_quantised_network(core, per_channel):
+    """QuantizeLinear and DequantizeLinear become post-operations; values are those of ONNX."""
+    rng = np.random.default_rng(1)
+    channels = 8
+    weights = {
+        "s": np.array(0.02, np.float32),
+        "z": np.array(3, np.uint8),
+        "w": rng.integers(-127, 128, (channels, 3, 3, 3)).astype(np.int8),
+        "ws": rng.uniform(0.001, 0.004, channels).astype(np.float32),
+        "wz": np.zeros(channels, np.int8),
+        "s2": rng.uniform(0.02, 0.05, channels).astype(np.float32)
+        if per_channel
+        else np.array(0.03, np.float32),
+        "z2": np.zeros(channels if per_channel else (), np.int8),
+    }
+    axis = {"axis": 1} if per_channel else {}
+    nodes = [
+        ("QuantizeLinear", ["x", "s", "z"], ["q"], {}),
+        ("DequantizeLinear", ["q", "s", "z"], ["d"], {}),
+        ("DequantizeLinear", ["w", "ws", "wz"], ["dw"], {"axis": 0}),
+        ("Conv", ["d", "dw"], ["c"], {}),
+        ("Relu", ["c"], ["r"], {}),
+        ("QuantizeLinear", ["r", "s2", "z2"], ["q2"], axis),
+        ("DequantizeLinear", ["q2", "s2", "z2"], ["y"], axis),
+    ]
+    model = models.build(nodes, {"x": [1, 3, 9, 8]}, ["y"], weights)
+    x = rng.uniform(-3, 3, (1, 3, 9, 8)).astype(np.float32)
+    executable = load(core, model)
+    (y,) = executable.infer({"x": x}).values()
+    (want,) = models.answer(model, {"x": x})
+    step = np.broadcast_to(weights["s2"].reshape(1, -1, 1, 1), want.shape)
+    # A sum of rounded products may round to the neighbouring level, in another order of adding.
+    assert (np.abs(y - want) <= step * 1.001).all()
+    assert (np.abs(y - want) > step * 0.5).mean() < 0.01
+    assert any(s == "Convolution+ReLU+FakeQuantize" for s in steps(executable))

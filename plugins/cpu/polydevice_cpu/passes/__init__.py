@@ -8,8 +8,10 @@ from polydevice.network import Network
 from polydevice.passes.constant_folding import constant_folding
 from polydevice_cpu.passes.decompose_batch_norm import decompose_batch_norm
 from polydevice_cpu.passes.fold_scale import fold_scale
+from polydevice_cpu.passes.fuse_quantize import fuse_quantize
 from polydevice_cpu.passes.recognise_activation import recognise_activation
 from polydevice_cpu.passes.recognise_layer_norm import recognise_layer_norm
+from polydevice_cpu.passes.widen_half import widen_half
 
 
 def _fold(network: Network) -> None:
@@ -19,6 +21,8 @@ def _fold(network: Network) -> None:
 
 PIPELINE: tuple[Callable[[Network], None], ...] = (
     _fold,  # weights stored as f16 or quantised become plain f32 constants
+    widen_half,  # after folding, which has made f32 of most f16 weights
+    fuse_quantize,
     decompose_batch_norm,  # before fold_scale, which takes its factor
     recognise_activation,  # before fold_scale, which would take a factor out of an activation
     recognise_layer_norm,

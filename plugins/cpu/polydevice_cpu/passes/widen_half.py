@@ -1,0 +1,65 @@
+"""widen_half: a network in f16 or bf16 computes in f32, which this device's primitives take."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polydevice.dtype import ElementType
+from polydevice.errors import NetworkError
+from polydevice.network import Network, Node, Port, constant, unique_name
+from polydevice.ops.convert import Convert
+from polydevice.ops.io import Constant, Parameter
+from polydevice_cpu.lowering.table import is_heavy
+
+HALF = (ElementType.f16, ElementType.bf16)
+
+
+def widen_half(network: Network) -> None:
+    """Widen constants and what enters, narrow what leaves; does nothing without heavy nodes.
+
+    Networks in which an operation insists on a narrow type (a body, a variable) stay as they are.
+    """
+    if not any(
+        is_heavy(type(node.op)) and node.outputs[0].element_type in HALF for node in network.nodes()
+    ):
+        return
+    trial = network.clone()
+    wanted = [result.inputs[0].element_type for result in trial.results]
+    _widen(trial)
+    try:
+        trial.infer()
+        _narrow(trial, wanted)
+        trial.infer()
+    except NetworkError:
+        return
+    network.parameters, network.results, network.sinks = (
+        trial.parameters,
+        trial.results,
+        trial.sinks,
+    )
+
+
+def _widen(network: Network) -> None:
+    replaced: dict[Port, Port] = {}
+    for node in network.nodes():
+        node.inputs = [replaced.get(port, port) for port in node.inputs]
+        if not node.outputs or node.outputs[0].element_type not in HALF:
+            continue
+        if isinstance(node.op, Constant):
+            wide = constant(node.name, node.op.value.astype(np.float32))
+            replaced[node.output] = wide.output
+        elif isinstance(node.op, Parameter):
+            name = unique_name(network, f"{node.name}/widened")
+            convert = Node(name, Convert(destination_type=ElementType.f32), [node.output])
+            replaced[node.output] = convert.output
+        elif isinstance(node.op, Convert):
+            node.op = node.op.replace(destination_type=ElementType.f32)
+
+
+def _narrow(network: Network, wanted: list[ElementType]) -> None:
+    for result, element_type in zip(network.results, wanted, strict=True):
+        port = result.inputs[0]
+        if port.element_type is not element_type:
+            name = unique_name(network, f"{result.name}/narrowed")
+            convert = Node(name, Convert(destination_type=element_type), [port])
+            result.inputs = [convert.output]
