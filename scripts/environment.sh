@@ -11,7 +11,6 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 venv=$root/.venv
 python=$venv/bin/python
-vendors=$venv/opencl/vendors            # our own list of OpenCL drivers, used when it exists
 
 if [ -t 1 ]; then bold=$'\033[1m' plain=$'\033[0m'; else bold='' plain=''; fi
 say() { printf '%s==>%s %s\n' "$bold" "$plain" "$*"; }
@@ -93,20 +92,17 @@ prepare() {  # EXTRA
     install "$extra" || fail "pip could not install polydevice[$extra]; its message is above."
     echo "$want" > "$venv/.installed-$extra"
     # oneDNN needs GCC's OpenMP; without it the CPU plugin runs on NumPy, slower.
-    if [ "$(uname -sm)" = "Linux x86_64" ] && ! ldconfig -p | grep -q 'libgomp\.so\.1'; then
+    if [ "$(uname -sm)" = "Linux x86_64" ] &&
+        ! "$python" -c 'import ctypes; ctypes.CDLL("libgomp.so.1")' 2>/dev/null; then
         if ! { can_apt && apt_install libgomp1; }; then
             say "libgomp.so.1 is missing, so the CPU plugin will run on NumPy:  sudo apt-get install libgomp1"
         fi
     fi
 }
 
-opencl_devices() {  # one line a device; in a child with a time limit, since drivers crash and hang
-    timeout 60 "$python" - 2>/dev/null <<'PYTHON'
-import pyopencl as cl
-for platform in cl.get_platforms():
-    for device in platform.get_devices():
-        print(f"{device.name.strip()} ({platform.name.strip()})")
-PYTHON
+opencl_devices() {  # one line a device, whatever its type
+    POLYDEVICE_GPU_DEVICES=all-gpus,cpu,accelerator "$venv/bin/polydevice" devices |
+        sed -n 's/^GPU[^\t]*\t//p'
 }
 
 have_opencl() {
@@ -116,34 +112,14 @@ have_opencl() {
     printf '%s\n' "$found" | sed 's/^/      /'
 }
 
-register_driver() {  # NAME LIBRARY: adds a driver to our own list, after the system's
-    mkdir -p "$vendors"
-    local icd
-    for icd in /etc/OpenCL/vendors/*.icd; do
-        [ -e "$icd" ] && cp -L "$icd" "$vendors/"
-    done
-    echo "$2" > "$vendors/$1.icd"
-    export OCL_ICD_VENDORS=$vendors
-}
-
-register_nvidia() {  # containers often hold NVIDIA's library without the .icd file that names it
-    local library
-    library=$(ldconfig -p | sed -n 's/.*=> \(.*libnvidia-opencl\.so\.1\)$/\1/p' | head -n 1)
-    [ -n "$library" ] || library=$(ls /usr/local/nvidia/lib64/libnvidia-opencl.so.1 2>/dev/null)
-    [ -n "$library" ] || return 1
-    ! cat /etc/OpenCL/vendors/*.icd 2>/dev/null | grep -q libnvidia-opencl || return 1
-    register_driver nvidia "$library"
-    say "Registered NVIDIA's OpenCL driver in .venv/opencl/vendors: no .icd file of the system names $library"
-}
-
 use_intel_runtime() {
     if [ ! -e "$venv/lib/libintelocl.so" ]; then
         say "Installing Intel's OpenCL runtime for CPUs into .venv (from PyPI, about 0.9 GB)"
         pip_install intel-opencl-rt intel-cmplr-lib-rt || return 1
     fi
-    mkdir -p "$venv/opencl/intel"
-    echo "$venv/lib/libintelocl.so" > "$venv/opencl/intel/intel.icd"
-    export OCL_ICD_VENDORS=$venv/opencl/intel
+    mkdir -p "$venv/opencl"
+    echo "$venv/lib/libintelocl.so" > "$venv/opencl/intel.icd"
+    export OCL_ICD_VENDORS=$venv/opencl
     have_opencl "Intel's runtime for CPUs"
 }
 
@@ -153,9 +129,8 @@ prepare_opencl() {
         say "OCL_ICD_VENDORS=$OCL_ICD_VENDORS shows no OpenCL device; unset it to let this script choose."
         return
     fi
-    if register_nvidia && have_opencl "with NVIDIA's driver"; then return; fi
     have_opencl "as installed on this system" && return
-    if [ -e "$venv/opencl/intel/intel.icd" ]; then
+    if [ -e "$venv/opencl/intel.icd" ]; then
         use_intel_runtime && return
     fi
     say "No OpenCL device found on this system."
