@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from typing import Any
 
 from typing_extensions import Self
 
@@ -151,6 +152,13 @@ class NonMaxSuppression(NonMaxSuppressionOp):
     box_encoding: BoxEncoding = attribute(default=BoxEncoding.CORNER)
     sort_result_descending: bool = attribute(default=True)
     output_type: ElementType = attribute(default=ElementType.i64)
+
+    @classmethod
+    def from_onnx(cls, attributes: Mapping[str, Any], opset: int) -> Self:
+        """Make it; ONNX has the first output only, by batch and class."""
+        center = bool(attributes.get("center_point_box", 0))
+        encoding = BoxEncoding.CENTER if center else BoxEncoding.CORNER
+        return cls(box_encoding=encoding, sort_result_descending=False)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return at most all boxes of all classes."""

@@ -161,7 +161,7 @@ class AlignedMode(Enum):
     HALF_PIXEL = "half_pixel"
 
 
-@operation("ROIAlign", since=(3, 9))
+@operation("ROIAlign", since=(3, 9), onnx="RoiAlign")
 class ROIAlign(Op):
     """Average, or maximum of 0 and them, of bilinear samples in each bin of a region.
 
@@ -181,6 +181,25 @@ class ROIAlign(Op):
     spatial_scale: float = attribute()
     mode: RoiMode = attribute()
     aligned_mode: AlignedMode = attribute(default=AlignedMode.ASYMMETRIC)
+
+    @classmethod
+    def from_onnx(cls, attributes: Mapping[str, Any], opset: int) -> Self:
+        """Make it; before opset 16 coordinates were not shifted by half a pixel."""
+        mode = attributes.get("coordinate_transformation_mode", "half_pixel")
+        names = {
+            "half_pixel": AlignedMode.HALF_PIXEL_FOR_NN,
+            "output_half_pixel": AlignedMode.ASYMMETRIC,
+        }
+        if mode not in names:
+            raise ShapeError(f"coordinate_transformation_mode {mode!r} is not {' or '.join(names)}")
+        return cls(
+            pooled_h=int(attributes.get("output_height", 1)),
+            pooled_w=int(attributes.get("output_width", 1)),
+            sampling_ratio=int(attributes.get("sampling_ratio", 0)),
+            spatial_scale=float(attributes.get("spatial_scale", 1.0)),
+            mode=RoiMode(attributes.get("mode", "avg")),
+            aligned_mode=names[mode if opset >= 16 else "output_half_pixel"],
+        )
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return one rectangle per region."""

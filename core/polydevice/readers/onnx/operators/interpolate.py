@@ -76,6 +76,7 @@ def resize(n: OnnxNode) -> Port:
         and policy is KeepAspectRatio.STRETCH
         and not antialias
         and not outside
+        and not (coordinates is CoordinateMode.ALIGN_CORNERS and _cuts_lengths(x, target))
     )
     if plain:
         return _interpolate(n, target, coordinates, nearest, axes)
@@ -92,6 +93,17 @@ def resize(n: OnnxNode) -> Port:
     )
     needs_roi = coordinates is CoordinateMode.TF_CROP_AND_RESIZE
     return n.emit(op, x, target, *([roi] if needs_roi and roi is not None else []))
+
+
+def _cuts_lengths(x: Port, scales: Port) -> bool:
+    """Whether a scaled length is not whole; ONNX aligns corners before it is rounded down."""
+    known = scales.desc.constant
+    if known is None or not scales.element_type.is_float or x.shape is None:
+        return False
+    return any(
+        isinstance(size, int) and not (size * float(scale)).is_integer()
+        for size, scale in zip(x.shape, known.reshape(-1))
+    )
 
 
 def _given(n: OnnxNode, index: int) -> Port | None:
