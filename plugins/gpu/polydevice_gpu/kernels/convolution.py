@@ -15,6 +15,7 @@ from polydevice_gpu.kernels.convolution_shape import (
     has_channels_inside,
 )
 from polydevice_gpu.kernels.gemm_mma import ConvolutionMma
+from polydevice_gpu.kernels.gemm_tiled import ConvolutionTiled
 from polydevice_gpu.kernels.geometry import (
     declare_sizes,
     image_groups,
@@ -96,6 +97,7 @@ def pack_weights(array: Array, groups: int, lanes: int) -> Array:
 
 
 kernel(Convolution, GroupConvolution)(ConvolutionMma)
+kernel(Convolution, GroupConvolution)(ConvolutionTiled)
 
 
 @kernel(Convolution, GroupConvolution)

@@ -15,6 +15,7 @@ from polydevice_gpu.kernels.convolution import (
     vector_lanes,
 )
 from polydevice_gpu.kernels.gemm_mma import MatmulMma
+from polydevice_gpu.kernels.gemm_tiled import MatmulTiled
 from polydevice_gpu.kernels.geometry import Geometry
 from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
 from polydevice_gpu.kernels.launch import Weights
@@ -33,6 +34,7 @@ def _lanes(target: Target, n: int) -> int:
 
 
 kernel(MatMul)(MatmulMma)
+kernel(MatMul)(MatmulTiled)
 
 
 @kernel(MatMul)

@@ -1,0 +1,143 @@
+// gemm_tiled: a work-group computes BM pixels (rows) by BN channels (columns) via local memory.
+// NDRange: {column tiles * THREADS, row tiles, SPLIT}; local size {THREADS, 1, 1}.
+// Layouts: any; best with channels side by side.   Types: half, float; sums in float.
+// Needs: as gemm_mma, but TM, TN (a work-item's share, multiples of 4), TERMS_AT_ONCE (4: terms of
+// a pixel are read as vectors), COLUMNS_PADDED; FILTER as [term, column].
+#define BK 16
+#define THREADS ((BM / TM) * (BN / TN))
+#define GROUPS_M (TM / 4)
+#define GROUPS_N (TN / 4)
+#define PITCH_A (BM + 4)
+#define READS_A (BM * BK / TERMS_AT_ONCE / THREADS)
+#define READS_B (BK * BN / 4 / THREADS)
+#define ROWS_APART (THREADS * TERMS_AT_ONCE / BK)
+#define TERMS_APART (THREADS * 4 / BN)
+#define FAR (-(1 << 28))
+#if TERMS_AT_ONCE == 4
+#define PIECE float4
+#define READ(i) IN0_LOAD4(i)
+#define ZERO (float4)(0.0f)
+#else
+#define PIECE float
+#define READ(i) IN0_LOAD(i)
+#define ZERO 0.0f
+#endif
+
+// Read one step of both factors into registers, and move on to the next.
+#define FETCH                                                                                     \
+    {                                                                                             \
+        _Pragma("unroll") for (int i = 0; i < READS_A; i++) {                                     \
+            const int iz = row_z[i] + kz * DILATION_Z, iy = row_y[i] + ky * DILATION_Y;           \
+            const int ix = row_x[i] + kx * DILATION_X;                                            \
+            const int inside = kz < KERNEL_Z && iz >= 0 && iz < IN_Z && iy >= 0 && iy < IN_Y &&   \
+                               ix >= 0 && ix < IN_X;                                              \
+            next_a[i] = ZERO;                                                                     \
+            if (inside) next_a[i] = READ(IN0_AT(row_b[i], iz, iy, ix, c));                        \
+        }                                                                                         \
+        _Pragma("unroll") for (int i = 0; i < READS_B; i++)                                       \
+            next_b[i] = FILTER_LOAD4(filter_at + i * TERMS_APART * COLUMNS_PADDED);               \
+        filter_at += BK * COLUMNS_PADDED;                                                         \
+        c += BK;                                                                                  \
+        while (c >= CHANNELS_IN) {                                                                \
+            c -= CHANNELS_IN;                                                                     \
+            if (++kx == KERNEL_X) {                                                               \
+                kx = 0;                                                                           \
+                if (++ky == KERNEL_Y) ky = 0, kz++;                                               \
+            }                                                                                     \
+        }                                                                                         \
+    }
+#if TERMS_AT_ONCE == 4
+#define PUT_A(s, i)                                                                               \
+    tile_a[s][a_term + 0][a_row + (i) * ROWS_APART] = next_a[i].s0;                               \
+    tile_a[s][a_term + 1][a_row + (i) * ROWS_APART] = next_a[i].s1;                               \
+    tile_a[s][a_term + 2][a_row + (i) * ROWS_APART] = next_a[i].s2;                               \
+    tile_a[s][a_term + 3][a_row + (i) * ROWS_APART] = next_a[i].s3;
+#else
+#define PUT_A(s, i) tile_a[s][a_term][a_row + (i) * ROWS_APART] = next_a[i];
+#endif
+#define PUT(s)                                                                                    \
+    {                                                                                             \
+        _Pragma("unroll") for (int i = 0; i < READS_A; i++) { PUT_A(s, i) }                       \
+        _Pragma("unroll") for (int i = 0; i < READS_B; i++)                                       \
+            vstore4(next_b[i], 0, &tile_b[s][b_term + i * TERMS_APART][b_column]);                \
+    }
+
+KERNEL(gemm_tiled) {
+    __local float tile_a[2][BK][PITCH_A] __attribute__((aligned(16)));
+    __local float tile_b[2][BK][BN] __attribute__((aligned(16)));
+    const int thread = get_local_id(0);
+    const int share_n = thread % (BN / TN) * 4, share_m = thread / (BN / TN) * 4;
+    const int first_m = get_group_id(1) * BM, first_n = get_group_id(0) * BN;
+    const int part = get_group_id(2);
+    const int a_term = thread % (BK / TERMS_AT_ONCE) * TERMS_AT_ONCE;
+    const int a_row = thread / (BK / TERMS_AT_ONCE);
+    const int b_column = thread % (BN / 4) * 4, b_term = thread / (BN / 4);
+
+    int row_b[READS_A], row_z[READS_A], row_y[READS_A], row_x[READS_A];
+    #pragma unroll
+    for (int i = 0; i < READS_A; i++) {
+        const int m = first_m + a_row + i * ROWS_APART;
+        row_x[i] = m % OUT_X * STRIDE_X - PAD_X;
+        row_y[i] = m / OUT_X % OUT_Y * STRIDE_Y - PAD_Y;
+        row_z[i] = m < ROWS ? m / OUT_X / OUT_Y % OUT_Z * STRIDE_Z - PAD_Z : FAR;
+        row_b[i] = m / OUT_X / OUT_Y / OUT_Z;
+    }
+    const int start = part * STEPS * BK + a_term;
+    int c = start % CHANNELS_IN, kx = start / CHANNELS_IN;
+    int ky = kx / KERNEL_X, kz = ky / KERNEL_Y;
+    kx %= KERNEL_X, ky %= KERNEL_Y;
+    int filter_at = (part * STEPS * BK + b_term) * COLUMNS_PADDED + first_n + b_column;
+
+    PIECE next_a[READS_A];
+    float4 next_b[READS_B];
+    float4 sum[TM][GROUPS_N];
+    #pragma unroll
+    for (int i = 0; i < TM; i++)
+        #pragma unroll
+        for (int j = 0; j < GROUPS_N; j++) sum[i][j] = (float4)(0.0f);
+
+    FETCH
+    PUT(0)
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int step = 0; step < STEPS; step++) {
+        const int s = step & 1;
+        if (step + 1 < STEPS) FETCH
+        #pragma unroll
+        for (int k = 0; k < BK; k++) {
+            float a[TM];
+            float4 b[GROUPS_N];
+            #pragma unroll
+            for (int g = 0; g < GROUPS_M; g++)
+                vstore4(vload4(0, &tile_a[s][k][g * (BM / GROUPS_M) + share_m]), g, a);
+            #pragma unroll
+            for (int g = 0; g < GROUPS_N; g++)
+                b[g] = vload4(0, &tile_b[s][k][g * (BN / GROUPS_N) + share_n]);
+            #pragma unroll
+            for (int i = 0; i < TM; i++)
+                #pragma unroll
+                for (int j = 0; j < GROUPS_N; j++) sum[i][j] = fma((float4)(a[i]), b[j], sum[i][j]);
+        }
+        if (step + 1 < STEPS) PUT(s ^ 1)
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    #pragma unroll
+    for (int i = 0; i < TM; i++) {
+        const int m = first_m + i / 4 * (BM / GROUPS_M) + share_m + i % 4;
+        if (m >= ROWS) continue;
+        #pragma unroll
+        for (int j = 0; j < GROUPS_N; j++) {
+            const int n = first_n + j * (BN / GROUPS_N) + share_n;
+#if SPLIT > 1
+            float lanes[4];
+            vstore4(sum[i][j], 0, lanes);
+            for (int lane = 0; lane < 4 && n + lane < COLUMNS; lane++)
+                parts[((size_t)part * ROWS + m) * COLUMNS + n + lane] = lanes[lane];
+#else
+            if (n + 4 <= COLUMNS)
+                WRITE4(sum[i][j], m, n);
+            else if (n < COLUMNS)
+                WRITE4_FIRST(COLUMNS - n, sum[i][j], m, n);
+#endif
+        }
+    }
+}

@@ -1,0 +1,92 @@
+"""Products through tiles in local memory, for any device that really has some."""
+
+from __future__ import annotations
+
+from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.convolution_shape import has_channels_inside
+from polydevice_gpu.kernels.gemm import (
+    ConvolutionProduct,
+    MatmulProduct,
+    Product,
+    tile_modes,
+)
+from polydevice_gpu.kernels.kernel import Mode
+from polydevice_gpu.kernels.launch import Launch, Weights
+from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.kernels.types import compute_type
+
+# Rows and columns of a tile and of a work-item's share.
+_TILES = (
+    ({"BM": 128, "BN": 128, "TM": 8, "TN": 8}, 1.0),
+    ({"BM": 128, "BN": 64, "TM": 8, "TN": 4}, 0.75),
+    ({"BM": 64, "BN": 64, "TM": 4, "TN": 4}, 0.55),
+    ({"BM": 32, "BN": 64, "TM": 4, "TN": 4}, 0.45),
+)
+
+
+class TiledEngine(Product):
+    """A work-group copies strips of both factors to local memory and multiplies them there."""
+
+    name = "gemm_tiled"
+    source = "gemm_tiled.cl"
+    tiles = _TILES
+    modes = tile_modes(_TILES)
+    step = 16
+    step_us = 1.1  # 2 * 128 * 128 * 16 operations at 0.47 TFLOP/s per processor
+
+    def widths(self) -> tuple[int, ...]:
+        """Vectors of four."""
+        return (4,)
+
+    def threads(self, mode: Mode) -> int:
+        """One per share of the tile."""
+        return mode["BM"] // mode["TM"] * (mode["BN"] // mode["TN"])
+
+    def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
+        """The group and its two strips of each factor fit the device."""
+        bytes_needed = 2 * 4 * self.step * (mode["BM"] + 4 + mode["BN"])
+        return (
+            super().mode_supports(node, mode, target)
+            and self.threads(mode) <= target.max_work_group_size
+            and bytes_needed <= target.local_memory_bytes
+        )
+
+    def form(self, node: GpuNode, columns: int, terms: int) -> Weights:
+        """[term, column] in the type of the weights."""
+        value = node.inputs[1]
+        make = self.padded(node, columns, terms)
+        form = f"{type(node.op).__name__} {terms}x{columns} transposed"
+        return Weights(value, form, lambda array: make(array).T, value.storage)
+
+    def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
+        """Tell the kernel whether four terms can be read at once."""
+        return super().launches(node, {**mode, "TERMS_AT_ONCE": self._at_once(node)}, target)
+
+    def _at_once(self, node: GpuNode) -> int:
+        x = node.inputs[0]
+        inside = x.rank < 3 or has_channels_inside(x.placed)
+        if isinstance(self, MatmulProduct):
+            inside = x.placed.pitches[-1] == 1
+        return 4 if inside and self.channels(node) % 4 == 0 else 1
+
+    def fits_device(self, node: GpuNode, target: Target) -> bool:
+        """Local memory, and floats."""
+        return (
+            target.local_memory_bytes >= 16384 and compute_type(node.inputs[0].storage) == "float"
+        )
+
+
+class ConvolutionTiled(TiledEngine, ConvolutionProduct):
+    """Convolution through local memory."""
+
+    def supports(self, node: GpuNode, target: Target) -> bool:
+        """Any size; floats."""
+        return self.is_product(node) and self.fits_device(node, target)
+
+
+class MatmulTiled(TiledEngine, MatmulProduct):
+    """Product with a constant matrix through local memory."""
+
+    def supports(self, node: GpuNode, target: Target) -> bool:
+        """Any size; floats."""
+        return self.is_product(node) and self.fits_device(node, target)
