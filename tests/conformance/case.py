@@ -10,6 +10,9 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
+from polydevice.dtype import ElementType
+from polydevice.writers.weights import packed
+
 PRECISIONS = {
     "float16": ("f16", "FP16"), "float32": ("f32", "FP32"), "float64": ("f64", "FP64"),
     "bfloat16": ("bf16", "BF16"), "bool": ("boolean", "BOOL"),
@@ -18,10 +21,14 @@ PRECISIONS = {
 
 @dataclass(frozen=True)
 class Input:
-    """One input: a value, and whether the IR holds it as a constant."""
+    """One input: a value, and whether the IR holds it as a constant.
+
+    `kind` is the element type where NumPy's does not tell it (u1, string).
+    """
 
     value: np.ndarray
     constant: bool = False
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,10 +70,9 @@ class Case:
         return {f"in{i}": v.value for i, v in enumerate(self.inputs) if not v.constant}
 
 
-def C(value: Any, dtype: Any = None) -> Input:  # noqa: N802 - short, since there are hundreds
-    """Make a constant input; integers become i64."""
-    array = np.asarray(value, dtype)
-    return Input(array, constant=True)
+def C(value: Any, dtype: Any = None, kind: str = "") -> Input:  # noqa: N802 - there are hundreds
+    """Make a constant input; Python's integers become i64."""
+    return Input(np.asarray(value, dtype), constant=True, kind=kind)
 
 
 def case(
@@ -137,11 +143,11 @@ def ir_of(given: Case, *, dynamic: bool = False) -> tuple[bytes, bytes]:
     weights = bytearray()
     count = len(given.inputs)
     for i, item in enumerate(given.inputs):
-        kind, precision = _names(item.value)
+        kind, precision = _names(item)
         shape = item.value.shape
         sizes: Sequence[object] = shape
         if item.constant:
-            data = np.ascontiguousarray(item.value).tobytes()
+            data = bytes(packed(item.value, ElementType.parse(kind)))
             weights += bytes(-len(weights) % 8)
             place = {"offset": len(weights), "size": len(data)}
             weights += data
@@ -153,9 +159,7 @@ def ir_of(given: Case, *, dynamic: bool = False) -> tuple[bytes, bytes]:
         layer_type = "Const" if item.constant else "Parameter"
         layers.append(_layer(i, f"in{i}", layer_type, 1, attributes, "", port))
         edges.append(_edge(i, 0, count, i))
-    inputs = "".join(
-        _port(i, _names(v.value)[1], v.value.shape) for i, v in enumerate(given.inputs)
-    )
+    inputs = "".join(_port(i, _names(v)[1], v.value.shape) for i, v in enumerate(given.inputs))
     outputs = "".join(_port(count + i, "FP32", ()) for i in range(given.outputs))
     layers.append(_layer(count, "op", given.kind, given.opset, given.attributes, inputs, outputs))
     for i in range(given.outputs):
@@ -169,8 +173,11 @@ def ir_of(given: Case, *, dynamic: bool = False) -> tuple[bytes, bytes]:
     return text.encode(), bytes(weights)
 
 
-def _names(value: np.ndarray) -> tuple[str, str]:
-    name = str(value.dtype)
+def _names(item: Input) -> tuple[str, str]:
+    """Return the element type's name in attributes, and in ports."""
+    if item.kind:
+        return item.kind, {"u1": "BIN"}.get(item.kind, item.kind.upper())
+    name = str(item.value.dtype)
     short = name.replace("uint", "u").replace("int", "i")
     return PRECISIONS.get(name, (short, short.upper()))
 

@@ -33,7 +33,13 @@ def openvino_answer(given: CaseKey) -> list[np.ndarray]:
     for index, value in enumerate(values):
         request.set_input_tensor(index, openvino.Tensor(value))
     request.infer()
-    return [np.array(request.get_output_tensor(i).data) for i in range(len(model.outputs))]
+    return [_array(request.get_output_tensor(i)) for i in range(len(model.outputs))]
+
+
+def _array(tensor: openvino.Tensor) -> np.ndarray:
+    if tensor.element_type == openvino.Type.string:
+        return tensor.str_data.astype(object)
+    return np.array(tensor.data)
 
 
 class CaseKey:

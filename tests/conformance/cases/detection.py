@@ -21,72 +21,261 @@ def suppression(r: Random) -> list[Case]:
             name = f"{encoding}-{descending}"
             common = {"box_encoding": encoding, "sort_result_descending": descending}
             found += [
-                case("NonMaxSuppression", 9, given, scores, *limits, outputs=3, variant=name,
-                     output_type="i64", **common),
-                case("NonMaxSuppression", 5, given, scores, *limits, C(np.float32(0)), outputs=3,
-                     variant=name, output_type="i32", **common),
-            ]  # fmt: skip
-    found.append(case("NonMaxSuppression", 9, boxes, scores, *limits, C(np.float32(0.5)),
-                      outputs=3, variant="soft", box_encoding="corner",
-                      sort_result_descending=True, output_type="i64"))  # fmt: skip
+                case(
+                    "NonMaxSuppression",
+                    9,
+                    given,
+                    scores,
+                    *limits,
+                    outputs=3,
+                    variant=name,
+                    output_type="i64",
+                    **common,
+                ),
+                case(
+                    "NonMaxSuppression",
+                    5,
+                    given,
+                    scores,
+                    *limits,
+                    C(np.float32(0)),
+                    outputs=3,
+                    variant=name,
+                    output_type="i32",
+                    **common,
+                ),
+            ]
+    found.append(
+        case(
+            "NonMaxSuppression",
+            9,
+            boxes,
+            scores,
+            *limits,
+            C(np.float32(0.5)),
+            outputs=3,
+            variant="soft",
+            box_encoding="corner",
+            sort_result_descending=True,
+            output_type="i64",
+        )
+    )
+    # As many places as all three versions reserve.
+    for opset in (1, 3, 4):
+        extra = {} if opset == 1 else {"output_type": "i32"}
+        found.append(
+            case(
+                "NonMaxSuppression",
+                opset,
+                boxes[:1],
+                scores[:1],
+                C(4),
+                *limits[1:],
+                box_encoding="corner",
+                sort_result_descending=True,
+                **extra,
+            )
+        )
     rotated = np.concatenate([r.boxes(1, 8, size=9), r.f(1, 8, 1)], -1)
     for clockwise in (True, False):
-        found.append(case("NMSRotated", 13, rotated, (r.distinct(1, 2, 8) + 3) / 8, *limits,
-                          outputs=3, variant=str(clockwise), clockwise=clockwise,
-                          sort_result_descending=True, output_type="i64"))  # fmt: skip
+        found.append(
+            case(
+                "NMSRotated",
+                13,
+                rotated,
+                (r.distinct(1, 2, 8) + 3) / 8,
+                *limits,
+                outputs=3,
+                variant=str(clockwise),
+                clockwise=clockwise,
+                sort_result_descending=True,
+                output_type="i64",
+            )
+        )
     for sort in ("classid", "score", "none"):
         for across in (True, False):
-            common = {"sort_result_type": sort, "sort_result_across_batch": across,
-                      "output_type": "i64", "score_threshold": 0.2, "nms_top_k": 6,
-                      "keep_top_k": 7, "background_class": 0, "normalized": True}  # fmt: skip
-            found.append(case("MulticlassNms", 8, boxes, scores, outputs=3,
-                              variant=f"{sort}-{across}", iou_threshold=0.4, nms_eta=1.0,
-                              **common))  # fmt: skip
+            common = {
+                "sort_result_type": sort,
+                "sort_result_across_batch": across,
+                "output_type": "i64",
+                "score_threshold": 0.2,
+                "nms_top_k": 6,
+                "keep_top_k": 7,
+                "background_class": 0,
+                "normalized": True,
+            }
+            found.append(
+                case(
+                    "MulticlassNms",
+                    8,
+                    boxes,
+                    scores,
+                    outputs=3,
+                    variant=f"{sort}-{across}",
+                    iou_threshold=0.4,
+                    nms_eta=1.0,
+                    **common,
+                )
+            )
             for decay in ("linear", "gaussian"):
-                # OpenVINO's CPU plugin sorts the classes of one image by score; it has no reference.
+                # OpenVINO's CPU plugin sorts these by score; there is no reference.
                 if (sort, across) != ("classid", False):
-                    found.append(case("MatrixNms", 8, boxes, scores, outputs=3,
-                                      variant=f"{sort}-{across}-{decay}", decay_function=decay,
-                                      gaussian_sigma=2.0, post_threshold=0.1, **common))  # fmt: skip
-    found.append(case("MulticlassNms", 9, r.boxes(3, 9), (r.distinct(3, 9) + 4) / 9,
-                      np.int64([5, 4]), outputs=3, variant="9-counts", sort_result_type="score",
-                      sort_result_across_batch=False, output_type="i64", iou_threshold=0.4,
-                      score_threshold=0.2, nms_top_k=-1, keep_top_k=-1, background_class=-1,
-                      nms_eta=1.0, normalized=True))  # fmt: skip
+                    found.append(
+                        case(
+                            "MatrixNms",
+                            8,
+                            boxes,
+                            scores,
+                            outputs=3,
+                            variant=f"{sort}-{across}-{decay}",
+                            decay_function=decay,
+                            gaussian_sigma=2.0,
+                            post_threshold=0.1,
+                            **common,
+                        )
+                    )
+    found.append(
+        case(
+            "MulticlassNms",
+            9,
+            r.boxes(3, 9),
+            (r.distinct(3, 9) + 4) / 9,
+            np.int64([5, 4]),
+            outputs=3,
+            variant="9-counts",
+            sort_result_type="score",
+            sort_result_across_batch=False,
+            output_type="i64",
+            iou_threshold=0.4,
+            score_threshold=0.2,
+            nms_top_k=-1,
+            keep_top_k=-1,
+            background_class=-1,
+            nms_eta=1.0,
+            normalized=True,
+        )
+    )
     return found
 
 
 def anchors(r: Random) -> list[Case]:
     sizes = [C([3, 4]), C([60, 80])]
-    common = {"clip": False, "flip": True, "step": 16.0, "offset": 0.5,
-              "variance": (0.1, 0.1, 0.2, 0.2), "density": (), "fixed_ratio": (), "fixed_size": ()}  # fmt: skip
+    common = {
+        "clip": False,
+        "flip": True,
+        "step": 16.0,
+        "offset": 0.5,
+        "variance": (0.1, 0.1, 0.2, 0.2),
+        "density": (),
+        "fixed_ratio": (),
+        "fixed_size": (),
+    }
     found = []
     # For the other combinations OpenVINO reserves fewer boxes than it writes.
     for all_sizes, largest in ((True, (15.0, 30.0)), (False, ())):
-        found.append(case("PriorBox", 1, *sizes, variant=str(all_sizes), min_size=(10.0, 20.0),
-                          max_size=largest, aspect_ratio=(2.0, 3.0),
-                          scale_all_sizes=all_sizes, **common))  # fmt: skip
+        found.append(
+            case(
+                "PriorBox",
+                1,
+                *sizes,
+                variant=str(all_sizes),
+                min_size=(10.0, 20.0),
+                max_size=largest,
+                aspect_ratio=(2.0, 3.0),
+                scale_all_sizes=all_sizes,
+                **common,
+            )
+        )
     for order in (True, False):
-        found.append(case("PriorBox", 8, *sizes, variant=f"8-{order}", min_size=(10.0,),
-                          max_size=(15.0,), aspect_ratio=(2.0,), scale_all_sizes=True,
-                          min_max_aspect_ratios_order=order, **common))  # fmt: skip
+        found.append(
+            case(
+                "PriorBox",
+                8,
+                *sizes,
+                variant=f"8-{order}",
+                min_size=(10.0,),
+                max_size=(15.0,),
+                aspect_ratio=(2.0,),
+                scale_all_sizes=True,
+                min_max_aspect_ratios_order=order,
+                **common,
+            )
+        )
     found += [
-        case("PriorBox", 1, *sizes, variant="dense", min_size=(), max_size=(), aspect_ratio=(),
-             scale_all_sizes=True, **{**common, "density": (2.0,), "fixed_size": (16.0,),
-                                      "fixed_ratio": (2.0,), "flip": False}),
-        case("PriorBox", 1, *sizes, variant="clip", min_size=(40.0,), max_size=(), step=0.0,
-             aspect_ratio=(1.0, 2.0), scale_all_sizes=True,
-             **{k: v for k, v in {**common, "clip": True}.items() if k != "step"}),
-        case("PriorBoxClustered", 1, *sizes, width=(10.0, 20.0), height=(12.0, 9.0), clip=True,
-             step_w=16.0, step_h=18.0, step=0.0, offset=0.5, variance=(0.1, 0.1, 0.2, 0.2)),
-        case("PriorBoxClustered", 1, *sizes, variant="no step", width=(10.0,), height=(12.0,),
-             clip=False, step_w=0.0, step_h=0.0, step=0.0, offset=0.5, variance=(0.1,)),
-    ]  # fmt: skip
+        case(
+            "PriorBox",
+            1,
+            *sizes,
+            variant="dense",
+            min_size=(),
+            max_size=(),
+            aspect_ratio=(),
+            scale_all_sizes=True,
+            **{
+                **common,
+                "density": (2.0,),
+                "fixed_size": (16.0,),
+                "fixed_ratio": (2.0,),
+                "flip": False,
+            },
+        ),
+        case(
+            "PriorBox",
+            1,
+            *sizes,
+            variant="clip",
+            min_size=(40.0,),
+            max_size=(),
+            step=0.0,
+            aspect_ratio=(1.0, 2.0),
+            scale_all_sizes=True,
+            **{k: v for k, v in {**common, "clip": True}.items() if k != "step"},
+        ),
+        case(
+            "PriorBoxClustered",
+            1,
+            *sizes,
+            width=(10.0, 20.0),
+            height=(12.0, 9.0),
+            clip=True,
+            step_w=16.0,
+            step_h=18.0,
+            step=0.0,
+            offset=0.5,
+            variance=(0.1, 0.1, 0.2, 0.2),
+        ),
+        case(
+            "PriorBoxClustered",
+            1,
+            *sizes,
+            variant="no step",
+            width=(10.0,),
+            height=(12.0,),
+            clip=False,
+            step_w=0.0,
+            step_h=0.0,
+            step=0.0,
+            offset=0.5,
+            variance=(0.1,),
+        ),
+    ]
     priors = (r.boxes(2, size=20) - 10).astype(np.float32)
     for flatten in (True, False):
-        found.append(case("ExperimentalDetectronPriorGridGenerator", 6, priors, r.f(1, 3, 4, 5),
-                          r.f(1, 3, 40, 50), variant=str(flatten), flatten=flatten, h=0, w=0,
-                          stride_x=0.0, stride_y=0.0))  # fmt: skip
+        found.append(
+            case(
+                "ExperimentalDetectronPriorGridGenerator",
+                6,
+                priors,
+                r.f(1, 3, 4, 5),
+                r.f(1, 3, 40, 50),
+                variant=str(flatten),
+                flatten=flatten,
+                h=0,
+                w=0,
+                stride_x=0.0,
+                stride_y=0.0,
+            )
+        )
     return found
 
 
@@ -96,50 +285,137 @@ def decoders(r: Random) -> list[Case]:
     boxes = r.boxes(count).reshape(1, 1, -1)
     variances = np.tile(np.float32([0.1, 0.1, 0.2, 0.2]), count).reshape(1, 1, -1)
     priors = np.concatenate([boxes, variances], 1)
-    common = {"background_label_id": 0, "top_k": 6, "keep_top_k": 5, "nms_threshold": 0.4,
-              "confidence_threshold": 0.2, "normalized": True, "input_height": 1, "input_width": 1,
-              "objectness_score": 0.0, "clip_after_nms": False, "clip_before_nms": False,
-              "decrease_label_id": False}  # fmt: skip
+    common = {
+        "background_label_id": 0,
+        "top_k": 6,
+        "keep_top_k": 5,
+        "nms_threshold": 0.4,
+        "confidence_threshold": 0.2,
+        "normalized": True,
+        "input_height": 1,
+        "input_width": 1,
+        "objectness_score": 0.0,
+        "clip_after_nms": False,
+        "clip_before_nms": False,
+        "decrease_label_id": False,
+    }
     found = []
     for code in ("caffe.PriorBoxParameter.CORNER", "caffe.PriorBoxParameter.CENTER_SIZE"):
         for share in (True, False):
             locations = r.f(2, count * 4 * (1 if share else classes), low=-0.5, high=0.5)
             for opset in (1, 8):
                 extra = {"num_classes": classes} if opset == 1 else {}
-                found.append(case("DetectionOutput", opset, locations, confidences, priors,
-                                  variant=f"{code.rpartition('.')[2]}-{share}", code_type=code,
-                                  share_location=share, variance_encoded_in_target=False,
-                                  **extra, **common))  # fmt: skip
-    found.append(case("DetectionOutput", 8, r.f(2, count * 4, low=-0.1, high=0.1), confidences,
-                      boxes, variant="encoded", code_type="caffe.PriorBoxParameter.CENTER_SIZE",
-                      share_location=True, variance_encoded_in_target=True,
-                      **{**common, "clip_after_nms": True}))  # fmt: skip
+                found.append(
+                    case(
+                        "DetectionOutput",
+                        opset,
+                        locations,
+                        confidences,
+                        priors,
+                        variant=f"{code.rpartition('.')[2]}-{share}",
+                        code_type=code,
+                        share_location=share,
+                        variance_encoded_in_target=False,
+                        **extra,
+                        **common,
+                    )
+                )
+    found.append(
+        case(
+            "DetectionOutput",
+            8,
+            r.f(2, count * 4, low=-0.1, high=0.1),
+            confidences,
+            boxes,
+            variant="encoded",
+            code_type="caffe.PriorBoxParameter.CENTER_SIZE",
+            share_location=True,
+            variance_encoded_in_target=True,
+            **{**common, "clip_after_nms": True},
+        )
+    )
     shape = C(np.float32([60, 80, 1]))
     for opset, outputs in ((1, 1), (4, 2)):
         for framework in ("", "tensorflow"):
-            found.append(case("Proposal", opset, r.distinct(1, 12, 4, 5) / 99,
-                              r.f(1, 24, 4, 5, low=-0.3, high=0.3), shape, outputs=outputs,
-                              variant=f"{opset}-{framework}", base_size=16, pre_nms_topn=60,
-                              post_nms_topn=10, nms_thresh=0.6, feat_stride=16, min_size=4,
-                              ratio=(0.5, 1.0), scale=(1.0, 2.0, 3.0), framework=framework,
-                              clip_before_nms=True, clip_after_nms=False, normalize=False,
-                              box_size_scale=1.0, box_coordinate_scale=1.0))  # fmt: skip
+            found.append(
+                case(
+                    "Proposal",
+                    opset,
+                    r.distinct(1, 12, 4, 5) / 99,
+                    r.f(1, 24, 4, 5, low=-0.3, high=0.3),
+                    shape,
+                    outputs=outputs,
+                    variant=f"{opset}-{framework}",
+                    base_size=16,
+                    pre_nms_topn=60,
+                    post_nms_topn=10,
+                    nms_thresh=0.6,
+                    feat_stride=16,
+                    min_size=4,
+                    ratio=(0.5, 1.0),
+                    scale=(1.0, 2.0, 3.0),
+                    framework=framework,
+                    clip_before_nms=True,
+                    clip_after_nms=False,
+                    normalize=False,
+                    box_size_scale=1.0,
+                    box_coordinate_scale=1.0,
+                )
+            )
     grid = (r.boxes(3, 4, 2, size=40)).astype(np.float32)
-    found.append(case("GenerateProposals", 9, np.float32([[60, 80, 1]]), grid,
-                      r.f(1, 8, 3, 4, low=-0.3, high=0.3), (r.distinct(1, 2, 3, 4) + 3) / 8,
-                      outputs=3, min_size=3.0, nms_threshold=0.6, pre_nms_count=20,
-                      post_nms_count=9, normalized=True, nms_eta=1.0, roi_num_type="i64"))  # fmt: skip
-    found.append(case("ExperimentalDetectronGenerateProposalsSingleImage", 6,
-                      np.float32([60, 80, 1]), grid.reshape(-1, 4),
-                      r.f(8, 3, 4, low=-0.3, high=0.3), (r.distinct(2, 3, 4) + 3) / 8, outputs=2,
-                      min_size=3.0, nms_threshold=0.6, pre_nms_count=20, post_nms_count=9))  # fmt: skip
+    found.append(
+        case(
+            "GenerateProposals",
+            9,
+            np.float32([[60, 80, 1]]),
+            grid,
+            r.f(1, 8, 3, 4, low=-0.3, high=0.3),
+            (r.distinct(1, 2, 3, 4) + 3) / 8,
+            outputs=3,
+            min_size=3.0,
+            nms_threshold=0.6,
+            pre_nms_count=20,
+            post_nms_count=9,
+            normalized=True,
+            nms_eta=1.0,
+            roi_num_type="i64",
+        )
+    )
+    found.append(
+        case(
+            "ExperimentalDetectronGenerateProposalsSingleImage",
+            6,
+            np.float32([60, 80, 1]),
+            grid.reshape(-1, 4),
+            r.f(8, 3, 4, low=-0.3, high=0.3),
+            (r.distinct(2, 3, 4) + 3) / 8,
+            outputs=2,
+            min_size=3.0,
+            nms_threshold=0.6,
+            pre_nms_count=20,
+            post_nms_count=9,
+        )
+    )
     rois = r.boxes(9, size=60)
-    found.append(case("ExperimentalDetectronDetectionOutput", 6, rois,
-                      r.f(9, 12, low=-1, high=1), (r.distinct(9, 3) + 4) / 8,
-                      np.float32([[60, 80, 1]]), outputs=3, score_threshold=0.2, nms_threshold=0.5,
-                      max_delta_log_wh=4.0, num_classes=3, post_nms_count=8,
-                      max_detections_per_image=6, deltas_weights=(10.0, 10.0, 5.0, 5.0),
-                      class_agnostic_box_regression=False))  # fmt: skip
+    found.append(
+        case(
+            "ExperimentalDetectronDetectionOutput",
+            6,
+            rois,
+            r.f(9, 12, low=-1, high=1),
+            (r.distinct(9, 3) + 4) / 8,
+            np.float32([[60, 80, 1]]),
+            outputs=3,
+            score_threshold=0.2,
+            nms_threshold=0.5,
+            max_delta_log_wh=4.0,
+            num_classes=3,
+            post_nms_count=8,
+            max_detections_per_image=6,
+            deltas_weights=(10.0, 10.0, 5.0, 5.0),
+            class_agnostic_box_regression=False,
+        )
+    )
     found.append(case("ExperimentalDetectronTopKROIs", 6, rois, r.distinct(9), max_rois=5))
     return found
 
@@ -150,44 +426,151 @@ def regions(r: Random) -> list[Case]:
     found = []
     for method in ("max", "bilinear"):
         scaled = rois if method == "max" else np.concatenate([rois[:, :1], r.boxes(3)], -1)
-        found.append(case("ROIPooling", 2, x, scaled, variant=method, pooled_h=3, pooled_w=2,
-                          spatial_scale=1.0 if method == "bilinear" else 0.9, method=method,
-                          tolerance="image"))  # fmt: skip
+        found.append(
+            case(
+                "ROIPooling",
+                2,
+                x,
+                scaled,
+                variant=method,
+                pooled_h=3,
+                pooled_w=2,
+                spatial_scale=1.0 if method == "bilinear" else 0.9,
+                method=method,
+                tolerance="image",
+            )
+        )
     found += [
-        case("PSROIPooling", 1, r.f(2, 12, 9, 10), rois, output_dim=3, group_size=2,
-             spatial_scale=0.7, mode="average", spatial_bins_x=1, spatial_bins_y=1,
-             tolerance="image"),
-        case("PSROIPooling", 1, r.f(2, 12, 9, 10), np.concatenate([rois[:, :1], r.boxes(3)], -1),
-             variant="bilinear", output_dim=2, group_size=2, spatial_scale=1.0, mode="bilinear",
-             spatial_bins_x=3, spatial_bins_y=2, tolerance="image"),
-        case("DeformablePSROIPooling", 1, r.f(2, 12, 9, 10), rois, output_dim=3, group_size=2,
-             spatial_scale=0.7, mode="bilinear_deformable", spatial_bins_x=2, spatial_bins_y=2,
-             trans_std=0.1, part_size=2, tolerance="image"),
-        case("DeformablePSROIPooling", 1, r.f(2, 12, 9, 10), rois, r.f(3, 2, 2, 2),
-             variant="offsets", output_dim=3, group_size=2, spatial_scale=0.7,
-             mode="bilinear_deformable", spatial_bins_x=2, spatial_bins_y=2, trans_std=0.1,
-             part_size=2, tolerance="image"),
-    ]  # fmt: skip
+        case(
+            "PSROIPooling",
+            1,
+            r.f(2, 12, 9, 10),
+            rois,
+            output_dim=3,
+            group_size=2,
+            spatial_scale=0.7,
+            mode="average",
+            spatial_bins_x=1,
+            spatial_bins_y=1,
+            tolerance="image",
+        ),
+        case(
+            "PSROIPooling",
+            1,
+            r.f(2, 12, 9, 10),
+            np.concatenate([rois[:, :1], r.boxes(3)], -1),
+            variant="bilinear",
+            output_dim=2,
+            group_size=2,
+            spatial_scale=1.0,
+            mode="bilinear",
+            spatial_bins_x=3,
+            spatial_bins_y=2,
+            tolerance="image",
+        ),
+        case(
+            "DeformablePSROIPooling",
+            1,
+            r.f(2, 12, 9, 10),
+            rois,
+            output_dim=3,
+            group_size=2,
+            spatial_scale=0.7,
+            mode="bilinear_deformable",
+            spatial_bins_x=2,
+            spatial_bins_y=2,
+            trans_std=0.1,
+            part_size=2,
+            tolerance="image",
+        ),
+        case(
+            "DeformablePSROIPooling",
+            1,
+            r.f(2, 12, 9, 10),
+            rois,
+            r.f(3, 2, 2, 2),
+            variant="offsets",
+            output_dim=3,
+            group_size=2,
+            spatial_scale=0.7,
+            mode="bilinear_deformable",
+            spatial_bins_x=2,
+            spatial_bins_y=2,
+            trans_std=0.1,
+            part_size=2,
+            tolerance="image",
+        ),
+    ]
     batches = C(np.int32([0, 1, 1]))
     for mode in ("avg", "max"):
         for aligned in ("asymmetric", "half_pixel_for_nn", "half_pixel"):
             for ratio in (0, 2):
-                found.append(case("ROIAlign", 9, x, rois[:, 1:], batches,
-                                  variant=f"{mode}-{aligned}-{ratio}", pooled_h=3, pooled_w=2,
-                                  sampling_ratio=ratio, spatial_scale=0.8, mode=mode,
-                                  aligned_mode=aligned, tolerance="image"))  # fmt: skip
-        found.append(case("ROIAlign", 3, x, rois[:, 1:], batches, variant=f"3-{mode}", pooled_h=3,
-                          pooled_w=2, sampling_ratio=2, spatial_scale=0.8, mode=mode,
-                          tolerance="image"))  # fmt: skip
+                found.append(
+                    case(
+                        "ROIAlign",
+                        9,
+                        x,
+                        rois[:, 1:],
+                        batches,
+                        variant=f"{mode}-{aligned}-{ratio}",
+                        pooled_h=3,
+                        pooled_w=2,
+                        sampling_ratio=ratio,
+                        spatial_scale=0.8,
+                        mode=mode,
+                        aligned_mode=aligned,
+                        tolerance="image",
+                    )
+                )
+        found.append(
+            case(
+                "ROIAlign",
+                3,
+                x,
+                rois[:, 1:],
+                batches,
+                variant=f"3-{mode}",
+                pooled_h=3,
+                pooled_w=2,
+                sampling_ratio=2,
+                spatial_scale=0.8,
+                mode=mode,
+                tolerance="image",
+            )
+        )
     centred = np.concatenate([rois[:, 1:] + 1, r.f(3, 1, low=-1, high=1)], -1)
     for clockwise in (True, False):
-        found.append(case("ROIAlignRotated", 15, x, centred, batches, variant=str(clockwise),
-                          pooled_h=3, pooled_w=2, sampling_ratio=2, spatial_scale=0.8,
-                          clockwise_mode=clockwise, tolerance="image"))  # fmt: skip
-    found.append(case("ExperimentalDetectronROIFeatureExtractor", 6, rois[:, 1:],
-                      r.f(1, 3, 16, 20), r.f(1, 3, 8, 10), outputs=2, output_size=3,
-                      sampling_ratio=2, pyramid_scales=(4, 8), aligned=False,
-                      tolerance="image"))  # fmt: skip
+        found.append(
+            case(
+                "ROIAlignRotated",
+                15,
+                x,
+                centred,
+                batches,
+                variant=str(clockwise),
+                pooled_h=3,
+                pooled_w=2,
+                sampling_ratio=2,
+                spatial_scale=0.8,
+                clockwise_mode=clockwise,
+                tolerance="image",
+            )
+        )
+    found.append(
+        case(
+            "ExperimentalDetectronROIFeatureExtractor",
+            6,
+            rois[:, 1:],
+            r.f(1, 3, 16, 20),
+            r.f(1, 3, 8, 10),
+            outputs=2,
+            output_size=3,
+            sampling_ratio=2,
+            pyramid_scales=(4, 8),
+            aligned=False,
+            tolerance="image",
+        )
+    )
     return found
 
 
@@ -195,12 +578,31 @@ def yolo(r: Random) -> list[Case]:
     anchors = (10.0, 14.0, 23.0, 27.0, 37.0, 58.0)
     common = {"coords": 4, "classes": 3, "num": 3, "anchors": anchors}
     return [
-        case("RegionYolo", 1, r.f(1, 24, 3, 4), do_softmax=True, axis=1, end_axis=3, mask=(),
-             tolerance="transcendental", **common),
-        case("RegionYolo", 1, r.f(2, 16, 3, 4), variant="masked", do_softmax=False, axis=1,
-             end_axis=3, mask=(0, 2), tolerance="transcendental", **common),
+        case(
+            "RegionYolo",
+            1,
+            r.f(1, 24, 3, 4),
+            do_softmax=True,
+            axis=1,
+            end_axis=3,
+            mask=(),
+            tolerance="transcendental",
+            **common,
+        ),
+        case(
+            "RegionYolo",
+            1,
+            r.f(2, 16, 3, 4),
+            variant="masked",
+            do_softmax=False,
+            axis=1,
+            end_axis=3,
+            mask=(0, 2),
+            tolerance="transcendental",
+            **common,
+        ),
         case("ReorgYolo", 2, r.f(2, 8, 4, 6), stride=2),
-    ]  # fmt: skip
+    ]
 
 
 def cases() -> list[Case]:

@@ -6,20 +6,47 @@ import numpy as np
 
 from ..case import C, Case, Random, case
 
-SHAPES = [((2, 3, 5), (2, 3, 5)), ((2, 3, 5), (5,)), ((1, 4, 1), (3, 1, 7)), ((), (2, 3)),
-          ((7, 1), (1, 1, 1, 9))]  # fmt: skip
+SHAPES = [
+    ((2, 3, 5), (2, 3, 5)),
+    ((2, 3, 5), (5,)),
+    ((1, 4, 1), (3, 1, 7)),
+    ((), (2, 3)),
+    ((7, 1), (1, 1, 1, 9)),
+]
 
+# Type to operation set and range of the input.
 UNARY = {
-    # type: (opset, low, high)
-    "Abs": (1, -3, 3), "Acos": (1, -0.99, 0.99), "Acosh": (4, 1.01, 9), "Asin": (1, -0.99, 0.99),
-    "Asinh": (4, -5, 5), "Atan": (1, -5, 5), "Atanh": (4, -0.95, 0.95), "Ceiling": (1, -9, 9),
-    "Cos": (1, -6, 6), "Cosh": (1, -4, 4), "Erf": (1, -3, 3), "Exp": (1, -5, 5),
-    "Floor": (1, -9, 9), "HSigmoid": (5, -5, 5), "HSwish": (4, -5, 5), "Log": (1, 0.01, 20),
-    "Mish": (4, -5, 5), "Negative": (1, -5, 5), "ReLU": (1, -3, 3), "Sigmoid": (1, -8, 8),
-    "Sign": (1, -1, 1), "Sin": (1, -6, 6), "Sinh": (1, -4, 4), "SoftPlus": (4, -8, 8),
-    "SoftSign": (9, -5, 5), "Sqrt": (1, 0, 9), "Tan": (1, -1.4, 1.4), "Tanh": (1, -4, 4),
-    "ErfInv": (17, -0.98, 0.98), "Swish": (4, -5, 5),
-}  # fmt: skip
+    "Abs": (1, -3, 3),
+    "Acos": (1, -0.99, 0.99),
+    "Acosh": (4, 1.01, 9),
+    "Asin": (1, -0.99, 0.99),
+    "Asinh": (4, -5, 5),
+    "Atan": (1, -5, 5),
+    "Atanh": (4, -0.95, 0.95),
+    "Ceiling": (1, -9, 9),
+    "Cos": (1, -6, 6),
+    "Cosh": (1, -4, 4),
+    "Erf": (1, -3, 3),
+    "Exp": (1, -5, 5),
+    "Floor": (1, -9, 9),
+    "HSigmoid": (5, -5, 5),
+    "HSwish": (4, -5, 5),
+    "Log": (1, 0.01, 20),
+    "Mish": (4, -5, 5),
+    "Negative": (1, -5, 5),
+    "ReLU": (1, -3, 3),
+    "Sigmoid": (1, -8, 8),
+    "Sign": (1, -1, 1),
+    "Sin": (1, -6, 6),
+    "Sinh": (1, -4, 4),
+    "SoftPlus": (4, -8, 8),
+    "SoftSign": (9, -5, 5),
+    "Sqrt": (1, 0, 9),
+    "Tan": (1, -1.4, 1.4),
+    "Tanh": (1, -4, 4),
+    "ErfInv": (17, -0.98, 0.98),
+    "Swish": (4, -5, 5),
+}
 
 
 def unary(r: Random) -> list[Case]:
@@ -43,9 +70,15 @@ def unary(r: Random) -> list[Case]:
     for negative in (True, False):
         for positive in (True, False):
             found.append(
-                case("IsInf", 10, odd, variant=f"{negative}-{positive}", detect_negative=negative,
-                     detect_positive=positive)
-            )  # fmt: skip
+                case(
+                    "IsInf",
+                    10,
+                    odd,
+                    variant=f"{negative}-{positive}",
+                    detect_negative=negative,
+                    detect_positive=positive,
+                )
+            )
     found.append(case("IsInf", 10, odd, variant="default"))
     return found
 
@@ -74,8 +107,17 @@ def parametrised(r: Random) -> list[Case]:
     return found
 
 
-ARITHMETIC = ("Add", "Subtract", "Multiply", "Divide", "Maximum", "Minimum", "SquaredDifference",
-              "Mod", "FloorMod")  # fmt: skip
+ARITHMETIC = (
+    "Add",
+    "Subtract",
+    "Multiply",
+    "Divide",
+    "Maximum",
+    "Minimum",
+    "SquaredDifference",
+    "Mod",
+    "FloorMod",
+)
 COMPARISONS = ("Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual")
 
 
@@ -84,16 +126,47 @@ def binary(r: Random) -> list[Case]:
     for kind in ARITHMETIC:
         for number, (a, b) in enumerate(SHAPES):
             y = r.f(*b, low=0.5, high=4) * np.where(r.b(*b), 1, -1).astype(np.float32)
-            found.append(case(kind, 1, r.f(*a, low=-9, high=9), y, variant=f"f32-{number}",
-                              auto_broadcast="numpy"))  # fmt: skip
+            found.append(
+                case(
+                    kind,
+                    1,
+                    r.f(*a, low=-9, high=9),
+                    y,
+                    variant=f"f32-{number}",
+                    auto_broadcast="numpy",
+                )
+            )
         y = r.i(3, 4, low=1, high=7) * np.where(r.b(3, 4), 1, -1)
         # Division rounds down (m_pythondiv); OpenVINO's CPU plugin, not its reference, ignores it.
-        found.append(case(kind, 1, r.i(2, 3, 4, low=-20, high=20), y.astype(np.int32),
-                          variant="i32", reference=kind == "Divide"))  # fmt: skip
-        found.append(case(kind, 1, r.f(2, 5, low=1, high=3, dtype=np.float16),
-                          r.f(5, low=1, high=3, dtype=np.float16), variant="f16"))  # fmt: skip
-        found.append(case(kind, 1, r.f(2, 3), C(r.f(2, 3, low=1, high=2)), variant="constant",
-                          auto_broadcast="none"))  # fmt: skip
+        found.append(
+            case(
+                kind,
+                1,
+                r.i(2, 3, 4, low=-20, high=20),
+                y.astype(np.int32),
+                variant="i32",
+                reference=kind == "Divide",
+            )
+        )
+        found.append(
+            case(
+                kind,
+                1,
+                r.f(2, 5, low=1, high=3, dtype=np.float16),
+                r.f(5, low=1, high=3, dtype=np.float16),
+                variant="f16",
+            )
+        )
+        found.append(
+            case(
+                kind,
+                1,
+                r.f(2, 3),
+                C(r.f(2, 3, low=1, high=2)),
+                variant="constant",
+                auto_broadcast="none",
+            )
+        )
     found.append(case("Add", 1, r.f(2, 3, 4), r.f(3, 1), variant="numpy-1"))
     found.append(
         case("Power", 1, r.f(2, 3, 5, low=0.1, high=3), r.f(3, 1), tolerance="transcendental")
@@ -103,8 +176,15 @@ def binary(r: Random) -> list[Case]:
     found.append(case("Power", 1, r.i(7, low=0, high=5), C(np.int32(2)), variant="i32"))
     for kind in COMPARISONS:
         for number, (a, b) in enumerate(SHAPES):
-            found.append(case(kind, 1, r.i(*a).astype(np.float32), r.i(*b).astype(np.float32),
-                              variant=f"f32-{number}"))  # fmt: skip
+            found.append(
+                case(
+                    kind,
+                    1,
+                    r.i(*a).astype(np.float32),
+                    r.i(*b).astype(np.float32),
+                    variant=f"f32-{number}",
+                )
+            )
         found.append(case(kind, 1, r.i(3, 9), r.i(9), variant="i32"))
     for kind in ("LogicalAnd", "LogicalOr", "LogicalXor", "Xor"):
         for number, (a, b) in enumerate(SHAPES):
@@ -113,14 +193,26 @@ def binary(r: Random) -> list[Case]:
     for kind in ("BitwiseAnd", "BitwiseOr", "BitwiseXor"):
         for dtype in (np.int32, np.uint8, np.int8):
             low = 0 if dtype is np.uint8 else -99
-            found.append(case(kind, 13, r.i(2, 3, 5, low=low, high=99, dtype=dtype),
-                              r.i(3, 1, low=low, high=99, dtype=dtype),
-                              variant=np.dtype(dtype).name))  # fmt: skip
+            found.append(
+                case(
+                    kind,
+                    13,
+                    r.i(2, 3, 5, low=low, high=99, dtype=dtype),
+                    r.i(3, 1, low=low, high=99, dtype=dtype),
+                    variant=np.dtype(dtype).name,
+                )
+            )
         found.append(case(kind, 13, r.b(3, 7), r.b(7), variant="bool"))
     for dtype in (np.int32, np.uint8, np.int8):
         low = 0 if dtype is np.uint8 else -99
-        found.append(case("BitwiseNot", 13, r.i(5, 9, low=low, high=99, dtype=dtype),
-                          variant=np.dtype(dtype).name))  # fmt: skip
+        found.append(
+            case(
+                "BitwiseNot",
+                13,
+                r.i(5, 9, low=low, high=99, dtype=dtype),
+                variant=np.dtype(dtype).name,
+            )
+        )
     for kind in ("BitwiseLeftShift", "BitwiseRightShift"):
         found.append(case(kind, 15, r.i(2, 3, 5, low=0, high=99), r.i(3, 1, low=0, high=5)))
     return found
@@ -138,21 +230,34 @@ def choice(r: Random) -> list[Case]:
 def conversions(r: Random) -> list[Case]:
     found = []
     sources = {
-        "f32": r.f(3, 7, low=0, high=100), "i32": r.i(3, 7, low=0, high=100),
-        "u8": r.i(3, 7, low=0, high=200, dtype=np.uint8), "boolean": r.b(3, 7),
+        "f32": r.f(3, 7, low=0, high=100),
+        "i32": r.i(3, 7, low=0, high=100),
+        "u8": r.i(3, 7, low=0, high=200, dtype=np.uint8),
+        "boolean": r.b(3, 7),
         "i64": r.i(3, 7, low=0, high=100, dtype=np.int64),
         "f16": r.f(3, 7, low=0, high=100, dtype=np.float16),
-    }  # fmt: skip
+    }
     for name, x in sources.items():
         for target in ("f32", "f16", "i32", "u8", "i8", "boolean", "i64"):
             if name != target and not (name == "u8" and target == "i8"):
-                found.append(case("Convert", 1, x, variant=f"{name}-{target}",
-                                  destination_type=target))  # fmt: skip
+                found.append(
+                    case("Convert", 1, x, variant=f"{name}-{target}", destination_type=target)
+                )
     found.append(case("ConvertLike", 1, sources["f32"], sources["i32"]))
-    found.append(case("ConvertPromoteTypes", 14, r.f(3), r.i(3), outputs=2, variant="f32-i32",
-                      promote_unsafe=True))  # fmt: skip
-    found.append(case("ConvertPromoteTypes", 14, r.i(3, dtype=np.int8), r.i(3), outputs=2,
-                      variant="i8-i32"))  # fmt: skip
+    found.append(
+        case(
+            "ConvertPromoteTypes",
+            14,
+            r.f(3),
+            r.i(3),
+            outputs=2,
+            variant="f32-i32",
+            promote_unsafe=True,
+        )
+    )
+    found.append(
+        case("ConvertPromoteTypes", 14, r.i(3, dtype=np.int8), r.i(3), outputs=2, variant="i8-i32")
+    )
     return found
 
 
