@@ -1,0 +1,49 @@
+"""Rules of the house that no linter knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polydevice.ops  # noqa: F401 - defines the operations
+from polydevice.ops.io import Constant, Parameter, Result
+from polydevice.ops.op import operations
+from polydevice_cpu.plan.start import has_starter
+from polydevice_gpu.kernels.kernel import all_kernels
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [
+    path
+    for folder in ("core", "plugins", "samples", "tests", "docs")
+    for path in (ROOT / folder).rglob("*.py")
+]
+
+
+def test_every_operation_has_a_cpu_implementation() -> None:
+    """The CPU is what HETERO falls back to, so it lacks nothing."""
+    own = [cls for cls in operations() if cls.__module__.startswith("polydevice.ops.")]
+    assert len(own) > 100
+    lacking = {cls for cls in own if not has_starter(cls)}
+    assert lacking == {Constant, Parameter, Result}
+
+
+def test_the_last_kernel_of_each_operation_is_its_reference() -> None:
+    table = all_kernels()
+    assert len(table) > 20
+    for op, kernels in table.items():
+        assert kernels[-1].name.endswith("_ref"), op
+        assert not any(kernel.name.endswith("_ref") for kernel in kernels[:-1]), op
+
+
+def test_every_kernel_file_is_used_and_says_what_it_computes() -> None:
+    folder = ROOT / "plugins/gpu/polydevice_gpu/kernels"
+    named = {kernel.source for kernels in all_kernels().values() for kernel in kernels}
+    code = "".join(path.read_text() for path in folder.glob("*.py"))
+    for path in folder.glob("*.cl"):
+        assert path.name in named or path.name in code, path.name  # or a kernel's second launch
+        head = path.read_text().splitlines()[0]
+        assert head.startswith(f"// {path.stem}: "), f"{path.name}: {head}"
+
+
+def test_no_module_is_called_after_nothing() -> None:
+    for path in SOURCES:
+        assert path.stem not in ("utils", "util", "common", "helpers", "misc", "base"), path
