@@ -187,7 +187,8 @@ def test_nvidia_driver_without_icd_file_is_registered(monkeypatch, tmp_path) -> 
     folder = tmp_path / "lib"
     folder.mkdir()
     (folder / "libnvidia-opencl.so.1").write_text("")
-    monkeypatch.delenv("OCL_ICD_VENDORS", raising=False)
+    for name in ("OCL_ICD_VENDORS", "OCL_ICD_FILENAMES"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
     icds, _ = list_icds()
     mine = [icd for icd in icds if icd.registered_by_us]

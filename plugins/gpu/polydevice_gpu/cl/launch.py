@@ -84,6 +84,10 @@ class _Launch:
         self.arguments[position] = argument
 
 
+_COUNTED_BY_DRIVER = 512
+"""Bytes that drivers add to a kernel's own local memory (NVIDIA: 1, or 128 for alignment)."""
+
+
 class LaunchList:
     """Kernel launches with fixed sizes and arguments, in order. Belongs to one request.
 
@@ -194,13 +198,15 @@ class LaunchList:
 
     def _check_local_memory(self, launch: _Launch) -> None:
         """Refuse more than the device has; PoCL 3.1 crashes the process instead."""
-        needed = launch.kernel.local_memory_bytes + sum(
+        asked = sum(
             argument.size_bytes
             for argument in launch.arguments.values()
             if isinstance(argument, LocalMemory)
         )
-        most = self._device.capabilities.local_memory_bytes
-        if needed > most:
+        needed = launch.kernel.local_memory_bytes + asked
+        can, facts = self._device.capabilities, self._device.facts
+        most = max(can.local_memory_bytes, facts.local_memory_bytes)
+        if asked > most or needed > most + _COUNTED_BY_DRIVER:
             raise DeviceError(
                 f"kernel {launch.name!r} needs {needed} bytes of local memory for a work-group; "
                 f"{self._device.name} has {most}"
