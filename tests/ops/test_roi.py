@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
+import onnx.reference
 import pytest
 
 from polydevice.dtype import ElementType
@@ -125,6 +127,28 @@ def test_roi_align(device, aligned, ratio, mode, scale):
     x = features(3)
     inputs = [x, rois[:, 1:], rois[:, 0].astype(np.int32)]
     check(openvino_case(op, *inputs), device)
+
+
+@pytest.mark.parametrize("mode", list(RoiMode))
+@pytest.mark.parametrize("coordinates", ["half_pixel", "output_half_pixel"])
+@pytest.mark.parametrize("ratio", [0, 2])
+def test_roi_align_of_onnx(device, mode, coordinates, ratio):
+    attributes = {
+        "mode": mode.value,
+        "coordinate_transformation_mode": coordinates,
+        "output_height": 2,
+        "output_width": 3,
+        "sampling_ratio": ratio,
+        "spatial_scale": 0.7,
+    }
+    rois = regions(5, np.array([13, 11]))
+    rois[0, 1:] -= 4  # partly outside
+    inputs = [features(3), rois[:, 1:].copy(), rois[:, 0].astype(np.int64)]
+    node = onnx.helper.make_node("RoiAlign", ["x", "rois", "batch"], ["y"], **attributes)
+    answers = onnx.reference.ReferenceEvaluator(node).run(
+        None, dict(zip(("x", "rois", "batch"), inputs, strict=True))
+    )
+    check(OpCase(ROIAlign.from_onnx(attributes, 22), inputs, answers), device)
 
 
 def test_roi_align_of_a_huge_region_is_bounded(device):

@@ -165,7 +165,8 @@ class AlignedMode(Enum):
 class ROIAlign(Op):
     """Average, or maximum of 0 and them, of bilinear samples in each bin of a region.
 
-    `sampling_ratio` is the number of samples per bin and axis; 0 takes one per element.
+    `sampling_ratio` is the number of samples per bin and axis; 0 takes one per element. ONNX's
+    maximum (`onnx_maximum`) is that of the four weighted elements around each sample, without 0.
 
     Inputs:  x        [N, C, H, W], floating point
              rois     [R, 4]: x1, y1, x2, y2
@@ -181,6 +182,7 @@ class ROIAlign(Op):
     spatial_scale: float = attribute()
     mode: RoiMode = attribute()
     aligned_mode: AlignedMode = attribute(default=AlignedMode.ASYMMETRIC)
+    onnx_maximum: bool = attribute(default=False, ir="")
 
     @classmethod
     def from_onnx(cls, attributes: Mapping[str, Any], opset: int) -> Self:
@@ -198,6 +200,7 @@ class ROIAlign(Op):
             sampling_ratio=int(attributes.get("sampling_ratio", 0)),
             spatial_scale=float(attributes.get("spatial_scale", 1.0)),
             mode=RoiMode(attributes.get("mode", "avg")),
+            onnx_maximum=True,
             aligned_mode=names[mode if opset >= 16 else "output_half_pixel"],
         )
 

@@ -257,12 +257,22 @@ def roi_align(op: ROIAlign, x: Array, rois: Array, batches: Array) -> Array:
         extent = box[2:] - box[:2]
         if op.aligned_mode is AlignedMode.ASYMMETRIC:
             extent = np.maximum(extent, 1)
-        y[i] = align(data, box[:2], extent, (op.pooled_h, op.pooled_w), op.sampling_ratio, op.mode)
+        pooled = (op.pooled_h, op.pooled_w)
+        y[i] = align(
+            data, box[:2], extent, pooled, op.sampling_ratio, op.mode, onnx=op.onnx_maximum
+        )
     return y.astype(x.dtype)
 
 
 def align(
-    x: Array, start: Array, extent: Array, pooled: tuple[int, int], ratio: int, mode: RoiMode
+    x: Array,
+    start: Array,
+    extent: Array,
+    pooled: tuple[int, int],
+    ratio: int,
+    mode: RoiMode,
+    *,
+    onnx: bool = False,
 ) -> Array:
     """Return [C, *pooled]: x [C, H, W] sampled over the region from `start` (x, y).
 
@@ -278,13 +288,31 @@ def align(
         down = _averaging(bin_y, at_y, count_y, pooled[0], x.shape[1])
         across = _averaging(bin_x, at_x, count_x, pooled[1], x.shape[2])
         return np.asarray(np.matmul(np.matmul(down, x.astype(np.float32)), across.T))
-    samples = bilinear_grid(x, at_y, at_x, reach=1.0)
-    y = np.zeros((len(x), *pooled), np.float32)  # OpenVINO's maximum starts at 0
+    samples = _largest_parts(x, at_y, at_x) if onnx else bilinear_grid(x, at_y, at_x, reach=1.0)
+    y = np.full((len(x), *pooled), -np.inf, np.float32)
     for i in np.unique(bin_y):
         strip = samples[:, bin_y == i].max(axis=1)
         for j in np.unique(bin_x):
-            y[:, i, j] = np.maximum(y[:, i, j], strip[:, bin_x == j].max(axis=1))
-    return y
+            y[:, i, j] = strip[:, bin_x == j].max(axis=1)
+    if onnx:  # 0 counts only for samples outside the image
+        inside = np.outer(
+            np.bincount(bin_y, minlength=pooled[0]) == count_y,
+            np.bincount(bin_x, minlength=pooled[1]) == count_x,
+        )
+        return np.where(inside, y, np.maximum(y, 0))
+    return np.maximum(y, 0)
+
+
+def _largest_parts(x: Array, rows: Array, columns: Array) -> Array:
+    """Return [C, h, w]: the largest of the four weighted elements around each position."""
+    y: Array = x.astype(np.float32)[None]
+    for axis, positions in ((2, rows), (3, columns)):
+        at = np.clip(positions, 0, y.shape[axis] - 1)
+        low = at.astype(np.int64)
+        high = np.minimum(low + 1, y.shape[axis] - 1)
+        part = (at - low).astype(np.float32).reshape(-1, *(1,) * (3 - axis))
+        y = np.concatenate([np.take(y, low, axis) * (1 - part), np.take(y, high, axis) * part])
+    return np.asarray(y.max(axis=0))
 
 
 Samples = tuple[Array, Array, int]

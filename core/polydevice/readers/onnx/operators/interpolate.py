@@ -96,11 +96,11 @@ def resize(n: OnnxNode) -> Port:
 
 
 def _cuts_lengths(x: Port, scales: Port) -> bool:
-    """Whether a scaled length is not whole; ONNX aligns corners before it is rounded down."""
+    """Whether a scaled length may not be whole; ONNX aligns corners before it is rounded down."""
     known = scales.desc.constant
-    if known is None or not scales.element_type.is_float or x.shape is None:
+    if not scales.element_type.is_float:
         return False
-    return any(
+    return known is None or x.shape is None or any(
         isinstance(size, int) and not (size * float(scale)).is_integer()
         for size, scale in zip(x.shape, known.reshape(-1))
     )
