@@ -1,6 +1,6 @@
 """Runs ONNX's node cases on devices and writes docs/conformance.md; see scripts/conformance.
 
-Cases run in worker processes, one per device at a time by default. A case that takes longer than
+Cases run in worker processes, one device after the other. A case that takes longer than
 the limit, or that takes its process down, counts as failed; the rest goes on in a new process.
 """
 
@@ -15,6 +15,7 @@ import os
 import re
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -53,8 +54,17 @@ def _work(device: str, names: list[str], pipe: Connection) -> None:
     pipe.close()
 
 
+def run_parallel(device: str, names: list[str], limit_s: float, jobs: int) -> dict[str, Outcome]:
+    """Run cases in several processes; returns name → outcome, by name."""
+    shares = [names[job::jobs] for job in range(jobs)]
+    with ThreadPoolExecutor(jobs) as pool:
+        parts = pool.map(lambda share: run_all(device, share, limit_s), shares)
+        merged = {name: outcome for part in parts for name, outcome in part.items()}
+    return {name: merged[name] for name in names}
+
+
 def run_all(device: str, names: list[str], limit_s: float) -> dict[str, Outcome]:
-    """Run cases in order; returns name → outcome."""
+    """Run cases in order in one process at a time; returns name → outcome."""
     outcomes: dict[str, Outcome] = {}
     operators = {case.name: operator_of(case) for case in load_cases()}
     left = list(names)
@@ -144,6 +154,7 @@ def main() -> int:
     parser.add_argument("--device", default="CPU,GPU", help="comma list (default: CPU,GPU)")
     parser.add_argument("--cases", default="", help="run only names that match this expression")
     parser.add_argument("--limit", type=float, default=30.0, help="seconds per case (default: 30)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time (default: 1)")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     parser.add_argument("--verbose", action="store_true", help="print every case that fails")
     arguments = parser.parse_args()
@@ -152,7 +163,7 @@ def main() -> int:
     results: dict[str, dict[str, Outcome]] = {}
     for device in arguments.device.split(","):
         start = time.monotonic()
-        results[device] = run_all(device, names, arguments.limit)
+        results[device] = run_parallel(device, names, arguments.limit, arguments.jobs)
         count = collections.Counter(outcome.status for outcome in results[device].values())
         print(
             f"{device}: {count[PASS]} of {len(names)} pass, {count[HOST]} on the host, "
