@@ -7,6 +7,7 @@ its result lies. Views get their layout from their input and no kernel.
 
 from __future__ import annotations
 
+from polydevice.dtype import ElementType
 from polydevice.errors import UnsupportedNetworkError
 from polydevice_gpu import views
 from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Place, Value
@@ -92,10 +93,27 @@ def _insert_reorders(
 
 
 def copy(
-    graph: GpuGraph, before: GpuNode | None, value: Value, layout: Layout, target: Target
+    graph: GpuGraph,
+    before: GpuNode | None,
+    value: Value,
+    layout: Layout,
+    target: Target,
+    *,
+    widen: bool = False,
 ) -> Value:
-    """Insert a copy of a value into another layout; return the copied value."""
+    """Insert a copy of a value into another layout; return the copied value.
+
+    Args:
+        graph: where to insert it.
+        before: the node that needs the copy; None appends it.
+        value: what to copy.
+        layout: how the copy lies.
+        target: the device.
+        widen: store the copy in the element type of the model instead of the value's storage.
+    """
     made = value.like(f"{value.name}/reorder")
+    if widen:
+        made.storage = made.element_type
     node = GpuNode(made.name, Fused(Fragment((value.storage,))), [value], [made])
     node.result_type = value.storage
     own_memory(made)
@@ -123,6 +141,8 @@ def make_view(graph: GpuGraph, node: GpuNode) -> None:
     assert layouts is not None, f"{node.name} cannot be a view even of a planar value"
     node.is_view = True
     for value, layout in zip(node.outputs, layouts, strict=True):
+        # The same bytes: a view of an f32 input stays f32 where the network is stored as f16.
+        value.storage = node.inputs[0].storage
         value.layout, value.memory = layout, node.inputs[0].memory
 
 
@@ -156,8 +176,9 @@ def _copy_outputs(graph: GpuGraph, target: Target) -> None:
         if value.on_host:
             continue
         place_constant(value)
-        if id(value.memory) in taken or not is_whole(value):
-            value = copy(graph, None, value, planar(value.shape), target)
+        narrowed = value.storage is ElementType.f16 and value.element_type is ElementType.f32
+        if narrowed or id(value.memory) in taken or not is_whole(value):
+            value = copy(graph, None, value, planar(value.shape), target, widen=narrowed)
             value.is_output = True
             graph.outputs[name] = value
         taken.add(id(value.memory))
