@@ -56,7 +56,8 @@ def resize(n: OnnxNode) -> Port:
     """By scales or to sizes; Interpolate where it has the settings, else an operation of its own.
 
     Interpolate has no weights that leave out what lies outside, no region of interest, no policy
-    for the aspect ratio, and another rule for antialiasing.
+    for the aspect ratio, and other rules for antialiasing and for corners that are aligned when
+    size times scale is no integer.
     """
     x = n.input(0)
     roi, scales, sizes = (_given(n, index) for index in (1, 2, 3))
@@ -100,9 +101,13 @@ def _cuts_lengths(x: Port, scales: Port) -> bool:
     known = scales.desc.constant
     if not scales.element_type.is_float:
         return False
-    return known is None or x.shape is None or any(
-        isinstance(size, int) and not (size * float(scale)).is_integer()
-        for size, scale in zip(x.shape, known.reshape(-1))
+    return (
+        known is None
+        or x.shape is None
+        or any(
+            isinstance(size, int) and not (size * float(scale)).is_integer()
+            for size, scale in zip(x.shape, known.reshape(-1))
+        )
     )
 
 
@@ -110,6 +115,19 @@ def _given(n: OnnxNode, index: int) -> Port | None:
     """Return an input; an empty tensor counts as left out."""
     port = n.optional(index)
     return None if port is None or port.shape == (0,) else port
+
+
+def _rounds(x: Port, scales: Port | None, axes: list[int]) -> bool:
+    """Whether size times scale must be rounded, as far as it is known; it counts as integer."""
+    factors = None if scales is None else scales.desc.constant
+    if factors is None or x.shape is None:
+        return scales is not None
+    products = [
+        size * float(factor)
+        for size, factor in zip((x.shape[axis] for axis in axes), factors)
+        if isinstance(size, int)
+    ]
+    return any(abs(product - round(product)) > 1e-4 for product in products)
 
 
 def _interpolate(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from polydevice.dtype import ElementType
 from polydevice.network import Port
 from polydevice.ops.arithmetic import Add, Divide, Multiply, Power, Subtract
 from polydevice.ops.broadcast import Broadcast
-from polydevice.ops.comparison import Equal
+from polydevice.ops.comparison import Equal, GreaterEqual
 from polydevice.ops.convert import Convert
 from polydevice.ops.math import Sqrt
+from polydevice.ops.random import RandomUniform
 from polydevice.ops.reshape import ShapeOf
 from polydevice.ops.select import Select
 from polydevice.readers.onnx.catalog import translates
@@ -20,20 +22,31 @@ _TRAINING = "ai.onnx.preview.training"
 
 @translates("Dropout")
 def dropout(n: OnnxNode) -> list[Port]:
-    """Nothing is dropped in inference, nor in training with a ratio of 0."""
+    """Nothing is dropped in inference; in training, random elements are."""
     x, ratio, training = n.input(0), n.optional(1), n.optional(2)
     if training is not None and n.version >= 12:
         active = training.desc.constant
-        rate = None if ratio is None else ratio.desc.constant
-        drops = ratio is None or rate is None or bool(np.any(rate != 0))
-        if (active is None or active.any()) and drops:
-            raise n.unsupported("training mode with a ratio above 0 is random")
+        if active is None or active.any():
+            return _training_dropout(n, x, ratio, training)
     outputs = [x]
     if n.wants(1):
         kind = np.bool_ if n.version >= 10 else x.element_type.dtype
         one = n.value(np.ones((), kind))
         outputs.append(n.emit(Broadcast(), one, n.emit(ShapeOf(), x)))
     return outputs
+
+
+def _training_dropout(n: OnnxNode, x: Port, ratio: Port | None, training: Port) -> list[Port]:
+    """Keep elements whose random number reaches the ratio, enlarged by 1 / (1 - ratio)."""
+    rate = n.value(np.float32(0.5)) if ratio is None else n.emit(Convert(ElementType.f32), ratio)
+    zero, one = n.value(np.float32(0)), n.value(np.float32(1))
+    rate = n.emit(Select(), training, rate, zero)
+    op = RandomUniform(ElementType.f32, global_seed=0, op_seed=int(n.attribute("seed", 0) or 0))
+    numbers = n.emit(op, n.emit(ShapeOf(), x), zero, one)
+    kept = n.emit(GreaterEqual(), numbers, rate)
+    factor = n.emit(Convert(x.element_type), n.emit(Divide(), one, n.emit(Subtract(), one, rate)))
+    y = n.emit(Select(), kept, n.emit(Multiply(), x, factor), n.like(0, x))
+    return [y, kept]
 
 
 def _groups(n: OnnxNode, per_tensor: int) -> list[list[Port]]:
