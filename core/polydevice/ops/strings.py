@@ -92,6 +92,24 @@ class StringNormalizer(Op):
         return [x.with_shape([*x.shape[:-1], Dim(1)])]
 
 
+@operation("RegexFullMatch", domain="onnx", onnx="RegexFullMatch")
+class RegexFullMatch(Op):
+    """Whether the whole of each string matches a regular expression of RE2's syntax.
+
+    Inputs:  x  any shape, strings
+    Outputs: y  shape of x, boolean
+    Source:  ONNX RegexFullMatch-20
+    """
+
+    pattern: str = attribute(default="", ir="", onnx="pattern")
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the shape of x."""
+        (x,) = inputs
+        _expect_strings(self, x)
+        return [TensorDesc(ElementType.boolean, x.shape)]
+
+
 class TfIdfMode(Enum):
     """What TfIdfVectorizer counts."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from typing import Any
@@ -13,6 +14,7 @@ from polydevice.errors import InferenceError
 from polydevice.ops.strings import (
     CaseChange,
     LabelEncoder,
+    RegexFullMatch,
     StringConcat,
     StringNormalizer,
     StringSplit,
@@ -20,6 +22,7 @@ from polydevice.ops.strings import (
     TfIdfVectorizer,
 )
 from polydevice_cpu.implement import implements
+from polydevice_cpu.regular_expression import Pattern, PatternError
 
 
 def _strings(items: list[str], shape: tuple[int, ...]) -> Array:
@@ -34,6 +37,20 @@ def string_concat(_op: StringConcat, a: Array, b: Array) -> Array:
     left, right = np.broadcast_arrays(a, b)
     joined = [f"{x}{y}" for x, y in zip(left.reshape(-1), right.reshape(-1), strict=True)]
     return _strings(joined, left.shape)
+
+
+@implements(RegexFullMatch)
+def regex_full_match(op: RegexFullMatch, x: Array) -> Array:
+    """Match each string."""
+    try:
+        pattern = _compiled(op.pattern)
+    except PatternError as error:
+        raise InferenceError(f"RegexFullMatch: pattern {op.pattern!r}: {error}") from None
+    found = [pattern.fullmatch(str(item)) for item in x.reshape(-1)]
+    return np.array(found, np.bool_).reshape(x.shape)
+
+
+_compiled = functools.lru_cache(maxsize=64)(Pattern)
 
 
 @implements(StringSplit)
