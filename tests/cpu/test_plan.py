@@ -107,6 +107,40 @@ def test_what_is_fused(core):
     ]
 
 
+@needs_onednn
+def test_a_residual_is_added_in_place_only_at_its_last_use(core):
+    """Two blocks: the first input is read again later, the second one is not."""
+    rng = np.random.default_rng(3)
+    weights = {n: rng.normal(0, 0.1, (16, 16, 3, 3)).astype(np.float32) for n in "abc"}
+    same = {"pads": [1, 1, 1, 1]}
+    nodes = [
+        ("Conv", ["x", "a"], ["x0"], same),
+        ("Relu", ["x0"], ["x1"], {}),
+        ("Conv", ["x1", "b"], ["b1"], same),
+        ("Relu", ["b1"], ["b2"], {}),
+        ("Conv", ["b2", "c"], ["b3"], same),
+        ("Add", ["b3", "x1"], ["x2"], {}),
+        ("Conv", ["x2", "b"], ["c1"], same),
+        ("Relu", ["c1"], ["c2"], {}),
+        ("Conv", ["c2", "c"], ["c3"], same),
+        ("Add", ["c3", "x2"], ["x3"], {}),
+        ("MatMul", ["x3", "x1"], ["y"], {}),
+    ]
+    model = models.build(nodes, {"x": [1, 16, 6, 6]}, ["y"], weights)
+    x = image(11, 1, 16, 6, 6)
+    executable = load(core, model)
+    request = executable.create_infer_request()
+    for _ in range(2):
+        check(request.infer({"x": x}), models.answer(model, {"x": x}))
+    shared = [
+        value
+        for step in request._bound.plan.steps
+        for value in step.values
+        if value.storage.root is not value.storage
+    ]
+    assert len({id(value.storage) for value in shared}) == 1
+
+
 def test_outputs_are_written_in_place(core):
     model = models.residual()
     request = load(core, model).create_infer_request()

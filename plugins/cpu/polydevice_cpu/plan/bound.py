@@ -173,6 +173,7 @@ class BoundPlan:
 
     def _home(self, storage: Storage) -> Array | None:
         """The bytes of a storage, or None while the caller has yet to provide them."""
+        storage = storage.root
         key = id(storage)
         if key not in self._homes:
             if storage.kind is Kind.ARENA:

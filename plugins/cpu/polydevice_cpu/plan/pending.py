@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from polydevice.dtype import Array
-from polydevice_cpu.onednn.attributes import PostOp
-from polydevice_cpu.onednn.constants import Arg, Query
+from polydevice_cpu.onednn.attributes import Binary, PostOp
+from polydevice_cpu.onednn.attributes import Sum as SumPostOp
+from polydevice_cpu.onednn.constants import Algorithm, Arg, Query
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
-from polydevice_cpu.plan.step import PrimitiveStep
+from polydevice_cpu.plan.step import PrimitiveStep, Sum
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
@@ -138,15 +140,33 @@ class Pending:
                 arguments[index] = argument.value
             else:
                 arguments[index] = builder.in_layout(argument.value, want)
+        sums = []
         for position, operand in self._operands.items():
             index = Arg.ATTR_POST_OP * (self._own_post_ops + position + 1) | operand.argument
             if isinstance(operand.source, Value):
                 arguments[index] = builder.in_layout(operand.source, operand.descriptor)
+                if self._adds_all(position, primitive):
+                    sums.append(Sum(index, partial(self._with_sum, position)))
             else:
                 arguments[index] = builder.packed(operand.source, operand.descriptor)
         result = builder.new(primitive.dst)
         arguments[Arg.DST] = result
-        builder.emit(
-            PrimitiveStep(self.node.name, "+".join(self.types), primitive, arguments, (Arg.DST,))
-        )
+        types = "+".join(self.types)
+        builder.emit(PrimitiveStep(self.node.name, types, primitive, arguments, (Arg.DST,), sums))
         return result
+
+    def _adds_all(self, position: int, primitive: Primitive) -> bool:
+        """Whether a post-operation adds a tensor of the result's size."""
+        post_op = self._post_ops[position]
+        return (
+            isinstance(post_op, Binary)
+            and post_op.algorithm == Algorithm.BINARY_ADD
+            and self._own_post_ops == 0
+            and post_op.operand == primitive.dst
+        )
+
+    def _with_sum(self, position: int) -> Primitive | None:
+        """The primitive that adds what the destination holds instead of an operand."""
+        post_ops = [*self._post_ops]
+        post_ops[position] = SumPostOp()
+        return self._make(post_ops, Arg.BIAS in self._arguments)

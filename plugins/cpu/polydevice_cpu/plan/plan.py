@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polydevice.tensor import TensorDesc
+from polydevice_cpu.plan.accumulate import accumulate
 from polydevice_cpu.plan.arena import assign
 from polydevice_cpu.plan.step import PrimitiveStep, Step
 from polydevice_cpu.plan.value import Kind, Storage, Value
@@ -24,6 +25,8 @@ class Plan:
     def __init__(
         self, steps: list[Step], outputs: list[Value | None], inputs: Sequence[TensorDesc]
     ) -> None:
+        self._note_lives(steps)
+        accumulate(steps)
         self.steps = steps
         self.outputs = outputs
         self.inputs = list(inputs)
@@ -36,11 +39,19 @@ class Plan:
             default=0,
         )
 
+    @staticmethod
+    def _note_lives(steps: Sequence[Step]) -> None:
+        for number, step in enumerate(steps):
+            for value in step.values:
+                value.storage.touch(number)
+
     def _arena_storages(self) -> list[Storage]:
+        """The storages that need a place; one that is shared lives as long as its sharers."""
         found: dict[int, Storage] = {}
         for number, step in enumerate(self.steps):
             for value in step.values:
-                value.storage.touch(number)
-                if value.storage.kind is Kind.ARENA:
-                    found[id(value.storage)] = value.storage
+                root = value.storage.root
+                root.touch(number)
+                if root.kind is Kind.ARENA:
+                    found[id(root)] = root
         return list(found.values())

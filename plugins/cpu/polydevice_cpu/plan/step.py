@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from polydevice.dtype import Array
 from polydevice_cpu.onednn.primitive import Primitive
@@ -17,6 +17,19 @@ Start = Callable[[Context], Compute]
 """Makes the function for one request, which may keep something in its context."""
 
 
+@dataclass(frozen=True)
+class Sum:
+    """An operand that a primitive adds and that could lie in the destination already.
+
+    Attributes:
+        argument: execution argument of the operand.
+        make: returns the primitive that adds the destination's former content instead.
+    """
+
+    argument: int
+    make: Callable[[], Primitive | None]
+
+
 @dataclass
 class PrimitiveStep:
     """Execute a oneDNN primitive.
@@ -26,6 +39,7 @@ class PrimitiveStep:
         type: what the counters show as the layer's type.
         arguments: oneDNN's argument index → value.
         outputs: the arguments among them that are written.
+        sums: operands that might be added in place.
     """
 
     name: str
@@ -33,6 +47,7 @@ class PrimitiveStep:
     primitive: Primitive
     arguments: dict[int, Value]
     outputs: tuple[int, ...]
+    sums: list[Sum] = field(default_factory=list)
 
     @property
     def implementation(self) -> str:

@@ -34,7 +34,7 @@ class Storage:
         offset_bytes: place in the arena, once `polydevice_cpu.plan.arena` has assigned it.
     """
 
-    __slots__ = ("array", "first", "index", "kind", "last", "offset_bytes", "size_bytes")
+    __slots__ = ("_shared", "array", "first", "index", "kind", "last", "offset_bytes", "size_bytes")
 
     def __init__(
         self, kind: Kind, size_bytes: int, *, index: int = 0, array: Array | None = None
@@ -45,12 +45,21 @@ class Storage:
         self.array = array
         self.first = self.last = -1
         self.offset_bytes = 0
+        self._shared: Storage | None = None
+
+    @property
+    def root(self) -> Storage:
+        """The storage whose bytes these are: itself, or the one it shares."""
+        return self if self._shared is None else self._shared.root
+
+    def share(self, other: Storage) -> None:
+        """Lie in the bytes of another storage of the same size from now on."""
+        self._shared = other
 
     def touch(self, step: int) -> None:
         """Note that step number `step` reads or writes here."""
-        if self.first < 0:
-            self.first = step
-        self.last = step
+        self.first = step if self.first < 0 else min(self.first, step)
+        self.last = max(self.last, step)
 
 
 class Value:
