@@ -88,10 +88,11 @@ class _TreeBuilder:
                 f"{limits.element_attributes}",
                 "element_attributes",
             )
-        for value in attributes.values():
-            if len(value) > limits.text_characters:
+        if attributes:
+            longest = max(map(len, attributes.values()))
+            if longest > limits.text_characters:
                 self._refuse(
-                    f"<{tag[:60]}> with {len(value)} characters in one attribute, more "
+                    f"<{tag[:60]}> with {longest} characters in one attribute, more "
                     f"than {limits.text_characters}",
                     "text_characters",
                 )
@@ -148,6 +149,12 @@ def parse_document(text: bytes, limits: ReadLimits, source: str) -> Element:
         )
     builder = _TreeBuilder(limits, source)
     parser = DefusedXMLParser(target=builder, forbid_dtd=True)
+    # Elements go from Expat to the builder directly; the parser's own step between the two only
+    # makes a dictionary of each list of attributes (a third of the time on real topologies).
+    expat = parser.parser
+    expat.ordered_attributes = False
+    expat.StartElementHandler, expat.EndElementHandler = builder.start, builder.end
+    expat.CharacterDataHandler = builder.data
     try:
         parser.feed(text)
         root = parser.close()

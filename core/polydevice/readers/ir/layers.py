@@ -9,12 +9,15 @@ from typing import Any
 
 from polydevice.dtype import ElementType
 from polydevice.errors import ElementTypeError, ModelFormatError, ModelLimitError, ShapeError
-from polydevice.ops.op import parse_shape
+from polydevice.ops.op import Op, parse_shape
 from polydevice.readers.ir.document import Element
 from polydevice.readers.limits import ReadLimits
 from polydevice.shape import Shape
 
 _COMMA = re.compile(r"(?<!\\),")
+
+Operation = tuple[type[Op], int]
+"""An operation class, and the number of the operation set that a layer names."""
 
 BODIES = ("body", "then_body", "else_body")
 """Elements of a layer that hold a graph of their own."""
@@ -48,6 +51,8 @@ class LayerRecord:
     element: Element
     output_names: tuple[str, ...] = ()
     bodies: dict[str, GraphRecord] = field(default_factory=dict)
+    operation: Operation | None = None
+    """Filled by `operation_of`."""
 
     @property
     def title(self) -> str:

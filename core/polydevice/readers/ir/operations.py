@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from polydevice.errors import UnsupportedOperationError
-from polydevice.ops.op import Op, find_operation, split_version
-from polydevice.readers.ir.layers import LayerRecord
+from polydevice.ops.op import find_operation, split_version
+from polydevice.readers.ir.layers import LayerRecord, Operation
 
 NEWEST_OPSET = 17
 """The newest of OpenVINO's operation sets; OpenVINO 2026.4 writes it."""
@@ -13,12 +13,18 @@ FORGOTTEN = frozenset({"mvn", "roipooling", "reorgyolo"})
 """Types that the first operation set lacks although IR files name them with it."""
 
 
-def operation_of(layer: LayerRecord) -> tuple[type[Op], int]:
+def operation_of(layer: LayerRecord) -> Operation:
     """Return the operation class of a layer, and the number of its operation set.
 
     Raises:
         UnsupportedOperationError: nothing here defines it.
     """
+    if layer.operation is None:
+        layer.operation = _find(layer)
+    return layer.operation
+
+
+def _find(layer: LayerRecord) -> Operation:
     domain, number = split_version(layer.version)
     kind = "Const" if layer.type.lower() == "constant" else layer.type
     if domain == "opset" and not 1 <= number <= NEWEST_OPSET:
