@@ -120,6 +120,9 @@ use_intel_runtime() {
     mkdir -p "$venv/opencl"
     echo "$venv/lib/libintelocl.so" > "$venv/opencl/intel.icd"
     export OCL_ICD_VENDORS=$venv/opencl
+    # OpenVINO, which tests compare with, brings an older TBB of the same name; loaded first, it
+    # leaves this runtime without a device. With the newer one both work.
+    export LD_PRELOAD=$venv/lib/libtbb.so.12
     have_opencl "Intel's runtime for CPUs"
 }
 
