@@ -111,8 +111,8 @@ class _Parts:
         names = [name.lower() for name in n.attribute("activations") or []]
         if not names:
             return {}
-        alphas = iter(n.attribute("activations_alpha") or [])
-        betas = iter(n.attribute("activations_beta") or [])
+        alphas = iter(n.attribute("activation_alpha") or [])
+        betas = iter(n.attribute("activation_beta") or [])
         listed = [
             (
                 name,
@@ -163,8 +163,11 @@ def lstm(n: OnnxNode) -> list[Port]:
 
 def emit_lstm(n: OnnxNode, weights: Port, recurrence: Port) -> list[Port]:
     """Emit an LSTM by the attributes and the other inputs of an ONNX LSTM."""
+    if n.attribute("input_forget", 0):
+        # ONNX does not say which gate follows from which; runtimes differ.
+        raise n.unsupported("input_forget is not supported")
     parts = _Parts(n, _LSTM_GATES, 3, weights, recurrence)
-    op = LSTMSequence(**parts.attributes, input_forget=bool(n.attribute("input_forget", 0)))
+    op = LSTMSequence(**parts.attributes)
     peepholes = n.optional(7)
     made = n.emit_all(
         op,
