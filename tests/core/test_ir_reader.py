@@ -280,6 +280,32 @@ def test_first_operation_set_lacks_types_that_its_files_name():
     assert read_ir(topology).node("mvn").type == "MVN"
 
 
+def test_type_and_shape_may_stand_on_the_port_alone():
+    """As OpenVINO 2020.1 wrote Parameter and Const."""
+    topology = addition(10).replace(b'element_type="f32" shape="2,3"', b"")
+    assert topology.count(b"element_type") == 0
+    network = read_ir(topology, WEIGHTS)
+    assert str(network.parameters[0].output.desc) == "f32[2,3]"
+    np.testing.assert_array_equal(network.node("c").constant, np.arange(6.0).reshape(2, 3))
+
+
+@pytest.mark.parametrize("version", ["experimental", "extension"])
+def test_operations_that_joined_the_numbered_sets_later(version):
+    rows = [(0, "FP32", (9, 4)), (1, "FP32", (9,))]
+    topology = net(
+        parameter(0, "rois", (9, 4))
+        + parameter(1, "scores", (9,))
+        + layer(
+            2, "best", "ExperimentalDetectronTopKROIs", {"max_rois": 5}, rows,
+            [(2, "FP32", (5, 4))], version=version,
+        )
+        + result(3, "y", (5, 4)),
+        edges((0, 0, 2, 0), (1, 0, 2, 1), (2, 2, 3, 0)),
+        version=10,
+    )  # fmt: skip
+    assert read_ir(topology).node("best").output.shape == Shape([5, 4])
+
+
 PRE_PROCESS = (
     '<pre-process reference-layer-name="x" mean-precision="FP32">'
     '<channel id="1">{}</channel><channel id="0">{}</channel></pre-process>'

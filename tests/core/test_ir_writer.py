@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import ml_dtypes
 import numpy as np
@@ -368,6 +369,36 @@ def test_operations_of_other_sets_are_written_by_their_name(own_operations):
     topology, weights = ir_bytes(network)
     assert b'type="Whatever" version="acme"' in topology
     assert read_ir(topology, weights).node("a").op == Whatever(text='<"&')
+
+
+def test_execution_graphs_have_types_of_their_own(tmp_path):
+    """Nodes whose type and attributes are texts chosen by a device."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Executed(Op):
+        domain = "device"
+
+        layer_type: str
+        notes: dict[str, str]
+
+        @property
+        def type(self):
+            return self.layer_type
+
+        def infer(self, inputs):
+            return list(inputs)
+
+        def to_ir(self):
+            return self.notes
+
+    x = Node("x", Parameter(ElementType.f32, Shape([2])))
+    a = Node("a", Executed("Reorder", {"execTimeMcs": "7", "layout": 'b_fs_yx<"16">'}), [x.output])
+    a.rt_info["execOrder"] = 0
+    Network("m", [x], [Node("y", Result(), [a.output])]).serialize(tmp_path / "graph.xml")
+    root = ET.parse(tmp_path / "graph.xml").getroot()
+    (found,) = [item for item in root.iter("layer") if item.get("name") == "a"]
+    assert found.get("type") == "Reorder"
+    assert found.find("data").attrib == {"execTimeMcs": "7", "layout": 'b_fs_yx<"16">'}
 
 
 # -- files ----------------------------------------------------------------------------------------

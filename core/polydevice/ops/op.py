@@ -29,9 +29,7 @@ from polydevice.tensor import TensorDesc
 REQUIRED: Any = dataclasses.MISSING
 
 
-def attribute(
-    *, default: Any = REQUIRED, ir: str | None = None, onnx: str | None = None
-) -> Any:
+def attribute(*, default: Any = REQUIRED, ir: str | None = None, onnx: str | None = None) -> Any:
     """Declare one attribute of an operation.
 
     Args:
@@ -195,6 +193,11 @@ def find_operation(ir_type: str, version: str) -> type[Op]:
     raise UnsupportedOperationError(
         f"unknown operation {ir_type} of {version or 'no opset'}.{nearest(ir_type, names)}"
     )
+
+
+def is_defined(ir_type: str, domain: str) -> bool:
+    """Whether an operation set has that type, in any version."""
+    return (domain, ir_type.lower()) in _TABLE
 
 
 def split_version(version: str) -> tuple[str, int]:

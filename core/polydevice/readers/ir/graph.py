@@ -96,7 +96,7 @@ class GraphBuilder:
             return self._constant(layer)
         if is_control_flow(kind):
             return read_operation(kind, layer, self)
-        op = kind.from_ir(layer.data, opset)
+        op = kind.from_ir(_typed(layer) if kind is Parameter else layer.data, opset)
         if isinstance(op, Split) and op.num_splits > self.limits.layer_outputs:
             self._refuse_outputs(layer, op.num_splits)  # before their descriptions fill memory
         if isinstance(op, Parameter):
@@ -106,7 +106,7 @@ class GraphBuilder:
         return op
 
     def _constant(self, layer: LayerRecord) -> Constant:
-        data = layer.data
+        data = _typed(layer)
         missing = [key for key in ("element_type", "offset", "size") if key not in data]
         if missing:
             raise ModelFormatError(f"{layer.title} has no attribute {missing[0]!r}")
@@ -160,6 +160,20 @@ class GraphBuilder:
                 f"{layer.title} makes a tensor of shape {list(shape)}, more than "
                 f"ReadLimits.tensor_elements = {self.limits.tensor_elements}"
             )
+
+
+def _typed(layer: LayerRecord) -> dict[str, str]:
+    """Return the attributes of a Parameter or Const with type and shape.
+
+    The first files of version 10 state these on the output port only.
+    """
+    if "element_type" in layer.data or not layer.outputs:
+        return layer.data
+    port = layer.outputs[0]
+    stated = {"shape": ",".join(map(str, port.shape)), **layer.data}
+    if port.element_type is not None:
+        stated["element_type"] = port.element_type.value
+    return stated
 
 
 def _output(node: Node, layer: LayerRecord, port: int) -> Port:

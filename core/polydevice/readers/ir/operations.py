@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from polydevice.errors import UnsupportedOperationError
-from polydevice.ops.op import find_operation, split_version
+from polydevice.ops.op import find_operation, is_defined, split_version
 from polydevice.readers.ir.layers import LayerRecord, Operation
 
 NEWEST_OPSET = 17
 """The newest of OpenVINO's operation sets; OpenVINO 2026.4 writes it."""
+
+OLD_EXTENSIONS = frozenset({"experimental", "extension"})
+"""Sets that converters of 2020 named for operations that joined opset6 (Detectron, cells)."""
 
 FORGOTTEN = frozenset({"mvn", "roipooling", "reorgyolo"})
 """Types that the first operation set lacks although IR files name them with it."""
@@ -33,4 +36,6 @@ def _find(layer: LayerRecord) -> Operation:
         )
     if layer.version == "opset1" and kind.lower() in FORGOTTEN:
         return find_operation(kind, "opset2"), 2
+    if domain in OLD_EXTENSIONS and not is_defined(kind, domain):
+        return find_operation(kind, "opset6"), 6
     return find_operation(kind, layer.version), number
