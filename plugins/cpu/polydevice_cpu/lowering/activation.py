@@ -103,6 +103,10 @@ def apply(builder: Builder, node: Node, source: Port, functions: Sequence[Eltwis
     if not value.in_reach or value.shape != target.shape.static:
         return False
     pending = _pending(node, value, functions[0])
+    if pending is None and not value.is_dense:
+        # Parts of a larger tensor: oneDNN wants them without gaps.
+        value = builder.dense(value)
+        pending = _pending(node, value, functions[0])
     if pending is None:
         return False
     for function in functions[1:]:

@@ -99,6 +99,8 @@ def _primitive(
     value = builder.value(node.inputs[0])
     if not value.in_reach:
         return False
+    if value.strides is not None and not _has_no_gaps(value):
+        value = builder.dense(value)
     layout = value.descriptor
     one = np.ones((1,) * len(value.shape), np.float32)
     made = binary(
@@ -123,3 +125,10 @@ def _primitive(
     builder.emit(PrimitiveStep(node.name, node.type, made, arguments, (Arg.DST,)))
     builder.set(node.outputs[0], result)
     return True
+
+
+def _has_no_gaps(value: Value) -> bool:
+    """Whether the elements fill a run of memory, in any order of dimensions."""
+    assert value.strides is not None
+    reach = sum((n - 1) * s for n, s in zip(value.shape, value.strides, strict=True)) + 1
+    return reach == value.elements

@@ -49,6 +49,9 @@ def lower_reduce(builder: Builder, node: Node) -> bool:
     if not axes:
         return False
     kept = tuple(1 if d in axes else n for d, n in enumerate(value.shape))
+    if kept == value.shape:
+        builder.set(node.outputs[0], value if op.keep_dims else _dropped(builder, value, axes))
+        return True
     result = _as_pooling(builder, node, value, axes, kept) or _as_reduction(
         builder, node, value, kept
     )

@@ -29,8 +29,10 @@ def accumulate(steps: Sequence[Step]) -> None:
             primitive = sum_.make()
             if primitive is None or primitive.dst != step.primitive.dst:
                 continue
-            if primitive.src != step.primitive.src or primitive.weights != step.primitive.weights:
-                continue  # weights are packed already
+            if primitive.src != step.primitive.src or (
+                Arg.WEIGHTS in step.arguments and primitive.weights != step.primitive.weights
+            ):
+                continue  # what it reads is reordered and packed already
             step.primitive = primitive
             del step.arguments[sum_.argument]
             step.arguments[Arg.DST].storage.share(operand.storage)
