@@ -126,8 +126,8 @@ class PreProcessInfo:
     @property
     def is_needed(self) -> bool:
         """Whether there is anything to do."""
-        nothing = (ResizeAlgorithm.NO_RESIZE, ColorFormat.RAW, [])
-        return (self._resize, self._color, self.channels) != nothing
+        resizes = self._resize is not ResizeAlgorithm.NO_RESIZE
+        return resizes or self._color is not ColorFormat.RAW or bool(self.channels)
 
     def mean(self, sizes: tuple[int, int] | None) -> Array:
         """Return the means as [1, C, 1, 1], or [1, C, H, W] with images.

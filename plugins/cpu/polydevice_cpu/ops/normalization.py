@@ -104,7 +104,7 @@ def normalize_l2(op: NormalizeL2, x: Array, axes: Array) -> Array:
     wide = widen(x)
     chosen = tuple({int(axis) % x.ndim for axis in axes.reshape(-1)})
     if not chosen:  # "each element is divided by itself": 1, and 0 for zeros
-        return (x != 0).astype(x.dtype)
+        return np.asarray(x != 0, x.dtype)
     total = (wide * wide).sum(axis=chosen, keepdims=True)
     small = wide.dtype.type(op.eps)
     total = total + small if op.eps_mode is EpsMode.ADD else np.maximum(total, small)
