@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from polydevice.errors import (
     DeviceError,
     DeviceNameError,
     DeviceNotFoundError,
+    ModelFileError,
     OptionValueError,
     PluginError,
     PolydeviceError,
@@ -28,6 +30,7 @@ from polydevice.registry import Registry
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork
+    from polydevice.model_cache import ModelCache
     from polydevice.network import Network, PathLike
     from polydevice.ops.op import Op
     from polydevice.options import Options
@@ -51,6 +54,7 @@ class Core:
         self._options: dict[str, Options] = {}
         self._device_config: dict[tuple[str, str], dict[str, Any]] = {}
         self._networks: weakref.WeakSet[ExecutableNetwork] = weakref.WeakSet()
+        self._model_cache: ModelCache | None = None
         self._lock = threading.RLock()
         self._closed = False
 
@@ -209,7 +213,8 @@ class Core:
         Args:
             config: key → value; texts as in the Inference Engine ("YES", "4") or Python values.
             device_name: a family ("GPU") for all of its devices, or one device ("GPU.1"); None
-                for every family that knows the keys.
+                for every family that knows the keys. CACHE_DIR without a device is also where
+                the core keeps compiled networks, of devices that can export them; "" for nowhere.
 
         Raises:
             UnknownOptionError: for a key that the device (or, with None, every device) lacks.
@@ -239,7 +244,8 @@ class Core:
 
     def _set_config_everywhere(self, config: Mapping[str, Any]) -> None:
         changed: dict[str, Options] = {}
-        unknown = set(config)
+        folders = [v for k, v in config.items() if k.removeprefix("KEY_") == "CACHE_DIR"]
+        unknown = {key for key in config if key.removeprefix("KEY_") != "CACHE_DIR"}
         with self._lock:
             for family in self._registry.names():
                 try:
@@ -251,6 +257,8 @@ class Core:
                 changed[family] = self._options[family].updated(mine)
             if unknown:
                 raise UnknownOptionError(f"no device knows {', '.join(sorted(unknown))}")
+            if folders:
+                self._model_cache = _model_cache(folders[-1])
             self._options.update(changed)
 
     def get_config(self, device_name: str, key: str) -> str:
@@ -326,7 +334,11 @@ class Core:
         if num_requests is not None and num_requests < 0:
             raise OptionValueError(f"num_requests={num_requests} is not possible; use 0 or more")
         plugin, options, device_id = self._resolve(device_name, config)
-        executable = plugin.load_network(self._prepared(network), options, device_id)
+        prepared = self._prepared(network)
+        if self._model_cache is not None and plugin.can_export:
+            executable = self._model_cache.load_network(plugin, prepared, options, device_id)
+        else:
+            executable = plugin.load_network(prepared, options, device_id)
         optimal = num_requests == 0
         number = executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") if optimal else 0
         executable._reserve_requests(number or num_requests or 1)
@@ -340,9 +352,23 @@ class Core:
         device_name: str,
         config: Mapping[str, Any] | None = None,
     ) -> ExecutableNetwork:
-        """Load what ``ExecutableNetwork.export`` of the same device wrote (bytes or a path)."""
+        """Load what ``ExecutableNetwork.export`` of the same device family wrote.
+
+        Args:
+            data: the bytes, or the path of a file with them.
+            device_name: "CPU", "GPU.1"…
+            config: keys for this network, on top of the device's and of those it was loaded with.
+
+        Raises:
+            ModelFileError: the file cannot be read.
+            ModelFormatError: the bytes are damaged, of another device or another version.
+            DeviceError: the device cannot import networks.
+        """
         plugin, options, device_id = self._resolve(device_name, config)
-        content = data if isinstance(data, bytes) else Path(data).read_bytes()
+        try:
+            content = data if isinstance(data, bytes) else Path(data).read_bytes()
+        except OSError as error:
+            raise ModelFileError(f"{str(data)!r} cannot be read: {error.strerror}") from error
         executable = plugin.import_network(content, options, device_id)
         with self._lock:
             self._networks.add(executable)
@@ -410,3 +436,11 @@ class Core:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _model_cache(folder: Any) -> ModelCache | None:
+    from polydevice.model_cache import ModelCache
+
+    if not isinstance(folder, (str, os.PathLike)):
+        raise OptionValueError(f"CACHE_DIR={folder!r} is not legal; legal: a folder, or nothing")
+    return ModelCache(Path(folder)) if os.fspath(folder) else None

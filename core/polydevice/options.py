@@ -61,6 +61,7 @@ def option(
     aliases: tuple[str, ...] = (),
     deprecated: str = "",
     legal: str = "",
+    exported: bool = True,
     ge: int | None = None,
     le: int | None = None,
 ) -> Any:
@@ -73,6 +74,7 @@ def option(
         aliases: deprecated names that mean the same; using one warns.
         deprecated: why the key itself is deprecated and what to use instead.
         legal: legal values in words, where the type and range do not say it.
+        exported: whether an exported network keeps it; not what is about one machine or run.
         ge: smallest legal number.
         le: largest legal number.
     """
@@ -81,6 +83,7 @@ def option(
         "aliases": list(aliases),
         "deprecated": deprecated,
         "legal": legal,
+        "exported": exported,
     }
     return Field(default, description=help, ge=ge, le=le, json_schema_extra=extra)
 
@@ -177,6 +180,27 @@ class Options(BaseModel):
             raise OptionValueError(_explain(type(self), given, error)) from None
         self._warn(given)
         return made
+
+    def exported(self) -> dict[str, str]:
+        """Return key → text of what was set and an exported network keeps."""
+        found = {}
+        for name in self.model_fields_set:
+            extra = typing.cast(
+                "dict[str, Any]", type(self).model_fields[name].json_schema_extra or {}
+            )
+            if extra.get("exported", True) and not extra.get("internal"):
+                found[extra.get("key", name.upper())] = as_text(getattr(self, name))
+        return dict(sorted(found.items()))
+
+    def over(self, exported: Mapping[str, Any]) -> Self:
+        """Return this configuration with what it leaves unset taken from an exported network.
+
+        Raises:
+            OptionError: (a subclass) a key or value is not legal here.
+        """
+        below = type(self)().updated(exported)
+        both = {**below.model_dump(exclude_unset=True), **self.model_dump(exclude_unset=True)}
+        return type(self).model_validate(both)
 
     @classmethod
     def _warn(cls, given: Mapping[str, str]) -> None:

@@ -110,6 +110,8 @@ class Plugin(ABC):
 
     option_type: ClassVar[type[Options]]
     """The configuration keys, as an `Options` model."""
+    can_export: ClassVar[bool] = False
+    """Whether its networks can be exported and imported, so that the core may cache them."""
 
     is_composite: ClassVar[bool] = False
     """Whether the device's name takes members ("HETERO:GPU,CPU")."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.executor import Executor
+from polydevice.exported import export_network
 from polydevice.network import Network
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.options import CpuOptions
@@ -24,12 +25,17 @@ class CpuExecutableNetwork(ExecutableNetwork):
         super().__init__(network, "CPU", options, streams=options.streams, executor=executor)
         self.threads = options.threads_per_stream
         self.perf_count = options.perf_count
+        self._source = network.clone()  # what prepare() makes is for this plugin alone
         prepare(network)
         self.compiled = CompiledNetwork(network, Settings(bf16=options.enforce_bf16), WeightStore())
         shapes = [parameter.output.shape for parameter in network.parameters]
         if all(shape is not None and shape.is_static for shape in shapes):
             with openmp.threads(self.threads):
                 self.compiled.plan(tuple(shape.static for shape in shapes if shape is not None))
+
+    def export(self) -> bytes:
+        """Return the network and its configuration; weights are packed again when importing."""
+        return export_network("CPU", self._source, self.options)
 
     def _create_request(self) -> CpuInferRequest:
         return CpuInferRequest(self)

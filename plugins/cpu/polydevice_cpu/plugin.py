@@ -7,6 +7,7 @@ from typing import Any
 
 from polydevice.errors import OptionValueError
 from polydevice.executor import Executor
+from polydevice.exported import ExportedNetwork
 from polydevice.network import Network
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.options import Options
@@ -22,6 +23,7 @@ class CpuPlugin(Plugin):
     """Runs networks on the host's processor."""
 
     option_type = CpuOptions
+    can_export = True
 
     def __init__(self, name: str, services: Any) -> None:
         """Make the plugin; the oneDNN library is loaded with the first network."""
@@ -78,6 +80,13 @@ class CpuPlugin(Plugin):
             )
         executor = self._exclusive_executor() if options.exclusive_async_requests else None
         return CpuExecutableNetwork(network, options, executor)
+
+    def import_network(
+        self, data: bytes, options: Options, device_id: str
+    ) -> CpuExecutableNetwork:
+        """Load what `CpuExecutableNetwork.export` wrote."""
+        found = ExportedNetwork.read(self.name, data, self.services.evaluate)
+        return self.load_network(found.network, options.over(found.config), device_id)
 
     def _exclusive_executor(self) -> Executor:
         with self._lock:

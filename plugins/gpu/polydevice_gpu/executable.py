@@ -7,9 +7,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
+from polydevice.container import pack
 from polydevice.errors import DeviceError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.executor import Executor
+from polydevice.exported import export_network
 from polydevice.infer_request import InferRequest
 from polydevice.network import Network
 from polydevice.options import Options
@@ -19,6 +21,9 @@ from polydevice_gpu.compiler import CompileSettings, build_graph, compile_plan, 
 from polydevice_gpu.plan import Plan, WeightStore
 from polydevice_gpu.report import Times, execution_graph, explanation, times_by_node
 from polydevice_gpu.request import GpuRequest
+
+KERNELS = "compiled kernels"
+"""Name of the part of an exported network that holds program binaries by their keys."""
 
 PLAN_LIMIT = 16
 """Most plans kept of a network with dynamic shapes; the one unused the longest goes first."""
@@ -141,6 +146,18 @@ class GpuExecutable(ExecutableNetwork):
         """Return a stream's queue and the lock to hold while using it."""
         index = stream % len(self._queues)
         return self._queues[index], self._queue_locks[index]
+
+    def export(self) -> bytes:
+        """Return network, configuration and compiled kernels, for a device of the same kind.
+
+        Of a network with dynamic shapes, the kernels for the shapes used lately.
+        """
+        with self._compiling:
+            plans = list(self._plans.values())
+        programs = {program.key.hex(): program for plan in plans for program in plan.programs}
+        kernels = {key: program.binary for key, program in programs.items() if program.binary}
+        extra = {KERNELS: pack(KERNELS, kernels)}
+        return export_network("GPU", self._network, self.options, extra)
 
     def _metrics(self) -> dict[str, Any]:
         """Two requests per stream, so that one is prepared while the other runs."""

@@ -91,6 +91,12 @@ class Plan:
     weights: WeightStore
     programs_compiled: int = 0
 
+    @property
+    def programs(self) -> set[cl.Program]:
+        """The programs that its launches run."""
+        steps = (step for step in self.steps if isinstance(step, Step))
+        return {kernel.program for step in steps for kernel in step.kernels}
+
     def bind(self) -> BoundPlan:
         """Allocate what one request needs and set every kernel argument."""
         return BoundPlan(self)

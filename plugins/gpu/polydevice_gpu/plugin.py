@@ -6,8 +6,10 @@ import re
 import threading
 from typing import TYPE_CHECKING, Any
 
-from polydevice.errors import UnsupportedNetworkError
+from polydevice.container import unpack
+from polydevice.errors import ModelFormatError, UnsupportedNetworkError
 from polydevice.executor import Executor
+from polydevice.exported import ExportedNetwork
 from polydevice.network import Network
 from polydevice.options import Options
 from polydevice.plugin import DeviceReport, Plugin, Services, Version
@@ -29,6 +31,7 @@ class GpuPlugin(Plugin):
     """Runs networks on OpenCL devices. One context per device serves all networks."""
 
     option_type = GpuOptions
+    can_export = True
 
     def __init__(self, name: str, services: Services) -> None:
         """Make the plugin; drivers are looked for when the first device is asked for."""
@@ -98,6 +101,27 @@ class GpuPlugin(Plugin):
         device = self._open(options, options.device_id)
         return unsupported_nodes(network, device, self.services.evaluate)
 
+    def import_network(self, data: bytes, options: Options, device_id: str) -> GpuExecutable:
+        """Load what `GpuExecutable.export` wrote; on the same device and driver nothing compiles.
+
+        Elsewhere the exported kernels do not fit and are compiled again.
+        """
+        from polydevice_gpu.executable import KERNELS
+
+        found = ExportedNetwork.read(self.name, data, self.services.evaluate)
+        parts = unpack(found.extra.get(KERNELS, b""), KERNELS)
+        options = options.over(found.config)
+        assert isinstance(options, GpuOptions)
+        device = self._open(options, device_id)
+        try:
+            binaries = {bytes.fromhex(key): binary for key, binary in parts.items()}
+        except ValueError as error:
+            raise ModelFormatError(f"the exported network is not consistent: {error}") from None
+        builder = cl.ProgramBuilder(
+            device, options.cache_dir or None, threads=options.compile_threads, binaries=binaries
+        )
+        return self._load(found.network, options, device_id, builder)
+
     def load_network(self, network: Network, options: Options, device_id: str) -> GpuExecutable:
         """Compile a network for a device.
 
@@ -105,18 +129,23 @@ class GpuPlugin(Plugin):
             UnsupportedNetworkError: listing every node that no kernel takes.
             OptionValueError: for a priority or throttle that the device does not have.
         """
+        assert isinstance(options, GpuOptions)
+        builder = self._builder(self._open(options, device_id), options)
+        return self._load(network, options, device_id, builder)
+
+    def _load(
+        self, network: Network, options: GpuOptions, device_id: str, builder: cl.ProgramBuilder
+    ) -> GpuExecutable:
         from polydevice_gpu.executable import GpuExecutable
 
-        assert isinstance(options, GpuOptions)
-        device = self._open(options, device_id)
         exclusive = options.exclusive_async_requests and options.streams == 1
         try:
             return GpuExecutable(
                 network,
                 f"{self.name}.{device_id or '0'}",
                 options,
-                device,
-                self._builder(device, options),
+                builder.device,
+                builder,
                 self.services,
                 streams=options.streams,
                 executor=self._exclusive_executor() if exclusive else None,

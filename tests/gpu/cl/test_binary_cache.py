@@ -13,10 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from polydevice import cache_folder, file_cache
 from polydevice.errors import KernelBuildError
+from polydevice.file_cache import CacheCounters
 from polydevice_gpu import cl
-from polydevice_gpu.cl import binary_cache, cache_folder
-from polydevice_gpu.cl.binary_cache import BinaryCache, CacheCounters, program_key
+from polydevice_gpu.cl import binary_cache
+from polydevice_gpu.cl.binary_cache import BinaryCache, program_key
 
 SOURCE = "__kernel void scale(__global int* x) { x[get_global_id(0)] *= FACTOR; }"
 OPTIONS = ("-DFACTOR=7",)
@@ -94,7 +96,7 @@ DAMAGES = {
     "empty": lambda content: b"",
     "header cut": lambda content: content[:30],
     "payload cut": lambda content: content[:-1],
-    "payload gone": lambda content: content[: binary_cache._HEADER_BYTES],
+    "payload gone": lambda content: content[: file_cache.HEADER_BYTES],
     "longer": lambda content: content + b"\0",
     "flipped bit": lambda content: content[:-5] + bytes([content[-5] ^ 1]) + content[-4:],
     "other magic": lambda content: b"P" + content[1:],

@@ -9,14 +9,15 @@ import re
 import shlex
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from polydevice.errors import KernelBuildError
+from polydevice.file_cache import DEFAULT_LIMIT_BYTES
 from polydevice_gpu.cl import library
-from polydevice_gpu.cl.binary_cache import DEFAULT_LIMIT_BYTES, BinaryCache, program_key
+from polydevice_gpu.cl.binary_cache import BinaryCache, program_key
 from polydevice_gpu.cl.device import Device
 from polydevice_gpu.cl.status import check, exception_for, name_of
 
@@ -52,14 +53,18 @@ class Program:
 
     Attributes:
         name: for messages.
+        key: identifies source, options, device and driver.
         from_cache: whether nothing was compiled.
     """
 
-    def __init__(self, device: Device, name: str, pointer: int, *, from_cache: bool) -> None:
+    def __init__(
+        self, device: Device, name: str, pointer: int, key: bytes, *, from_cache: bool
+    ) -> None:
         """Take over OpenCL's program; made by `ProgramBuilder`."""
         self.device = device
         self.name = name
         self.pointer = pointer
+        self.key = key
         self.from_cache = from_cache
         weakref.finalize(self, library.library().clReleaseProgram, pointer)
 
@@ -167,6 +172,7 @@ class ProgramBuilder:
         *,
         threads: int = 0,
         cache_limit_bytes: int = DEFAULT_LIMIT_BYTES,
+        binaries: Mapping[bytes, bytes] | None = None,
     ) -> None:
         """Prepare to build.
 
@@ -175,9 +181,11 @@ class ProgramBuilder:
             cache_folder: where binaries are kept; None for nowhere.
             threads: how many programs to compile at the same time; 0 for one per CPU.
             cache_limit_bytes: size of the folder beyond which old binaries go.
+            binaries: key → binary of programs that were compiled elsewhere.
         """
         self.device = device
         self.threads = threads or os.cpu_count() or 1
+        self._binaries = dict(binaries or {})
         self.cache: BinaryCache | None = None
         if cache_folder is not None:
             self.cache = BinaryCache(Path(cache_folder), cache_limit_bytes)
@@ -238,10 +246,20 @@ class ProgramBuilder:
             return list(pool.map(lambda s: self.build(s.name, s.source, s.options), sources))
 
     def _load(self, name: str, key: bytes, options: str) -> Program | None:
-        """Make a program from its cached binary; None if there is none that the driver takes."""
-        binary = self.cache.load(key) if self.cache is not None else None
-        if self.cache is None or binary is None:
+        """Make a program from a binary; None if there is none that the driver takes."""
+        given = self._binaries.get(key)
+        program = self._from_binary(name, key, options, given) if given else None
+        if program is not None or self.cache is None:
+            return program
+        cached = self.cache.load(key)
+        if cached is None:
             return None
+        program = self._from_binary(name, key, options, cached)
+        if program is None:
+            self.cache.set_aside(key)
+        return program
+
+    def _from_binary(self, name: str, key: bytes, options: str, binary: bytes) -> Program | None:
         cl, status, refused = library.library(), ctypes.c_int(), ctypes.c_int()
         devices = (ctypes.c_void_p * 1)(self.device.handle.int_ptr)
         sizes = (ctypes.c_size_t * 1)(len(binary))
@@ -252,13 +270,10 @@ class ProgramBuilder:
             *(1, devices, sizes, contents, ctypes.byref(refused), ctypes.byref(status)),
         )
         if status.value or refused.value or not pointer:
-            self.cache.set_aside(key)
             return None
-        program = Program(self.device, name, pointer, from_cache=True)
-        if cl.clBuildProgram(pointer, 1, devices, options.encode(), None, None):
-            self.cache.set_aside(key)
-            return None
-        return program
+        program = Program(self.device, name, pointer, key, from_cache=True)
+        failed = cl.clBuildProgram(pointer, 1, devices, options.encode(), None, None)
+        return None if failed else program
 
     def _compile(self, name: str, source: str, key: bytes, options: str) -> Program:
         if os.environ.get(NO_COMPILE_VARIABLE) == "1":
@@ -272,7 +287,7 @@ class ProgramBuilder:
             self.device.context.int_ptr, 1, ctypes.byref(text), None, ctypes.byref(status)
         )
         check(status.value, f"making program {name!r}")
-        program = Program(self.device, name, pointer, from_cache=False)
+        program = Program(self.device, name, pointer, key, from_cache=False)
         device = self.device.handle.int_ptr
         devices = (ctypes.c_void_p * 1)(device)
         code = cl.clBuildProgram(pointer, 1, devices, options.encode(), None, None)

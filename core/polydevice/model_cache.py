@@ -1,0 +1,57 @@
+"""ModelCache: compiled networks in a folder, for devices that can export and import them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polydevice.archive import network_to_bytes
+from polydevice.errors import PolydeviceError, UnknownMetricError
+from polydevice.file_cache import MODELS_SUFFIX, FileCache, digest_of
+
+if TYPE_CHECKING:
+    from polydevice.executable_network import ExecutableNetwork
+    from polydevice.network import Network
+    from polydevice.options import Options
+    from polydevice.plugin import Plugin
+
+
+class ModelCache:
+    """Loads networks through a folder of exported ones.
+
+    An entry counts for the same network (its graph, weights, input and output settings), device,
+    configuration and versions only. One that cannot be imported is set aside and made again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Check the folder; one that cannot be used costs a warning and caches nothing."""
+        self.files = FileCache(folder, MODELS_SUFFIX, "compiled networks")
+
+    def load_network(
+        self, plugin: Plugin, network: Network, options: Options, device_id: str
+    ) -> ExecutableNetwork:
+        """Import the network's entry; without one, let the plugin compile it and keep that."""
+        if not self.files.usable:
+            return plugin.load_network(network, options, device_id)
+        key = _key(plugin, network, options, device_id)
+        content = self.files.load(key)
+        if content is not None:
+            try:
+                return plugin.import_network(content, options, device_id)
+            except PolydeviceError:
+                self.files.set_aside(key)
+        executable = plugin.load_network(network, options, device_id)
+        self.files.store(key, executable.export())
+        return executable
+
+
+def _key(plugin: Plugin, network: Network, options: Options, device_id: str) -> bytes:
+    from polydevice import __version__
+
+    try:
+        device = str(plugin.get_metric("FULL_DEVICE_NAME", options, device_id))
+    except UnknownMetricError:
+        device = f"{plugin.name}.{device_id}"
+    settings = sorted(f"{key}={value}" for key, value in options.exported().items())
+    versions = f"{__version__} {plugin.version}"
+    return digest_of(versions, device, "\n".join(settings), network_to_bytes(network))
