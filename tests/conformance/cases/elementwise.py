@@ -63,7 +63,9 @@ def unary(r: Random) -> list[Case]:
         found.append(case(kind, UNARY[kind][0], x, variant="i32"))
     odd = np.float32([np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-40, 3.4e38])
     for kind in ("Abs", "Exp", "Floor", "Negative", "ReLU", "Sigmoid", "Sqrt", "Tanh"):
-        found.append(case(kind, 1, odd[1:] if kind in ("ReLU", "Tanh") else odd, variant="odd"))
+        # OpenVINO's CPU plugin makes numbers of NaN in some of its approximations.
+        approximated = kind in ("Exp", "ReLU", "Sigmoid", "Tanh")
+        found.append(case(kind, 1, odd[1:] if approximated else odd, variant="odd"))
     found.append(case("IsNaN", 10, odd))
     # OpenVINO's CPU plugin calls denormal numbers infinite, and there is no reference for it.
     found.append(case("IsFinite", 10, np.delete(odd, 5)))
