@@ -164,6 +164,8 @@ class InferRequest(ABC):
         return port
 
     def _set_inputs(self, inputs: Mapping[str, Any], copy: bool) -> None:
+        """Check every input, then bind them: all of them, or none when one does not fit."""
+        changes: list[tuple[str, Blob]] = []
         for name, value in inputs.items():
             port = self._ports.get(name) or self._port(name)
             if port.kind != "input":
@@ -172,7 +174,7 @@ class InferRequest(ABC):
                 )
             if isinstance(value, Blob):
                 port.check(value.element_type, value.shape)
-                self._bind(port.name, value)
+                changes.append((port.name, value))
                 continue
             array = port.as_array(value)
             held = self._blobs.get(port.name)
@@ -182,7 +184,9 @@ class InferRequest(ABC):
                 array = array.copy()
             blob = Blob.__new__(Blob)  # as_array() has checked all that Blob() would
             blob.array, blob.element_type = array, port.element_type
-            self._bind(port.name, blob)
+            changes.append((port.name, blob))
+        for name, blob in changes:
+            self._bind(name, blob)
 
     @property
     def input_blobs(self) -> dict[str, Blob]:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from polydevice import Blob, Core, StatusCode
+from polydevice.dtype import ElementType
 from polydevice.errors import (
     BlobError,
     DeviceError,
@@ -25,6 +26,10 @@ from polydevice.errors import (
     RequestError,
 )
 from polydevice.infer_request import InferRequest
+from polydevice.network import Network, Node
+from polydevice.ops.activation import Relu
+from polydevice.ops.io import Parameter, Result
+from polydevice.shape import Shape
 
 from .conftest import relu_network
 
@@ -103,6 +108,19 @@ def test_bad_inputs_are_refused_and_the_request_stays_usable(executable, x, inpu
     for word in words:
         assert word in str(caught.value)
     np.testing.assert_array_equal(request.infer()["relu"], x + 1)
+
+
+def test_one_bad_input_changes_none(core, x):
+    a, b = (Node(n, Parameter(element_type=ElementType.f32, shape=Shape((2, 3)))) for n in "ab")
+    total = Node("total", Relu(), [a.output])
+    also = Node("also", Relu(), [b.output])
+    results = [Node(f"r{i}", Result(), [n.output]) for i, n in enumerate((total, also))]
+    executable = core.load_network(Network("two", [a, b], results), "ECHO")
+    request = executable.requests[0]
+    request.infer({"a": x, "b": x})
+    with pytest.raises(BlobError, match="'b'"):
+        request.infer({"a": x + 9, "b": x[:1]})
+    np.testing.assert_array_equal(request.infer()["total"], x + 1)
 
 
 def test_blob_refuses_what_it_cannot_share():
