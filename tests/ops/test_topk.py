@@ -62,3 +62,22 @@ def test_unknown_sizes():
         op.infer([x, desc_of(np.array(9))])
     with pytest.raises(InferenceError, match="k 9"):
         run(op, [np.zeros((1, 8), np.float32), np.array(9)])
+
+
+@pytest.mark.parametrize("mode", list(TopKMode))
+@pytest.mark.parametrize("count", [1, 7, 300])
+def test_few_of_many_with_ties(device, mode, count):
+    x = RNG.integers(0, 40, (3, 5000)).astype(np.float32)
+    sign = 1 if mode is TopKMode.MIN else -1
+    index = np.argsort(sign * x, axis=1, kind="stable")[:, :count]
+    expected = [np.take_along_axis(x, index, 1), index.astype(np.int32)]
+    op = TopK(axis=1, mode=mode, sort=TopKSort.VALUE)
+    check(OpCase(op, [x, np.array(count)], expected, constants={1}), device)
+
+
+def test_no_number_counts_as_the_largest(device):
+    x = np.zeros(5000, np.float32)
+    x[[10, 20]] = np.nan
+    op = TopK(axis=0, mode=TopKMode.MAX, sort=TopKSort.VALUE)
+    expected = [np.float32([np.nan, np.nan, 0]), np.int32([10, 20, 0])]
+    check(OpCase(op, [x, np.array(3)], expected, constants={1}), device)

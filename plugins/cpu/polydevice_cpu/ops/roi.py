@@ -287,7 +287,10 @@ def align(
     if mode is RoiMode.AVG:
         down = _averaging(bin_y, at_y, count_y, pooled[0], x.shape[1])
         across = _averaging(bin_x, at_x, count_x, pooled[1], x.shape[2])
-        return np.asarray(np.matmul(np.matmul(down, x.astype(np.float32)), across.T))
+        # Only the part of the image that the region covers is read.
+        part_y, part_x = _covered(down), _covered(across)
+        part = x[:, part_y, part_x].astype(np.float32)
+        return np.asarray(np.matmul(np.matmul(down[:, part_y], part), across[:, part_x].T))
     samples = _largest_parts(x, at_y, at_x) if onnx else bilinear_grid(x, at_y, at_x, reach=1.0)
     y = np.full((len(x), *pooled), -np.inf, np.float32)
     for i in np.unique(bin_y):
@@ -301,6 +304,12 @@ def align(
         )
         return np.where(inside, y, np.maximum(y, 0))
     return np.maximum(y, 0)
+
+
+def _covered(weights: Array) -> slice:
+    """Return the range of columns with a weight."""
+    used = np.flatnonzero(weights.any(axis=0))
+    return slice(int(used[0]), int(used[-1]) + 1) if used.size else slice(0, 0)
 
 
 def _largest_parts(x: Array, rows: Array, columns: Array) -> Array:
