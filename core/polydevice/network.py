@@ -110,7 +110,7 @@ class Node:
         """Compute small outputs ahead when every input is known (shape arithmetic)."""
         if not given or any(d.value is None for d in given):
             return results
-        if any(r.value is not None for r in results):
+        if any(r.value is not None or r.kind != "tensor" for r in results):
             return results
         if any(
             r.is_static and r.shape is not None and r.shape.elements > VALUE_LIMIT for r in results
