@@ -7,10 +7,12 @@ import numpy as np
 from polydevice.network import Network, Node, constant
 from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.normalization import BatchNormInference, BatchNormInferenceV1
+from polydevice_cpu.passes.pattern import Replacements
 
 
 def decompose_batch_norm(network: Network) -> None:
     """Compute scale and shift of batch normalisations with constant statistics."""
+    replacements = Replacements()
     for node in network.nodes():
         if not isinstance(node.op, BatchNormInference):
             continue
@@ -29,4 +31,5 @@ def decompose_batch_norm(network: Network) -> None:
         first, second = (constant(n, part) for n, part in zip(names, parts, strict=True))
         scaled = Node(f"{node.name}/scaled", Multiply(), [x, first.output])
         shifted = Node(node.name, Add(), [scaled.output, second.output], rt_info=node.rt_info)
-        network.replace(node.output, shifted.output)
+        replacements.put(node.output, shifted.output)
+    replacements.apply(network)

@@ -13,18 +13,21 @@ from polydevice.network import Network, Node, Port, constant
 from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.convolution import ConvolutionBackpropData, ConvolutionLike
 from polydevice.ops.matmul import MatMul
-from polydevice_cpu.passes.pattern import Users, per_channel
+from polydevice_cpu.passes.pattern import Replacements, Users, per_channel
 
 
 def fold_scale(network: Network) -> None:
     """Fold every factor that can be folded; runs of them are folded one after the other."""
     users = network.consumers()
+    replacements = Replacements()
     for node in network.nodes():
-        if isinstance(node.op, Multiply) and _fold(network, node, users):
-            users = network.consumers()
+        node.inputs = [replacements.now(port) for port in node.inputs]
+        if isinstance(node.op, Multiply):
+            _fold(replacements, node, users)
+    replacements.apply(network)
 
 
-def _fold(network: Network, node: Node, users: Users) -> bool:
+def _fold(replacements: Replacements, node: Node, users: Users) -> None:
     for data, factor in (node.inputs, node.inputs[::-1]):
         addition = data.node if isinstance(data.node.op, Add) else None
         chain = _chain(data, addition)
@@ -42,18 +45,22 @@ def _fold(network: Network, node: Node, users: Users) -> bool:
         weights = _scaled(heavy, scale)
         if weights is None:
             continue
-        heavy.inputs[1] = constant(f"{heavy.inputs[1].node.name}/scaled", weights).output
+        scaled = constant(f"{heavy.inputs[1].node.name}/scaled", weights).output
+        users[scaled] = users[heavy.inputs[1]]
+        heavy.inputs[1] = scaled
         if addition is None or shift is None:
-            network.replace(node.output, heavy.output)
+            replacements.put(node.output, heavy.output)
+            users[heavy.output] = users[node.output]
         else:
             shape = [1] * rank
             shape[axis] = -1
             moved = (shift * scale).astype(np.float32).reshape(shape)
             summand = constant(f"{node.name}/shift", moved)
             result = Node(node.name, Add(), [heavy.output, summand.output], rt_info=node.rt_info)
-            network.replace(node.output, result.output)
-        return True
-    return False
+            replacements.put(node.output, result.output)
+            users[result.output] = users[node.output]
+            users[heavy.output] = [(result, 0)]
+        return
 
 
 def _chain(data: Port, addition: Node | None) -> tuple[Node, Port | None] | None:

@@ -11,11 +11,13 @@ from polydevice.dtype import Array
 from polydevice.network import Network, Node, Port, constant
 from polydevice.ops.quantize import FakeQuantize
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
+from polydevice_cpu.passes.pattern import Replacements
 
 
 def fuse_quantize(network: Network) -> None:
     """Replace pairs with the same constant scale and zero point, of u8 or i8."""
     made: dict[Port, Port] = {}
+    replacements = Replacements()
     for node in network.nodes():
         inner = node.inputs[0].node if node.inputs else node
         if not isinstance(node.op, DequantizeLinear) or not isinstance(inner.op, QuantizeLinear):
@@ -32,7 +34,8 @@ def fuse_quantize(network: Network) -> None:
             ports = [low.output, high.output] * 2
             fake = Node(node.name, FakeQuantize(levels=256), [inner.inputs[0], *ports])
             made[quantised] = fake.output
-        network.replace(node.output, made[quantised])
+        replacements.put(node.output, made[quantised])
+    replacements.apply(network)
 
 
 def _limits(dequantise: Node, quantise: Node) -> tuple[Array, Array] | None:

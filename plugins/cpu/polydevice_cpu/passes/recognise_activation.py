@@ -11,18 +11,19 @@ from polydevice.ops.math import Erf, Tanh
 from polydevice.ops.op import Op
 from polydevice_cpu.passes.pattern import (
     Product,
+    Replacements,
     is_scalar,
     made_by,
     other_input,
     product,
     scalar,
-    substitute,
 )
 
 
 def recognise_activation(network: Network) -> None:
     """Replace the steps of Swish, HSwish, HSigmoid, Gelu and Mish by the operation itself."""
     users = network.consumers()
+    replacements = Replacements()
     for node in reversed(network.nodes()):
         if not isinstance(node.op, (Multiply, Divide)) or node.output.element_type.value != "f32":
             continue
@@ -30,8 +31,8 @@ def recognise_activation(network: Network) -> None:
         if found is not None:
             op, source = found
             if source.shape == node.output.shape:
-                substitute(network, node, op, [source])
-                users = network.consumers()
+                replacements.put_node(node, op, [source])
+    replacements.apply(network)
 
 
 def _find(given: Product) -> tuple[Op, Port] | None:

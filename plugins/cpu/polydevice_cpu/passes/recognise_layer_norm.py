@@ -13,7 +13,7 @@ from polydevice.ops.normalization import MVN, EpsMode
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.ops.reduce import ReduceMean
 from polydevice.tensor import TensorDesc
-from polydevice_cpu.passes.pattern import is_scalar, made_by, per_channel, scalar, substitute
+from polydevice_cpu.passes.pattern import Replacements, is_scalar, made_by, per_channel, scalar
 
 
 @operation("LayerNorm", domain="polydevice.cpu")
@@ -35,12 +35,14 @@ class LayerNorm(Op):
 
 def recognise_layer_norm(network: Network) -> None:
     """Bring all forms to LayerNorm; needs constant scale and shift."""
+    replacements = Replacements()
     for node in network.nodes():
         if isinstance(node.op, Add):
-            _recognise(network, node)
+            _recognise(replacements, node)
+    replacements.apply(network)
 
 
-def _recognise(network: Network, node: Node) -> None:
+def _recognise(replacements: Replacements, node: Node) -> None:
     rank = node.output.desc.rank
     if rank is None:
         return
@@ -55,7 +57,7 @@ def _recognise(network: Network, node: Node) -> None:
             found = _whole(normal, rank) or _spelled_out(normal, rank)
             if found is not None and found[0].shape == node.output.shape:
                 x, epsilon = found
-                substitute(network, node, LayerNorm(epsilon), [x, scale, shift])
+                replacements.put_node(node, LayerNorm(epsilon), [x, scale, shift])
                 return
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
@@ -66,13 +67,14 @@ def pack(array: Array, descriptor: Descriptor) -> Array:
     data = aligned(max(descriptor.size_bytes, 1))
     strides = [s // array.itemsize for s in array.strides]
     given = Descriptor.strided(array.shape, strides, DATA_TYPES[array.dtype])
-    move = reorder(given, descriptor, Attributes())
+    with openmp.threads(1):
+        move = reorder(given, descriptor, Attributes())
     assert move is not None, f"oneDNN cannot reorder {given} to {descriptor}"
-    run_once(
-        move,
-        {
-            Arg.SRC: Memory(given, array.ctypes.data),
-            Arg.DST: Memory(descriptor, data.ctypes.data),
-        },
-    )
+    arguments = {
+        Arg.SRC: Memory(given, array.ctypes.data),
+        Arg.DST: Memory(descriptor, data.ctypes.data),
+    }
+    # Most weights are small: on a busy machine, waiting for a second thread takes 100 times longer.
+    with openmp.threads(1):
+        run_once(move, arguments)
     return data
