@@ -14,6 +14,7 @@ import numpy as np
 
 from polydevice.ops.activation import PRelu, slope_shape
 from polydevice.ops.arithmetic import Add, Multiply
+from polydevice.ops.comparison import NotEqual
 from polydevice.ops.convert import Convert, ConvertLike
 from polydevice.ops.interpolate import (
     Interpolate,
@@ -135,6 +136,16 @@ def _batch_norm_inputs(op: Op, inputs: Sequence[Value]) -> list[Value]:
         gamma, beta, x, mean, variance = inputs
         return [x, gamma, beta, mean, variance]
     return list(inputs)
+
+
+@decomposes(NormalizeL2, when=lambda op, x: x[1].constant is not None and not x[1].constant.size)
+def _normalize_l2_without_axes(
+    build: Builder, op: NormalizeL2, inputs: Sequence[Value]
+) -> list[Value]:
+    """Every element is divided by itself: 1, and 0 for zeros."""
+    x = inputs[0]
+    zero = build.constant(np.zeros((), x.element_type.dtype), x.element_type)
+    return build.add(Convert(destination_type=x.element_type), build.one(NotEqual(), x, zero))
 
 
 @decomposes(MVNV2)
