@@ -1,4 +1,4 @@
-"""The command line: ``polydevice devices | plugins | ops | place | bench``.
+"""The command line: ``polydevice devices | plugins | ops | place | bench | cache``.
 
 Tables on a terminal; when the output goes into a pipe or file, one line a row with tabs between
 the columns and no heading, for `grep`, `cut` and `awk`.
@@ -43,6 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = commands.add_parser("bench", help="measure a network, like benchmark_app")
     add_arguments(command)
     command.set_defaults(run=_bench)
+    command = commands.add_parser("cache", help="look after a folder that CACHE_DIR names")
+    command.add_argument("action", choices=("info", "verify", "clear"))
+    command.add_argument("folder", help="the folder")
+    command.set_defaults(run=_cache)
     options = parser.parse_args(arguments)
     try:
         status: int = options.run(options)
@@ -59,6 +63,33 @@ def _bench(options: argparse.Namespace) -> int:
     from polydevice.benchmark.application import run
 
     return run(options)
+
+
+def _cache(options: argparse.Namespace) -> int:
+    """Say what is in a cache folder, check every file, or delete them; 1 if some are bad."""
+    from polydevice.file_cache import BAD_SUFFIX, KERNELS_SUFFIX, MODELS_SUFFIX, files_of
+
+    folder = Path(options.folder)
+    if not folder.is_dir():
+        print(f"polydevice: {str(folder)!r} is not a folder", file=sys.stderr)
+        return 1
+    files = files_of(folder)
+    if options.action == "verify":
+        bad = [file for file in files if not file.is_good]
+        _table(["Bad file", "Bytes"], [[str(f.path), str(f.size_bytes)] for f in bad])
+        if sys.stdout.isatty():
+            print(f"{len(files) - len(bad)} of {len(files)} files are good.")
+        return 1 if bad else 0
+    if options.action == "clear":
+        for file in files:
+            file.path.unlink(missing_ok=True)
+    kinds = {"compiled kernels": KERNELS_SUFFIX, "networks": MODELS_SUFFIX, "bad": BAD_SUFFIX}
+    rows = []
+    for kind, suffix in kinds.items():
+        sizes = [file.size_bytes for file in files if file.path.suffix == suffix]
+        rows.append([kind, str(len(sizes)), str(sum(sizes))])
+    _table(["Deleted" if options.action == "clear" else "Contents", "Files", "Bytes"], rows)
+    return 0
 
 
 def _devices(options: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import threading
 import warnings
 from collections.abc import Iterator
@@ -23,6 +24,9 @@ KERNELS_SUFFIX = ".cl_cache"
 MODELS_SUFFIX = ".blob"
 SUFFIXES = (KERNELS_SUFFIX, MODELS_SUFFIX)
 """Of compiled kernels and of compiled networks; both may share a folder."""
+
+_NAME = re.compile(r"[0-9a-f]{64}\.")
+"""A key and a dot: other people's files are never listed or deleted."""
 
 MAGIC = b"polydevice CL binary 1\n"
 _DIGEST_BYTES = 32
@@ -171,7 +175,7 @@ def files_of(folder: Path) -> list[CacheFile]:
 def _files(folder: Path, suffixes: tuple[str, ...]) -> Iterator[CacheFile]:
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.endswith(suffixes):
+            if entry.name.endswith(suffixes) and _NAME.match(entry.name):
                 with contextlib.suppress(OSError):  # another process was faster
                     info = entry.stat(follow_symlinks=False)
                     yield CacheFile(Path(entry.path), info.st_size, info.st_mtime_ns)

@@ -155,7 +155,7 @@ class GpuExecutable(ExecutableNetwork):
         with self._compiling:
             plans = list(self._plans.values())
         programs = {program.key.hex(): program for plan in plans for program in plan.programs}
-        kernels = {key: program.binary for key, program in programs.items() if program.binary}
+        kernels = {key: program.binary for key, program in sorted(programs.items())}
         extra = {KERNELS: pack(KERNELS, kernels)}
         return export_network("GPU", self._network, self.options, extra)
 

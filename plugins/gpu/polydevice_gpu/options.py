@@ -96,6 +96,7 @@ class GpuOptions(Options):
     devices: Annotated[str, BeforeValidator(_devices)] = option(
         "GPU_DEVICES",
         "",
+        exported=False,
         legal=LEGAL_DEVICES,
         help="Which OpenCL devices count as GPUs. all-gpus is the default; intel is the original "
         "rule (Intel's GPUs only); cpu admits CPU-type OpenCL devices such as PoCL; name:TEXT "
@@ -103,7 +104,11 @@ class GpuOptions(Options):
         f"{DEVICES_VARIABLE}, which has the same grammar.",
     )
     device_id: Annotated[str, BeforeValidator(_device_id)] = option(
-        "DEVICE_ID", "", legal="a number such as 0", help="Which device; GPU.1 is the same as 1."
+        "DEVICE_ID",
+        "",
+        exported=False,
+        legal="a number such as 0",
+        help="Which device; GPU.1 is the same as 1.",
     )
     perf_count: Flag = option(
         "PERF_COUNT", False, help="Measure the time of every layer, for get_perf_counts()."
@@ -138,6 +143,7 @@ class GpuOptions(Options):
     cache_dir: str = option(
         "CACHE_DIR",
         "",
+        exported=False,
         legal="a folder",
         help="Folder that keeps compiled kernels, so that loading again compiles nothing. Made if "
         "needed; empty for none.",
@@ -145,6 +151,7 @@ class GpuOptions(Options):
     max_num_threads: Annotated[int, BeforeValidator(_threads)] = option(
         "GPU_MAX_NUM_THREADS",
         0,
+        exported=False,
         aliases=("CLDNN_MAX_NUM_THREADS",),
         legal="an integer; outside of 0 to the number of cores it means all",
         help="How many threads compile kernels and compute the layers that run on the host; 0 "
@@ -179,6 +186,7 @@ class GpuOptions(Options):
     graph_dumps_dir: str = option(
         "CLDNN_GRAPH_DUMPS_DIR",
         "",
+        exported=False,
         legal="a folder",
         help="Where to write the graph after lowering and after each pass, as GraphViz .dot files. "
         "Made if needed; empty for none.",
@@ -186,6 +194,7 @@ class GpuOptions(Options):
     sources_dumps_dir: str = option(
         "CLDNN_SOURCES_DUMPS_DIR",
         "",
+        exported=False,
         legal="a folder",
         help="Where to write the source of every program, clDNN_program_*.cl, with the compiler's "
         "log at the end. Made if needed; empty for none.",
