@@ -24,7 +24,7 @@ from polydevice_gpu.kernels.geometry import Geometry, spatial, written_groups
 from polydevice_gpu.kernels.kernel import Kernel, Mode
 from polydevice_gpu.kernels.launch import Launch, Scratch, Weights
 from polydevice_gpu.kernels.matmul_shape import matrices
-from polydevice_gpu.kernels.source import Call, Groups
+from polydevice_gpu.kernels.source import Call, Groups, aligned_widths
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, channels_last, planar
 
@@ -253,9 +253,10 @@ class MatmulProduct(Product):
         a = node.inputs[0]
         rows = tuple(range(len(shape.batch) + 1))
         call.pointer("IN0", a)
-        call.access("IN0", a.storage, widths)
         line: Groups = [(), (), (), rows, (len(rows),)]
-        call.index("IN0", a, shape.a, (*shape.batch, shape.m, shape.k), line)
+        sizes = (*shape.batch, shape.m, shape.k)
+        call.access("IN0", a.storage, aligned_widths(shape.a, sizes, line, widths))
+        call.index("IN0", a, shape.a, sizes, line)
         Geometry.of((1,), (1,), (1,), (0,)).declare(call)
         total = shape.batches * shape.m
         call.scalars(IN_Z=1, IN_Y=1, IN_X=total, OUT_Z=1, OUT_Y=1, OUT_X=total)

@@ -59,7 +59,7 @@
     {                                                                                             \
         _Pragma("unroll") for (int i = 0; i < READS_A; i++) { PUT_A(s, i) }                       \
         _Pragma("unroll") for (int i = 0; i < READS_B; i++)                                       \
-            vstore4(next_b[i], 0, &tile_b[s][b_term + i * TERMS_APART][b_column]);                \
+            *(__local float4*)&tile_b[s][b_term + i * TERMS_APART][b_column] = next_b[i];         \
     }
 
 KERNEL(gemm_tiled) {
@@ -108,10 +108,10 @@ KERNEL(gemm_tiled) {
             float4 b[GROUPS_N];
             #pragma unroll
             for (int g = 0; g < GROUPS_M; g++)
-                vstore4(vload4(0, &tile_a[s][k][g * (BM / GROUPS_M) + share_m]), g, a);
+                vstore4(*(__local float4*)&tile_a[s][k][g * (BM / GROUPS_M) + share_m], g, a);
             #pragma unroll
             for (int g = 0; g < GROUPS_N; g++)
-                b[g] = vload4(0, &tile_b[s][k][g * (BN / GROUPS_N) + share_n]);
+                b[g] = *(__local float4*)&tile_b[s][k][g * (BN / GROUPS_N) + share_n];
             #pragma unroll
             for (int i = 0; i < TM; i++)
                 #pragma unroll

@@ -20,7 +20,7 @@ from polydevice_gpu.kernels.geometry import Geometry
 from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
 from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.matmul_shape import Matrices, matrices
-from polydevice_gpu.kernels.source import Call
+from polydevice_gpu.kernels.source import Call, aligned_widths
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
 from polydevice_gpu.layout import Layout, ordered, planar
@@ -147,7 +147,9 @@ def declare_factors(call: Call, shape: Matrices, lanes: int = 1) -> None:
         ("IN1", call.node.inputs[1], shape.b, (*shape.batch, shape.k, shape.n)),
     ):
         call.pointer(role, value)
-        call.access(role, value.storage, (lanes,) if lanes > 1 and role == "IN1" else ())
+        widths = (lanes,) if lanes > 1 and role == "IN1" else ()
+        aligned = aligned_widths(layout, sizes, shape.groups(), widths)
+        call.access(role, value.storage, aligned)
         call.index(role, value, layout, sizes, shape.groups())
 
 

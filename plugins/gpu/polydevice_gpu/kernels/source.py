@@ -22,7 +22,7 @@ and for the result, epilogue included,
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 
 import numpy as np
@@ -93,7 +93,7 @@ class Call:
         """
         axes: Groups = [(axis,) for axis in range(value.rank)] if groups is None else groups
         self.pointer(role, value)
-        self.access(role, value.storage, widths)
+        self.access(role, value.storage, aligned_widths(value.placed, value.shape, axes, widths))
         self.index(role, value, value.placed, value.shape, axes)
 
     def pointer(self, role: str, value: Value) -> None:
@@ -114,7 +114,7 @@ class Call:
         """Declare an input of a fragment; a constant of one element becomes a plain argument."""
         if value.constant is None or value.elements != 1:
             self.pointer(role, value)
-            self.access(role, value.storage, widths)
+            self.access(role, value.storage, aligned_widths(layout, shape, groups, widths))
             self.index(role, value, layout, shape, groups)
             return
         kind = types.compute_type(value.storage)
@@ -127,17 +127,27 @@ class Call:
         coordinates = ", ".join(f"c{n}" for n in range(len(groups)))
         self.define(**{f"{role}_LOAD(i)": name, f"{role}_AT({coordinates})": 0})
 
-    def access(self, role: str, storage: ElementType, widths: Sequence[int] = ()) -> None:
-        """Define how elements of a tensor are read and written."""
+    def access(
+        self, role: str, storage: ElementType, widths: Mapping[int, bool] | None = None
+    ) -> None:
+        """Define how elements of a tensor are read and written.
+
+        Args:
+            role: the tensor's name.
+            storage: type of its elements.
+            widths: vector widths wanted, and whether every such vector is aligned.
+        """
         name = role.lower()
         self.define(**{f"{role}_T": types.c_type(storage)})
         kind = types.compute_type(storage)
         self.define(**{f"{role}_C": kind})
-        for width in (1, *widths):
+        for width, aligned in {1: True, **(widths or {})}.items():
             tail = "" if width == 1 else str(width)
-            self.define(**{f"{role}_LOAD{tail}(i)": types.load(storage, name, "(i)", width)})
-            text = types.store(storage, name, "(i)", "(v)", width).rstrip(";")
-            self.define(**{f"{role}_STORE{tail}(i, v)": text})
+            read = types.load(storage, name, "(i)", width, aligned=aligned)
+            self.define(**{f"{role}_LOAD{tail}(i)": read})
+            if role.startswith("OUT"):
+                text = types.store(storage, name, "(i)", "(v)", width, aligned=aligned)
+                self.define(**{f"{role}_STORE{tail}(i, v)": text})
 
     def index(
         self, role: str, value: Value, layout: Layout, shape: Sequence[int], groups: Groups
@@ -181,9 +191,9 @@ class Call:
         )
 
     def weights(self, role: str, form: Weights, widths: Sequence[int] = ()) -> None:
-        """Declare packed weights, read with ``role_LOAD``."""
+        """Declare packed weights, read with ``role_LOAD`` at multiples of the width."""
         self.buffer(role, form, types.c_type(form.storage))
-        self.access(role, form.storage, widths)
+        self.access(role, form.storage, dict.fromkeys(widths, True))
 
     def local(self, role: str, c_type: str, elements: int) -> None:
         """Declare local memory given by the launch."""
@@ -308,6 +318,24 @@ def collapse(axes: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return blocks
 
 
+def aligned_widths(
+    layout: Layout, shape: Sequence[int], groups: Groups, widths: Sequence[int]
+) -> dict[int, bool]:
+    """Return for each width whether vectors at multiples of it along the last coordinate align."""
+    if step_along(layout, shape, groups) != 1:
+        return dict.fromkeys(widths, False)
+    last = groups[-1]
+    others = [
+        layout.pitches[axis]
+        for group in groups
+        for axis in group
+        if group is not last and shape[axis] > 1
+    ]
+    return {
+        width: all(number % width == 0 for number in (layout.offset, *others)) for width in widths
+    }
+
+
 def spread(extra: Value, target: Value) -> Layout:
     """Return the layout of an epilogue's input over the axes of the result."""
     return broadcast(extra.placed, extra.shape, target.shape)
@@ -326,6 +354,8 @@ def _prelude(node: GpuNode) -> list[str]:
     lines = []
     if "f64" in used:
         lines.append("#pragma OPENCL EXTENSION cl_khr_fp64 : enable")
+    if "f16" in used:
+        lines.append(_read("include/half.cl"))
     return [*lines, _read("include/pointwise.cl")]
 
 

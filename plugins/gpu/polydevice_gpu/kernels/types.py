@@ -62,26 +62,39 @@ def is_float(name: str) -> bool:
     return name.startswith("float")
 
 
-def load(storage: T, pointer: str, index: str, width: int = 1) -> str:
+def load(storage: T, pointer: str, index: str, width: int = 1, *, aligned: bool = False) -> str:
     """Write the expression that reads `width` neighbouring elements in their compute type.
 
     half is read by vload_half, which every device has; half arithmetic is not needed for it.
+    Aligned vectors are one instruction. Where nothing is known of the address, compilers emit one
+    instruction per element (NVIDIA), or assume what the standard does not promise and crash (PoCL
+    3.1 on vload_half8), so that vectors of half are then put together from single ones.
     """
+    at = f"{pointer} + ({index})"
     if storage is T.f16:
         if width == 1:
             return f"vload_half({index}, {pointer})"
-        return f"vload_half{width}(0, {pointer} + ({index}))"
+        return f"vloada_half{width}(0, {at})" if aligned else f"load_half{width}({at})"
     if width == 1:
         return f"{pointer}[{index}]"
-    return f"vload{width}(0, {pointer} + ({index}))"
+    if aligned:
+        return f"(*(__global const {c_type(storage)}{width}*)({at}))"
+    return f"vload{width}(0, {at})"
 
 
-def store(storage: T, pointer: str, index: str, value: str, width: int = 1) -> str:
-    """Write the statement that stores `width` neighbouring elements, converting to `storage`."""
+def store(
+    storage: T, pointer: str, index: str, value: str, width: int = 1, *, aligned: bool = False
+) -> str:
+    """Write the expression that stores `width` neighbouring elements, converting to `storage`."""
+    at = f"{pointer} + ({index})"
     if storage is T.f16:
         if width == 1:
-            return f"vstore_half({value}, {index}, {pointer});"
-        return f"vstore_half{width}({value}, 0, {pointer} + ({index}));"
+            return f"vstore_half({value}, {index}, {pointer})"
+        if aligned:
+            return f"vstorea_half{width}({value}, 0, {at})"
+        return f"store_half{width}({value}, {at})"
     if width == 1:
-        return f"{pointer}[{index}] = ({c_type(storage)})({value});"
-    return f"vstore{width}({value}, 0, {pointer} + ({index}));"
+        return f"{pointer}[{index}] = ({c_type(storage)})({value})"
+    if aligned:
+        return f"*(__global {c_type(storage)}{width}*)({at}) = ({value})"
+    return f"vstore{width}({value}, 0, {at})"

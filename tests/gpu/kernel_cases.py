@@ -1,0 +1,291 @@
+"""Small odd cases for every operation that has GPU kernels; the answers are OpenVINO's.
+
+Sizes are chosen to miss every tile, vector and work-group: primes, one more, one less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.ops import (
+    activation,
+    arithmetic,
+    color,
+    convolution,
+    interpolate,
+    matmul,
+    normalization,
+    pooling,
+    quantize,
+    reduce,
+    select,
+)
+from polydevice.ops.concat import Concat
+from polydevice.ops.gather import Gather, GatherElements, GatherND
+from polydevice.ops.op import Op
+from polydevice.ops.pad import Pad, PadMode
+from polydevice.ops.softmax import LogSoftmax, SoftMax
+from polydevice.testing.op_case import OpCase
+from polydevice.window import PadType, RoundingType
+from polydevice_gpu.ops import Fused, Resample
+from tests.ops.openvino_oracle import openvino_case
+
+_random = np.random.default_rng(2021)
+
+
+def floats(*shape: int, dtype: str = "f4") -> Array:
+    """Return numbers around 0, the same in every run of the tests."""
+    return np.asarray(_random.standard_normal(shape).astype(dtype))
+
+
+def ints(*values: int) -> Array:
+    """Return an i64 list."""
+    return np.array(values, np.int64)
+
+
+def _convolutions(dtype: str) -> Iterator[OpCase]:
+    def conv(x: Array, w: Array, **settings: object) -> OpCase:
+        rank = x.ndim - 2
+        defaults = {"strides": (1,) * rank, "dilations": (1,) * rank, "pads_begin": (0,) * rank}
+        attributes = {**defaults, "pads_end": (0,) * rank, **settings}
+        grouped = w.ndim == x.ndim + 1
+        kind = convolution.GroupConvolution if grouped else convolution.Convolution
+        return openvino_case(kind(**attributes), x, w, constants={1})
+
+    def data(*shape: int) -> Array:
+        return floats(*shape, dtype=dtype)
+
+    yield conv(data(2, 3, 9, 11), data(5, 3, 3, 3), pads_begin=(1, 1), pads_end=(1, 1))
+    yield conv(data(1, 19, 8, 7), data(33, 19, 1, 1))
+    yield conv(data(1, 16, 13, 10), data(24, 16, 3, 5), strides=(2, 3), dilations=(2, 1),
+               pads_begin=(2, 1), pads_end=(1, 3))  # fmt: skip
+    yield conv(data(3, 8, 5, 5), data(7, 8, 5, 5), auto_pad=PadType.SAME_UPPER)
+    yield conv(data(2, 9, 17), data(12, 9, 4), strides=(2,), pads_begin=(1,), pads_end=(2,))
+    yield conv(data(1, 4, 5, 6, 7), data(6, 4, 2, 3, 3), pads_begin=(0, 1, 1), pads_end=(1, 1, 0))
+    yield conv(data(2, 12, 9, 7), data(12, 1, 1, 3, 3), pads_begin=(1, 1), pads_end=(1, 1))
+    yield conv(data(1, 32, 15, 15), data(32, 1, 1, 5, 5), strides=(2, 2), pads_begin=(2, 2),
+               pads_end=(2, 2))  # fmt: skip
+    yield conv(data(1, 12, 6, 9), data(3, 8, 4, 3, 3), pads_begin=(1, 1), pads_end=(1, 1))
+    yield conv(data(1, 10, 6, 5), data(5, 3, 2, 2, 2))
+
+
+def _deconvolutions(dtype: str) -> Iterator[OpCase]:
+    def deconv(x: Array, w: Array, **settings: object) -> OpCase:
+        rank = x.ndim - 2
+        defaults = {"strides": (1,) * rank, "dilations": (1,) * rank, "pads_begin": (0,) * rank}
+        attributes = {**defaults, "pads_end": (0,) * rank, **settings}
+        grouped = w.ndim == x.ndim + 1
+        kind = (
+            convolution.GroupConvolutionBackpropData
+            if grouped
+            else convolution.ConvolutionBackpropData
+        )
+        return openvino_case(kind(**attributes), x, w, constants={1})
+
+    def data(*shape: int) -> Array:
+        return floats(*shape, dtype=dtype)
+
+    yield deconv(data(2, 5, 6, 7), data(5, 4, 3, 3), strides=(2, 2), pads_begin=(1, 1),
+                 pads_end=(1, 1), output_padding=(1, 1))  # fmt: skip
+    yield deconv(data(1, 3, 5), data(3, 2, 4), strides=(3,))
+    yield deconv(data(1, 4, 5, 5), data(2, 2, 3, 2, 2), strides=(2, 2))
+
+
+def _poolings(dtype: str) -> Iterator[OpCase]:
+    for channels in (3, 16):
+        x = floats(2, channels, 9, 12, dtype=dtype)
+        window = {"kernel": (3, 2), "strides": (2, 3), "pads_begin": (1, 0), "pads_end": (1, 1)}
+        yield openvino_case(pooling.MaxPool(**window), x)
+        yield openvino_case(pooling.AvgPool(**window, exclude_pad=True), x)
+        yield openvino_case(
+            pooling.AvgPool(**window, exclude_pad=False, rounding_type=RoundingType.CEIL), x
+        )
+    yield openvino_case(pooling.MaxPool(kernel=(2, 2, 2)), floats(1, 4, 3, 5, 4, dtype=dtype))
+
+
+def _matmuls(dtype: str) -> Iterator[OpCase]:
+    def data(*shape: int) -> Array:
+        return floats(*shape, dtype=dtype)
+
+    for constants in ((), {1}):
+        product = matmul.MatMul
+        yield openvino_case(product(), data(7, 13), data(13, 9), constants=constants)
+        turned = product(transpose_b=True)
+        yield openvino_case(turned, data(2, 5, 24), data(33, 24), constants=constants)
+        both = product(transpose_a=True, transpose_b=True)
+        yield openvino_case(both, data(6, 17), data(5, 6), constants=constants)
+        yield openvino_case(product(), data(3, 1, 4, 6), data(2, 6, 8), constants=constants)
+        yield openvino_case(product(), data(6), data(6, 5), constants=constants)
+        yield openvino_case(product(), data(4, 6), data(6), constants=constants)
+
+
+def _softmaxes(op: type[SoftMax]) -> Callable[[str], Iterator[OpCase]]:
+    def cases(dtype: str) -> Iterator[OpCase]:
+        yield openvino_case(op(axis=1), floats(3, 5, 7, dtype=dtype))
+        yield openvino_case(op(axis=-1), floats(4, 131, dtype=dtype))
+
+    return cases
+
+
+def _reductions(op: type[reduce.Reduction]) -> Callable[[str], Iterator[OpCase]]:
+    logical = op in (reduce.ReduceLogicalAnd, reduce.ReduceLogicalOr)
+
+    def cases(dtype: str) -> Iterator[OpCase]:
+        def data(*shape: int) -> Array:
+            return _random.random(shape) > 0.2 if logical else floats(*shape, dtype=dtype)
+
+        yield openvino_case(op(keep_dims=True), data(2, 3, 5, 7), ints(2, 3), constants={1})
+        yield openvino_case(op(), data(4, 3, 5), ints(0, 2), constants={1})
+        if op is not reduce.ReduceProd:
+            yield openvino_case(op(), data(2, 517), ints(1), constants={1}, tolerance=(5e-3, 1e-2))
+
+    return cases
+
+
+def _normalizations(dtype: str) -> Iterator[OpCase]:
+    for mode in (normalization.EpsMode.INSIDE_SQRT, normalization.EpsMode.OUTSIDE_SQRT):
+        op = normalization.MVN(normalize_variance=True, eps=1e-3, eps_mode=mode)
+        yield openvino_case(op, floats(2, 5, 6, 7, dtype=dtype), ints(2, 3), constants={1})
+    op = normalization.MVN(
+        normalize_variance=False, eps=1e-3, eps_mode=normalization.EpsMode.INSIDE_SQRT
+    )
+    yield openvino_case(op, floats(3, 70, dtype=dtype), ints(1), constants={1})
+
+
+def _norms(dtype: str) -> Iterator[OpCase]:
+    for mode in (normalization.EpsMode.ADD, normalization.EpsMode.MAX):
+        op = normalization.NormalizeL2(eps=1e-2, eps_mode=mode)
+        yield openvino_case(op, floats(2, 5, 4, 3, dtype=dtype), ints(1), constants={1})
+        yield openvino_case(op, floats(2, 65, 3, dtype=dtype), ints(1, 2), constants={1})
+
+
+def _lrn(dtype: str) -> Iterator[OpCase]:
+    op = normalization.LRN(alpha=0.5, beta=0.75, bias=1.0, size=5)
+    yield openvino_case(op, floats(2, 7, 4, 5, dtype=dtype), ints(1), constants={1})
+
+
+def _concats(dtype: str) -> Iterator[OpCase]:
+    parts = [floats(2, n, 5, 3, dtype=dtype) for n in (3, 1, 4)]
+    yield openvino_case(Concat(axis=1), *parts)
+    yield openvino_case(Concat(axis=-1), floats(3, 2, dtype=dtype), floats(3, 6, dtype=dtype))
+
+
+def _pads(dtype: str) -> Iterator[OpCase]:
+    for mode in (PadMode.CONSTANT, PadMode.EDGE, PadMode.REFLECT, PadMode.SYMMETRIC):
+        yield openvino_case(
+            Pad(pad_mode=mode), floats(2, 4, 5, dtype=dtype), ints(0, 2, 1), ints(1, 1, 3),
+            constants={1, 2},
+        )  # fmt: skip
+
+
+def _gathers(dtype: str) -> Iterator[OpCase]:
+    x = floats(3, 7, 4, dtype=dtype)
+    yield openvino_case(Gather(), x, np.array([[6, 0], [-1, 3]]), ints(1), constants={2})
+    yield openvino_case(Gather(batch_dims=1), x, np.array([[1], [5], [0]]), ints(1), constants={2})
+
+
+def _gather_elements(dtype: str) -> Iterator[OpCase]:
+    indices = _random.integers(0, 7, (3, 5, 4))
+    yield openvino_case(GatherElements(axis=1), floats(3, 7, 4, dtype=dtype), indices)
+
+
+def _gather_nd(dtype: str) -> Iterator[OpCase]:
+    indices = np.array([[[0, 1]], [[2, 3]]])
+    yield openvino_case(GatherND(batch_dims=0), floats(3, 7, 4, dtype=dtype), indices)
+    yield openvino_case(GatherND(batch_dims=1), floats(2, 7, 4, dtype=dtype), indices)
+
+
+def _resamplings(dtype: str) -> Iterator[OpCase]:
+    for mode in ("nearest", "linear_onnx", "cubic"):
+        op = interpolate.Interpolate(
+            mode=interpolate.InterpolateMode(mode),
+            shape_calculation_mode=interpolate.ShapeCalculation.SIZES,
+        )
+        yield openvino_case(
+            op, floats(2, 3, 5, 6, dtype=dtype), ints(11, 4), ints(2, 3), constants={1, 2},
+            tolerance=(2e-2, 2e-2) if dtype == "f2" else None,
+        )  # fmt: skip
+
+
+def _pointwise(dtype: str) -> Iterator[OpCase]:
+    def data(*shape: int) -> Array:
+        return floats(*shape, dtype=dtype)
+
+    yield openvino_case(arithmetic.Add(), data(2, 5, 7), data(5, 1))
+    yield openvino_case(arithmetic.Multiply(), data(3, 1, 1, 4), data(2, 5, 1))
+    yield openvino_case(activation.Relu(), data(131))
+    yield openvino_case(activation.Clamp(min=-0.5, max=0.7), data(3, 37))
+    yield openvino_case(activation.PRelu(), data(2, 5, 3, 4), data(5))
+    condition = _random.random((4, 5)) > 0.5
+    yield openvino_case(select.Select(), condition, data(4, 5), data(4, 1))
+    limits = [np.array([v], dtype) for v in (-1.0, 1.0, -1.0, 1.0)]
+    yield openvino_case(quantize.FakeQuantize(levels=16), data(3, 19), *limits)
+
+
+def _max_pool_with_indices(dtype: str) -> Iterator[OpCase]:
+    op = pooling.MaxPoolWithIndices(
+        kernel=(2, 3), strides=(1, 2), dilations=(1, 1), pads_begin=(0, 1), pads_end=(0, 1), axis=2
+    )
+    yield openvino_case(op, floats(2, 3, 5, 6, dtype=dtype))
+
+
+def _adaptive(dtype: str) -> Iterator[OpCase]:
+    yield openvino_case(
+        pooling.AdaptiveAvgPool(), floats(2, 3, 7, 8, dtype=dtype), ints(3, 5), constants={1}
+    )
+
+
+def _adaptive_max(dtype: str) -> Iterator[OpCase]:
+    yield openvino_case(
+        pooling.AdaptiveMaxPool(), floats(2, 3, 7, 8, dtype=dtype), ints(3, 5), constants={1}
+    )
+
+
+def _colors(op: type[Op]) -> Callable[[str], Iterator[OpCase]]:
+    def cases(dtype: str) -> Iterator[OpCase]:
+        if dtype == "f4":
+            image = _random.uniform(0, 255, (2, 9, 8, 1)).astype(dtype)
+            yield openvino_case(op(), image, tolerance=(1e-3, 1e-2))
+
+    return cases
+
+
+CASES: dict[type[Op], Callable[[str], Iterator[OpCase]]] = {
+    convolution.Convolution: _convolutions,
+    convolution.GroupConvolution: _convolutions,
+    convolution.ConvolutionBackpropData: _deconvolutions,
+    convolution.GroupConvolutionBackpropData: _deconvolutions,
+    pooling.AvgPool: _poolings,
+    pooling.MaxPool: _poolings,
+    pooling.MaxPoolWithIndices: _max_pool_with_indices,
+    pooling.AdaptiveAvgPool: _adaptive,
+    pooling.AdaptiveMaxPool: _adaptive_max,
+    matmul.MatMul: _matmuls,
+    SoftMax: _softmaxes(SoftMax),
+    LogSoftmax: _softmaxes(LogSoftmax),
+    **{
+        op: _reductions(op)
+        for op in (
+            reduce.ReduceSum, reduce.ReduceMean, reduce.ReduceProd, reduce.ReduceMax,
+            reduce.ReduceMin, reduce.ReduceL1, reduce.ReduceL2, reduce.ReduceLogicalAnd,
+            reduce.ReduceLogicalOr,
+        )
+    },
+    normalization.MVN: _normalizations,
+    normalization.NormalizeL2: _norms,
+    normalization.LRN: _lrn,
+    **{op: _colors(op) for op in (
+        color.NV12toRGB, color.NV12toBGR, color.I420toRGB, color.I420toBGR,
+    )},
+    Concat: _concats,
+    Pad: _pads,
+    Gather: _gathers,
+    GatherElements: _gather_elements,
+    GatherND: _gather_nd,
+    Resample: _resamplings,
+    Fused: _pointwise,
+}  # fmt: skip
+"""Operation that kernels are declared for → cases of a NumPy type ("f4", "f2")."""
