@@ -8,15 +8,28 @@ import numpy as np
 
 from polydevice.dtype import ElementType
 from polydevice.network import Port
-from polydevice.ops.arithmetic import Add, FloorMod, Multiply
+from polydevice.ops.arithmetic import (
+    Add,
+    Divide,
+    FloorMod,
+    Maximum,
+    Minimum,
+    Multiply,
+    Subtract,
+)
 from polydevice.ops.broadcast import Broadcast
+from polydevice.ops.comparison import Equal
 from polydevice.ops.concat import Concat
 from polydevice.ops.convert import Convert
 from polydevice.ops.cumulative import CumProd
-from polydevice.ops.math import Cos, Log, Sqrt
-from polydevice.ops.random import RandomUniform
+from polydevice.ops.generate import Range
+from polydevice.ops.math import Cos, Exp, Floor, Log, Sqrt
+from polydevice.ops.op import Op
+from polydevice.ops.random import Multinomial, RandomUniform
 from polydevice.ops.reshape import Reshape, ShapeOf, Squeeze, Unsqueeze
+from polydevice.ops.select import Select
 from polydevice.ops.signal import DFT, IDFT, IRDFT, RDFT, STFT, CumSum
+from polydevice.ops.slice import Slice
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.element_types import element_type_of
 from polydevice.readers.onnx.node import OnnxNode
@@ -120,3 +133,80 @@ def random_normal(n: OnnxNode) -> Port:
     normal = n.emit(Multiply(), radius, n.emit(Cos(), second))
     scaled = n.emit(Multiply(), normal, n.like(n.attribute("scale", 1.0), normal))
     return n.emit(Add(), scaled, n.like(n.attribute("mean", 0.0), normal))
+
+
+@translates("Multinomial")
+def multinomial(n: OnnxNode) -> Port:
+    """Classes drawn by unnormalised log-probabilities."""
+    op = Multinomial(
+        convert_type=_kind(n, ElementType.i32),
+        with_replacement=True,
+        log_probs=True,
+        op_seed=int(n.attribute("seed", 0.0)),
+    )
+    return n.emit(op, n.input(0), n.attribute("sample_size", 1))
+
+
+@translates("MelWeightMatrix")
+def mel_weight_matrix(n: OnnxNode) -> Port:
+    """Triangles over frequency bins [dft_length // 2 + 1, num_mel_bins], equal on the mel scale."""
+    bins, length, rate = (n.emit(Convert(ElementType.i64), n.input(i)) for i in range(3))
+    low, high = (n.emit(Convert(ElementType.f64), n.input(i)) for i in (3, 4))
+    kind = _kind(n, ElementType.f32)
+    f = _DoubleArithmetic(n)
+    count = n.emit(Add(), bins, 2)
+    first, last = (f.mel(edge) for edge in (low, high))
+    step = f.div(f.sub(last, first), f.convert(count))
+    edges = f.add(f.mul(f.convert(n.emit(Range(ElementType.i64), 0, count, 1)), step), first)
+    hertz = f.mul(f.sub(n.emit(Exp(), f.mul(edges, math.log(10) / 2595)), 1.0), 700.0)
+    scaled = f.div(f.mul(hertz, f.convert(n.emit(Add(), length, 1))), f.convert(rate))
+    edges = n.emit(Floor(), scaled)
+    parts = [
+        n.emit(Slice(), edges, [start], [2**31 - 1 if stop is None else stop], [1], [0])
+        for start, stop in ((0, -2), (1, -1), (2, None))
+    ]
+    lower, centre, upper = parts
+    height = n.emit(Add(), n.emit(Divide(), length, 2), 1)
+    rows = n.emit(Unsqueeze(), f.convert(n.emit(Range(ElementType.i64), 0, height, 1)), [1])
+    # max(…, 1) keeps an empty slope from dividing by zero; its only element is the centre.
+    rising = f.div(f.sub(rows, lower), f.maximum(f.sub(centre, lower), 1.0))
+    falling = f.div(f.sub(upper, rows), f.maximum(f.sub(upper, centre), 1.0))
+    inside = f.maximum(n.emit(Minimum(), rising, falling), 0.0)
+    at_centre = n.emit(Equal(), rows, centre)
+    return n.emit(Convert(kind), n.emit(Select(), at_centre, f.constant(1.0), inside))
+
+
+class _DoubleArithmetic:
+    """Short names for emitting arithmetic in f64."""
+
+    def __init__(self, n: OnnxNode) -> None:
+        self._n = n
+
+    def constant(self, value: float) -> Port:
+        return self._n.value(np.asarray(value), ElementType.f64)
+
+    def convert(self, x: Port) -> Port:
+        return self._n.emit(Convert(ElementType.f64), x)
+
+    def _emit(self, op: Op, a: Port, b: Port | float) -> Port:
+        return self._n.emit(op, a, b if isinstance(b, Port) else self.constant(b))
+
+    def add(self, a: Port, b: Port | float) -> Port:
+        return self._emit(Add(), a, b)
+
+    def sub(self, a: Port, b: Port | float) -> Port:
+        return self._emit(Subtract(), a, b)
+
+    def mul(self, a: Port, b: Port | float) -> Port:
+        return self._emit(Multiply(), a, b)
+
+    def div(self, a: Port, b: Port | float) -> Port:
+        return self._emit(Divide(), a, b)
+
+    def maximum(self, a: Port, b: Port | float) -> Port:
+        return self._emit(Maximum(), a, b)
+
+    def mel(self, hertz: Port) -> Port:
+        """2595 * log10(1 + hertz / 700)."""
+        logarithm = self._n.emit(Log(), self.add(self.div(hertz, 700.0), 1.0))
+        return self.mul(logarithm, 2595 / math.log(10))
