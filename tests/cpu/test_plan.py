@@ -10,6 +10,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from polydevice import Core
 from polydevice_cpu import processor
@@ -153,6 +154,21 @@ def test_outputs_are_written_in_place(core):
     x[...] = image(4, 2, 3, 14, 14)  # the request reads the caller's array in place
     request.infer()
     np.testing.assert_allclose(mine, models.answer(model, {"x": x})[0], rtol=1e-4, atol=1e-5)
+
+
+def test_constants_of_one_repeated_number(core):
+    """Folding gives them strides of 0."""
+    weights = {"shape": np.array([4, 3, 1, 1], np.int64), "vector": np.array([4, 1, 1], np.int64)}
+    nodes = [
+        ("ConstantOfShape", ["shape"], ["w"], {"value": helper.make_tensor("v", 1, [1], [0.5])}),
+        ("ConstantOfShape", ["vector"], ["b"], {"value": helper.make_tensor("v", 1, [1], [0.25])}),
+        ("Conv", ["x", "w"], ["c"], {}),
+        ("Add", ["c", "b"], ["y"], {}),
+        ("Sub", ["b", "c"], ["z"], {}),
+    ]
+    model = models.build(nodes, {"x": [1, 3, 4, 5]}, ["y", "z"], weights)
+    x = image(12, 1, 3, 4, 5)
+    check(load(core, model).infer({"x": x}), models.answer(model, {"x": x}))
 
 
 def test_inputs_in_any_memory_order(core):

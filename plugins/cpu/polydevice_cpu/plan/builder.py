@@ -55,7 +55,7 @@ class Builder:
         self._make_tail = make_tail
         self._values: dict[Port, Value] = {}
         self._pending: dict[Port, Pending] = {}
-        self._constants: dict[int, Value] = {}
+        self._constants: dict[int, tuple[Array, Value]] = {}
         self._steps: list[Step] = []
         self._uses: dict[Port, int] = {}
         self._late: set[Port] = set()
@@ -126,13 +126,16 @@ class Builder:
 
     def constant(self, array: Array) -> Value:
         """A value that is the same in every inference; the array must not change."""
-        known = self._constants.get(id(array))
+        _, known = self._constants.get(id(array), (array, None))
         if known is None:
+            given = array
+            if not array.flags.c_contiguous:  # one number broadcast to many, say
+                array = np.ascontiguousarray(array)
             kind = Kind.OBJECTS if array.dtype.hasobject else Kind.CONSTANT
             storage = Storage(kind, array.nbytes, array=array)
             strides = tuple(s // max(array.itemsize, 1) for s in array.strides)
             known = Value(storage, array.shape, array.dtype, strides)
-            self._constants[id(array)] = known
+            self._constants[id(given)] = given, known
         return known
 
     def packed(self, array: Array, descriptor: Descriptor | None) -> Value:

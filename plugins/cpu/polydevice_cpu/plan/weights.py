@@ -17,6 +17,9 @@ from polydevice_cpu.onednn.engine import Memory, aligned
 from polydevice_cpu.onednn.primitive import run_once
 from polydevice_cpu.onednn.primitives import reorder
 
+SMALL_BYTES = 1 << 22
+"""Weights up to this size are packed by one thread."""
+
 _Identity = tuple[int, tuple[int, ...], tuple[int, ...], np.dtype[Any]]
 
 
@@ -65,16 +68,19 @@ def _identity(array: Array) -> _Identity:
 def pack(array: Array, descriptor: Descriptor) -> Array:
     """Return the bytes of `array`, which may be a transposed view, in another layout."""
     data = aligned(max(descriptor.size_bytes, 1))
+    if 0 in array.strides:  # one number broadcast to many
+        array = np.ascontiguousarray(array)
     strides = [s // array.itemsize for s in array.strides]
     given = Descriptor.strided(array.shape, strides, DATA_TYPES[array.dtype])
-    with openmp.threads(1):
+    # On a busy machine, waiting for a second thread takes 100 times longer than a small reorder.
+    count = openmp.functions()[0]() if descriptor.size_bytes > SMALL_BYTES else 1
+    with openmp.threads(count):
         move = reorder(given, descriptor, Attributes())
     assert move is not None, f"oneDNN cannot reorder {given} to {descriptor}"
-    arguments = {
+    arguments: dict[int, Memory] = {
         Arg.SRC: Memory(given, array.ctypes.data),
         Arg.DST: Memory(descriptor, data.ctypes.data),
     }
-    # Most weights are small: on a busy machine, waiting for a second thread takes 100 times longer.
-    with openmp.threads(1):
+    with openmp.threads(count):
         run_once(move, arguments)
     return data
