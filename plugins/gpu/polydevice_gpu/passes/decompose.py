@@ -15,7 +15,7 @@ import numpy as np
 from polydevice.ops.activation import PRelu, slope_shape
 from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.comparison import NotEqual
-from polydevice.ops.convert import Convert, ConvertLike
+from polydevice.ops.convert import Convert, ConvertLike, ConvertPromoteTypes
 from polydevice.ops.interpolate import (
     Interpolate,
     Interpolate1,
@@ -98,6 +98,16 @@ def _convert_like(build: Builder, op: ConvertLike, inputs: Sequence[Value]) -> l
     if x.element_type is like.element_type:
         return [x]
     return build.add(Convert(destination_type=like.element_type), x)
+
+
+@decomposes(ConvertPromoteTypes)
+def _promote(build: Builder, op: ConvertPromoteTypes, inputs: Sequence[Value]) -> list[Value]:
+    a, b = map(_desc, inputs)
+    kind = op.promoted(a, b)
+    return [
+        v if v.element_type is kind else build.one(Convert(destination_type=kind), v)
+        for v in inputs
+    ]
 
 
 @decomposes(PRelu, when=lambda op, x: len(slope_shape(x[0].shape, Shape(x[1].shape))) != x[1].rank)
