@@ -21,8 +21,16 @@ from pathlib import Path
 
 import onnx
 
-# Run as a file: the suite's own folder is on the path, the repository root is not.
-from node_cases import FAIL, HOST, PASS, UNSUPPORTED, Outcome, load_cases, operator_of, run_case
+from tests.onnx.node_cases import (
+    FAIL,
+    HOST,
+    PASS,
+    UNSUPPORTED,
+    Outcome,
+    load_cases,
+    operator_of,
+    run_case,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "conformance.md"
