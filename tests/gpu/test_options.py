@@ -97,10 +97,8 @@ def test_alias_works_and_warns(alias, key) -> None:
     ("key", "value"),
     [
         ("DYN_BATCH_ENABLED", "YES"),
-        ("CONFIG_FILE", "custom.xml"),
         ("TUNING_MODE", "TUNING_CREATE"),
         ("TUNING_FILE", "tuning.json"),
-        ("DUMP_KERNELS", "YES"),
         ("LP_TRANSFORMS_MODE", "YES"),
         ("GPU_NV12_TWO_INPUTS", "YES"),
         ("CLDNN_ENABLE_FP16_FOR_QUANTIZED_MODELS", "NO"),

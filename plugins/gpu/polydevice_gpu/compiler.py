@@ -11,6 +11,8 @@ from polydevice.network import Evaluate, Network
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.plugin import Services
 from polydevice_gpu import cl
+from polydevice_gpu.custom.layer import CustomLayer
+from polydevice_gpu.custom.operation import use_custom_layers
 from polydevice_gpu.dumps import Dumps
 from polydevice_gpu.graph import GpuGraph
 from polydevice_gpu.host import group
@@ -30,12 +32,14 @@ class CompileSettings:
         half: whether f32 values are stored as f16 between layers; sums stay in f32.
         memory_pool: whether values that do not live at the same time share memory.
         dumps: where graphs and sources are written.
+        custom_layers: operation type → the user's kernel.
         host_config: configuration of the CPU device for the layers that it computes.
     """
 
     half: bool = False
     memory_pool: bool = True
     dumps: Dumps = field(default_factory=Dumps)
+    custom_layers: Mapping[str, CustomLayer] = field(default_factory=dict)
     host_config: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -65,6 +69,7 @@ def build_graph(
     Raises:
         UnsupportedNetworkError: listing every node that no kernel takes.
     """
+    use_custom_layers(network, settings.custom_layers)
     constant_folding(network, evaluate)
     graph = lower(network, fp64=target.fp64, half=settings.half)
     run_passes(graph, target, settings.dumps.graph)
@@ -134,10 +139,12 @@ def build_programs(
         programs = dict(zip(distinct, builder.build_all(sources), strict=True))
     except KernelBuildError as error:
         for launch in distinct.values():
-            dumps.source(launch.kernel, launch.text, f"(building the network failed)\n{error}")
+            log = f"(building the network failed)\n{error}"
+            dumps.source(launch.kernel, launch.text, log, custom=launch.is_custom)
         raise
-    if dumps.sources:
+    if dumps.sources or dumps.custom_sources:
         for text, program in programs.items():
+            launch = distinct[text]
             log = "(taken from CACHE_DIR, not compiled)" if program.from_cache else program.log
-            dumps.source(distinct[text].kernel, text, log)
+            dumps.source(launch.kernel, text, log, custom=launch.is_custom)
     return programs

@@ -8,10 +8,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator
 
+from polydevice.errors import OptionValueError
 from polydevice.options import Flag, Options, option
 from polydevice_gpu.cl.discovery.selection import LEGAL as LEGAL_DEVICES
 from polydevice_gpu.cl.discovery.selection import VARIABLE as DEVICES_VARIABLE
 from polydevice_gpu.cl.discovery.selection import Selection
+from polydevice_gpu.custom.layer import CustomLayer, read_layers
 
 AUTO_STREAMS = "GPU_THROUGHPUT_AUTO"
 _STREAMS_OF_AUTO = 2
@@ -63,6 +65,13 @@ def _devices(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"legal: {LEGAL_DEVICES}")
     Selection.parse(value)
+    return value
+
+
+def _config_file(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("legal: paths of XML files, separated by blanks")
+    read_layers(value)
     return value
 
 
@@ -171,11 +180,12 @@ class GpuOptions(Options):
     dynamic_batch: Annotated[Flag, _pending(False, "one network for every batch up to a limit")] = (
         option("DYN_BATCH_ENABLED", False, help="Allow requests with a smaller batch.")
     )
-    config_file: Annotated[str, _pending("", "custom layers from a configuration file")] = option(
+    config_file: Annotated[str, BeforeValidator(_config_file)] = option(
         "CONFIG_FILE",
         "",
         legal="paths of XML files, separated by blanks",
-        help="Kernels for custom layers.",
+        help="Files with the user's kernels for operations, which win over the device's own; see "
+        "[custom layers](custom-layers.md). Read when the key is set and when a network is loaded.",
     )
     tuning_mode: Annotated[TuningMode, _pending("TUNING_DISABLED", "tuning of kernels")] = option(
         "TUNING_MODE", "TUNING_DISABLED", help="Whether fast kernels are searched for or looked up."
@@ -199,8 +209,12 @@ class GpuOptions(Options):
         help="Where to write the source of every program, clDNN_program_*.cl, with the compiler's "
         "log at the end. Made if needed; empty for none.",
     )
-    dump_kernels: Annotated[Flag, _pending(False, "files with custom layers' sources")] = option(
-        "DUMP_KERNELS", False, help="Write the sources of custom layers to files."
+    dump_kernels: Flag = option(
+        "DUMP_KERNELS",
+        False,
+        exported=False,
+        help="Write the sources of custom layers, with their macros and the compiler's log, as "
+        "clDNN_program_*.cl to CLDNN_SOURCES_DUMPS_DIR or else the working directory.",
     )
     low_precision: Annotated[Flag, _pending(False, "int8 kernels")] = option(
         "LP_TRANSFORMS_MODE", False, help="Compute quantized networks in int8."
@@ -229,6 +243,18 @@ class GpuOptions(Options):
     def selection(self) -> Selection:
         """The rule for devices: this key's, else the environment variable's."""
         return Selection.parse(self.devices) if self.devices else Selection.from_environment()
+
+    @property
+    def custom_layers(self) -> dict[str, CustomLayer]:
+        """Operation type → the user's kernel.
+
+        Raises:
+            OptionValueError: the files are no longer what they were when the key was set.
+        """
+        try:
+            return read_layers(self.config_file)
+        except ValueError as error:
+            raise OptionValueError(f"CONFIG_FILE={self.config_file!r}: {error}") from None
 
     @property
     def compile_threads(self) -> int:

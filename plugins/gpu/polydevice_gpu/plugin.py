@@ -99,7 +99,7 @@ class GpuPlugin(Plugin):
 
         assert isinstance(options, GpuOptions)
         device = self._open(options, options.device_id)
-        return unsupported_nodes(network, device, self.services.evaluate)
+        return unsupported_nodes(network, device, self.services.evaluate, options.custom_layers)
 
     def import_network(self, data: bytes, options: Options, device_id: str) -> GpuExecutable:
         """Load what `GpuExecutable.export` wrote; on the same device and driver nothing compiles.
@@ -198,7 +198,12 @@ def _settings(options: GpuOptions) -> CompileSettings:
     return CompileSettings(
         half=options.inference_precision == "f16",
         memory_pool=options.memory_pool,
-        dumps=Dumps(options.graph_dumps_dir, options.sources_dumps_dir),
+        dumps=Dumps(
+            options.graph_dumps_dir,
+            options.sources_dumps_dir,
+            (options.sources_dumps_dir or ".") if options.dump_kernels else "",
+        ),
+        custom_layers=options.custom_layers,
         host_config={"CPU_THREADS_NUM": threads} if threads else {},
     )
 

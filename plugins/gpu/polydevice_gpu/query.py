@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from polydevice.errors import NetworkError, UnsupportedNetworkError
 from polydevice.network import Evaluate, Network
 from polydevice.passes.constant_folding import constant_folding
@@ -10,6 +12,8 @@ from polydevice.tensor import TensorDesc
 from polydevice_gpu import views
 from polydevice_gpu.cl.device import Device
 from polydevice_gpu.compiler import target_of
+from polydevice_gpu.custom.layer import CustomLayer
+from polydevice_gpu.custom.operation import use_custom_layers
 from polydevice_gpu.kernels.kernel import kernels_of
 from polydevice_gpu.passes.lower import lower
 from polydevice_gpu.passes.select_kernels import place_constant
@@ -17,13 +21,16 @@ from polydevice_gpu.passes.select_kernels import place_constant
 _SIZES = (1, 16, 256)
 
 
-def unsupported_nodes(network: Network, device: Device, evaluate: Evaluate) -> dict[str, str]:
+def unsupported_nodes(
+    network: Network, device: Device, evaluate: Evaluate, custom_layers: Mapping[str, CustomLayer]
+) -> dict[str, str]:
     """Return layer name to reason for the layers that no kernel takes.
 
     The network is not changed. One with dynamic shapes is asked with small ones.
     """
     copy = network.clone()
     copy.evaluate = evaluate
+    use_custom_layers(copy, custom_layers)
     if copy.is_dynamic:
         _fix_sizes(copy)
     constant_folding(copy, evaluate)

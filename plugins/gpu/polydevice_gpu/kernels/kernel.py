@@ -42,6 +42,8 @@ class Kernel(ABC):
     """The .cl file beside the module."""
     modes: ClassVar[Sequence[Mode]] = ({},)
     """Variants; a choice is a kernel's name and the number of its mode."""
+    fixes_layout: ClassVar[bool] = False
+    """Whether results must lie exactly as `output_layouts` says, whoever reads them."""
 
     def supports(self, node: GpuNode, target: Target) -> bool:
         """Whether this kernel can run the node on the device."""

@@ -56,7 +56,8 @@ class Launch:
         global_size: work-items in each dimension.
         local_size: work-items of a group; None leaves it to the driver.
         arguments: in the order of the entry point's parameters.
-        writes: the scratch memory or values it writes, for the report.
+        options: of the OpenCL compiler.
+        is_custom: whether the user brought the source.
     """
 
     kernel: str
@@ -65,3 +66,4 @@ class Launch:
     local_size: tuple[int, ...] | None
     arguments: list[Argument] = field(default_factory=list)
     options: tuple[str, ...] = ()
+    is_custom: bool = False

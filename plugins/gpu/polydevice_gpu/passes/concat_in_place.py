@@ -40,6 +40,7 @@ def _may_move(
     if (
         producer is None
         or producer.choice is None
+        or producer.choice.kernel.fixes_layout
         or isinstance(producer.op, Concat)
         or value.is_output
         or value.memory is None

@@ -42,7 +42,8 @@ def select_kernels(graph: GpuGraph, target: Target) -> None:
         for value in node.outputs:
             own_memory(value)
         for value, layout in zip(node.outputs, kernel.output_layouts(node, target), strict=True):
-            value.layout = planar(value.shape) if value.is_output else layout
+            wanted = value.is_output and not kernel.fixes_layout
+            value.layout = planar(value.shape) if wanted else layout
         node.choice = Choice(kernel, kernel.default_mode(node, target))
     if unsupported:
         raise UnsupportedNetworkError(

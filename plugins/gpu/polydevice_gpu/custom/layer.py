@@ -1,0 +1,211 @@
+"""CustomLayer: what one element of a configuration file says, checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from polydevice_gpu.custom.formula import calculate
+from polydevice_gpu.custom.xml import Element, read_elements
+
+FORMATS = {
+    "BFYX": (0, 1, 2, 3),
+    "BYXF": (0, 2, 3, 1),
+    "FYXB": (1, 2, 3, 0),
+    "YXFB": (2, 3, 1, 0),
+}
+"""Format → axes from the outermost to the innermost."""
+ANY = "ANY"
+_ONES = dict.fromkeys("BFYX", 1)
+_SOURCE_LIMIT_BYTES = 16 << 20
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Define:
+    """A macro; its value is the operation's attribute `param`, else `default`."""
+
+    name: str
+    param: str
+    default: str
+    type: str
+
+
+@dataclass(frozen=True)
+class Binding:
+    """The kernel's argument number `argument` is an input or output of the operation."""
+
+    argument: int
+    port: int
+    is_input: bool
+    format: str
+
+
+@dataclass(frozen=True)
+class CustomLayer:
+    """A kernel for operations of one type.
+
+    Attributes:
+        name: type of the operations.
+        entry: name of the kernel function.
+        source: OpenCL C, all files together.
+        sizes_of: input whose sizes the formulas mean; -1 for the output.
+        global_size: formulas.
+        local_size: formulas; empty leaves it to the driver.
+        where: file and line, for messages.
+    """
+
+    name: str
+    entry: str
+    source: str
+    defines: tuple[Define, ...]
+    bindings: tuple[Binding, ...]
+    options: tuple[str, ...]
+    sizes_of: int
+    global_size: tuple[str, ...]
+    local_size: tuple[str, ...]
+    where: str
+
+
+def read_layers(paths: str) -> dict[str, CustomLayer]:
+    """Return operation type → layer for the files of CONFIG_FILE; later ones replace earlier ones.
+
+    Args:
+        paths: separated by blanks.
+
+    Raises:
+        ValueError: naming file, line and reason; nothing is returned then.
+    """
+    found = {}
+    for text in paths.split():
+        path = Path(text).absolute()
+        for element in read_elements(path):
+            if element.tag != "CustomLayer":
+                raise ValueError(f"{element.where}: {element.tag} instead of CustomLayer")
+            layer = _layer(element, path.parent)
+            found[layer.name] = layer
+    return found
+
+
+def _layer(element: Element, folder: Path) -> CustomLayer:
+    name = element.text("name")
+    if element.text("type") != "SimpleGPU":
+        raise ValueError(f"{element.where}: type={element.text('type')!r}; legal: SimpleGPU")
+    if element.number("version") != 1:
+        raise ValueError(f"{element.where}: version={element.text('version')!r}; legal: 1")
+    kernel, buffers = element.one("Kernel"), element.one("Buffers")
+    sizes = element.all("WorkSizes")
+    if len(sizes) > 1:
+        raise ValueError(f"{sizes[1].where}: a second WorkSizes")
+    # Without the element, the formulas' sizes are those of input 0, as in the original.
+    of, global_size, local_size = _work_sizes(sizes[0]) if sizes else (0, ("B*F*Y*X",), ())
+    return CustomLayer(
+        name=name,
+        entry=_identifier(kernel, "entry"),
+        source=_source(kernel, folder),
+        defines=tuple(_define(child) for child in kernel.all("Define")),
+        bindings=_bindings(buffers),
+        options=tuple(
+            option
+            for child in element.all("CompilerOptions")
+            for option in child.attributes.get("options", "").split()
+        ),
+        sizes_of=of,
+        global_size=global_size,
+        local_size=local_size,
+        where=element.where,
+    )
+
+
+def _identifier(element: Element, name: str) -> str:
+    value = element.text(name)
+    if not _IDENTIFIER.fullmatch(value):
+        raise ValueError(f"{element.where}: {name}={value!r} is no name in OpenCL C")
+    return value
+
+
+def _source(kernel: Element, folder: Path) -> str:
+    files = kernel.all("Source")
+    if not files:
+        raise ValueError(f"{kernel.where}: Kernel needs a Source")
+    parts = []
+    for file in files:
+        path = folder / file.text("filename")
+        try:
+            if path.stat().st_size > _SOURCE_LIMIT_BYTES:
+                raise ValueError(f"{file.where}: {str(path)!r} is too large")
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ValueError(
+                f"{file.where}: source {str(path)!r} cannot be read: {reason}"
+            ) from None
+        parts.append(f"// {file.text('filename')}\n{text}")
+    return "\n".join(parts)
+
+
+def _define(element: Element) -> Define:
+    values = [element.attributes.get(name, "") for name in ("param", "default", "type")]
+    if any("\n" in value for value in values):
+        raise ValueError(f"{element.where}: a macro has one line")
+    return Define(_identifier(element, "name"), *values)
+
+
+def _bindings(buffers: Element) -> tuple[Binding, ...]:
+    data = buffers.all("Data")
+    if data:
+        raise ValueError(
+            f"{data[0].where}: Data buffers are not possible, as operations have no named blobs; "
+            "give constants as inputs"
+        )
+    bindings = [_binding(tensor) for tensor in buffers.all("Tensor")]
+    numbers = sorted(binding.argument for binding in bindings)
+    if not numbers or numbers != list(range(len(numbers))):
+        raise ValueError(
+            f"{buffers.where}: the arg-index of Tensors are {numbers or 'missing'}; needed are 0, "
+            "1, … each once"
+        )
+    if not any(not binding.is_input for binding in bindings):
+        raise ValueError(f"{buffers.where}: no Tensor of type output")
+    return tuple(sorted(bindings, key=lambda binding: binding.argument))
+
+
+def _binding(tensor: Element) -> Binding:
+    kind = tensor.text("type")
+    if kind not in {"input", "output"}:
+        raise ValueError(f"{tensor.where}: type={kind!r}; legal: input, output")
+    given = tensor.attributes.get("format", "BFYX")
+    if given.upper() not in {*FORMATS, ANY} or given not in {given.upper(), given.lower()}:
+        raise ValueError(f"{tensor.where}: format={given!r}; legal: {', '.join([*FORMATS, ANY])}")
+    port = tensor.number("port-index")
+    if kind == "output" and port != 0:
+        raise ValueError(f"{tensor.where}: port-index={port}; only output 0 can be written")
+    return Binding(tensor.number("arg-index"), port, kind == "input", given.upper())
+
+
+def _work_sizes(element: Element) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+    dim = element.attributes.get("dim", "output").strip()
+    found = re.fullmatch(r"output|input(?:[,\s]\s*(\d+))?", dim)
+    if found is None:
+        raise ValueError(f"{element.where}: dim={dim!r}; legal: output, input, or input,N")
+    of = -1 if dim == "output" else int(found.group(1) or 0)
+    global_size = _formulas(element, "global") or ("B*F*Y*X",)
+    local_size = _formulas(element, "local")
+    if local_size and len(local_size) != len(global_size):
+        raise ValueError(f"{element.where}: global and local have different numbers of sizes")
+    return of, global_size, local_size
+
+
+def _formulas(element: Element, name: str) -> tuple[str, ...]:
+    text = element.attributes.get(name, "")
+    formulas: Sequence[str] = text.split(",") if text.strip() else ()
+    if len(formulas) > 3:
+        raise ValueError(f"{element.where}: {name} has {len(formulas)} sizes; at most 3")
+    for formula in formulas:
+        try:
+            calculate(formula, _ONES)
+        except ValueError as error:
+            raise ValueError(f"{element.where}: {name}: {error}") from None
+    return tuple(formulas)
