@@ -204,3 +204,19 @@ def product(sizes: Iterable[DimLike]) -> DimLike:
     for size in sizes:
         result = result * size
     return result
+
+
+MAX_RANK = 64
+"""NumPy's limit; a model that asks for more axes is broken or hostile."""
+
+
+def count_of(sizes: Shape | None) -> int | None:
+    """Return how many elements an input of shape `sizes` has that lists sizes or axes.
+
+    None is unknown. Raises ShapeError when they are more than any rank.
+    """
+    if sizes is None or not sizes.is_static:
+        return None
+    if sizes.elements > MAX_RANK:
+        raise ShapeError(f"{sizes.elements} sizes or axes are listed; at most {MAX_RANK} can be")
+    return sizes.elements

@@ -9,7 +9,7 @@ from typing_extensions import Self
 
 from polydevice.errors import ShapeError
 from polydevice.ops.op import Op, attribute, operation
-from polydevice.shape import DimLike, Shape, broadcast
+from polydevice.shape import DimLike, Shape, broadcast, count_of
 from polydevice.tensor import TensorDesc
 
 
@@ -53,9 +53,9 @@ class Broadcast(Op):
         x, target = inputs[:2]
         wanted = target.ints
         if wanted is None:
-            rank = target.shape[0] if target.shape else None
+            rank = count_of(target.shape)
             both = self.mode is BroadcastMode.BIDIRECTIONAL
-            if not isinstance(rank, int) or (both and x.shape is None):
+            if rank is None or (both and x.shape is None):
                 return [x.with_shape(None)]
             if both and x.shape is not None:
                 rank = max(rank, len(x.shape))
@@ -116,8 +116,8 @@ class Tile(Op):
         """Return the product of sizes and repeats."""
         x, repeats = inputs
         times = repeats.ints
-        count = repeats.shape[0] if repeats.shape else None
-        if x.shape is None or not isinstance(count, int):
+        count = count_of(repeats.shape)
+        if x.shape is None or count is None:
             return [x.with_shape(None)]
         rank = max(len(x.shape), count)
         if times is None:

@@ -11,7 +11,7 @@ import numpy as np
 from polydevice.dtype import ElementType
 from polydevice.errors import ShapeError
 from polydevice.ops.op import Op, attribute, operation
-from polydevice.shape import Dim, DimLike, Shape, bounds, dim, normalize_axis
+from polydevice.shape import Dim, DimLike, Shape, bounds, count_of, dim, normalize_axis
 from polydevice.tensor import TensorDesc
 
 
@@ -144,8 +144,8 @@ class Eye(Op):
         if len(inputs) > 3:
             given = inputs[3].ints
             if given is None:
-                count = inputs[3].shape[0] if inputs[3].shape else None
-                if not isinstance(count, int):
+                count = count_of(inputs[3].shape)
+                if count is None:
                     return [TensorDesc(self.output_type)]
                 given = [Dim()] * count
             batch = given

@@ -7,7 +7,7 @@ from enum import Enum
 
 from polydevice.errors import ShapeError
 from polydevice.ops.op import Op, attribute, operation
-from polydevice.shape import Dim, DimLike, bounds, dim
+from polydevice.shape import Dim, DimLike, bounds, count_of, dim
 from polydevice.tensor import TensorDesc
 
 
@@ -44,8 +44,8 @@ class Pad(Op):
         """Return the sizes with their pads."""
         x, begin, end = inputs[:3]
         if x.shape is None:
-            count = begin.shape[0] if begin.shape else None
-            return [x.with_shape([None] * count if isinstance(count, int) else None)]
+            count = count_of(begin.shape)
+            return [x.with_shape(None if count is None else [None] * count)]
         rank = len(x.shape)
         before, after = begin.ints, end.ints
         if before is None or after is None:

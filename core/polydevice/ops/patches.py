@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from polydevice.errors import ShapeError
 from polydevice.ops.op import Op, attribute, operation
-from polydevice.shape import Dim, DimLike, bounds, dim
+from polydevice.shape import Dim, DimLike, bounds, count_of, dim
 from polydevice.tensor import TensorDesc
 from polydevice.window import PadType, Window
 
@@ -98,9 +98,9 @@ class Col2Im(Op):
             return [x.with_shape(None)]
         if len(x.shape) not in (2, 3):
             raise ShapeError(f"{x.shape} is not [N, columns, positions] or [columns, positions]")
-        count = output.shape[0] if output.shape else None
         if sizes is None:
-            if not isinstance(count, int):
+            count = count_of(output.shape)
+            if count is None:
                 return [x.with_shape(None)]
             sizes = [Dim()] * count
         depth: DimLike = Dim()

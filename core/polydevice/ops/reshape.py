@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ShapeError
 from polydevice.ops.op import Op, attribute, operation
-from polydevice.shape import Dim, DimLike, Shape, bounds, dim, normalize_axis, product
+from polydevice.shape import Dim, DimLike, Shape, bounds, count_of, dim, normalize_axis, product
 from polydevice.tensor import TensorDesc
 
 
@@ -36,8 +35,8 @@ class Reshape(Op):
         x, pattern = inputs
         wanted = pattern.ints
         if wanted is None:
-            length = None if pattern.shape is None else math.prod(pattern.shape or (1,))
-            return [x.with_shape([None] * length if isinstance(length, int) else None)]
+            length = count_of(pattern.shape)
+            return [x.with_shape(None if length is None else [None] * length)]
         return [x.with_shape(self.target(x.shape, wanted))]
 
     def target(self, given: Sequence[DimLike] | None, wanted: Sequence[DimLike]) -> Shape:
@@ -164,8 +163,7 @@ class Unsqueeze(Op):
             return [x.with_shape(None)]
         positions = axes.static_ints
         if positions is None:
-            known = axes.shape is not None and axes.shape.is_static
-            extra = axes.shape.elements if known and axes.shape is not None else None
+            extra = count_of(axes.shape)
             return [x.with_shape(None if extra is None else [None] * (len(x.shape) + extra))]
         return [x.with_shape(unsqueezed(x.shape, positions))]
 

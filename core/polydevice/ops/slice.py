@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from polydevice.errors import ShapeError
 from polydevice.ops.op import Op, attribute, operation
-from polydevice.shape import Dim, DimLike, bounds, dim, normalize_axis
+from polydevice.shape import Dim, DimLike, bounds, count_of, dim, normalize_axis
 from polydevice.tensor import TensorDesc
 
 Index: TypeAlias = int | slice | None
@@ -72,8 +72,9 @@ class StridedSlice(Op):
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the size of each range; unknown where its limits are."""
         x, begin, end = inputs[:3]
-        count = next((d.shape[0] for d in (begin, end) if d.shape and len(d.shape) == 1), None)
-        if x.shape is None or not isinstance(count, int):
+        counts = [count_of(desc.shape) for desc in (begin, end)]
+        count = next((n for n in counts if n is not None), None)
+        if x.shape is None or count is None:
             return [x.with_shape(None)]
         unknown: list[DimLike] = [Dim()] * count
         strides = inputs[3].ints if len(inputs) > 3 else [1] * count
@@ -193,7 +194,8 @@ def sliced_desc(x: TensorDesc, limits: Sequence[TensorDesc]) -> TensorDesc:
     if x.shape is None:
         return x.with_shape(None)
     axes = limits[3].static_ints if len(limits) > 3 else None
-    count = next((n for d in limits if d.shape and isinstance(n := d.shape[0], int)), None)
+    counts = [count_of(desc.shape) for desc in limits]
+    count = next((n for n in counts if n is not None), None)
     if count is None or (len(limits) > 3 and axes is None):
         return x.with_shape([dim(0, bounds(size)[1]) for size in x.shape])
     unknown: list[DimLike] = [Dim()] * count

@@ -27,8 +27,7 @@ class Split(Op):
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the shape of one part, num_splits times."""
         x, axis = inputs
-        if self.num_splits < 1:
-            raise ShapeError(f"num_splits {self.num_splits} is not positive")
+        _check_parts(self.num_splits)
         if x.shape is None or axis.static_ints is None:
             part = x.with_shape(None if x.shape is None else [None] * len(x.shape))
             return [part] * self.num_splits
@@ -43,6 +42,15 @@ class Split(Op):
         count = self.num_splits
         length = dim(-(-low // count), None if high is None else high // count)
         return [x.with_shape([*x.shape[:at], length, *x.shape[at + 1 :]])] * count
+
+
+MAX_PARTS = 1 << 16
+"""More parts than any network needs; each is an output with a name and a buffer."""
+
+
+def _check_parts(count: int) -> None:
+    if not 1 <= count <= MAX_PARTS:
+        raise ShapeError(f"{count} parts are not possible; use 1 to {MAX_PARTS}")
 
 
 @operation("VariadicSplit")
@@ -65,6 +73,7 @@ class VariadicSplit(Op):
         if lengths.shape is None or not lengths.shape.is_static:
             raise ShapeError("the number of split lengths must be known when the network is read")
         count = lengths.shape.elements
+        _check_parts(count)
         if x.shape is None or axis.static_ints is None:
             part = x.with_shape(None if x.shape is None else [None] * len(x.shape))
             return [part] * count
