@@ -154,6 +154,8 @@ def _blocks(block: list[int], begin: list[int], end: list[int], rank: int) -> in
     """Return the number of elements in a block; raises ShapeError when the lists do not fit."""
     if not len(block) == len(begin) == len(end) == rank:
         raise ShapeError(f"block_shape {block}, {begin} and {end} need {rank} elements each")
+    if block and (block[0] != 1 or begin[0] or end[0]):
+        raise ShapeError(f"block_shape {block}, {begin} and {end} must leave the batch axis alone")
     if any(size < 1 for size in block) or any(n < 0 for n in (*begin, *end)):
         raise ShapeError(f"block_shape {block} must be positive; {begin}, {end} not negative")
     total = 1

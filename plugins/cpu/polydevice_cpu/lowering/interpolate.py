@@ -32,6 +32,8 @@ def lower_interpolate(builder: Builder, node: Node) -> bool:
     before, after = shape.static, target.static
     if any(c is None for c in constants) or not 3 <= len(before) <= 5 or before[:2] != after[:2]:
         return False
+    if 0 in before or 0 in after:
+        return False
     given = [c for c in constants if c is not None]
     linear = _linear(node, before, after, given)
     if linear is None:

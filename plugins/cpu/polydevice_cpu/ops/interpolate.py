@@ -49,6 +49,8 @@ def interpolate(op: Interpolate, x: Array, target: Array, axes: Array | None = N
     else:
         scales = [float(s) for s in target.reshape(-1)]
         shape = resized_shape(x.shape, places, None, scales).static
+    if 0 in shape:
+        return np.empty(shape, x.dtype)
     shrinks = any(scale < 1 for scale in scales)
     tables = []
     for axis, scale in zip(places, scales, strict=True):
