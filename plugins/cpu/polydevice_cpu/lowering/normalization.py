@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
-from polydevice.ops.normalization import LRN, MVN, EpsMode
+from polydevice.ops.normalization import LRN, MVN, MVNV2, EpsMode
 from polydevice_cpu.implement import implements
 from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
-from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.onednn.primitives import layer_normalization, lrn
 from polydevice_cpu.passes.recognise_layer_norm import LayerNorm
 from polydevice_cpu.plan.step import PrimitiveStep
@@ -48,26 +49,55 @@ def lower_layer_norm(builder: Builder, node: Node) -> bool:
 
 @lowers(MVN)
 def lower_mvn(builder: Builder, node: Node) -> bool:
-    """Normalise the last axis."""
+    """Normalise the last axes, seen as one."""
     op = node.op
     assert isinstance(op, MVN)
     axes, rank = node.inputs[1].desc.constant, node.inputs[0].desc.rank
     if axes is None or rank is None or not op.normalize_variance:
         return False
-    last = [int(a) % rank for a in axes.reshape(-1)] == [rank - 1]
-    if not last or op.eps_mode is not EpsMode.INSIDE_SQRT:
+    places = sorted(int(a) % rank for a in axes.reshape(-1))
+    if places != list(range(rank - len(places), rank)) or op.eps_mode is not EpsMode.INSIDE_SQRT:
         return False
-    return _normalise(builder, node, op.eps, {})
+    return bool(places) and _normalise_rows(builder, node, op.eps, rank - len(places))
 
 
-def _normalise(builder: Builder, node: Node, epsilon: float, vectors: dict[int, Value]) -> bool:
+@lowers(MVNV2)
+def lower_mvn_v2(builder: Builder, node: Node) -> bool:
+    """Normalise all axes but the first, or the first two."""
+    op = node.op
+    assert isinstance(op, MVNV2)
+    first = 1 if op.across_channels else 2
+    rank = node.inputs[0].desc.rank or 0
+    if not op.normalize_variance or rank <= first:
+        return False
+    return _normalise_rows(builder, node, op.eps, first)
+
+
+def _normalise_rows(builder: Builder, node: Node, epsilon: float, first: int) -> bool:
+    """Normalise over all axes from `first` on."""
+    shape = node.outputs[0].shape
+    assert shape is not None
+    sizes = shape.static
+    rows = (math.prod(sizes[:first]), math.prod(sizes[first:]))
+    return _normalise(builder, node, epsilon, {}, rows)
+
+
+def _normalise(
+    builder: Builder,
+    node: Node,
+    epsilon: float,
+    vectors: dict[int, Value],
+    rows: tuple[int, int] | None = None,
+) -> bool:
     source = node.inputs[0]
     if source.element_type is not ElementType.f32:
         return False
     value = builder.value(source)
-    if not value.in_reach or not 2 <= len(value.shape) <= 5:
+    if not value.in_reach or (rows is None and not 2 <= len(value.shape) <= 5):
         return False
-    value = builder.dense(value)
+    value = whole = builder.dense(value)
+    if rows is not None:
+        value = value.view(rows, (rows[1], 1))
     layout = value.descriptor
     made = layer_normalization(layout, layout, epsilon, Attributes(), affine=bool(vectors))
     if made is None or made.is_reference:
@@ -75,7 +105,7 @@ def _normalise(builder: Builder, node: Node, epsilon: float, vectors: dict[int, 
     result = builder.new(layout)
     arguments: dict[int, Value] = {Arg.SRC: value, Arg.DST: result, **vectors}
     builder.emit(PrimitiveStep(node.name, node.type, made, arguments, (Arg.DST,)))
-    builder.set(node.outputs[0], result)
+    builder.set(node.outputs[0], result.view(whole.shape, row_major(whole.shape)))
     return True
 
 

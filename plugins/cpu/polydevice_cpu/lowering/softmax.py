@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from polydevice.dtype import ElementType
 from polydevice.ops.softmax import LogSoftmax, SoftMax
+from polydevice_cpu.lowering.concat import ordered
 from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
+from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitives import softmax
 from polydevice_cpu.plan.step import PrimitiveStep
 
@@ -29,12 +31,15 @@ def lower_softmax(builder: Builder, node: Node) -> bool:
     if not value.in_reach:
         return False
     axis = op.axis % len(value.shape)
-    for candidate in (value, None):
-        candidate = candidate or builder.dense(value)
-        layout = candidate.descriptor
+    layouts = [value.descriptor, Descriptor.dense(value.shape, value.descriptor.data_type)]
+    # Along any other axis oneDNN is slow: bring the axis to the end of the memory order.
+    inner = tuple(0 if d == axis else len(value.shape) - d for d in range(len(value.shape)))
+    layouts.append(ordered(value.shape, inner, value.descriptor.data_type))
+    for layout in layouts:
         made = softmax(layout, layout, axis, Attributes(), logarithm=isinstance(op, LogSoftmax))
         if made is None or made.is_reference:
             continue
+        candidate = builder.in_layout(value, layout)
         result = builder.new(layout)
         builder.emit(
             PrimitiveStep(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from polydevice.network import Network
 from polydevice.passes.constant_folding import constant_folding
+from polydevice_cpu.passes.decompose_attention import decompose_attention
 from polydevice_cpu.passes.decompose_batch_norm import decompose_batch_norm
 from polydevice_cpu.passes.fold_scale import fold_scale
 from polydevice_cpu.passes.fuse_quantize import fuse_quantize
@@ -23,6 +24,7 @@ PIPELINE: tuple[Callable[[Network], None], ...] = (
     _fold,  # weights stored as f16 or quantised become plain f32 constants
     widen_half,  # after folding, which has made f32 of most f16 weights
     fuse_quantize,
+    decompose_attention,
     decompose_batch_norm,  # before fold_scale, which takes its factor
     recognise_activation,  # before fold_scale, which would take a factor out of an activation
     recognise_layer_norm,
