@@ -181,3 +181,16 @@ def test_the_sample_is_the_same_tool():
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "--paths_to_input" in done.stdout
+
+
+def test_the_executed_graph_is_written_where_a_device_describes_it(device, tmp_path, capsys):
+    model = ROOT / "tests/models/data/wechat_qr_sr.xml"
+    path = tmp_path / "graph.xml"
+    arguments = ["-shape", "[1,1,12,12]", "-niter", "2", "-api", "sync", "-exec_graph_path"]
+    status = main(["bench", "-m", str(model), "-d", device, *arguments, str(path)])
+    if device == "CPU":
+        assert status == 1
+        assert "does not describe its execution graph" in capsys.readouterr().err
+    elif device.startswith("GPU"):
+        assert status == 0
+        assert "execTimeMcs" in path.read_text()

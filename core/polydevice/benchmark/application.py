@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,11 +13,11 @@ import numpy as np
 
 from polydevice import __version__
 from polydevice.benchmark import report
-from polydevice.benchmark.arguments import Limits, parse_shapes, parse_streams
+from polydevice.benchmark.arguments import Limits, parse_shapes
+from polydevice.benchmark.configuration import make_configuration
 from polydevice.benchmark.first_inference import measure_first_inference
 from polydevice.benchmark.inputs import make_inputs
 from polydevice.benchmark.measure import (
-    Progress,
     Statistics,
     measure_async,
     measure_phases,
@@ -27,8 +25,8 @@ from polydevice.benchmark.measure import (
 )
 from polydevice.benchmark.memory import peak_device_bytes, peak_host_bytes
 from polydevice.benchmark.peers import make_peer
+from polydevice.benchmark.printing import info, progress_bar, warn
 from polydevice.core import Core
-from polydevice.device_name import DeviceName
 from polydevice.dtype import Array
 from polydevice.errors import ModelFileError, PolydeviceError
 from polydevice.executable_network import ExecutableNetwork
@@ -68,7 +66,8 @@ class Application:
             self._next()
             self._print_versions(core)
             self._next()
-            config = self._configure(core)
+            config = make_configuration(core, self.options, self.device)
+            self.figures["config"] = dict(config)
             executable = self._load(core, config)
             try:
                 self._measure(core, executable, config)
@@ -76,75 +75,7 @@ class Application:
                 executable.close()
         return self.figures
 
-    # -- steps 3 to 7 -------------------------------------------------------------------------
-
-    def _configure(self, core: Core) -> dict[str, str]:
-        options = self.options
-        config: dict[str, str] = {}
-        if options.load_config:
-            loaded = json.loads(Path(options.load_config).read_text(encoding="utf-8"))
-            for device in (DeviceName.parse(self.device).family, self.device):
-                config.update({k: str(v) for k, v in loaded.get(device, {}).items()})
-        config.update(self._counting(config))
-        keys = self._known_keys(core)
-        config.update(self._streams(keys))
-        if options.perf_hint:
-            config["PERFORMANCE_HINT"] = options.perf_hint.upper()
-            if options.number_infer_requests:
-                config["PERFORMANCE_HINT_NUM_REQUESTS"] = str(options.number_infer_requests)
-        if options.number_threads:
-            config["CPU_THREADS_NUM"] = str(options.number_threads)
-        if options.enforcebf16:
-            config["ENFORCE_BF16"] = "YES"
-        if options.path_to_cldnn_config:
-            config["CONFIG_FILE"] = options.path_to_cldnn_config
-        if options.cache_dir and "CACHE_DIR" in keys:
-            config["CACHE_DIR"] = options.cache_dir
-        if options.dump_config:
-            text = json.dumps({self.device: config}, indent=4)
-            Path(options.dump_config).write_text(text + "\n", encoding="utf-8")
-        self.figures["config"] = dict(config)
-        return config
-
-    def _counting(self, config: Mapping[str, str]) -> dict[str, str]:
-        """PERF_COUNT: an explicit -pc wins, then the loaded file, then what reports need."""
-        options = self.options
-        if options.perf_counts is not None:
-            return {"PERF_COUNT": "YES" if options.perf_counts else "NO"}
-        if "PERF_COUNT" in config:
-            _warn(f"PERF_COUNT={config['PERF_COUNT']} is taken from the loaded configuration")
-            return {}
-        if options.report_type in ("average_counters", "detailed_counters"):
-            _warn(f"counters are on: -report_type {options.report_type} needs them")
-            return {"PERF_COUNT": "YES"}
-        if options.exec_graph_path:
-            _warn("counters are on: -exec_graph_path needs them")
-            return {"PERF_COUNT": "YES"}
-        return {}
-
-    def _known_keys(self, core: Core) -> set[str]:
-        name = DeviceName.parse(self.device)
-        members = [str(member) for member in name.members] or [self.device]
-        return {key for member in members for key in core.option_keys(member)}
-
-    def _streams(self, keys: set[str]) -> dict[str, str]:
-        options = self.options
-        name = DeviceName.parse(self.device)
-        families = [m.family for m in name.members] or [name.family]
-        config: dict[str, str] = {}
-        given = parse_streams(options.number_streams, families)
-        for family in dict.fromkeys(families):
-            key = f"{family}_THROUGHPUT_STREAMS"
-            if key not in keys:
-                if family in given:
-                    _warn(f"{family} has no key {key}; -nstreams is not used for it")
-                continue
-            if family in given:
-                config[key] = given[family]
-            elif options.api == "async" and options.perf_hint is None:
-                config[key] = f"{family}_THROUGHPUT_AUTO"
-                _warn(f"-nstreams is not given: {key} is set to {family}_THROUGHPUT_AUTO")
-        return config
+    # -- steps 4 to 7 -------------------------------------------------------------------------
 
     def _load(self, core: Core, config: Mapping[str, str]) -> ExecutableNetwork:
         options = self.options
@@ -188,10 +119,10 @@ class Application:
         if self.options.batch_size:
             network.batch_size = self.options.batch_size
         elif network.is_dynamic and isinstance(network.batch_size, int) is False:
-            _warn("the batch is dynamic and -b is not given: it is set to 1")
+            warn("the batch is dynamic and -b is not given: it is set to 1")
             network.batch_size = 1
         self._note("reshape network time (ms)", (time.perf_counter() - begin) * 1e3)
-        _info(f"Network batch size: {network.batch_size}")
+        info(f"Network batch size: {network.batch_size}")
         self.figures["shapes"] = {
             name: [int(size) if isinstance(size, int) else str(size) for size in info.shape or ()]
             for name, info in network.inputs.items()
@@ -201,11 +132,11 @@ class Application:
         for name, inner in network.inputs.items():
             if self.options.input_precision:
                 inner.precision = self.options.input_precision
-            _info(f"Network input {name!r}: precision {inner.precision}, {inner.shape}")
+            info(f"Network input {name!r}: precision {inner.precision}, {inner.shape}")
         for name, outer in network.outputs.items():
             if self.options.output_precision:
                 outer.precision = self.options.output_precision
-            _info(f"Network output {name!r}: precision {outer.precision}, {outer.shape}")
+            info(f"Network output {name!r}: precision {outer.precision}, {outer.shape}")
 
     # -- steps 8 to 11 ------------------------------------------------------------------------
 
@@ -215,7 +146,7 @@ class Application:
         options = self.options
         self._next()
         streams = executable.streams
-        _info(
+        info(
             f"{self.device}: {streams} streams, "
             f"{executable.get_metric('OPTIMAL_NUMBER_OF_INFER_REQUESTS')} requests are optimal"
         )
@@ -233,7 +164,7 @@ class Application:
         begin = time.perf_counter()
         executable.requests[0].infer(inputs[0])
         self._note("first inference time (ms)", (time.perf_counter() - begin) * 1e3)
-        _info(f"First inference took {self.figures['first inference time (ms)']:.2f} ms")
+        info(f"First inference took {self.figures['first inference time (ms)']:.2f} ms")
         batch = _batch(executable)
         statistics = self._loop(executable, inputs, limits, batch)
         self._compare(executable, inputs)
@@ -247,7 +178,7 @@ class Application:
         limits: Limits,
         batch: int,
     ) -> Statistics:
-        with _progress_bar("measuring", self.options.progress) as progress:
+        with progress_bar("measuring", self.options.progress) as progress:
             if self.options.api == "sync":
                 request = executable.requests[0]
                 return measure_sync(request.infer, inputs, limits, batch, progress)
@@ -277,10 +208,10 @@ class Application:
                         times[name].append((time.perf_counter() - begin) * 1e3)
         medians = {name: float(np.median(values)) for name, values in times.items()}
         self.figures["compare (ms)"] = medians
-        _info("Synchronous latency, measured in turn on this machine:")
+        info("Synchronous latency, measured in turn on this machine:")
         for name, value in medians.items():
             ratio = value / medians["polydevice"]
-            _info(f"  {name:<14}{value:10.3f} ms   {ratio:5.2f} of polydevice's")
+            info(f"  {name:<14}{value:10.3f} ms   {ratio:5.2f} of polydevice's")
 
     def _report(
         self,
@@ -303,7 +234,7 @@ class Application:
                 **{f"latency p{p} (ms)": statistics.percentile(p) for p in (50, 90, 99)},
             }
         )
-        _info(
+        info(
             f"One request: inputs {phases.set_inputs:.3f} ms, inference "
             f"{phases.inference:.3f} ms, outputs {phases.read_outputs:.3f} ms"
         )
@@ -322,14 +253,14 @@ class Application:
         for place in ("host", "device"):
             size = self.figures[f"peak {place} memory (bytes)"]
             if size is not None:
-                _info(f"Peak {place} memory: {size / 2**20:.1f} MiB")
+                info(f"Peak {place} memory: {size / 2**20:.1f} MiB")
 
     def _first_inference(self, config: Mapping[str, str]) -> None:
         shapes = self.figures.get("shapes", {})
         for name in ("cold", "warm"):
             found = measure_first_inference(self.options.path_to_model, self.device, config, shapes)
             self.figures[f"first inference, {name} process (ms)"] = vars(found)
-            _info(
+            info(
                 f"First answer of a {name} process: {found.total:.0f} ms (start {found.start:.0f}, "
                 f"imports {found.imports:.0f}, read {found.read:.0f}, load {found.load:.0f}, "
                 f"first run {found.first_run:.1f})"
@@ -348,7 +279,7 @@ class Application:
             request.infer(inputs[index % len(inputs)])
             counters.append(request.get_perf_counts())
             if self.options.perf_counts:
-                _info(f"Performance counts for infer request {index}")
+                info(f"Performance counts for infer request {index}")
                 for line in report.counter_lines(counters[-1]):
                     print(line)
         return counters
@@ -379,7 +310,7 @@ class Application:
             table = [report.average(counters)]
             written.append(report.write_csv_counters(folder, name, table))
         for path in written:
-            _info(f"Statistics report is stored to {path}")
+            info(f"Statistics report is stored to {path}")
 
     # -- printing -----------------------------------------------------------------------------
 
@@ -391,7 +322,7 @@ class Application:
     def _skip(self, steps: int) -> None:
         for _ in range(steps):
             self._next()
-            _info("Skipping the step for a network that is loaded from a file")
+            info("Skipping the step for a network that is loaded from a file")
 
     def _timed(self, name: str, work: Callable[[], T]) -> T:
         begin = time.perf_counter()
@@ -402,12 +333,12 @@ class Application:
     def _note(self, name: str, milliseconds: float) -> None:
         self.figures[name] = milliseconds
         if name != "first inference time (ms)":
-            _info(f"{name.removesuffix(' (ms)').capitalize()} took {milliseconds:.2f} ms")
+            info(f"{name.removesuffix(' (ms)').capitalize()} took {milliseconds:.2f} ms")
 
     def _print_versions(self, core: Core) -> None:
-        _info(f"polydevice{'':.<24} {__version__}")
+        info(f"polydevice{'':.<24} {__version__}")
         for family, version in core.get_versions(self.device).items():
-            _info(
+            info(
                 f"{family}: {version.description} {version.major}.{version.minor}, "
                 f"build {version.build_number}"
             )
@@ -447,32 +378,3 @@ def _batch(executable: ExecutableNetwork) -> int:
         if port.sizes and len(port.sizes) > 1:
             return port.sizes[0]
     return 1
-
-
-@contextmanager
-def _progress_bar(title: str, wanted: bool) -> Iterator[Progress]:
-    """A bar on a terminal; into a pipe, a plain line at every tenth, when asked for."""
-    if not sys.stdout.isatty():
-        last = [-1]
-
-        def plain(done: float) -> None:
-            tenth = int(done * 10)
-            if wanted and tenth > last[0]:
-                last[0] = tenth
-                print(f"{title}: {tenth * 10} %", flush=True)
-
-        yield plain
-        return
-    from rich.progress import Progress as Bar
-
-    with Bar(transient=True) as bar:
-        task = bar.add_task(title, total=1.0)
-        yield lambda done: bar.update(task, completed=done)
-
-
-def _info(text: str) -> None:
-    print(f"[ INFO ] {text}", flush=True)
-
-
-def _warn(text: str) -> None:
-    print(f"[ WARNING ] {text}", flush=True)

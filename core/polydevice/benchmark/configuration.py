@@ -1,0 +1,86 @@
+"""The configuration that ``polydevice bench`` loads a network with."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from polydevice.benchmark.arguments import parse_streams
+from polydevice.benchmark.printing import warn
+from polydevice.core import Core
+from polydevice.device_name import DeviceName
+
+
+def make_configuration(core: Core, options: argparse.Namespace, device: str) -> dict[str, str]:
+    """Combine the loaded file, what reports need, and the command line, which wins.
+
+    Raises:
+        OptionValueError: for -nstreams of a device that is not measured.
+    """
+    config: dict[str, str] = {}
+    if options.load_config:
+        loaded = json.loads(Path(options.load_config).read_text(encoding="utf-8"))
+        for name in (DeviceName.parse(device).family, device):
+            config.update({key: str(value) for key, value in loaded.get(name, {}).items()})
+    config.update(_counting(options, config))
+    keys = _known_keys(core, device)
+    config.update(_streams(options, device, keys))
+    if options.perf_hint:
+        config["PERFORMANCE_HINT"] = options.perf_hint.upper()
+        if options.number_infer_requests:
+            config["PERFORMANCE_HINT_NUM_REQUESTS"] = str(options.number_infer_requests)
+    if options.number_threads:
+        config["CPU_THREADS_NUM"] = str(options.number_threads)
+    if options.enforcebf16:
+        config["ENFORCE_BF16"] = "YES"
+    if options.path_to_cldnn_config:
+        config["CONFIG_FILE"] = options.path_to_cldnn_config
+    if options.cache_dir and "CACHE_DIR" in keys:
+        config["CACHE_DIR"] = options.cache_dir
+    if options.dump_config:
+        text = json.dumps({device: config}, indent=4)
+        Path(options.dump_config).write_text(text + "\n", encoding="utf-8")
+    return config
+
+
+def _counting(options: argparse.Namespace, config: Mapping[str, str]) -> dict[str, str]:
+    """PERF_COUNT: an explicit -pc wins, then the loaded file, then what reports need."""
+    if options.perf_counts is not None:
+        return {"PERF_COUNT": "YES" if options.perf_counts else "NO"}
+    if "PERF_COUNT" in config:
+        warn(f"PERF_COUNT={config['PERF_COUNT']} is taken from the loaded configuration")
+        return {}
+    if options.report_type in ("average_counters", "detailed_counters"):
+        warn(f"counters are on: -report_type {options.report_type} needs them")
+        return {"PERF_COUNT": "YES"}
+    if options.exec_graph_path:
+        warn("counters are on: -exec_graph_path needs them")
+        return {"PERF_COUNT": "YES"}
+    return {}
+
+
+def _known_keys(core: Core, device: str) -> set[str]:
+    name = DeviceName.parse(device)
+    members = [str(member) for member in name.members] or [device]
+    return {key for member in members for key in core.option_keys(member)}
+
+
+def _streams(options: argparse.Namespace, device: str, keys: set[str]) -> dict[str, str]:
+    name = DeviceName.parse(device)
+    families = [m.family for m in name.members] or [name.family]
+    config: dict[str, str] = {}
+    given = parse_streams(options.number_streams, families)
+    for family in dict.fromkeys(families):
+        key = f"{family}_THROUGHPUT_STREAMS"
+        if key not in keys:
+            if family in given:
+                warn(f"{family} has no key {key}; -nstreams is not used for it")
+            continue
+        if family in given:
+            config[key] = given[family]
+        elif options.api == "async" and options.perf_hint is None:
+            config[key] = f"{family}_THROUGHPUT_AUTO"
+            warn(f"-nstreams is not given: {key} is set to {family}_THROUGHPUT_AUTO")
+    return config

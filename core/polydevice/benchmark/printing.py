@@ -1,0 +1,40 @@
+"""What ``polydevice bench`` prints while it works: log lines, and a progress bar."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from polydevice.benchmark.measure import Progress
+
+
+def info(text: str) -> None:
+    """Print an information line."""
+    print(f"[ INFO ] {text}", flush=True)
+
+
+def warn(text: str) -> None:
+    """Print a warning line."""
+    print(f"[ WARNING ] {text}", flush=True)
+
+
+@contextmanager
+def progress_bar(title: str, wanted: bool) -> Iterator[Progress]:
+    """A bar on a terminal; into a pipe, a plain line at every tenth, when asked for."""
+    if not sys.stdout.isatty():
+        last = [-1]
+
+        def plain(done: float) -> None:
+            tenth = int(done * 10)
+            if wanted and tenth > last[0]:
+                last[0] = tenth
+                print(f"{title}: {tenth * 10} %", flush=True)
+
+        yield plain
+        return
+    from rich.progress import Progress as Bar
+
+    with Bar(transient=True) as bar:
+        task = bar.add_task(title, total=1.0)
+        yield lambda done: bar.update(task, completed=done)
