@@ -39,7 +39,7 @@ class Reverse(Op):
     def axes(self, values: Sequence[int], rank: int) -> list[int]:
         """Return the axes that the second input names; raises ShapeError for a bad one."""
         if self.mode == "index":
-            return [normalize_axis(axis, rank) for axis in values]
+            return sorted({normalize_axis(axis, rank) for axis in values})
         if len(values) != rank:
             raise ShapeError(f"a mask of {len(values)} elements does not fit {rank} axes")
         return [axis for axis, on in enumerate(values) if on]
