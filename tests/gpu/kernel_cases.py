@@ -27,7 +27,9 @@ from polydevice.ops.concat import Concat
 from polydevice.ops.gather import Gather, GatherElements, GatherND
 from polydevice.ops.op import Op
 from polydevice.ops.pad import Pad, PadMode
+from polydevice.ops.scatter import ScatterElementsUpdate, ScatterNDUpdate, ScatterUpdate
 from polydevice.ops.softmax import LogSoftmax, SoftMax
+from polydevice.ops.topk import TopK, TopKMode, TopKSort
 from polydevice.testing.op_case import OpCase
 from polydevice.window import PadType, RoundingType
 from polydevice_gpu.ops import Fused, Resample
@@ -233,15 +235,37 @@ def _max_pool_with_indices(dtype: str) -> Iterator[OpCase]:
 
 
 def _adaptive(dtype: str) -> Iterator[OpCase]:
-    yield openvino_case(
-        pooling.AdaptiveAvgPool(), floats(2, 3, 7, 8, dtype=dtype), ints(3, 5), constants={1}
-    )
+    x = floats(2, 3, 7, 8, dtype=dtype)
+    yield openvino_case(pooling.AdaptiveAvgPool(), x, ints(3, 5), constants={1})
 
 
 def _adaptive_max(dtype: str) -> Iterator[OpCase]:
-    yield openvino_case(
-        pooling.AdaptiveMaxPool(), floats(2, 3, 7, 8, dtype=dtype), ints(3, 5), constants={1}
-    )
+    x = floats(2, 3, 7, 8, dtype=dtype)
+    yield openvino_case(pooling.AdaptiveMaxPool(), x, ints(3, 5), constants={1})
+
+
+def _scatters(dtype: str) -> Iterator[OpCase]:
+    x, updates = floats(3, 7, 4, dtype=dtype), floats(3, 2, 4, dtype=dtype)
+    yield openvino_case(ScatterUpdate(), x, ints(5, 0), updates, ints(1), constants={3})
+
+
+def _scatter_elements(dtype: str) -> Iterator[OpCase]:
+    x, updates = floats(3, 7, 4, dtype=dtype), floats(2, 3, 4, dtype=dtype)
+    indices = _random.permuted(np.tile(np.arange(7), (2, 4, 1)), axis=2)[:, :, :3]
+    indices = np.ascontiguousarray(indices.transpose(0, 2, 1))
+    op = ScatterElementsUpdate()
+    yield openvino_case(op, x, indices, updates, ints(1), constants={3})
+
+
+def _scatter_nd(dtype: str) -> Iterator[OpCase]:
+    x, updates = floats(3, 7, 4, dtype=dtype), floats(2, 4, dtype=dtype)
+    yield openvino_case(ScatterNDUpdate(), x, np.array([[0, 6], [2, 1]]), updates)
+
+
+def _topk(dtype: str) -> Iterator[OpCase]:
+    for mode, sort in (("max", "value"), ("min", "index")):
+        op = TopK(axis=1, mode=TopKMode(mode), sort=TopKSort(sort))
+        yield openvino_case(op, floats(3, 11, 2, dtype=dtype), np.array(4), constants={1})
 
 
 def _colors(op: type[Op]) -> Callable[[str], Iterator[OpCase]]:
@@ -280,6 +304,10 @@ CASES: dict[type[Op], Callable[[str], Iterator[OpCase]]] = {
     **{op: _colors(op) for op in (
         color.NV12toRGB, color.NV12toBGR, color.I420toRGB, color.I420toBGR,
     )},
+    ScatterUpdate: _scatters,
+    ScatterElementsUpdate: _scatter_elements,
+    ScatterNDUpdate: _scatter_nd,
+    TopK: _topk,
     Concat: _concats,
     Pad: _pads,
     Gather: _gathers,

@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from polydevice.ops.broadcast import Broadcast, Tile
+from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.op import Op
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
+from polydevice.ops.reverse import Reverse
 from polydevice.ops.slice import Slice, StridedSlice, slice_index
 from polydevice.ops.split import Split, VariadicSplit
 from polydevice.ops.transpose import Transpose, permutation
@@ -32,9 +33,7 @@ def find_view(op: type[Op]) -> View | None:
 
 def is_view(node: GpuNode) -> bool:
     """Whether a node can be a view: its operation is one, and its parameters are known."""
-    if type(node.op) not in _VIEWS or any(v.constant is None for v in node.inputs[1:]):
-        return False
-    return not isinstance(node.op, Tile) or _tile_is_broadcast(node)
+    return type(node.op) in _VIEWS and all(v.constant is not None for v in node.inputs[1:])
 
 
 def _view(*ops: type[Op]) -> Callable[[View], View]:
@@ -133,13 +132,11 @@ def _broadcast(node: GpuNode) -> list[Layout]:
     return [broadcast(layout, shape, out)]
 
 
-def _tile_is_broadcast(node: GpuNode) -> bool:
-    x, out = node.inputs[0].shape, node.output.shape
-    padded = (1,) * (len(out) - len(x)) + x
-    return all(a in (1, b) for a, b in zip(padded, out, strict=True))
-
-
-@_view(Tile)
-def _tile(node: GpuNode) -> list[Layout] | None:
-    x = node.inputs[0]
-    return [broadcast(x.placed, x.shape, node.output.shape)]
+@_view(Reverse)
+def _reverse(node: GpuNode) -> list[Layout]:
+    op, x = node.op, node.inputs[0]
+    assert isinstance(op, Reverse)
+    reversed_axes = set(op.axes(integers(node, 1), x.rank))
+    starts = [x.shape[a] - 1 if a in reversed_axes and x.shape[a] else 0 for a in range(x.rank)]
+    steps = [-1 if a in reversed_axes else 1 for a in range(x.rank)]
+    return [sliced(x.placed, starts, steps)]

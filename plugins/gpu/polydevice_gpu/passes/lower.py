@@ -23,8 +23,12 @@ from polydevice_gpu.kernels.types import storage_type
 from polydevice_gpu.ops import Fused, single
 from polydevice_gpu.passes import (  # noqa: F401 - they register decompositions
     decompose_attention,
+    decompose_movement,
+    decompose_products,
     decompose_quantize,
     decompose_recurrent,
+    decompose_sampling,
+    decompose_search,
     decompose_signal,
 )
 from polydevice_gpu.passes.decompose import find_decomposition
