@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
-from polydevice.ops.interpolate import Interpolate, Interpolate1, Interpolate4, Resize
-from polydevice_cpu.implement import run
+from polydevice.ops.interpolate import (
+    Interpolate,
+    Interpolate1,
+    Interpolate4,
+    Resize,
+    ShapeCalculation,
+)
+from polydevice.ops.op import Op
+from polydevice.ops.resampling import AxisTable
 from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitives import resampling
+from polydevice_cpu.ops.interpolate import interpolate_tables, resize_tables
 from polydevice_cpu.plan.step import PrimitiveStep
 
 if TYPE_CHECKING:
@@ -35,7 +43,7 @@ def lower_interpolate(builder: Builder, node: Node) -> bool:
     if 0 in before or 0 in after:
         return False
     given = [c for c in constants if c is not None]
-    linear = _linear(node, before, after, given)
+    linear = _linear(node, before, given)
     if linear is None:
         return False
     value = builder.value(source)
@@ -53,55 +61,57 @@ def lower_interpolate(builder: Builder, node: Node) -> bool:
     return True
 
 
-def _linear(
-    node: Node, before: tuple[int, ...], after: tuple[int, ...], constants: list[Array]
-) -> bool | None:
-    """True: the same as oneDNN's linear; False: as its nearest; None: neither.
-
-    The NumPy function is asked where each output comes from: along each axis it resizes impulses,
-    one per input element, which gives the weight of every input in every output.
-    """
+def _linear(node: Node, before: tuple[int, ...], constants: list[Array]) -> bool | None:
+    """True: the same as oneDNN's linear; False: as its nearest; None: neither."""
     kinds = {False, True}
-    for axis in range(2, len(before)):
-        size, resized = before[axis], after[axis]
-        if size == 1 and resized == 1:
-            continue
-        weights = _weights(node, before, axis, constants)
-        if weights is None or weights.shape != (size, resized):
+    tables = _tables(node.op, before, constants)
+    if tables is None:
+        return None
+    for table in tables:
+        if table.axis < 2 or (table.outside is not None and table.outside.any()):
             return None
-        kinds = {kind for kind in kinds if _same(weights, size, resized, linear=kind)}
+        kinds = {kind for kind in kinds if _same(table, before[table.axis], linear=kind)}
     return min(kinds) if kinds else None
 
 
-def _weights(
-    node: Node, before: tuple[int, ...], axis: int, constants: list[Array]
-) -> Array | None:
-    """[input, output] weights along one axis; None when asking would cost too much."""
-    size = before[axis]
-    others = [n if d == axis else min(n, 64) for d, n in enumerate(before)]
-    if size * size * int(np.prod(others[2:])) > 1 << 24:
+def _tables(op: Op, sizes: tuple[int, ...], constants: list[Array]) -> list[AxisTable] | None:
+    """What the NumPy function reads for each output, per axis; None with a border of zeros."""
+    axes: Array | None
+    match op:
+        case Resize():
+            return resize_tables(op, sizes, *constants)
+        case Interpolate1():
+            axes = np.array(op.axes, np.int64)
+            modern, target = op.modern(len(sizes)), constants[0]
+        case Interpolate4():
+            by_sizes = op.shape_calculation_mode is ShapeCalculation.SIZES
+            target = constants[0 if by_sizes else 1]
+            modern, axes = op.modern(), constants[2] if len(constants) > 2 else None
+        case Interpolate():
+            modern, target = op, constants[0]
+            axes = constants[1] if len(constants) > 1 else None
+        case _:
+            return None
+    if modern.padded(sizes) != list(sizes):
         return None
-    impulses = np.zeros((1, size, *before[2:]), np.float32)
-    index = [slice(None)] * len(before)
-    index[1] = index[axis] = np.arange(size)  # type: ignore[call-overload]
-    impulses[tuple(index)] = 1
-    (result,) = run(node.op, [impulses, *constants])
-    along = [0] * len(before)
-    along[1] = along[axis] = slice(None)  # type: ignore[call-overload]
-    return np.asarray(result[tuple(along)])
+    return interpolate_tables(modern, sizes, target, axes)
 
 
-def _same(weights: Array, size: int, resized: int, *, linear: bool) -> bool:
+def _same(table: AxisTable, size: int, *, linear: bool) -> bool:
+    resized = len(table.index)
     position = np.clip((np.arange(resized) + 0.5) * size / resized - 0.5, 0, size - 1)
-    expected = np.zeros((size, resized))
-    columns = np.arange(resized)
-    if linear:
-        low = np.floor(position).astype(int)
-        high = np.minimum(low + 1, size - 1)
-        np.add.at(expected, (low, columns), 1 - (position - low))
-        np.add.at(expected, (high, columns), position - low)
-        return bool(np.allclose(weights, expected, atol=1e-4))
-    # Half-way positions are rounded away from zero in oneDNN; NumPy would round to even.
-    nearest = np.minimum(np.floor(position + 0.5).astype(int), size - 1)
-    expected[nearest, columns] = 1
-    return bool(np.array_equal(weights, expected))
+    if not linear:
+        # Half-way positions are rounded away from zero in oneDNN.
+        nearest = np.minimum(np.floor(position + 0.5).astype(int), size - 1)
+        return table.weight is None and np.array_equal(table.index[:, 0], nearest)
+    if table.weight is None:
+        return False
+    low = np.floor(position).astype(int)
+    found = np.zeros((resized, size), np.float32)
+    expected = np.zeros((resized, size), np.float32)
+    rows = np.arange(resized)
+    np.add.at(expected, (rows, low), 1 - (position - low))
+    np.add.at(expected, (rows, np.minimum(low + 1, size - 1)), position - low)
+    for tap in range(table.index.shape[1]):
+        np.add.at(found, (rows, table.index[:, tap]), table.weight[:, tap])
+    return bool(np.allclose(found, expected, atol=1e-4))

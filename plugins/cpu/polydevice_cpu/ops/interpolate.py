@@ -41,24 +41,8 @@ def interpolate_4(
 @implements(Interpolate)
 def interpolate(op: Interpolate, x: Array, target: Array, axes: Array | None = None) -> Array:
     """Pad, then resample each axis by its table."""
-    places = _axes(x, axes)
     x = _padded(op, x)
-    if op.shape_calculation_mode is ShapeCalculation.SIZES:
-        shape = resized_shape(x.shape, places, [int(n) for n in target.reshape(-1)], None).static
-        scales = [shape[a] / x.shape[a] if x.shape[a] else 1.0 for a in places]
-    else:
-        scales = [float(s) for s in target.reshape(-1)]
-        shape = resized_shape(x.shape, places, None, scales).static
-    if 0 in shape:
-        return np.empty(shape, x.dtype)
-    shrinks = any(scale < 1 for scale in scales)
-    tables = []
-    for axis, scale in zip(places, scales, strict=True):
-        _check(x.shape[axis], shape[axis], axis)
-        if x.shape[axis] and (shape[axis] != x.shape[axis] or scale != 1):
-            tables.append(
-                interpolate_table(op, axis, x.shape[axis], shape[axis], scale, shrinks=shrinks)
-            )
+    tables = interpolate_tables(op, x.shape, target, axes)
     stepwise = op.mode in (InterpolateMode.BILINEAR_PILLOW, InterpolateMode.BICUBIC_PILLOW)
     away = op.mode is InterpolateMode.LINEAR
     return _resample(x, tables[::-1] if stepwise else tables, stepwise=stepwise, away=away)
@@ -67,30 +51,7 @@ def interpolate(op: Interpolate, x: Array, target: Array, axes: Array | None = N
 @implements(Resize)
 def resize(op: Resize, x: Array, target: Array, roi: Array | None = None) -> Array:
     """Resample each axis by its table; fill what lies outside the region."""
-    places = _axes(x, None if op.axes is None else np.array(op.axes))
-    if target.dtype.kind == "f":
-        scales = [float(s) for s in target.reshape(-1)]
-        shape = resized_shape(x.shape, places, None, scales).static
-    else:
-        sizes, scales = op.fitted(x.shape, [int(n) for n in target.reshape(-1)])
-        shape = resized_shape(x.shape, places, sizes, None).static
-    region = [0.0] * len(places) + [1.0] * len(places)
-    if roi is not None and roi.size == len(region):
-        region = [float(v) for v in roi.reshape(-1)]
-    tables = []
-    for i, (axis, scale) in enumerate(zip(places, scales, strict=True)):
-        _check(x.shape[axis], shape[axis], axis)
-        if x.shape[axis] and (shape[axis] != x.shape[axis] or scale != 1 or roi is not None):
-            tables.append(
-                resize_table(
-                    op,
-                    axis,
-                    x.shape[axis],
-                    shape[axis],
-                    scale,
-                    (region[i], region[i + len(places)]),
-                )
-            )
+    tables = resize_tables(op, x.shape, target, roi)
     y = _resample(x, tables)
     for table in tables:
         if table.outside is not None and table.outside.any():
@@ -98,10 +59,55 @@ def resize(op: Resize, x: Array, target: Array, roi: Array | None = None) -> Arr
     return y
 
 
-def _axes(x: Array, axes: Array | None) -> list[int]:
+def interpolate_tables(
+    op: Interpolate, sizes: Sequence[int], target: Array, axes: Array | None = None
+) -> list[AxisTable]:
+    """Return the tables of the axes that change, for an input of these sizes, pads included."""
+    places = _axes(len(sizes), axes)
+    if op.shape_calculation_mode is ShapeCalculation.SIZES:
+        shape = resized_shape(sizes, places, [int(n) for n in target.reshape(-1)], None).static
+        scales = [shape[a] / sizes[a] if sizes[a] else 1.0 for a in places]
+    else:
+        scales = [float(s) for s in target.reshape(-1)]
+        shape = resized_shape(sizes, places, None, scales).static
+    shrinks = any(scale < 1 for scale in scales)
+    tables = []
+    for axis, scale in zip(places, scales, strict=True):
+        _check(sizes[axis], shape[axis], axis)
+        if sizes[axis] and (shape[axis] != sizes[axis] or scale != 1):
+            tables.append(
+                interpolate_table(op, axis, sizes[axis], shape[axis], scale, shrinks=shrinks)
+            )
+    return tables
+
+
+def resize_tables(
+    op: Resize, sizes: Sequence[int], target: Array, roi: Array | None = None
+) -> list[AxisTable]:
+    """Return the tables of the axes that change, or of all axes with a region of interest."""
+    places = _axes(len(sizes), None if op.axes is None else np.array(op.axes))
+    if target.dtype.kind == "f":
+        scales = [float(s) for s in target.reshape(-1)]
+        shape = resized_shape(sizes, places, None, scales).static
+    else:
+        wanted, scales = op.fitted(sizes, [int(n) for n in target.reshape(-1)])
+        shape = resized_shape(sizes, places, wanted, None).static
+    region = [0.0] * len(places) + [1.0] * len(places)
+    if roi is not None and roi.size == len(region):
+        region = [float(v) for v in roi.reshape(-1)]
+    tables = []
+    for i, (axis, scale) in enumerate(zip(places, scales, strict=True)):
+        _check(sizes[axis], shape[axis], axis)
+        if sizes[axis] and (shape[axis] != sizes[axis] or scale != 1 or roi is not None):
+            part = region[i], region[i + len(places)]
+            tables.append(resize_table(op, axis, sizes[axis], shape[axis], scale, part))
+    return tables
+
+
+def _axes(rank: int, axes: Array | None) -> list[int]:
     if axes is None:
-        return list(range(x.ndim))
-    return [normalize_axis(int(axis), x.ndim) for axis in axes.reshape(-1)]
+        return list(range(rank))
+    return [normalize_axis(int(axis), rank) for axis in axes.reshape(-1)]
 
 
 def _check(size: int, resized: int, axis: int) -> None:
