@@ -7,6 +7,9 @@ the values that take the place of the operation's outputs.
 
 from __future__ import annotations
 
+import functools
+import importlib
+import pkgutil
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -55,11 +58,21 @@ _TABLE: dict[type[Op], tuple[Decomposition, Condition]] = {}
 
 def find_decomposition(op: Op, inputs: Sequence[Value]) -> Decomposition | None:
     """Return how to decompose an operation on these inputs; None to keep it whole."""
+    _load()
     for cls in type(op).__mro__:
         if cls in _TABLE:
             function, condition = _TABLE[cls]
             return function if condition(op, inputs) else None
     return None
+
+
+@functools.cache
+def _load() -> None:
+    """Import the modules that register decompositions: those named ``decompose_<family>``."""
+    package = importlib.import_module("polydevice_gpu.passes")
+    for module in pkgutil.iter_modules(package.__path__):
+        if module.name.startswith("decompose_"):
+            importlib.import_module(f"{package.__name__}.{module.name}")
 
 
 def decomposes(

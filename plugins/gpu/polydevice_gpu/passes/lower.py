@@ -21,16 +21,6 @@ from polydevice_gpu.host import runs_on_host
 from polydevice_gpu.kernels import pointwise
 from polydevice_gpu.kernels.types import storage_type
 from polydevice_gpu.ops import Fused, single
-from polydevice_gpu.passes import (  # noqa: F401 - they register decompositions
-    decompose_attention,
-    decompose_movement,
-    decompose_products,
-    decompose_quantize,
-    decompose_recurrent,
-    decompose_sampling,
-    decompose_search,
-    decompose_signal,
-)
 from polydevice_gpu.passes.decompose import find_decomposition
 
 
