@@ -108,6 +108,7 @@ class BatchToSpace(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Divide the batch, multiply the other sizes, subtract the crops."""
+        self.check_count(inputs, 4)
         x = inputs[0]
         block, begin, end = (desc.static_ints for desc in inputs[1:4])
         if x.shape is None or block is None or begin is None or end is None:
@@ -139,6 +140,7 @@ class SpaceToBatch(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Multiply the batch, divide the padded sizes."""
+        self.check_count(inputs, 4)
         x = inputs[0]
         block, begin, end = (desc.static_ints for desc in inputs[1:4])
         if x.shape is None or block is None or begin is None or end is None:

@@ -50,6 +50,7 @@ class Broadcast(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the target; unknown where it is."""
+        self.check_count(inputs, 2, 3)
         x, target = inputs[:2]
         wanted = target.ints
         if wanted is None:

@@ -63,6 +63,7 @@ class CTCGreedyDecoderSeqLen(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return one number per sequence and frame."""
+        self.check_count(inputs, 2, 3)
         scores, lengths = inputs[:2]
         batch, frames = _sizes(scores)
         if lengths.shape is not None:
@@ -93,6 +94,7 @@ class CTCLoss(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return one number per sequence."""
+        self.check_count(inputs, 4, 5)
         scores = inputs[0]
         batch, _ = _sizes(scores)
         for desc in inputs[1:4]:

@@ -11,6 +11,15 @@ from polydevice.shape import Dim, DimLike, Shape
 from polydevice.tensor import TensorDesc
 
 
+def _regions(rois: TensorDesc) -> DimLike:
+    """Return the number of regions; raises ShapeError when they are not [R, 4]."""
+    if rois.shape is None:
+        return Dim()
+    if len(rois.shape) != 2 or (isinstance(rois.shape[1], int) and rois.shape[1] != 4):
+        raise ShapeError(f"regions {rois.shape} are not [R, 4]")
+    return rois.shape[0]
+
+
 @operation("ExperimentalDetectronDetectionOutput", since=6)
 class ExperimentalDetectronDetectionOutput(Op):
     """Refine regions of interest by the predicted offsets of each class and keep the best.
@@ -37,7 +46,9 @@ class ExperimentalDetectronDetectionOutput(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the fixed number of rows."""
+        self.check_count(inputs, 4)
         rois = inputs[0]
+        _regions(rois)
         if len(self.deltas_weights) != 4:
             raise ShapeError(f"deltas_weights {self.deltas_weights} has not four numbers")
         rows = self.max_detections_per_image
@@ -96,8 +107,12 @@ class ExperimentalDetectronPriorGridGenerator(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the grid's size times the number of priors."""
+        self.check_count(inputs, 3)
         priors, features = inputs[:2]
-        number: DimLike = Dim() if priors.shape is None else priors.shape[0]
+        number = _regions(priors)
+        for desc in inputs[1:]:
+            if desc.rank not in (None, 4):
+                raise ShapeError(f"{desc.shape} is not [1, C, H, W]")
         height: DimLike = Dim() if features.shape is None else features.shape[2]
         width: DimLike = Dim() if features.shape is None else features.shape[3]
         height, width = self.h or height, self.w or width
@@ -131,7 +146,10 @@ class ExperimentalDetectronROIFeatureExtractor(Op):
                 f"{len(levels)} feature maps are given for the {self.pyramid_scales} "
                 "of pyramid_scales"
             )
-        number: DimLike = Dim() if rois.shape is None else rois.shape[0]
+        number = _regions(rois)
+        for level in levels:
+            if level.rank not in (None, 4):
+                raise ShapeError(f"{level.shape} is not [1, C, H, W]")
         channels = next((d.shape[1] for d in levels if d.shape is not None), Dim())
         size = self.output_size
         return [rois.with_shape([number, channels, size, size]), rois.with_shape([number, 4])]
@@ -151,6 +169,8 @@ class ExperimentalDetectronTopKROIs(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the fixed number of rows."""
+        self.check_count(inputs, 2)
+        _regions(inputs[0])
         if self.max_rois < 0:
             raise ShapeError(f"max_rois {self.max_rois} is negative")
         return [inputs[0].with_shape([self.max_rois, 4])]

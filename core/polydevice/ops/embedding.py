@@ -28,8 +28,13 @@ def _rows(table: TensorDesc, count: DimLike) -> TensorDesc:
     return table.with_shape([count, *table.shape[1:]])
 
 
-def _size(desc: TensorDesc) -> DimLike:
-    return desc.shape[0] if desc.shape else Dim()
+def _size(desc: TensorDesc, rank: int = 1) -> DimLike:
+    """Return the first size; raises ShapeError when the input has not `rank` axes."""
+    if desc.shape is None:
+        return Dim()
+    if len(desc.shape) != rank:
+        raise ShapeError(f"{desc.shape} must have {rank} axes")
+    return desc.shape[0]
 
 
 @operation("EmbeddingBagOffsetsSum", since=3)
@@ -48,6 +53,7 @@ class EmbeddingBagOffsetsSum(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return one row per bag."""
+        self.check_count(inputs, 3, 5)
         return [_rows(inputs[0], _size(inputs[2]))]
 
 
@@ -82,7 +88,8 @@ class EmbeddingBagPackedSum(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return one row per bag."""
-        return [_rows(inputs[0], _size(inputs[1]))]
+        self.check_count(inputs, 2, 3)
+        return [_rows(inputs[0], _size(inputs[1], 2))]
 
 
 @operation("EmbeddingBagPacked", since=15)
@@ -117,6 +124,7 @@ class EmbeddingSegmentsSum(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return one row per segment."""
+        self.check_count(inputs, 4, 6)
         count = inputs[3].ints
         return [_rows(inputs[0], Dim() if count is None else count[0])]
 
@@ -144,11 +152,13 @@ class SegmentMax(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return one row per segment, as far as their number is known."""
+        self.check_count(inputs, 2, 3)
+        _size(inputs[1])
         count: DimLike = Dim()
         if len(inputs) > 2:
             given = inputs[2].ints
             count = count if given is None else given[0]
-        elif inputs[1].static_ints is not None:
+        elif inputs[1].static_ints is not None and inputs[1].element_type.is_integer:
             count = max(inputs[1].static_ints, default=-1) + 1
         return [_rows(inputs[0], count)]
 

@@ -154,6 +154,7 @@ class GatherTree(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the common shape of step_ids and parent_ids."""
+        self.check_count(inputs, 4)
         steps, parents = inputs[:2]
         shape: Shape | None = merge(steps.shape, parents.shape)
         if shape is not None and len(shape) != 3:

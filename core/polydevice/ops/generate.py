@@ -108,6 +108,7 @@ class OneHot(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the shape of indices with the depth inserted."""
+        self.check_count(inputs, 4)
         indices, depth, on = inputs[:3]
         if indices.shape is None:
             return [on.with_shape(None)]
@@ -134,6 +135,7 @@ class Eye(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the sizes where they are known."""
+        self.check_count(inputs, 3, 4)
         sizes: list[DimLike] = []
         for desc in inputs[:2]:
             size = Dim() if desc.ints is None else desc.ints[0]

@@ -89,6 +89,8 @@ def resized_shape(
     if axes is None:
         return Shape([Dim()] * rank)
     places = [normalize_axis(axis, rank) for axis in axes]
+    if len(set(places)) < len(places):
+        raise ShapeError(f"the axes {list(axes)} name one axis twice")
     given = sizes if sizes is not None else scales
     result = list(padded)
     if given is not None and len(given) != len(places):
@@ -196,6 +198,7 @@ class Interpolate4(InterpolateModern):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return x's shape with the new sizes."""
+        self.check_count(inputs, 3, 4)
         x, sizes, scales = inputs[:3]
         by_sizes = self.shape_calculation_mode is ShapeCalculation.SIZES
         return [_resized(self, x, sizes if by_sizes else scales, inputs[3:])]
@@ -228,6 +231,7 @@ class Interpolate(InterpolateModern):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return x's shape with the new sizes."""
+        self.check_count(inputs, 2, 3)
         return [_resized(self, inputs[0], inputs[1], inputs[2:])]
 
 
@@ -282,6 +286,7 @@ class Resize(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return x's shape with the new sizes."""
+        self.check_count(inputs, 2, 3)
         x, target = inputs[:2]
         if x.shape is None:
             return [x.with_shape(None)]

@@ -99,6 +99,7 @@ class NonMaxSuppressionPadded(NonMaxSuppressionOp):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the fixed number of rows."""
+        self.check_count(inputs, 2, 5)
         batches, classes, number = box_counts(inputs[0], inputs[1])
         limited = len(inputs) > 2 and inputs[2].static_ints is None
         return [
@@ -162,6 +163,7 @@ class NonMaxSuppression(NonMaxSuppressionOp):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return at most all boxes of all classes."""
+        self.check_count(inputs, 2, 6)
         batches, classes, number = box_counts(inputs[0], inputs[1])
         per_class = _per_class(inputs, number)
         most = None if per_class is None else bounds(batches * classes * per_class)[1]
@@ -195,6 +197,7 @@ class NMSRotated(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return at most all boxes of all classes."""
+        self.check_count(inputs, 5)
         batches, classes, number = box_counts(inputs[0], inputs[1], 5)
         per_class = _per_class(inputs, number)
         most = None if per_class is None else bounds(batches * classes * per_class)[1]
@@ -309,6 +312,7 @@ class MulticlassNms(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return at most what the limits leave of all boxes."""
+        self.check_count(inputs, 2, 3)
         boxes, scores = inputs[:2]
         if len(inputs) < 3:
             batches, classes, number = box_counts(boxes, scores)

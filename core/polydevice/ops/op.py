@@ -22,7 +22,7 @@ from typing import Any, ClassVar, TypeVar, Union
 from typing_extensions import Self, dataclass_transform
 
 from polydevice.dtype import ElementType
-from polydevice.errors import ModelFormatError, UnsupportedOperationError, nearest
+from polydevice.errors import ModelFormatError, ShapeError, UnsupportedOperationError, nearest
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc
 
@@ -68,6 +68,14 @@ class Op:
         Shapes may be partly unknown (items that are `Dim`) or of unknown rank (None).
         """
         raise NotImplementedError(f"{type(self).__name__} does not define infer()")
+
+    def check_count(
+        self, inputs: Sequence[TensorDesc], least: int, most: int | None = None
+    ) -> None:
+        """Raise ShapeError unless there are `least` to `most` inputs (exactly `least` if None)."""
+        if not least <= len(inputs) <= (least if most is None else most):
+            wanted = str(least) if most is None else f"{least} to {most}"
+            raise ShapeError(f"{len(inputs)} inputs are given; {self.type} takes {wanted}")
 
     @classmethod
     def from_ir(cls, attributes: Mapping[str, str], opset: int) -> Self:

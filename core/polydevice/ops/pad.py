@@ -42,6 +42,7 @@ class Pad(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the sizes with their pads."""
+        self.check_count(inputs, 3, 4)
         x, begin, end = inputs[:3]
         if x.shape is None:
             count = count_of(begin.shape)

@@ -53,6 +53,7 @@ class PriorBox(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the number of boxes from the layer shape."""
+        self.check_count(inputs, 2)
         if len(self.variance) not in (0, 1, 4):
             raise ShapeError(f"variance {self.variance} has not one or four numbers")
         if len(self.density) != len(self.fixed_size):
@@ -106,6 +107,7 @@ class PriorBoxClustered(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the number of boxes from the layer shape."""
+        self.check_count(inputs, 2)
         if len(self.width) != len(self.height):
             raise ShapeError(f"{len(self.width)} widths and {len(self.height)} heights differ")
         if len(self.variance) not in (0, 1, 4):

@@ -115,6 +115,7 @@ class Squeeze(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the shape without the removed sizes."""
+        self.check_count(inputs, 1, 2)
         x = inputs[0]
         axes = inputs[1].static_ints if len(inputs) > 1 else []
         if x.shape is None or axes is None:

@@ -132,6 +132,7 @@ class DeformablePSROIPooling(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return one square per region."""
+        self.check_count(inputs, 2, 3)
         x, rois = inputs[:2]
         if self.mode != "bilinear_deformable":
             raise ShapeError(f"mode {self.mode!r} is not bilinear_deformable")

@@ -52,6 +52,7 @@ class Unique(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return at most the size of what is compared."""
+        self.check_count(inputs, 1, 2)
         x = inputs[0]
         axis = None if len(inputs) < 2 else inputs[1].static_ints
         size = Dim() if x.shape is None else product(x.shape)

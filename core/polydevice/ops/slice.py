@@ -71,6 +71,7 @@ class StridedSlice(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the size of each range; unknown where its limits are."""
+        self.check_count(inputs, 3, 4)
         x, begin, end = inputs[:3]
         counts = [count_of(desc.shape) for desc in (begin, end)]
         count = next((n for n in counts if n is not None), None)
@@ -185,6 +186,7 @@ class Slice(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the size of each range; unknown where its limits are."""
+        self.check_count(inputs, 4, 5)
         return [sliced_desc(inputs[0], inputs[1:])]
 
 
@@ -219,6 +221,7 @@ class SliceScatter(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return shape and type of x."""
+        self.check_count(inputs, 5, 6)
         x, updates = inputs[:2]
         part = sliced_desc(x, inputs[2:]).shape
         given = updates.shape

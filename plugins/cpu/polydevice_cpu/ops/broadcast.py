@@ -28,4 +28,10 @@ def broadcast(op: Broadcast, x: Array, target: Array, axes: Array | None = None)
 @implements(Tile)
 def tile(_op: Tile, x: Array, repeats: Array) -> Array:
     """Repeat the array."""
-    return np.tile(x, [int(n) for n in repeats.reshape(-1)])
+    times = [int(n) for n in repeats.reshape(-1)]
+    if 0 in times or not x.size:  # np.tile() would make all repetitions before the 0
+        rank = max(x.ndim, len(times))
+        sizes = [*[1] * (rank - x.ndim), *x.shape]
+        factors = [*[1] * (rank - len(times)), *times]
+        return np.empty([n * t for n, t in zip(sizes, factors, strict=True)], x.dtype)
+    return np.tile(x, times)

@@ -34,6 +34,9 @@ def one_hot(op: OneHot, indices: Array, depth: Array, on: Array, off: Array) -> 
     """Compare the indices with the positions of the new axis."""
     axis = normalize_axis(op.axis, indices.ndim + 1)
     size = int(depth.reshape(-1)[0])
+    if not indices.size:
+        shape = (*indices.shape[:axis], size, *indices.shape[axis:])
+        return np.empty(shape, on.dtype)
     index = indices.astype(np.int64)
     if op.negative_indices_mode is NegativeIndices.NORMALIZE:
         index = np.where(index < 0, index + size, index)
