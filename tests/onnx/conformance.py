@@ -82,7 +82,7 @@ def run_all(device: str, names: list[str], limit_s: float) -> dict[str, Outcome]
         process = context.Process(target=_work, args=(device, left, there), daemon=True)
         process.start()
         there.close()
-        current, reason, patience_s = "", "", 60.0  # importing and making the cases comes first
+        current, reason, patience_s = "", "", 300.0  # importing and making the cases comes first
         while True:
             try:
                 if not here.poll(patience_s):
