@@ -16,6 +16,7 @@ from polydevice.dtype import Array
 from polydevice.ops.arithmetic import Add, Divide, Multiply
 from polydevice.ops.comparison import Greater
 from polydevice.ops.convolution import ConvolutionBackpropData
+from polydevice.ops.cumulative import CumProd
 from polydevice.ops.gather import Gather
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.pad import Pad
@@ -41,37 +42,39 @@ if TYPE_CHECKING:
 MAX_POINTS = 2048
 
 
-def _shifted(build: Builder, x: Value, axis: int, by: int, *, reverse: bool) -> Value:
-    """Move a value along an axis, away from where sums start; zeros take the free places."""
+def _shifted(build: Builder, x: Value, axis: int, by: int, *, reverse: bool, fill: int) -> Value:
+    """Move a value along an axis, away from where sums start; `fill` takes the free places."""
     size = x.shape[axis]
     none, pads = [0] * x.rank, [0] * x.rank
     pads[axis] = by
     first = by if reverse else 0
-    zero = build.constant(np.zeros((), x.element_type.dtype), x.element_type)
+    filler = build.constant(np.asarray(fill, x.element_type.dtype), x.element_type)
     begin, end = (build.constant(np.array(p, np.int64)) for p in (none, pads))
     if not reverse:
         begin, end = end, begin
-    padded = build.one(Pad(), x, begin, end, zero)
+    padded = build.one(Pad(), x, begin, end, filler)
     limits = [build.constant(np.array([v], np.int64)) for v in (first, first + size, 1, axis)]
     return build.one(Slice(), padded, *limits)
 
 
-def _has_axis(op: CumSum, inputs: Sequence[Value]) -> bool:
+def _has_axis(op: CumSum | CumProd, inputs: Sequence[Value]) -> bool:
     return inputs[0].elements == 0 or len(inputs) < 2 or inputs[1].constant is not None
 
 
-@decomposes(CumSum, when=_has_axis)
-def _cum_sum(build: Builder, op: CumSum, inputs: Sequence[Value]) -> list[Value]:
-    """Add the value moved by 1, 2, 4… places: log2(n) additions."""
+@decomposes(CumSum, CumProd, when=_has_axis)
+def _cumulative(build: Builder, op: CumSum | CumProd, inputs: Sequence[Value]) -> list[Value]:
+    """Add the value moved by 1, 2, 4… places: log2(n) additions (or multiplications)."""
+    join, fill = (Add(), 0) if isinstance(op, CumSum) else (Multiply(), 1)
     x = inputs[0]
     if x.elements == 0:
         return [x]
     axis = int(np.asarray(inputs[1].constant).reshape(-1)[0]) % x.rank if len(inputs) > 1 else 0
     if op.exclusive:
-        x = _shifted(build, x, axis, 1, reverse=op.reverse)
+        x = _shifted(build, x, axis, 1, reverse=op.reverse, fill=fill)
     by = 1
     while by < x.shape[axis]:
-        x = build.one(Add(), x, _shifted(build, x, axis, by, reverse=op.reverse))
+        moved = _shifted(build, x, axis, by, reverse=op.reverse, fill=fill)
+        x = build.one(join, x, moved)
         by *= 2
     return [x]
 
