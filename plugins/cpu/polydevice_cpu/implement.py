@@ -88,5 +88,5 @@ def evaluate(op: Op, inputs: Sequence[Array]) -> list[Array] | None:
     try:
         with np.errstate(all="ignore"):
             return list(run(op, inputs))
-    except (PolydeviceError, TypeError, ValueError, ArithmeticError, LookupError):
+    except (PolydeviceError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError):
         return None

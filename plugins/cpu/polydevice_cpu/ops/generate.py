@@ -24,7 +24,7 @@ def range_(op: Range, start: Array, stop: Array, step: Array) -> Array:
 
 def _range(start: Array, stop: Array, step: Array, dtype: np.dtype[np.generic]) -> Array:
     wide = np.int64 if dtype.kind in "iu" else np.float64
-    first, last, by = (a.reshape(-1)[0].astype(wide) for a in (start, stop, step))
+    first, last, by = (a.reshape(-1)[:1].astype(wide)[0] for a in (start, stop, step))
     count = range_length(first, last, by)
     return np.asarray((first + by * np.arange(count, dtype=wide)).astype(dtype))
 
