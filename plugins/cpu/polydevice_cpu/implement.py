@@ -77,6 +77,10 @@ def run(op: Op, inputs: Sequence[Any]) -> tuple[Array, ...]:
     return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
+_CANNOT = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, MemoryError)
+"""What functions raise for unknown sizes, and for absurd ones of a hostile model."""
+
+
 def evaluate(op: Op, inputs: Sequence[Array]) -> list[Array] | None:
     """Compute an operation ahead of inference; None where that is not possible.
 
@@ -88,5 +92,5 @@ def evaluate(op: Op, inputs: Sequence[Array]) -> list[Array] | None:
     try:
         with np.errstate(all="ignore"):
             return list(run(op, inputs))
-    except (PolydeviceError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError):
+    except (PolydeviceError, *_CANNOT):
         return None
