@@ -139,7 +139,8 @@ def _open_below(folder: Path, location: str, tensor: str) -> int:
         except (OSError, ValueError) as error:
             raise ModelFileError(
                 f"tensor {tensor!r}: external data file {location!r} cannot be opened at "
-                f"{part!r}: {getattr(error, 'strerror', None) or error}. Links are not followed"
+                f"{part!r}: {getattr(error, 'strerror', None) or error}. Links are not followed; "
+                "copy what they lead to into the model's folder (cp -rL)"
             ) from error
         finally:
             os.close(fd)
