@@ -21,12 +21,14 @@ def fuse_pointwise(graph: GpuGraph, target: Target) -> None:
     del target  # all devices gain
     users = graph.users()
     for node in list(graph.nodes):
-        if not isinstance(node.op, Fused):
-            continue
-        host = _host(node, users, graph)
-        if host is not None:
-            _merge(graph, host, node)
-            users = graph.users()
+        current: GpuNode | None = node
+        while current is not None and isinstance(current.op, Fused):
+            # What it was merged into may have other producers that take it over in turn.
+            host = _host(current, users, graph)
+            if host is not None:
+                _merge(graph, host, current)
+                users = graph.users()
+            current = host
     graph.sort()
 
 

@@ -1,0 +1,84 @@
+"""Small networks for tests of the graph compiler, and how to compile and run them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
+from polydevice.network import Network, Node, Port, constant
+from polydevice.ops.convolution import Convolution
+from polydevice.ops.io import Parameter, Result
+from polydevice.ops.op import Op
+from polydevice.options import Options
+from polydevice.shape import Shape
+from polydevice_cpu.implement import evaluate
+from polydevice_gpu.compiler import CompileSettings, build_graph
+from polydevice_gpu.executable import GpuExecutable
+from polydevice_gpu.graph import GpuGraph
+from polydevice_gpu.kernels.target import Target
+
+_random = np.random.default_rng(7)
+
+
+class Sketch:
+    """A network in the making: ``s.input("x", 1, 3, 4)``, ``s.add("y", Relu(), x)``."""
+
+    def __init__(self) -> None:
+        self.parameters: list[Node] = []
+        self.results: list[Node] = []
+
+    def input(self, name: str, *shape: int, kind: ElementType = ElementType.f32) -> Port:
+        node = Node(name, Parameter(element_type=kind, shape=Shape(shape)))
+        self.parameters.append(node)
+        return node.output
+
+    def weights(self, name: str, *shape: int) -> Port:
+        return constant(name, _random.standard_normal(shape).astype("f4") * 0.3).output
+
+    def const(self, name: str, value: object) -> Port:
+        return constant(name, value).output
+
+    def add(self, name: str, op: Op, *inputs: Port) -> Port:
+        return Node(name, op, inputs).outputs[0]
+
+    def node(self, name: str, op: Op, *inputs: Port) -> Node:
+        return Node(name, op, inputs)
+
+    def conv(self, name: str, x: Port, channels: int, kernel: int = 3) -> Port:
+        assert x.shape is not None
+        w = self.weights(f"{name}/w", channels, x.shape.static[1], kernel, kernel)
+        pads = (kernel // 2,) * 2
+        op = Convolution(strides=(1, 1), pads_begin=pads, pads_end=pads, dilations=(1, 1))
+        return self.add(name, op, x, w)
+
+    def network(self, **outputs: Port) -> Network:
+        self.results = [Node(n, Result(output_name=n), [p]) for n, p in outputs.items()]
+        return Network("test", self.parameters, self.results)
+
+
+def compiled(network: Network, **target: int) -> GpuGraph:
+    """Run all passes for a made-up device."""
+    copy = network.clone()
+    copy.evaluate = evaluate
+    return build_graph(copy, Target(**target), evaluate, CompileSettings())
+
+
+class HostServices:
+    """Services without a core: constants only."""
+
+    def evaluate(self, op: Op, inputs: list[Array]) -> list[Array] | None:
+        return evaluate(op, inputs)
+
+
+def loaded(network: Network, opencl, builder) -> GpuExecutable:
+    """Load a network on the tests' device."""
+    return GpuExecutable(network.clone(), "GPU", Options(), opencl, builder, HostServices())
+
+
+def random_inputs(network: Network, seed: int = 0) -> dict[str, Array]:
+    """Return an array for every input."""
+    random = np.random.default_rng(seed)
+    return {
+        node.name: random.standard_normal(node.output.shape.static).astype("f4")
+        for node in network.parameters
+    }

@@ -1,0 +1,205 @@
+"""What the passes make of small networks, as text, and that results stay the same."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from polydevice.ops.activation import Clamp, PRelu, Relu, Sigmoid
+from polydevice.ops.arithmetic import Add, Multiply, Subtract
+from polydevice.ops.concat import Concat
+from polydevice.ops.matmul import MatMul
+from polydevice.ops.normalization import BatchNormInference
+from polydevice.ops.pooling import MaxPool
+from polydevice.ops.quantize import FakeQuantize
+from polydevice.ops.reshape import Reshape
+from polydevice.ops.split import Split
+from polydevice.ops.transpose import Transpose
+from polydevice_gpu import cl
+from tests.gpu.graphs import Sketch, compiled, loaded, random_inputs
+
+
+@pytest.fixture(scope="module")
+def builder(opencl):
+    return cl.ProgramBuilder(opencl)
+
+
+def lines(graph) -> list[str]:
+    """The nodes without the descriptions of their results."""
+    return [repr(node).split("] = ", 1)[1] for node in graph.nodes]
+
+
+def test_any_number_of_simple_layers_in_any_order_joins_the_convolution():
+    s = Sketch()
+    x = s.input("x", 1, 8, 6, 6)
+    y = s.conv("conv", x, 16)
+    y = s.add("bias", Add(), y, s.weights("b", 1, 16, 1, 1))
+    y = s.add("relu", Relu(), y)
+    y = s.add("scale", Multiply(), y, s.weights("m", 16, 1, 1))
+    y = s.add("prelu", PRelu(), y, s.weights("p", 16))
+    limits = [s.const(f"l{i}", np.float32(v)) for i, v in enumerate((-1, 1, -1, 1))]
+    y = s.add("quantize", FakeQuantize(levels=16), y, *limits)
+    y = s.add("clamp", Clamp(min=0.0, max=0.5), y)
+    graph = compiled(s.network(y=y), vector_width=8)
+    conv = graph.nodes[-1]
+    assert [n.choice.kernel.name for n in graph.nodes] == ["elementwise_ref", "convolution_direct"]
+    assert str(conv.epilogue) == (
+        "Clamp(FakeQuantize(PReLU(Multiply(ReLU(Add(i0, i1)), i2), i3), i4, i5, i6, i7))"
+    )
+    assert conv.origins == ["conv", "bias", "relu", "scale", "prelu", "quantize", "clamp"]
+
+
+def test_a_residual_sum_joins_the_convolution_that_runs_last():
+    s = Sketch()
+    x = s.input("x", 1, 4, 5, 5)
+    first = s.conv("first", x, 8, 1)
+    second = s.conv("second", s.conv("between", x, 8), 8)
+    y = s.add("relu", Relu(), s.add("sum", Add(), first, second))
+    graph = compiled(s.network(y=y))
+    last = graph.nodes[-1]
+    assert last.name == "second"
+    assert str(last.epilogue) == "ReLU(Add(i1, i0))"
+    assert last.extra_inputs[0].name == "first"
+
+
+def test_pooling_takes_a_fake_quantize():
+    s = Sketch()
+    x = s.input("x", 1, 3, 6, 6)
+    y = s.add("pool", MaxPool(kernel=(2, 2), strides=(2, 2)), x)
+    limits = [s.const(f"l{i}", np.float32(v)) for i, v in enumerate((0, 2, 0, 2))]
+    y = s.add("quantize", FakeQuantize(levels=256), y, *limits)
+    (node,) = compiled(s.network(y=y)).nodes
+    assert node.origins == ["pool", "quantize"]
+
+
+def test_batch_normalisation_joins_the_convolution():
+    s = Sketch()
+    y = s.conv("conv", s.input("x", 1, 3, 4, 4), 8)
+    parameters = [s.const(n, np.abs(np.arange(8, dtype="f4")) + 1) for n in "gbmv"]
+    y = s.add("bn", BatchNormInference(epsilon=1e-3), y, *parameters)
+    (node,) = compiled(s.network(y=y)).nodes
+    assert str(node.epilogue) == "Add(Multiply(i0, i1), i2)"
+
+
+def test_pointwise_operations_share_one_launch_and_read_each_input_once():
+    s = Sketch()
+    x, z = s.input("x", 2, 3, 4), s.input("z", 3, 1)
+    y = s.add("mul", Multiply(), s.add("sigmoid", Sigmoid(), x), x)
+    y = s.add("sub", Subtract(), s.add("add", Add(), y, z), z)
+    graph = compiled(s.network(y=y))
+    assert lines(graph)[0].startswith("Subtract(Add(Multiply(Sigmoid(i0), i0), i1), i1)(x, z)")
+    assert len(graph.nodes) == 1
+
+
+def test_a_value_that_is_read_twice_or_is_an_output_is_kept():
+    s = Sketch()
+    conv = s.conv("conv", s.input("x", 1, 3, 4, 4), 8)
+    relu = s.add("relu", Relu(), conv)
+    both = s.add("both", Add(), relu, s.add("sigmoid", Sigmoid(), conv))
+    graph = compiled(s.network(y=both, conv=conv))
+    names = [node.name for node in graph.nodes]
+    assert names[0] == "conv"
+    assert graph.nodes[0].epilogue is None
+    assert len(names) == 2
+
+
+def test_reshape_transpose_and_split_cost_nothing():
+    s = Sketch()
+    x = s.input("x", 2, 6, 4)
+    y = s.add("turn", Transpose(), x, s.const("order", np.array([0, 2, 1])))
+    parts = s.node("split", Split(num_splits=2), y, s.const("axis", np.array(2)))
+    y = s.add("sum", Add(), *parts.outputs)
+    y = s.add("flat", Reshape(), y, s.const("shape", np.array([2, 12])))
+    graph = compiled(s.network(y=y))
+    assert [(node.name, node.is_view) for node in graph.nodes[:3]] == [
+        ("turn", True),
+        ("split", True),
+        ("sum", False),
+    ]
+
+
+def test_convolutions_write_into_their_concatenation():
+    s = Sketch()
+    x = s.input("x", 2, 4, 5, 5)
+    a, b = s.conv("a", x, 8), s.conv("b", x, 16)
+    graph = compiled(s.network(y=s.conv("last", s.add("concat", Concat(axis=1), a, b), 8, 1)))
+    (concat,) = [node for node in graph.nodes if node.name == "concat"]
+    assert all(value.memory is concat.output.memory for value in concat.inputs)
+    assert [value.layout.offset for value in concat.inputs] == [0, 8]
+
+
+def test_an_output_is_copied_into_a_concatenation():
+    s = Sketch()
+    x = s.input("x", 1, 4, 5, 5)
+    a, b = s.conv("a", x, 8), s.conv("b", x, 8)
+    graph = compiled(s.network(y=s.add("concat", Concat(axis=1), a, b), a=a))
+    (concat,) = [node for node in graph.nodes if node.name == "concat"]
+    inside = [value.memory is concat.output.memory for value in concat.inputs]
+    assert inside == [False, True]
+
+
+def _random_network(draw) -> object:
+    """A few convolutions, products and pointwise layers that read any earlier value."""
+    s = Sketch()
+    values = [s.input("x", 1, 4, 5, 3), s.input("z", 1, 4, 1, 1)]
+    for number in range(draw(st.integers(2, 7))):
+        kind = draw(st.sampled_from(["conv", "unary", "binary", "concat", "matmul"]))
+        full = [v for v in values if v.shape.static[2] == 5]
+        x = draw(st.sampled_from(full))
+        name = f"n{number}"
+        if kind == "conv":
+            y = s.conv(name, x, 4, draw(st.sampled_from([1, 3])))
+        elif kind == "unary":
+            op = draw(st.sampled_from([Relu(), Sigmoid(), Clamp(min=-0.3, max=0.4)]))
+            y = s.add(name, op, x)
+        elif kind == "binary":
+            op = draw(st.sampled_from([Add(), Multiply(), Subtract()]))
+            y = s.add(name, op, x, draw(st.sampled_from(values)))
+        elif kind == "matmul":
+            y = s.add(name, MatMul(), x, s.weights(f"{name}/w", 3, 3))
+        else:
+            both = s.add(name, Concat(axis=1), x, draw(st.sampled_from(full)))
+            y = s.conv(f"{name}/narrow", both, 4, 1)
+        values.append(y)
+    outputs = {"y": values[-1]}
+    if draw(st.booleans()):
+        outputs["inner"] = draw(st.sampled_from(values[2:]))
+    return s.network(**outputs)
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(data=st.data())
+def test_random_graphs_give_the_same_fused_and_unfused(opencl, builder, data):
+    network = _random_network(data.draw)
+    inputs = random_inputs(network)
+    fused = loaded(network, opencl, builder).create_infer_request().infer(inputs)
+    fused = {name: array.copy() for name, array in fused.items()}
+    passes = importlib.import_module("polydevice_gpu.passes")
+    whole = passes.PIPELINE
+    passes.PIPELINE = tuple(p for p in whole if p.__name__ == "select_kernels")
+    try:
+        plain = loaded(network, opencl, builder).create_infer_request().infer(inputs)
+    finally:
+        passes.PIPELINE = whole
+    for name, array in plain.items():
+        np.testing.assert_allclose(fused[name], array, 1e-4, 1e-5)
+
+
+def test_the_first_second_and_hundredth_run_agree(opencl, builder):
+    s = Sketch()
+    x = s.input("x", 1, 4, 6, 5)
+    y = s.add("relu", Relu(), s.conv("a", x, 8))
+    y = s.add("concat", Concat(axis=1), y, s.conv("b", x, 8))
+    network = s.network(y=s.add("sum", Add(), s.conv("c", y, 4), x))
+    executable = loaded(network, opencl, builder)
+    inputs, others = random_inputs(network, 1), random_inputs(network, 2)
+    one, two = executable.create_infer_request(), executable.create_infer_request()
+    first, second = one.infer(inputs)["y"].copy(), two.infer(others)["y"].copy()
+    for _ in range(99):  # interleaved, each with memory of its own
+        again, other = one.infer(inputs)["y"], two.infer(others)["y"]
+    assert np.array_equal(first, again)
+    assert np.array_equal(second, other)

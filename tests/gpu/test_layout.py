@@ -1,0 +1,96 @@
+"""Layouts against NumPy's strides, and the arena against its own definition."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from polydevice.dtype import ElementType
+from polydevice_gpu.graph import Memory, Place
+from polydevice_gpu.layout import (
+    Layout,
+    broadcast,
+    channels_last,
+    planar,
+    reshaped,
+    sliced,
+    transposed,
+)
+from polydevice_gpu.passes.plan_memory import Life, place
+
+
+def look(data: np.ndarray, layout: Layout, shape: tuple[int, ...]) -> np.ndarray:
+    """Read elements by the layout's own arithmetic."""
+    result = np.empty(shape, data.dtype)
+    for index in np.ndindex(*shape):
+        at = layout.offset + sum(i * p for i, p in zip(index, layout.pitches, strict=True))
+        result[index] = data[at]
+    return result
+
+
+def test_names():
+    assert planar((2, 3, 4, 5)).named((2, 3, 4, 5)) == "bfyx"
+    assert channels_last((2, 3, 4, 5)).named((2, 3, 4, 5)) == "byxf"
+    assert transposed(planar((2, 3)), (1, 0)).named((3, 2)) == "strided"
+
+
+def test_views_read_what_numpy_reads():
+    data = np.arange(120)
+    x = data.reshape(2, 3, 4, 5)
+    layout = planar(x.shape)
+    turned = transposed(layout, (2, 0, 3, 1))
+    assert np.array_equal(look(data, turned, (4, 2, 5, 3)), x.transpose(2, 0, 3, 1))
+    part = sliced(layout, (1, 2, 3, 4), (-1, -2, -1, -2))
+    assert np.array_equal(look(data, part, (2, 2, 4, 3)), x[::-1, ::-2, ::-1, ::-2])
+    row = broadcast(planar((3, 1, 1)), (3, 1, 1), (2, 3, 4, 5))
+    wanted = np.broadcast_to(np.arange(3).reshape(3, 1, 1), (2, 3, 4, 5))
+    assert np.array_equal(look(np.arange(3), row, (2, 3, 4, 5)), wanted)
+
+
+@given(
+    sizes=st.lists(st.sampled_from([1, 2, 3, 4]), min_size=1, max_size=4),
+    order=st.randoms(use_true_random=False),
+    cuts=st.lists(st.sampled_from([1, 2, 3]), max_size=3),
+)
+def test_reshaped_is_right_or_refuses(sizes, order, cuts):
+    axes = list(range(len(sizes)))
+    order.shuffle(axes)
+    data = np.arange(int(np.prod(sizes)))
+    layout = transposed(planar(sizes), axes)
+    shape = tuple(sizes[a] for a in axes)
+    target, rest = [], data.size
+    for size in cuts:
+        if rest % size == 0:
+            target.append(size)
+            rest //= size
+    target = (*target, rest)
+    found = reshaped(layout, shape, target)
+    wanted = data.reshape(sizes).transpose(axes).reshape(target)
+    if found is not None:
+        assert np.array_equal(look(data, found, target), wanted)
+    elif axes == sorted(axes):
+        raise AssertionError("a planar value can always be reshaped")
+
+
+@settings(max_examples=60)
+@given(
+    pieces=st.lists(
+        st.tuples(st.integers(1, 500), st.integers(0, 9), st.integers(0, 5)), min_size=1
+    )
+)
+def test_what_lives_at_the_same_time_does_not_overlap(pieces):
+    lives = {
+        Memory(Place.ARENA, size, ElementType.f32): Life(first, first + length)
+        for size, first, length in pieces
+    }
+    plan = place(lives, 64)
+    assert plan.size_bytes <= plan.sum_bytes
+    placed = [(plan.offsets[m], m, life) for m, life in lives.items()]
+    for offset, memory, life in placed:
+        assert offset % 64 == 0
+        for start, other, their in placed:
+            together = life.first <= their.last and their.first <= life.last
+            if memory is not other and together:
+                apart = offset + memory.bytes <= start or start + other.bytes <= offset
+                assert apart
