@@ -1,4 +1,4 @@
-"""The command line: ``polydevice devices | plugins | ops | place | bench | cache``.
+"""The command line: ``polydevice devices | plugins | ops | place | bench | cache | tune``.
 
 Tables on a terminal; when the output goes into a pipe or file, one line a row with tabs between
 the columns and no heading, for `grep`, `cut` and `awk`.
@@ -47,6 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument("action", choices=("info", "verify", "clear"))
     command.add_argument("folder", help="the folder")
     command.set_defaults(run=_cache)
+    command = commands.add_parser("tune", help="find the fastest kernels for a model's layers")
+    command.add_argument("model", help="model file")
+    command.add_argument("-d", "--device", default="GPU", help="such as GPU.1")
+    command.add_argument("-w", "--weights", help=".bin of an IR, when it has another name")
+    command.add_argument("--file", required=True, help="tuning file, made or extended")
+    command.add_argument("--budget", type=int, default=0, help="seconds; 0 for no limit")
+    command.add_argument("--again", action="store_true", help="also layers that the file has")
+    command.add_argument("-c", "--config", action="append", default=[], metavar="KEY=VALUE")
+    command.set_defaults(run=_tune)
     options = parser.parse_args(arguments)
     try:
         status: int = options.run(options)
@@ -89,6 +98,52 @@ def _cache(options: argparse.Namespace) -> int:
         sizes = [file.size_bytes for file in files if file.path.suffix == suffix]
         rows.append([kind, str(len(sizes)), str(sum(sizes))])
     _table(["Deleted" if options.action == "clear" else "Contents", "Files", "Bytes"], rows)
+    return 0
+
+
+def _tune(options: argparse.Namespace) -> int:
+    """Load a model with tuning, show progress, and then every layer before and after."""
+    import logging
+
+    from polydevice.tuning import LOGGER, TunedLayer
+
+    tuned: list[TunedLayer] = []
+    terminal = sys.stderr.isatty()
+
+    class Show(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            tuned.append(record.tuned)  # type: ignore[attr-defined]
+            if terminal:
+                print(f"\r\033[K{record.getMessage()}"[:160], end="", file=sys.stderr, flush=True)
+
+    config = dict(item.split("=", 1) for item in options.config if "=" in item)
+    config["TUNING_MODE"] = "TUNING_RETUNE" if options.again else "TUNING_CREATE"
+    config.update(TUNING_FILE=options.file, TUNING_BUDGET_S=str(options.budget))
+    handler = Show()
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.INFO)
+    try:
+        with Core() as core:
+            core.load_network(
+                core.read_network(options.model, options.weights), options.device, config
+            ).close()
+    finally:
+        LOGGER.removeHandler(handler)
+        if terminal:
+            print("\r\033[K", end="", file=sys.stderr)
+    headings = ["Layer", "Before", "µs", "After", "µs", "Candidates", "Rejected"]
+    rows = [
+        [t.name, t.default, f"{t.default_ns / 1e3:.2f}", t.best, f"{t.best_ns / 1e3:.2f}",
+         str(t.candidates), str(t.rejected)]
+        for t in tuned if not t.skipped
+    ]  # fmt: skip
+    _table(headings, rows)
+    left = sum(bool(t.skipped) for t in tuned)
+    if left:
+        print(f"{left} layers are left; run the command again to go on.", file=sys.stderr)
+    if sys.stdout.isatty() and rows:
+        before, after = sum(t.default_ns for t in tuned), sum(t.best_ns for t in tuned)
+        print(f"{before / 1e3:.1f} µs before, {after / 1e3:.1f} µs after, in {options.file}.")
     return 0
 
 

@@ -52,6 +52,6 @@ def _key(plugin: Plugin, network: Network, options: Options, device_id: str) -> 
         device = str(plugin.get_metric("FULL_DEVICE_NAME", options, device_id))
     except UnknownMetricError:
         device = f"{plugin.name}.{device_id}"
-    settings = sorted(f"{key}={value}" for key, value in options.exported().items())
+    settings = sorted(f"{key}={value}" for key, value in options.model_dump().items())
     versions = f"{__version__} {plugin.version}"
     return digest_of(versions, device, "\n".join(settings), network_to_bytes(network))

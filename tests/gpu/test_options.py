@@ -28,6 +28,8 @@ def test_every_key_of_the_inference_engine_is_there() -> None:
     assert {row.key for row in rows} == SPECIFIED | hints | {
         "GPU_DEVICES",
         "INFERENCE_PRECISION_HINT",
+        "TUNING_BUDGET_S",
+        "TUNING_BUDGET_S",
     }
     assert {alias: row.key for row in rows for alias in row.aliases} == ALIASES
     assert all(row.help and row.legal for row in rows)
@@ -97,8 +99,6 @@ def test_alias_works_and_warns(alias, key) -> None:
     ("key", "value"),
     [
         ("DYN_BATCH_ENABLED", "YES"),
-        ("TUNING_MODE", "TUNING_CREATE"),
-        ("TUNING_FILE", "tuning.json"),
         ("LP_TRANSFORMS_MODE", "YES"),
         ("GPU_NV12_TWO_INPUTS", "YES"),
         ("CLDNN_ENABLE_FP16_FOR_QUANTIZED_MODELS", "NO"),

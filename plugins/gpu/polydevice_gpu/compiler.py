@@ -18,10 +18,11 @@ from polydevice_gpu.graph import GpuGraph
 from polydevice_gpu.host import group
 from polydevice_gpu.kernels.launch import Launch
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.passes import run_passes
+from polydevice_gpu.passes import PIPELINE, run_passes
 from polydevice_gpu.passes.lower import lower
 from polydevice_gpu.passes.plan_memory import plan_memory
 from polydevice_gpu.plan import HostStep, Plan, Step, WeightStore, scratch_memory
+from polydevice_gpu.tuning.tuner import Tuner
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class CompileSettings:
         half: whether f32 values are stored as f16 between layers; sums stay in f32.
         memory_pool: whether values that do not live at the same time share memory.
         dumps: where graphs and sources are written.
+        tuner: chooses kernels from a tuning file, or None.
         custom_layers: operation type → the user's kernel.
         host_config: configuration of the CPU device for the layers that it computes.
     """
@@ -39,6 +41,7 @@ class CompileSettings:
     half: bool = False
     memory_pool: bool = True
     dumps: Dumps = field(default_factory=Dumps)
+    tuner: Tuner | None = None
     custom_layers: Mapping[str, CustomLayer] = field(default_factory=dict)
     host_config: Mapping[str, Any] = field(default_factory=dict)
 
@@ -86,6 +89,9 @@ def compile_plan(
     settings: CompileSettings,
 ) -> Plan:
     """Build the programs of a graph, plan its memory, and load what the host computes."""
+    if settings.tuner is not None:
+        settings.tuner.tune(graph, target, device, builder)
+        settings.dumps.graph(len(PIPELINE) + 1, "tune", graph)
     steps: list[Step | HostStep] = []
     scratch = {}
     for place, node in enumerate(graph.nodes):

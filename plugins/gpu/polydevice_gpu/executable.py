@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polydevice.container import pack
-from polydevice.errors import DeviceError
+from polydevice.errors import DeviceError, ModelFormatError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.executor import Executor
 from polydevice.exported import export_network
@@ -21,9 +22,14 @@ from polydevice_gpu.compiler import CompileSettings, build_graph, compile_plan, 
 from polydevice_gpu.plan import Plan, WeightStore
 from polydevice_gpu.report import Times, execution_graph, explanation, times_by_node
 from polydevice_gpu.request import GpuRequest
+from polydevice_gpu.tuning.tuner import Tuner, TuningMode
+from polydevice_gpu.tuning.tuning_file import TuningFile
 
 KERNELS = "compiled kernels"
 """Name of the part of an exported network that holds program binaries by their keys."""
+
+CHOICES = "choices of kernels"
+"""Likewise of the kernels that tuning chose, as rows of kind, text, kernel and mode."""
 
 PLAN_LIMIT = 16
 """Most plans kept of a network with dynamic shapes; the one unused the longest goes first."""
@@ -156,7 +162,9 @@ class GpuExecutable(ExecutableNetwork):
             plans = list(self._plans.values())
         programs = {program.key.hex(): program for plan in plans for program in plan.programs}
         kernels = {key: program.binary for key, program in sorted(programs.items())}
-        extra = {KERNELS: pack(KERNELS, kernels)}
+        tuner = self._settings.tuner
+        choices = [[*key, *entry] for key, entry in tuner.applied.items()] if tuner else []
+        extra = {KERNELS: pack(KERNELS, kernels), CHOICES: json.dumps(choices).encode()}
         return export_network("GPU", self._network, self.options, extra)
 
     def _metrics(self) -> dict[str, Any]:
@@ -171,3 +179,19 @@ class GpuExecutable(ExecutableNetwork):
             queue.finish()
         self._plans.clear()
         self._weights.clear()
+
+
+def choices_from(extra: Mapping[str, bytes]) -> Tuner | None:
+    """Return a tuner that makes the choices of an exported network again.
+
+    Raises:
+        ModelFormatError: they are not what `GpuExecutable.export` writes.
+    """
+    made = Tuner(TuningMode.USE_EXISTING, TuningFile(None))
+    try:
+        rows = json.loads(extra.get(CHOICES, b"[]"))
+        for kind, text, kernel, mode in rows:
+            made.exported[str(kind), str(text)] = (str(kernel), int(mode))
+    except (ValueError, TypeError) as error:
+        raise ModelFormatError(f"the exported network is not consistent: {error}") from None
+    return made if rows else None

@@ -187,11 +187,29 @@ class GpuOptions(Options):
         help="Files with the user's kernels for operations, which win over the device's own; see "
         "[custom layers](custom-layers.md). Read when the key is set and when a network is loaded.",
     )
-    tuning_mode: Annotated[TuningMode, _pending("TUNING_DISABLED", "tuning of kernels")] = option(
-        "TUNING_MODE", "TUNING_DISABLED", help="Whether fast kernels are searched for or looked up."
+    tuning_mode: TuningMode = option(
+        "TUNING_MODE",
+        "TUNING_DISABLED",
+        exported=False,
+        help="What to do with TUNING_FILE when a network is loaded. TUNING_USE_EXISTING takes its "
+        "kernels; TUNING_CREATE also times those of layers that are not in it and adds them; "
+        "TUNING_RETUNE times all layers anew; TUNING_UPDATE rewrites old entries and drops those "
+        "that no longer work. See [tuning](tuning.md).",
     )
-    tuning_file: Annotated[str, _pending("", "tuning of kernels")] = option(
-        "TUNING_FILE", "", legal="a path", help="File that keeps the kernels found by tuning."
+    tuning_file: str = option(
+        "TUNING_FILE",
+        "",
+        exported=False,
+        legal="a path",
+        help="File that keeps the kernels found by tuning.",
+    )
+    tuning_budget_s: int = option(
+        "TUNING_BUDGET_S",
+        0,
+        exported=False,
+        ge=0,
+        help="Seconds after which loading a network starts to time no further layer; loading again "
+        "goes on. 0 for no limit.",
     )
     graph_dumps_dir: str = option(
         "CLDNN_GRAPH_DUMPS_DIR",

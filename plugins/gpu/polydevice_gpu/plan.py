@@ -6,7 +6,7 @@ kernel objects with their arguments, and nothing left to allocate or decide duri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -120,7 +120,10 @@ class BoundPlan:
             launches = self._stretches[-1]
             assert not isinstance(launches, HostRun)
             for launch, kernel in zip(step.launches, step.kernels, strict=True):
-                arguments = [self._argument(a, step) for a in launch.arguments]
+                arguments = [
+                    argument_of(a, step.scratch, plan.weights, self.region)
+                    for a in launch.arguments
+                ]
                 launches.add(kernel, launch.global_size, launch.local_size, arguments)
         self._inputs = {name: _Port(value) for name, value in plan.graph.inputs.items()}
         self._outputs = {
@@ -210,24 +213,37 @@ class BoundPlan:
             self._regions[memory] = self._arena.region(offset, size, memory.name)
         return self._regions[memory]
 
-    def _argument(self, argument: Argument, step: Step) -> cl.Buffer | cl.LocalMemory | np.generic:
-        weights = self.plan.weights
-        if isinstance(argument, np.generic):
-            return argument
-        if isinstance(argument, Local):
-            return cl.LocalMemory(argument.bytes)
-        if isinstance(argument, Scratch):
-            return self.region(step.scratch[argument])
-        if isinstance(argument, Weights):
-            value = argument.value
-            assert value.constant is not None
-            return weights.buffer(value.constant, argument.storage, argument)
-        memory = argument.memory if isinstance(argument, Value) else argument
-        assert memory is not None, f"{argument} has no memory"
-        if memory.place is Place.WEIGHTS:
-            assert memory.data is not None
-            return weights.buffer(memory.data, memory.storage, None)
-        return self.region(memory)
+
+def argument_of(
+    argument: Argument,
+    scratch: Mapping[Scratch, Memory],
+    weights: WeightStore,
+    region: Callable[[Memory], cl.Buffer],
+) -> cl.Buffer | cl.LocalMemory | np.generic:
+    """Return what a launch's argument stands for.
+
+    Args:
+        argument: of the launch.
+        scratch: the node's scratch memory.
+        weights: makes the forms of constants.
+        region: returns the buffer of a piece of memory that is no weight.
+    """
+    if isinstance(argument, np.generic):
+        return argument
+    if isinstance(argument, Local):
+        return cl.LocalMemory(argument.bytes)
+    if isinstance(argument, Scratch):
+        return region(scratch[argument])
+    if isinstance(argument, Weights):
+        value = argument.value
+        assert value.constant is not None
+        return weights.buffer(value.constant, argument.storage, argument)
+    memory = argument.memory if isinstance(argument, Value) else argument
+    assert memory is not None, f"{argument} has no memory"
+    if memory.place is Place.WEIGHTS:
+        assert memory.data is not None
+        return weights.buffer(memory.data, memory.storage, None)
+    return region(memory)
 
 
 class _Port:

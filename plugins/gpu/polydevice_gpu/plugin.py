@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from polydevice.container import unpack
-from polydevice.errors import ModelFormatError, UnsupportedNetworkError
+from polydevice.errors import ModelFormatError, OptionValueError, UnsupportedNetworkError
 from polydevice.executor import Executor
 from polydevice.exported import ExportedNetwork
 from polydevice.network import Network
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from polydevice_gpu.cl.discovery.report import Report
     from polydevice_gpu.compiler import CompileSettings
     from polydevice_gpu.executable import GpuExecutable
+    from polydevice_gpu.tuning.tuner import Tuner
 
 _NEO = re.compile(r" ?NEO(?!.*NEO).*", re.IGNORECASE | re.DOTALL)
 _STATUS = {Verdict.ADMITTED: "available", Verdict.FOUND: "found", Verdict.REJECTED: "left out"}
@@ -106,8 +107,14 @@ class GpuPlugin(Plugin):
 
         Elsewhere the exported kernels do not fit and are compiled again.
         """
-        from polydevice_gpu.executable import KERNELS
+        from polydevice_gpu.executable import KERNELS, choices_from
 
+        assert isinstance(options, GpuOptions)
+        if options.tuning_mode != "TUNING_DISABLED":
+            raise OptionValueError(
+                f"TUNING_MODE={options.tuning_mode} is not possible for exported networks, which "
+                "keep the kernels they were exported with; load the model instead"
+            )
         found = ExportedNetwork.read(self.name, data, self.services.evaluate)
         parts = unpack(found.extra.get(KERNELS, b""), KERNELS)
         options = options.over(found.config)
@@ -120,7 +127,7 @@ class GpuPlugin(Plugin):
         builder = cl.ProgramBuilder(
             device, options.cache_dir or None, threads=options.compile_threads, binaries=binaries
         )
-        return self._load(found.network, options, device_id, builder)
+        return self._load(found.network, options, device_id, builder, choices_from(found.extra))
 
     def load_network(self, network: Network, options: Options, device_id: str) -> GpuExecutable:
         """Compile a network for a device.
@@ -130,11 +137,19 @@ class GpuPlugin(Plugin):
             OptionValueError: for a priority or throttle that the device does not have.
         """
         assert isinstance(options, GpuOptions)
+        from polydevice_gpu.tuning.tuner import Tuner
+
         builder = self._builder(self._open(options, device_id), options)
-        return self._load(network, options, device_id, builder)
+        tuner = Tuner.open(options.tuning_mode, options.tuning_file, options.tuning_budget_s)
+        return self._load(network, options, device_id, builder, tuner)
 
     def _load(
-        self, network: Network, options: GpuOptions, device_id: str, builder: cl.ProgramBuilder
+        self,
+        network: Network,
+        options: GpuOptions,
+        device_id: str,
+        builder: cl.ProgramBuilder,
+        tuner: Tuner | None,
     ) -> GpuExecutable:
         from polydevice_gpu.executable import GpuExecutable
 
@@ -152,7 +167,7 @@ class GpuPlugin(Plugin):
                 profiling=options.perf_count,
                 priority=options.plugin_priority,
                 throttle=options.plugin_throttle,
-                settings=_settings(options),
+                settings=_settings(options, tuner),
             )
         except UnsupportedNetworkError as error:
             refused = self.unsupported_nodes(network, options)
@@ -189,7 +204,7 @@ class GpuPlugin(Plugin):
                 self._exclusive = None
 
 
-def _settings(options: GpuOptions) -> CompileSettings:
+def _settings(options: GpuOptions, tuner: Tuner | None) -> CompileSettings:
     """Return what a configuration says about compiling."""
     from polydevice_gpu.compiler import CompileSettings
     from polydevice_gpu.dumps import Dumps
@@ -203,6 +218,7 @@ def _settings(options: GpuOptions) -> CompileSettings:
             options.sources_dumps_dir,
             (options.sources_dumps_dir or ".") if options.dump_kernels else "",
         ),
+        tuner=tuner,
         custom_layers=options.custom_layers,
         host_config={"CPU_THREADS_NUM": threads} if threads else {},
     )

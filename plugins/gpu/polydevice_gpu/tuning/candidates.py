@@ -1,0 +1,58 @@
+"""candidates: the ways in which a node of a finished graph may be computed."""
+
+from __future__ import annotations
+
+from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.kernel import Choice, Kernel, kernels_of
+from polydevice_gpu.kernels.target import Target
+
+
+def candidates(node: GpuNode, target: Target) -> list[Choice]:
+    """Return the node's own choice, then every other that leaves the layouts as they are."""
+    assert node.choice is not None
+    return [
+        node.choice,
+        *(
+            Choice(kernel, number)
+            for kernel in kernels_of(type(node.op))
+            if _fits(kernel, node, target)
+            for number, mode in enumerate(kernel.modes)
+            if Choice(kernel, number) != node.choice and kernel.mode_supports(node, mode, target)
+        ),
+    ]
+
+
+def reference(node: GpuNode, target: Target) -> Choice:
+    """Return the kernel that the others are compared with: the last, which takes everything."""
+    kernel = kernels_of(type(node.op))[-1]
+    return Choice(kernel, kernel.default_mode(node, target))
+
+
+def find_choice(node: GpuNode, name: str, mode: int, target: Target) -> Choice | None:
+    """Return the choice that a tuning file names; None when it cannot run the node."""
+    for kernel in kernels_of(type(node.op)):
+        if kernel.name != name or not _fits(kernel, node, target):
+            continue
+        number = kernel.default_mode(node, target) if mode == -1 else mode
+        if 0 <= number < len(kernel.modes) and kernel.mode_supports(
+            node, kernel.modes[number], target
+        ):
+            return Choice(kernel, number)
+    return None
+
+
+def _fits(kernel: Kernel, node: GpuNode, target: Target) -> bool:
+    """Whether a kernel can take the place of the node's own, with all layouts unchanged."""
+    if not kernel.supports(node, target) or (node.epilogue is not None and not kernel.fuses(node)):
+        return False
+    if not all(
+        kernel.accepts_layout(node, index, value.placed, target)
+        for index, value in enumerate(node.inputs)
+    ):
+        return False
+    assert node.choice is not None
+    # The last kernel writes any layout, and so does the node's own.
+    return kernel in (node.choice.kernel, kernels_of(type(node.op))[-1]) or all(
+        layout.same_as(value.placed, value.shape)
+        for layout, value in zip(kernel.output_layouts(node, target), node.outputs, strict=True)
+    )

@@ -1,0 +1,111 @@
+"""Runner: runs one node on random data, in any of the ways it may be computed, and times it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.errors import DeviceError
+from polydevice_gpu import cl
+from polydevice_gpu.graph import GpuNode, Memory, Place
+from polydevice_gpu.kernels.kernel import Choice
+from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.plan import WeightStore, argument_of, scratch_memory
+
+_WARM_UP_RUNS = 1
+_RUNS = 5
+_SECONDS_OF_RUNS = 0.2
+"""A candidate that takes longer is run less often."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a candidate gave: everything in its output's memory, and its best time."""
+
+    output: Array
+    time_ns: int
+
+
+class Runner:
+    """Runs a node alone; its memory is released with the runner."""
+
+    def __init__(
+        self, node: GpuNode, target: Target, device: cl.Device, builder: cl.ProgramBuilder
+    ) -> None:
+        """Allocate the node's inputs and outputs and fill the inputs with random numbers."""
+        self._node = node
+        self._target = target
+        self._device = device
+        self._builder = builder
+        self._queue = device.queue(profiling=True)
+        self._buffers: dict[Memory, cl.Buffer] = {}
+        random = np.random.default_rng(2021)
+        for value in (*node.inputs, *node.outputs):
+            memory = value.memory
+            assert memory is not None
+            if memory.place is Place.WEIGHTS or memory in self._buffers:
+                continue
+            buffer = device.memory.allocate(max(memory.bytes, 1), "tuning")
+            self._buffers[memory] = buffer
+            dtype = memory.storage.dtype
+            if dtype.kind == "f":
+                data = random.normal(0, 1, memory.elements).astype(dtype)
+            else:
+                data = random.integers(0, 2, memory.elements).astype(dtype)
+            self._queue.upload(buffer, data)
+
+    def run(self, choice: Choice, *, timed: bool = True) -> Outcome | None:
+        """Run the node in one way; None when that does not build or run."""
+        try:
+            return self._run(choice, timed)
+        except DeviceError:
+            return None
+
+    def _run(self, choice: Choice, timed: bool) -> Outcome:
+        launches = choice.kernel.launches(
+            self._node, choice.kernel.modes[choice.mode], self._target
+        )
+        buffers = dict(self._buffers)
+        scratch = scratch_memory(launches)
+        for piece in scratch.values():
+            buffers[piece] = self._device.memory.allocate(max(piece.bytes, 1), "tuning")
+        weights = WeightStore(self._device)  # of this candidate alone, as each wants another form
+        prepared = cl.LaunchList(self._device)
+        for launch in launches:
+            program = self._builder.build(launch.kernel, launch.text, launch.options)
+            arguments = [
+                argument_of(a, scratch, weights, buffers.__getitem__) for a in launch.arguments
+            ]
+            kernel = program.kernel(launch.kernel)
+            prepared.add(kernel, launch.global_size, launch.local_size, arguments)
+        memory = self._node.output.memory
+        assert memory is not None
+        self._queue.fill(buffers[memory])
+        times = [self._time(prepared) for _ in range(_WARM_UP_RUNS)]
+        if timed:
+            often = max(1, min(_RUNS, int(_SECONDS_OF_RUNS * 1e9 / max(times[0], 1))))
+            times = [self._time(prepared) for _ in range(often)]
+        output = np.empty(memory.elements, memory.storage.dtype)
+        self._queue.download(buffers[memory], output)
+        return Outcome(output, min(times))
+
+    def _time(self, launches: cl.LaunchList) -> int:
+        """Return nanoseconds on the device."""
+        launches.enqueue(self._queue)
+        return sum(time.duration_ns for time in launches.profile())
+
+
+def agrees(output: Array, right: Array) -> bool:
+    """Whether two results are the same but for rounding, which grows with the largest value."""
+    if output.dtype.kind not in "fV":
+        return bool(np.array_equal(output, right))
+    a, b = output.astype(np.float64), right.astype(np.float64)
+    if not np.array_equal(np.isfinite(a), np.isfinite(b)):
+        return False
+    a, b = a[np.isfinite(a)], b[np.isfinite(b)]
+    # Sums in another order: 1e-4 of the largest in f32; 2e-3, two units of f16, in f16.
+    tolerance = 1e-4 if output.dtype.itemsize >= 4 else 4e-3
+    limit = tolerance * max(float(np.abs(b).max(initial=0)), 1e-3)
+    return bool(np.abs(a - b).max(initial=0) <= limit)

@@ -1,0 +1,142 @@
+"""Tuner: looks choices up in a tuning file, and finds those that are not there by timing."""
+
+from __future__ import annotations
+
+import enum
+import time
+from pathlib import Path
+from typing import Any
+
+from polydevice.errors import OptionValueError
+from polydevice.tuning import TunedLayer, report
+from polydevice_gpu import cl
+from polydevice_gpu.graph import GpuGraph, GpuNode
+from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.tuning.candidates import candidates, find_choice, reference
+from polydevice_gpu.tuning.layer_key import LayerKey, layer_key
+from polydevice_gpu.tuning.runner import Outcome, Runner, agrees
+from polydevice_gpu.tuning.tuning_file import Entry, TuningFile
+
+
+class TuningMode(enum.Enum):
+    """What a tuner does: which of looking up, timing unknown layers, and writing."""
+
+    USE_EXISTING = "TUNING_USE_EXISTING"
+    CREATE = "TUNING_CREATE"
+    UPDATE = "TUNING_UPDATE"
+    RETUNE = "TUNING_RETUNE"
+
+    @property
+    def times(self) -> bool:
+        """Whether layers are timed."""
+        return self in {TuningMode.CREATE, TuningMode.RETUNE}
+
+
+class Tuner:
+    """Changes the choices of a graph's nodes.
+
+    Attributes:
+        applied: the choices that were made, by (kind, text), for an exported network.
+        exported: choices that count before the file's: those of an exported network.
+    """
+
+    def __init__(self, mode: TuningMode, file: TuningFile, budget_s: float = 0) -> None:
+        """Use a file.
+
+        Args:
+            mode: what to do.
+            file: the choices.
+            budget_s: seconds after which no further layer is timed; 0 for no limit.
+        """
+        self.mode = mode
+        self.file = file
+        self.applied: dict[tuple[str, str], Entry] = {}
+        self.exported: dict[tuple[str, str], Entry] = {}
+        self._ends = time.monotonic() + budget_s if budget_s else float("inf")
+
+    @classmethod
+    def open(cls, mode: str, path: str, budget_s: float) -> Tuner | None:
+        """Return the tuner of a configuration; None for TUNING_DISABLED.
+
+        Raises:
+            OptionValueError: TUNING_FILE is not set, missing, or no tuning file.
+        """
+        if mode == "TUNING_DISABLED":
+            return None
+        kind = TuningMode(mode)
+        if not path:
+            raise OptionValueError(f"TUNING_MODE={mode} needs TUNING_FILE; give a path")
+        return cls(kind, TuningFile.open(Path(path), must_exist=not kind.times), budget_s)
+
+    def tune(
+        self, graph: GpuGraph, target: Target, device: cl.Device, builder: cl.ProgramBuilder
+    ) -> None:
+        """Choose kernels for the nodes that can be tuned."""
+        layers = [
+            (node, key)
+            for node in graph.nodes
+            if (key := layer_key(node, device.facts.name)) is not None
+        ]
+        units = device.facts.max_compute_units
+        done: set[LayerKey] = set()
+        for number, (node, key) in enumerate(layers, 1):
+            again = self.mode is TuningMode.RETUNE and key not in done
+            done.add(key)
+            if not again and self._look_up(node, key, units, target):
+                continue
+            if not self.mode.times:
+                continue
+            if time.monotonic() > self._ends:
+                report(TunedLayer(node.name, number, len(layers), skipped="the time is over"))
+                continue
+            tuned = self._time(node, target, Runner(node, target, device, builder))
+            report(TunedLayer(node.name, number, len(layers), **tuned))
+            self._keep(node, key)
+            assert node.choice is not None
+            self.file.store(units, key, (node.choice.kernel.name, node.choice.mode))
+
+    def _look_up(self, node: GpuNode, key: LayerKey, units: int, target: Target) -> bool:
+        """Take the file's choice; False when there is none that can run the node."""
+        entry = self.exported.get((key.kind, key.text)) or self.file.find(units, key)
+        if entry is None:
+            return False
+        choice = find_choice(node, *entry, target)
+        if self.mode is TuningMode.UPDATE:
+            self.file.store(units, key, entry if choice is not None else None)
+        if choice is None:
+            return False
+        node.choice = choice
+        self._keep(node, key)
+        return True
+
+    def _keep(self, node: GpuNode, key: LayerKey) -> None:
+        assert node.choice is not None
+        self.applied[key.kind, key.text] = (node.choice.kernel.name, node.choice.mode)
+
+    def _time(self, node: GpuNode, target: Target, runner: Runner) -> dict[str, Any]:
+        """Give the node its fastest choice; the one it has counts, whatever it computes."""
+        default = node.choice
+        assert default is not None
+        right = runner.run(reference(node, target), timed=False)
+        own = runner.run(default)
+        best, shortest = default, own.time_ns if own is not None else 0
+        rejected, all_ = 0, candidates(node, target)
+        for choice in all_[1:]:
+            outcome = runner.run(choice)
+            if outcome is None or not _is_right(outcome, right):
+                rejected += 1
+            elif own is None or outcome.time_ns < shortest:
+                best, shortest, own = choice, outcome.time_ns, own or outcome
+        node.choice = best
+        return {
+            "candidates": len(all_),
+            "rejected": rejected,
+            "default": str(default),
+            "default_ns": own.time_ns if own is not None else 0,
+            "best": str(best),
+            "best_ns": shortest,
+        }
+
+
+def _is_right(outcome: Outcome, right: Outcome | None) -> bool:
+    return right is not None and agrees(outcome.output, right.output)
