@@ -15,6 +15,7 @@ from polydevice.errors import (
     DeviceNameError,
     DeviceNotFoundError,
     InferenceError,
+    ModelFormatError,
     OptionValueError,
     UnknownOptionError,
     UnsupportedNetworkError,
@@ -182,6 +183,38 @@ def test_members_are_needed_and_must_exist(core):
         core.load_network(faces(core), "HETERO")
     with pytest.raises(DeviceNotFoundError, match="'TPU' is registered"):
         core.load_network(faces(core), "HETERO:TPU,CPU")
+
+
+def test_export_and_import_keep_the_cut(core, monkeypatch):
+    network = faces(core)
+    inputs = face_inputs(network)
+    executable = core.load_network(network, "HETERO:PICKY,CPU", {"CPU_THREADS_NUM": "1"})
+    expected = {k: v.copy() for k, v in executable.infer(inputs).items()}
+    content = executable.export()
+    monkeypatch.setattr(Core, "load_network", None)  # every part must come from its export
+    imported = core.import_network(content, "HETERO")
+    assert [p.device for p in imported.subgraphs] == [p.device for p in executable.subgraphs]
+    assert all(part.get_config("CPU_THREADS_NUM") == "1" for part in imported.parts)
+    for name, value in imported.infer(inputs).items():
+        np.testing.assert_array_equal(value, expected[name])
+    with pytest.raises(ModelFormatError, match="damaged"):
+        core.import_network(content[:-40], "HETERO")
+
+
+def test_state_survives_export(core):
+    network = core.read_network(SPEECH)
+    if network.is_dynamic:
+        network.batch_size = 1
+    executable = core.load_network(network, "HETERO:PICKY,CPU")
+    imported = core.import_network(executable.export(), "HETERO:PICKY,CPU")
+    random = np.random.default_rng(3)
+    requests = [one.create_infer_request() for one in (executable, imported)]
+    for _ in range(3):
+        chunk = {
+            name: random.standard_normal(info.shape.static).astype(np.float32)
+            for name, info in network.inputs.items()
+        }
+        assert_same(requests[1].infer(chunk), requests[0].infer(chunk))
 
 
 def test_pictures(core, tmp_path, monkeypatch):

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
+from polydevice.errors import DeviceError
 from polydevice.executable_network import ExecutableNetwork
+from polydevice.exported import export_network
 from polydevice.infer_request import InferRequest
 from polydevice.network import Network, Node, Port
 from polydevice.placement import Placement, bytes_of
-from polydevice_hetero.affinity import Assignment
+from polydevice_hetero.affinity import AFFINITY, Assignment
 from polydevice_hetero.options import HeteroOptions
 from polydevice_hetero.request import HeteroRequest
 from polydevice_hetero.split import Subgraph
 from polydevice_hetero.state import Variable
+
+PART, MEMBERS = "part", "members"
+"""Names of the sections of an exported network: each member's export, and the members' keys."""
 
 
 class HeteroExecutable(ExecutableNetwork):
@@ -46,6 +52,7 @@ class HeteroExecutable(ExecutableNetwork):
         """
         streams = 1 if options.exclusive_async_requests else max(2, len(parts))
         super().__init__(whole, device, options, streams=streams)
+        self._whole = whole
         self.subgraphs = list(subgraphs)
         self.parts = list(parts)
         self.variables = list(variables)
@@ -62,6 +69,24 @@ class HeteroExecutable(ExecutableNetwork):
     def placement(self) -> list[Placement]:
         """Say for every node on which device it runs, why, and what crosses to reach it."""
         return self._placement
+
+    def export(self) -> bytes:
+        """Return the network with its placement, and what each member exports of its part.
+
+        A member that cannot export loads its part again when the network is imported.
+        """
+        assert isinstance(self.options, HeteroOptions)
+        annotated = self._whole.clone()
+        devices = {row.node: row.device for row in self._placement}
+        for node in annotated.nodes():
+            node.rt_info[AFFINITY] = devices[node.name] or self.subgraphs[0].device
+        extra = {MEMBERS: json.dumps(self.options.member_config, default=str).encode()}
+        for index, part in enumerate(self.parts):
+            try:
+                extra[f"{PART}{index}"] = part.export()
+            except DeviceError:
+                continue  # it has no export; importing compiles this part
+        return export_network("HETERO", annotated, self.options, extra)
 
     def _close(self) -> None:
         for part in self.parts:

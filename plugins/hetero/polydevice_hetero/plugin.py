@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polydevice.device_name import DeviceName
-from polydevice.errors import DeviceNotFoundError, UnknownOptionError, nearest
+from polydevice.errors import (
+    DeviceNotFoundError,
+    ModelFormatError,
+    UnknownOptionError,
+    nearest,
+)
 from polydevice.executable_network import ExecutableNetwork
+from polydevice.exported import ExportedNetwork
 from polydevice.network import Network
 from polydevice.options import Options
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.plugin import Plugin, Version
 from polydevice_hetero.affinity import AFFINITY, assign
 from polydevice_hetero.dot import write_dot
-from polydevice_hetero.executable import HeteroExecutable
+from polydevice_hetero.executable import MEMBERS, PART, HeteroExecutable
 from polydevice_hetero.options import HeteroOptions
 from polydevice_hetero.split import split
 from polydevice_hetero.state import lower_state
@@ -25,6 +32,7 @@ class HeteroPlugin(Plugin):
 
     option_type = HeteroOptions
     is_composite = True
+    can_export = True
 
     @property
     def version(self) -> Version:
@@ -57,6 +65,27 @@ class HeteroPlugin(Plugin):
             UnsupportedNetworkError: listing nodes that no member can run.
             UnknownOptionError: for a configuration key that neither HETERO nor a member knows.
         """
+        return self._load(network, options, {})
+
+    def import_network(self, data: bytes, options: Options, device_id: str) -> ExecutableNetwork:
+        """Load what `HeteroExecutable.export` wrote: the same cut, the members' own exports.
+
+        Raises:
+            ModelFormatError: the bytes are damaged, or from another version.
+        """
+        found = ExportedNetwork.read(self.name, data, self.services.evaluate)
+        content = dict(found.extra)
+        try:
+            members = json.loads(content.pop(MEMBERS, b"{}"))
+        except ValueError as error:
+            raise ModelFormatError(f"the exported network is not consistent: {error}") from None
+        kept = options.over(found.config).updated({**members, **_forwarded(options)})
+        return self._load(found.network, kept, content)
+
+    def _load(
+        self, network: Network, options: Options, exports: Mapping[str, bytes]
+    ) -> ExecutableNetwork:
+        """Place, cut and load; a part that a member exported before is imported instead."""
         assert isinstance(options, HeteroOptions)
         members = self._members(options)
         self._check_keys(members, options)
@@ -71,9 +100,13 @@ class HeteroPlugin(Plugin):
             write_dot(network, placed, subgraphs)
         parts = []
         try:
-            for part in subgraphs:
+            for index, part in enumerate(subgraphs):
                 config = self._config_for(part.device, options)
-                parts.append(self.services.load_network(part.network, part.device, config))
+                known = exports.get(f"{PART}{index}")
+                if known is not None:
+                    parts.append(self.services.import_network(known, part.device, config))
+                else:
+                    parts.append(self.services.load_network(part.network, part.device, config))
         except BaseException:
             for executable in parts:
                 executable.close()
@@ -109,6 +142,11 @@ class HeteroPlugin(Plugin):
                     f"neither HETERO nor {', '.join(members)} knows the configuration key {key!r}."
                     f"{nearest(key, everything)} Legal: {', '.join(everything)}"
                 )
+
+
+def _forwarded(options: Options) -> dict[str, Any]:
+    assert isinstance(options, HeteroOptions)
+    return options.member_config
 
 
 def _name(members: Sequence[str]) -> str:
