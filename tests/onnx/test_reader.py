@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from polydevice import Core
+from polydevice.errors import UnsupportedOperationError
 from polydevice.network import Network
 from polydevice.ops.io import Constant
 from polydevice.readers.onnx import read_onnx
@@ -129,6 +130,22 @@ def test_networks_can_be_reshaped_after_reading() -> None:
         result = request.infer({"x": x})["y"]
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 5
     np.testing.assert_allclose(result, onnxruntime_outputs(proto, x)[0], rtol=1e-5)
+
+
+def test_declared_ranks_help_where_inference_cannot_tell() -> None:
+    """What Squeeze without axes removes is unknown until inference; the model knows the rank."""
+    nodes = [
+        helper.make_node("Squeeze", ["x"], ["s"]),
+        helper.make_node("Softmax", ["s"], ["y"], axis=0),
+    ]
+    proto = model(nodes, [value("x", ("n", 1, "m"))], opset=11)
+    with pytest.raises(UnsupportedOperationError, match="rank"):
+        _read(proto)
+    proto.graph.value_info.append(value("s", ("n", "m")))
+    shape = _read(proto).results[0].output.shape
+    assert shape is not None
+    assert len(shape) == 2
+    _agrees(proto, X[:, None])
 
 
 # -- functions ------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from onnx import FunctionProto, GraphProto, NodeProto
 from polydevice.errors import ModelFormatError, PolydeviceError, UnsupportedOperationError
 from polydevice.network import Evaluate, Network, Node, Port
 from polydevice.ops.io import Constant, Result
+from polydevice.ops.reshape import Reshape
 from polydevice.readers.onnx import catalog
 from polydevice.readers.onnx.attributes import AttributeReader, Subgraph, resolved
 from polydevice.readers.onnx.budget import Budget
@@ -100,6 +101,7 @@ class GraphReader:
         self.budget.check_bodies(scope.depth)
         if graph.proto.input:
             raise ModelFormatError(f"graph {graph.proto.name!r} must not have inputs")
+        scope.ranks = declared_ranks(graph.proto)
         self._initializers(graph.proto, scope)
         for proto in graph.proto.node:
             self.node(proto, scope)
@@ -128,6 +130,7 @@ class GraphReader:
                 raise ModelFormatError(f"graph {graph.name!r}: input {position} has no name")
             desc = desc_of_type(value.type, value.name) if inputs is None else inputs[position]
             scope.define(value.name, draft.parameter(value.name, desc))
+        scope.ranks = declared_ranks(graph)
         self._initializers(graph, scope)
         for proto in graph.node:
             self.node(proto, scope)
@@ -204,11 +207,15 @@ class GraphReader:
             return node.emit_all(op, *node.required_inputs())
         return self.expand_definition(node)
 
-    def _define(self, node: OnnxNode, scope: Scope, ports: Sequence[Port | None]) -> None:
+    def _define(self, node: OnnxNode, scope: Scope, made: Sequence[Port | None]) -> None:
+        ports = [
+            self._with_declared_rank(node, scope, position, port)
+            for position, port in enumerate(made)
+        ]
         first = next((p.node for p in ports if p is not None), None)
-        for made in node.emitted:
-            chosen = node.name if made is first else f"{node.name}/{made.type}"
-            made.name = scope.draft.unique(chosen)
+        for emitted in node.emitted:
+            chosen = node.name if emitted is first else f"{node.name}/{emitted.type}"
+            emitted.name = scope.draft.unique(chosen)
         for position, name in enumerate(node.outputs):
             if not name:
                 continue
@@ -217,6 +224,20 @@ class GraphReader:
                 raise UnsupportedOperationError(f"output {position} ({name!r}) is not supported")
             port.names.add(name)
             scope.define(name, port)
+
+    def _with_declared_rank(
+        self, node: OnnxNode, scope: Scope, position: int, port: Port | None
+    ) -> Port | None:
+        """Let the model say how many dimensions a value has where inference cannot.
+
+        A Reshape whose pattern copies every size changes nothing else; it fails in inference if
+        the model is wrong.
+        """
+        if port is None or port.shape is not None or port.desc.kind != "tensor":
+            return port
+        name = node.outputs[position] if position < len(node.outputs) else ""
+        rank = scope.ranks.get(name)
+        return port if not rank else node.emit(Reshape(special_zero=True), port, [0] * rank)
 
     # -- functions ----------------------------------------------------------------------------
 
@@ -261,6 +282,15 @@ class GraphReader:
             scope.find(name) if node.wants(position) else None
             for position, name in enumerate(function.output)
         ]
+
+
+def declared_ranks(graph: GraphProto) -> dict[str, int]:
+    """Return the number of dimensions of the tensors that a graph describes."""
+    return {
+        value.name: len(value.type.tensor_type.shape.dim)
+        for value in (*graph.value_info, *graph.output)
+        if value.type.tensor_type.HasField("shape")
+    }
 
 
 def _check_count(what: str, given: int, least: int, most: int) -> None:

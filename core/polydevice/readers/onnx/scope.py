@@ -70,6 +70,7 @@ class Scope:
         depth: how many bodies lie around.
         calls: how many function calls lie around.
         prefix: put before the names of nodes.
+        ranks: number of dimensions that the graph declares for inner values.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Scope:
         self.depth = depth
         self.calls = calls
         self.prefix = prefix
+        self.ranks: dict[str, int] = {}
         self._values: dict[str, Port | None] = {}
 
     def define(self, name: str, port: Port | None) -> None:
