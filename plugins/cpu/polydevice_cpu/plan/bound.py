@@ -36,11 +36,10 @@ class BoundPlan:
         """Results whose shape the data decided, by position, after a run."""
         self._arena = aligned(plan.arena_bytes)
         self._scratchpad = aligned(plan.scratchpad_bytes)
-        self._memory_moves: dict[tuple[Kind, int], list[tuple[Memory, int]]] = {}
-        self._array_moves: dict[tuple[Kind, int], list[Callable[[Array], None]]] = {}
+        self._inputs: dict[int, _Place] = {}
+        self._outputs: dict[int, _Place] = {}
         self._homes: dict[int, Array] = {}
         self._memories: dict[int, Memory] = {}
-        self._addresses: dict[tuple[Kind, int], int] = {}
         self._calls: list[Call] = [self._bind(step) for step in plan.steps]
 
     # -- running ------------------------------------------------------------------------------
@@ -72,29 +71,15 @@ class BoundPlan:
 
     def set_input(self, index: int, array: Array) -> None:
         """Read an input from this C-contiguous array from now on."""
-        self._move(Kind.INPUT, index, array)
+        place = self._inputs.get(index)
+        if place is not None:
+            place.move(array)
 
     def set_output(self, index: int, array: Array) -> None:
         """Write an output to this C-contiguous array from now on."""
-        self._move(Kind.OUTPUT, index, array)
-
-    def _move(self, kind: Kind, index: int, array: Array) -> None:
-        if array.dtype.hasobject:
-            for move in self._array_moves.get((Kind.OBJECTS, index), ()):
-                move(array)
-            return
-        key = kind, index
-        address = array.__array_interface__["data"][0]
-        if self._addresses.get(key) == address:
-            return
-        self._addresses[key] = address
-        for memory, offset in self._memory_moves.get(key, ()):
-            memory.point_to(address + offset)
-        moves = self._array_moves.get(key)
-        if moves:
-            data = array.reshape(-1).view(np.uint8)
-            for move in moves:
-                move(data)
+        place = self._outputs.get(index)
+        if place is not None:
+            place.move(array)
 
     # -- binding ------------------------------------------------------------------------------
 
@@ -120,8 +105,8 @@ class BoundPlan:
             address = 0 if home is None else home.ctypes.data + value.offset_bytes
             known = self._memories[id(value)] = Memory(value.descriptor, address)
             if home is None:
-                key = value.storage.kind, value.storage.index
-                self._memory_moves.setdefault(key, []).append((known, value.offset_bytes))
+                place = self._place(value.storage.root)
+                place.memories.append((known, value.offset_bytes))
         return known
 
     def _bind_array_step(self, step: ArrayStep) -> Call:
@@ -168,7 +153,7 @@ class BoundPlan:
                 def update(data: Array, position: int = position, value: Value = value) -> None:
                     arrays[position] = _view(value, data)
 
-                self._on_move(value.storage, update)
+                self._place(value.storage.root).views.append(update)
         return arrays
 
     def _home(self, storage: Storage) -> Array | None:
@@ -188,8 +173,36 @@ class BoundPlan:
                 return None
         return self._homes[key]
 
-    def _on_move(self, storage: Storage, move: Callable[[Array], None]) -> None:
-        self._array_moves.setdefault((storage.kind, storage.index), []).append(move)
+    def _place(self, storage: Storage) -> _Place:
+        places = self._outputs if storage.kind is Kind.OUTPUT else self._inputs
+        return places.setdefault(storage.index, _Place())
+
+
+class _Place:
+    """An input or output whose memory the caller provides, and what must follow when it moves."""
+
+    __slots__ = ("address", "memories", "views")
+
+    def __init__(self) -> None:
+        self.address = -1
+        self.memories: list[tuple[Memory, int]] = []
+        self.views: list[Callable[[Array], None]] = []
+
+    def move(self, array: Array) -> None:
+        if array.dtype.hasobject:
+            for update in self.views:
+                update(array)
+            return
+        address = array.__array_interface__["data"][0]
+        if address == self.address:
+            return
+        self.address = address
+        for memory, offset in self.memories:
+            memory.point_to(address + offset)
+        if self.views:
+            data = array.reshape(-1).view(np.uint8)
+            for update in self.views:
+                update(data)
 
 
 def _view(value: Value, data: Array) -> Array:

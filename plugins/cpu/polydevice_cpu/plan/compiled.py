@@ -16,6 +16,7 @@ from polydevice_cpu.passes import prepare
 from polydevice_cpu.plan.bound import BoundPlan
 from polydevice_cpu.plan.builder import Builder, Settings
 from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.inline import inline
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.tail import make_tail
 from polydevice_cpu.plan.value import Kind
@@ -26,6 +27,8 @@ Key = tuple["tuple[int, ...] | None", ...]
 
 BodyStore = dict[int, "tuple[Network, CompiledNetwork]"]
 """Bodies by identity, kept alive so that identities stay unique."""
+
+_BODIES = threading.RLock()
 
 PLAN_LIMIT = 16
 """Plans kept for a network with dynamic shapes; the one used longest ago goes first."""
@@ -79,6 +82,8 @@ class CompiledNetwork:
             if shape is not None:
                 parameter.op = parameter.op.replace(shape=Shape(shape))
         network.infer()
+        while inline(network, lambda body: self.body(body).network):
+            network.infer()
         builder = Builder(
             network,
             self.settings,
@@ -92,7 +97,7 @@ class CompiledNetwork:
 
     def body(self, network: Network) -> CompiledNetwork:
         """Return the compiled form of the body of an operation; made once for all requests."""
-        with self._lock:
+        with _BODIES:
             known = self.bodies.get(id(network))
             if known is None:
                 copy = network.clone()
@@ -127,7 +132,7 @@ class Execution:
 
     def infer(self, inputs: Sequence[Array]) -> list[Array]:
         """Run once on these values; the outputs are new arrays."""
-        arrays = [np.ascontiguousarray(x).reshape(x.shape) for x in inputs]
+        arrays = [x if x.flags.c_contiguous else x.copy(order="C") for x in inputs]
         bound = self.bound(shapes_of(arrays))
         for index, array in enumerate(arrays):
             bound.set_input(index, array)

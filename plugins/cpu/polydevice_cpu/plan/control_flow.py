@@ -9,7 +9,15 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.network import Network
-from polydevice.ops.control_flow import Body, BodyOutput, If, Iteration, Loop, TensorIterator
+from polydevice.ops.control_flow import (
+    Body,
+    BodyInput,
+    BodyOutput,
+    If,
+    Iteration,
+    Loop,
+    TensorIterator,
+)
 from polydevice.shape import normalize_axis
 from polydevice.tensor import TensorDesc, desc_of
 from polydevice_cpu.plan.compiled import Execution
@@ -26,8 +34,14 @@ def _execution(body: Body, context: Context) -> Execution:
     return context.compiled.body(body).execution(context)
 
 
-def _ordered(ties: Sequence[BodyOutput], results: Sequence[Array]) -> list[Array]:
-    return [results[tie.result] for tie in sorted(ties, key=lambda tie: tie.output)]
+def _sources(ties: Sequence[BodyInput]) -> list[int]:
+    """Which input of the operation feeds each parameter of the body."""
+    return [tie.input for tie in sorted(ties, key=lambda tie: tie.parameter)]
+
+
+def _results(ties: Sequence[BodyOutput]) -> list[int]:
+    """Which result of the body is each output of the operation."""
+    return [tie.result for tie in sorted(ties, key=lambda tie: tie.output)]
 
 
 @starts(If)
@@ -35,15 +49,18 @@ def start_if(op: If) -> Start:
     """Run the chosen body; a body that is never chosen is never planned."""
 
     def start(context: Context) -> Compute:
-        branches = {
-            True: (_execution(op.then_body, context), op.then_inputs, op.then_outputs),
-            False: (_execution(op.else_body, context), op.else_inputs, op.else_outputs),
-        }
+        then_, else_ = (
+            (_execution(body, context), _sources(ties_in), _results(ties_out))
+            for body, ties_in, ties_out in (
+                (op.then_body, op.then_inputs, op.then_outputs),
+                (op.else_body, op.else_inputs, op.else_outputs),
+            )
+        )
 
         def compute(*inputs: Array) -> list[Array]:
-            execution, ties_in, ties_out = branches[bool(np.asarray(inputs[0]).reshape(-1)[0])]
-            given: dict[int, Array] = {tie.parameter: inputs[tie.input] for tie in ties_in}
-            return _ordered(ties_out, execution.infer([given[k] for k in sorted(given)]))
+            execution, sources, results = then_ if inputs[0].all() else else_
+            computed = execution.infer([inputs[k] for k in sources])
+            return [computed[k] for k in results]
 
         return compute
 
