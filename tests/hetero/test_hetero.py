@@ -243,3 +243,15 @@ def test_a_member_that_fails_leaves_the_rest_usable(core, monkeypatch):
         with pytest.raises(InferenceError, match="subgraph 1 on .*device lost"):
             request.infer(inputs)
     assert_same(request.infer(inputs), good)
+
+
+def test_a_third_party_device_takes_part(core, monkeypatch):
+    """The sample device runs what it can; CPU runs the rest."""
+    monkeypatch.syspath_prepend(str(ROOT / "samples/npu_plugin"))
+    core.register_plugin("polydevice_npu", "NPU")
+    network = faces(core)
+    inputs = face_inputs(network)
+    executable = core.load_network(network, "HETERO:NPU,CPU")
+    devices = {row.device for row in executable.placement()}
+    assert {"NPU", "CPU"} <= devices
+    assert_same(executable.infer(inputs), core.load_network(network, "CPU").infer(inputs))
