@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polydevice.ops.activation import PRelu, slope_shape
-from polydevice.ops.arithmetic import Add, Multiply
+from polydevice.ops.arithmetic import Add, Divide, Multiply, Subtract
 from polydevice.ops.comparison import NotEqual
 from polydevice.ops.convert import Convert, ConvertLike, ConvertPromoteTypes
 from polydevice.ops.interpolate import (
@@ -27,6 +27,7 @@ from polydevice.ops.interpolate import (
     Resize,
     ShapeCalculation,
 )
+from polydevice.ops.math import Sqrt
 from polydevice.ops.normalization import (
     GRN,
     MVN,
@@ -138,20 +139,22 @@ def _pdpd(build: Builder, op: BinaryPointwise, inputs: Sequence[Value]) -> list[
     return build.add(numpy, a, reshape(build, b, aligned))
 
 
-@decomposes(
-    BatchNormInference, BatchNormInferenceV1, when=lambda op, x: all(
-        v.constant is not None for v in _batch_norm_inputs(op, x)[1:]
-    )
-)  # fmt: skip
+@decomposes(BatchNormInference, BatchNormInferenceV1)
 def _batch_norm(build: Builder, op: BatchNormInference, inputs: Sequence[Value]) -> list[Value]:
     x, *parameters = _batch_norm_inputs(op, inputs)
-    gamma, beta, mean, variance = (np.asarray(v.constant, np.float64) for v in parameters)
-    scale = gamma / np.sqrt(variance + op.epsilon)
-    shape = (-1, *[1] * (x.rank - 2))
+    shape = (x.shape[1], *[1] * (x.rank - 2))
     kind = x.element_type
-    factor = build.constant(scale.reshape(shape).astype(kind.dtype), kind)
-    shift = build.constant((beta - mean * scale).reshape(shape).astype(kind.dtype), kind)
-    return build.add(Add(), build.one(Multiply(), x, factor), shift)
+    if all(v.constant is not None for v in parameters):
+        gamma, beta, mean, variance = (np.asarray(v.constant, np.float64) for v in parameters)
+        scale = gamma / np.sqrt(variance + op.epsilon)
+        factor = build.constant(scale.reshape(shape).astype(kind.dtype), kind)
+        shift = build.constant((beta - mean * scale).reshape(shape).astype(kind.dtype), kind)
+        return build.add(Add(), build.one(Multiply(), x, factor), shift)
+    small = build.constant(np.asarray(op.epsilon, kind.dtype), kind)
+    columns = [reshape(build, v, shape) for v in parameters]
+    deviation = build.one(Sqrt(), build.one(Add(), columns[3], small))
+    centred = build.one(Divide(), build.one(Subtract(), x, columns[2]), deviation)
+    return build.add(Add(), build.one(Multiply(), centred, columns[0]), columns[1])
 
 
 def _batch_norm_inputs(op: Op, inputs: Sequence[Value]) -> list[Value]:

@@ -13,8 +13,8 @@ import ml_dtypes
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.ops.arithmetic import Add, Divide, Multiply
-from polydevice.ops.comparison import Greater
+from polydevice.ops.arithmetic import Add, Divide, FloorMod, Multiply
+from polydevice.ops.comparison import Equal, Greater
 from polydevice.ops.convolution import ConvolutionBackpropData
 from polydevice.ops.cumulative import CumProd
 from polydevice.ops.gather import Gather
@@ -57,18 +57,30 @@ def _shifted(build: Builder, x: Value, axis: int, by: int, *, reverse: bool, fil
     return build.one(Slice(), padded, *limits)
 
 
-def _has_axis(op: CumSum | CumProd, inputs: Sequence[Value]) -> bool:
-    return inputs[0].elements == 0 or len(inputs) < 2 or inputs[1].constant is not None
-
-
-@decomposes(CumSum, CumProd, when=_has_axis)
+@decomposes(CumSum, CumProd)
 def _cumulative(build: Builder, op: CumSum | CumProd, inputs: Sequence[Value]) -> list[Value]:
-    """Add the value moved by 1, 2, 4… places: log2(n) additions (or multiplications)."""
-    join, fill = (Add(), 0) if isinstance(op, CumSum) else (Multiply(), 1)
+    """An axis that is known at inference only: compute all, and choose."""
     x = inputs[0]
     if x.elements == 0:
         return [x]
-    axis = int(np.asarray(inputs[1].constant).reshape(-1)[0]) % x.rank if len(inputs) > 1 else 0
+    if len(inputs) < 2:
+        return [_along_axis(build, op, x, 0)]
+    if inputs[1].constant is not None:
+        return [_along_axis(build, op, x, _numbers(inputs[1:2])[0] % x.rank)]
+    kind = inputs[1].element_type
+    rank = build.constant(np.asarray(x.rank, kind.dtype), kind)
+    axis = build.one(FloorMod(), reshape(build, inputs[1], ()), rank)
+    y = _along_axis(build, op, x, 0)
+    for candidate in range(1, x.rank):
+        number = build.constant(np.asarray(candidate, kind.dtype), kind)
+        chosen = build.one(Equal(), axis, number)
+        y = build.one(Select(), chosen, _along_axis(build, op, x, candidate), y)
+    return [y]
+
+
+def _along_axis(build: Builder, op: CumSum | CumProd, x: Value, axis: int) -> Value:
+    """Add the value moved by 1, 2, 4… places: log2(n) additions (or multiplications)."""
+    join, fill = (Add(), 0) if isinstance(op, CumSum) else (Multiply(), 1)
     if op.exclusive:
         x = _shifted(build, x, axis, 1, reverse=op.reverse, fill=fill)
     by = 1
@@ -76,7 +88,7 @@ def _cumulative(build: Builder, op: CumSum | CumProd, inputs: Sequence[Value]) -
         moved = _shifted(build, x, axis, by, reverse=op.reverse, fill=fill)
         x = build.one(join, x, moved)
         by *= 2
-    return [x]
+    return x
 
 
 def _is_small(op: FourierTransform, inputs: Sequence[Value]) -> bool:
