@@ -20,6 +20,7 @@ from polydevice.errors import (
     InferenceError,
     PolydeviceError,
     RequestBusyError,
+    RequestError,
     nearest,
 )
 from polydevice.shape import Shape
@@ -98,6 +99,19 @@ class InferRequest(ABC):
     def _perf_counts(self) -> list[LayerCount]:
         """Return the counters of the last inference, in execution order."""
         raise InferenceError(f"{self.executable.device} does not count times")
+
+    def set_batch(self, size: int) -> None:
+        """Let the next inferences compute only the first `size` items of the batch.
+
+        Inputs and outputs keep their shapes; the items beyond are not read, and not written.
+
+        Raises:
+            RequestError: the network was not loaded for that, or has no such batch.
+        """
+        raise RequestError(
+            f"{self.executable.device} computes whole batches of {self.executable.name!r}; load it "
+            "on GPU with DYN_BATCH_ENABLED=YES, or reshape() it to a dynamic batch"
+        )
 
     def query_state(self) -> list[VariableState]:
         """Return the variables (ReadValue, Assign) that this request keeps between inferences."""

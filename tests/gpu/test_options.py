@@ -98,7 +98,6 @@ def test_alias_works_and_warns(alias, key) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("DYN_BATCH_ENABLED", "YES"),
         ("LP_TRANSFORMS_MODE", "YES"),
         ("GPU_NV12_TWO_INPUTS", "YES"),
         ("CLDNN_ENABLE_FP16_FOR_QUANTIZED_MODELS", "NO"),

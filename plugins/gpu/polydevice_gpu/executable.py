@@ -19,6 +19,7 @@ from polydevice.options import Options
 from polydevice.plugin import Services
 from polydevice_gpu import cl
 from polydevice_gpu.compiler import CompileSettings, build_graph, compile_plan, target_of
+from polydevice_gpu.dynamic_batch import dynamic_batch_limit
 from polydevice_gpu.plan import Plan, WeightStore
 from polydevice_gpu.report import Times, execution_graph, explanation, times_by_node
 from polydevice_gpu.request import GpuRequest
@@ -54,6 +55,7 @@ class GpuExecutable(ExecutableNetwork):
         profiling: bool = False,
         priority: int = 0,
         throttle: int = 0,
+        dynamic_batch: bool = False,
         settings: CompileSettings | None = None,
     ) -> None:
         """Compile a network; one with dynamic shapes is compiled at its first inference.
@@ -70,6 +72,7 @@ class GpuExecutable(ExecutableNetwork):
             profiling: whether times are collected.
             priority: of the queues, 0 to 3.
             throttle: of the queues, 0 to 3.
+            dynamic_batch: whether requests may compute a part of the batch.
             settings: how to compile.
 
         Raises:
@@ -92,6 +95,8 @@ class GpuExecutable(ExecutableNetwork):
             for _ in range(streams)
         ]
         self._queue_locks = [threading.Lock() for _ in range(streams)]
+        self.batch_limit = dynamic_batch_limit(network, services) if dynamic_batch else 0
+        """The network's batch, when requests may compute less of it; else 0."""
         if not network.is_dynamic:
             self.plan(tuple(node.output.desc.shape.static for node in network.parameters))  # type: ignore[union-attr]
 
@@ -104,7 +109,7 @@ class GpuExecutable(ExecutableNetwork):
                 return known
             network = self._network.clone()
             network.evaluate = self._services.evaluate
-            if self._network.is_dynamic:
+            if self._network.is_dynamic or self.batch_limit:
                 names = [node.name for node in network.parameters]
                 network.reshape(dict(zip(names, shapes, strict=True)))
             graph = build_graph(network, self._target, self._services.evaluate, self._settings)

@@ -177,8 +177,11 @@ class GpuOptions(Options):
     memory_pool: Flag = option(
         "CLDNN_MEM_POOL", True, help="Let values that do not live at the same time share memory."
     )
-    dynamic_batch: Annotated[Flag, _pending(False, "one network for every batch up to a limit")] = (
-        option("DYN_BATCH_ENABLED", False, help="Allow requests with a smaller batch.")
+    dynamic_batch: Flag = option(
+        "DYN_BATCH_ENABLED",
+        False,
+        help="Let requests compute a part of the network's batch: InferRequest.set_batch(1) to the "
+        "batch that the network has. Networks that mix the items of a batch are refused.",
     )
     config_file: Annotated[str, BeforeValidator(_config_file)] = option(
         "CONFIG_FILE",

@@ -167,6 +167,7 @@ class GpuPlugin(Plugin):
                 profiling=options.perf_count,
                 priority=options.plugin_priority,
                 throttle=options.plugin_throttle,
+                dynamic_batch=options.dynamic_batch,
                 settings=_settings(options, tuner),
             )
         except UnsupportedNetworkError as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polydevice.blob import Blob
-from polydevice.errors import InferenceError
+from polydevice.errors import InferenceError, RequestError
 from polydevice.infer_request import InferRequest
 from polydevice.profiling import LayerCount
 from polydevice.shape import Shape
@@ -31,6 +31,7 @@ class GpuRequest(InferRequest):
         super().__init__(executable)
         self._network = executable
         self._last: BoundPlan | None = None
+        self._batch = executable.batch_limit
         self._bound: OrderedDict[Shapes, BoundPlan] = OrderedDict()
         sizes = [port.sizes for port in executable.inputs.values()]
         if all(size is not None for size in sizes):
@@ -47,18 +48,42 @@ class GpuRequest(InferRequest):
             self._bound.move_to_end(shapes)
         return bound
 
+    def set_batch(self, size: int) -> None:
+        """Let the next inferences compute the first items of the batch only.
+
+        What that needs is compiled now, if no request asked for this size before.
+        """
+        limit = self._network.batch_limit
+        if not limit:
+            super().set_batch(size)
+        if not 1 <= size <= limit:
+            raise RequestError(
+                f"batch {size} is not possible for {self._network.name!r}; legal: 1 to {limit}"
+            )
+        self._enter()
+        try:
+            sizes = [port.sizes for port in self._network.inputs.values()]
+            self._bind_plan(tuple((size, *each[1:]) for each in sizes if each is not None))
+            self._batch = size
+        finally:
+            self._busy.release()
+
     def _run(self, stream: int) -> None:
+        limit, batch = self._network.batch_limit, self._batch
         inputs = {name: self._blob(port).array for name, port in self._network.inputs.items()}
+        if batch < limit:
+            inputs = {name: array[:batch] for name, array in inputs.items()}
         bound = self._bind_plan(tuple(array.shape for array in inputs.values()))
         outputs = {}
         for name, value in bound.plan.graph.outputs.items():
             if value.on_host:
                 continue
             blob = self._blobs.get(name)
-            if blob is None or blob.array.shape != value.shape:
-                blob = Blob.empty(TensorDesc(value.element_type, Shape(value.shape)))
+            shape = (limit, *value.shape[1:]) if limit else value.shape
+            if blob is None or blob.array.shape != shape:
+                blob = Blob.empty(TensorDesc(value.element_type, Shape(shape)))
                 self._bind(name, blob)
-            outputs[name] = blob.array
+            outputs[name] = blob.array[:batch] if limit else blob.array
         queue, lock = self._network.queue(stream)
         with lock:
             others = bound.run(queue, inputs, outputs)
