@@ -330,15 +330,23 @@ class Core:
             DeviceNotFoundError: saying what was left out and why.
             UnsupportedNetworkError: listing every node that the device cannot run.
             OptionError: (a subclass) for a wrong key or value.
+            PluginError: when the plugin fails in another way; the cause is chained.
         """
         if num_requests is not None and num_requests < 0:
             raise OptionValueError(f"num_requests={num_requests} is not possible; use 0 or more")
         plugin, options, device_id = self._resolve(device_name, config)
         prepared = self._prepared(network)
-        if self._model_cache is not None and plugin.can_export:
-            executable = self._model_cache.load_network(plugin, prepared, options, device_id)
-        else:
-            executable = plugin.load_network(prepared, options, device_id)
+        try:
+            if self._model_cache is not None and plugin.can_export:
+                executable = self._model_cache.load_network(plugin, prepared, options, device_id)
+            else:
+                executable = plugin.load_network(prepared, options, device_id)
+        except PolydeviceError:
+            raise
+        except Exception as error:
+            raise PluginError(
+                f"{device_name} failed to load network {prepared.name!r}: {error!r}"
+            ) from error
         optimal = num_requests == 0
         number = executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") if optimal else 0
         executable._reserve_requests(number or num_requests or 1)
