@@ -23,15 +23,15 @@ def test_every_operation_has_a_cpu_implementation() -> None:
     own = [cls for cls in operations() if cls.__module__.startswith("polydevice.ops.")]
     assert len(own) > 100
     lacking = {cls for cls in own if not has_starter(cls)}
-    assert lacking == {Constant, Parameter, Result}
+    assert lacking <= {Constant, Parameter, Result}
 
 
 def test_the_last_kernel_of_each_operation_is_its_reference() -> None:
     table = all_kernels()
     assert len(table) > 20
     for op, kernels in table.items():
-        assert kernels[-1].name.endswith("_ref"), op
-        assert not any(kernel.name.endswith("_ref") for kernel in kernels[:-1]), op
+        references = [type(kernel).__name__.endswith("Ref") for kernel in kernels]
+        assert references == [False] * (len(kernels) - 1) + [True], op
 
 
 def test_every_kernel_file_is_used_and_says_what_it_computes() -> None:
