@@ -261,7 +261,7 @@ def test_all_unsupported_operators_are_listed_at_once() -> None:
 
 def test_operators_that_changed_before_opset_7_are_named() -> None:
     with pytest.raises(UnsupportedOperationError, match="version_converter"):
-        _read(model([helper.make_node("Add", ["x", "x"], ["y"])], opset=6))
+        _read(model([helper.make_node("Pad", ["x"], ["y"], paddings=[0, 1, 0, 1])], opset=1))
     _read(model([RELU], opset=6))
 
 

@@ -27,7 +27,18 @@ Schema = Any
 """onnx.defs.OpSchema, whose published types lack what its functions are read with."""
 
 OLDEST_OPSET = 7
-"""First opset whose operators are translated; earlier ones had other rules of broadcasting."""
+"""First opset of which every operator is translated."""
+
+OLDER = frozenset(
+    {
+        *("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less"),
+        *("Abs", "Neg", "Floor", "Ceil", "Sqrt", "Reciprocal", "Exp", "Log", "Tanh", "Sigmoid"),
+        *("Relu", "LeakyRelu", "PRelu", "Elu", "Selu", "HardSigmoid", "Clip", "Dropout"),
+        *("Max", "Min", "Sum", "Mean", "Gemm", "AveragePool", "BatchNormalization"),
+        *("InstanceNormalization", "Concat", "Reshape", "LSTM", "GRU", "RNN"),
+    }
+)
+"""Operators that changed before opset 7 and are read in their older forms too."""
 
 _TABLE: dict[tuple[str, str], dict[int, Translator]] = {}
 
@@ -80,8 +91,8 @@ def find_schema(domain: str, op_type: str, version: int) -> Schema | None:
 
 
 def is_too_old(domain: str, op_type: str, version: int) -> bool:
-    """Whether the operator of that opset differs from the one of opset 7, the oldest known."""
-    if domain or version >= OLDEST_OPSET:
+    """Whether the operator of that opset differs from the one of opset 7 and is not in `OLDER`."""
+    if domain or version >= OLDEST_OPSET or op_type in OLDER:
         return False
     then, now = (find_schema(domain, op_type, v) for v in (version, OLDEST_OPSET))
     return then is None or now is None or then.since_version != now.since_version

@@ -33,12 +33,13 @@ def leaky_relu(n: OnnxNode) -> Port:
 
 @translates("PRelu")
 def prelu(n: OnnxNode) -> Port:
-    """The slope is broadcast as NumPy does it (aligned at the last axis)."""
+    """The slope is broadcast as NumPy does it; before opset 7 it had one element per channel."""
     x, slope = n.input(0), n.input(1)
     if x.element_type.is_integer:
         product = n.emit(Multiply(), x, slope)
         return n.emit(Select(), n.emit(Less(), x, n.like(0, x)), product, x)
-    if slope.desc.rank == 1 and slope.shape != (1,) and x.desc.rank not in (None, 1):
+    per_channel = n.version < 7  # as the core takes it
+    if not per_channel and slope.desc.rank == 1 and slope.shape != (1,) and n.rank(x) > 1:
         # The core takes a single axis for the channels; leading ones say which axis is meant.
         pattern = [1] * (n.rank(x) - 1) + [-1]
         slope = n.emit(Reshape(special_zero=False), slope, pattern)

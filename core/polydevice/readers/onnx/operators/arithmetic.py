@@ -32,8 +32,10 @@ from polydevice.ops.convert import Convert
 from polydevice.ops.logical import LogicalAnd, LogicalNot, LogicalOr, LogicalXor
 from polydevice.ops.math import IsInf, Round
 from polydevice.ops.op import Op
+from polydevice.ops.reshape import Unsqueeze
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
+from polydevice.shape import normalize_axis
 
 _BINARY: dict[str, Callable[[], Op]] = {
     "Add": Add,
@@ -57,7 +59,22 @@ _BINARY: dict[str, Callable[[], Op]] = {
 @translates(*_BINARY)
 def binary(n: OnnxNode) -> Port:
     """One pointwise operation of two inputs."""
-    return n.emit(_BINARY[n.op_type](), n.input(0), n.input(1))
+    return n.emit(_BINARY[n.op_type](), n.input(0), _aligned(n))
+
+
+def _aligned(n: OnnxNode) -> Port:
+    """Return the second input; before opset 7 an attribute says where in the first it begins."""
+    a, b = n.input(0), n.input(1)
+    axis = n.attribute("axis")
+    if n.version >= 7 or axis is None or not n.attribute("broadcast", 0):
+        return b
+    begin = normalize_axis(axis, n.rank(a))
+    behind = n.rank(a) - begin - n.rank(b)
+    if behind < 0:
+        raise n.unsupported(f"input of shape {b.shape} does not fit {a.shape} at axis {axis}")
+    if not behind:
+        return b
+    return n.emit(Unsqueeze(), b, list(range(n.rank(b), n.rank(b) + behind)))
 
 
 @translates("Max", "Min", "Sum", "Mean")
@@ -81,7 +98,7 @@ def mod(n: OnnxNode) -> Port:
 @translates("Pow")
 def power(n: OnnxNode) -> Port:
     """The result has the type of the base; a fractional power of integers is cut."""
-    base, exponent = n.input(0), n.input(1)
+    base, exponent = n.input(0), _aligned(n)
     kind, exponent_kind = base.element_type, exponent.element_type
     if kind is exponent_kind:
         return n.emit(Power(), base, exponent)

@@ -60,7 +60,8 @@ def reshaped_like(n: OnnxNode, x: Port, model: Port) -> Port:
 @translates("Reshape")
 def reshape(n: OnnxNode) -> Port:
     """With allowzero, 0 in the pattern is a size of 0; else it copies the input's size."""
-    return n.emit(Reshape(special_zero=not n.attribute("allowzero", 0)), n.input(0), n.input(1))
+    pattern: Value = n.required("shape") if n.version < 5 else n.input(1)
+    return n.emit(Reshape(special_zero=not n.attribute("allowzero", 0)), n.input(0), pattern)
 
 
 @translates("Flatten")
