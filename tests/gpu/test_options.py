@@ -99,7 +99,6 @@ def test_alias_works_and_warns(alias, key) -> None:
     ("key", "value"),
     [
         ("LP_TRANSFORMS_MODE", "YES"),
-        ("GPU_NV12_TWO_INPUTS", "YES"),
         ("CLDNN_ENABLE_FP16_FOR_QUANTIZED_MODELS", "NO"),
         ("GPU_ENABLE_LOOP_UNROLLING", "NO"),
     ],

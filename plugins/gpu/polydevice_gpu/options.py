@@ -240,11 +240,12 @@ class GpuOptions(Options):
     low_precision: Annotated[Flag, _pending(False, "int8 kernels")] = option(
         "LP_TRANSFORMS_MODE", False, help="Compute quantized networks in int8."
     )
-    nv12_two_inputs: Annotated[Flag, _pending(False, "NV12 images as inputs")] = option(
+    nv12_two_inputs: Flag = option(
         "GPU_NV12_TWO_INPUTS",
         False,
         aliases=("CLDNN_NV12_TWO_INPUTS",),
-        help="Give the two planes of an NV12 image as two inputs.",
+        help="Give the two planes of NV12 images as two inputs for every item of the batch, "
+        "<name>_Y0 and <name>_UV0 and so on. For inputs whose preprocessing has color_format NV12.",
     )
     fp16_for_quantized: Annotated[Flag, _pending(True, "f32 in quantized networks only")] = option(
         "CLDNN_ENABLE_FP16_FOR_QUANTIZED_MODELS",

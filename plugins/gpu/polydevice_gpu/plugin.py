@@ -137,8 +137,11 @@ class GpuPlugin(Plugin):
             OptionValueError: for a priority or throttle that the device does not have.
         """
         assert isinstance(options, GpuOptions)
+        from polydevice_gpu.passes.split_nv12_inputs import split_nv12_inputs
         from polydevice_gpu.tuning.tuner import Tuner
 
+        if options.nv12_two_inputs:
+            split_nv12_inputs(network)
         builder = self._builder(self._open(options, device_id), options)
         tuner = Tuner.open(options.tuning_mode, options.tuning_file, options.tuning_budget_s)
         return self._load(network, options, device_id, builder, tuner)
