@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from polydevice.dtype import Array
+from polydevice.dtype import Array, ElementType
 from polydevice.ops import (
     activation,
     arithmetic,
@@ -27,6 +27,7 @@ from polydevice.ops.concat import Concat
 from polydevice.ops.gather import Gather, GatherElements, GatherND
 from polydevice.ops.op import Op
 from polydevice.ops.pad import Pad, PadMode
+from polydevice.ops.roi import AlignedMode, PSROIPooling, ROIAlign, RoiMode, ROIPooling
 from polydevice.ops.scatter import ScatterElementsUpdate, ScatterNDUpdate, ScatterUpdate
 from polydevice.ops.softmax import LogSoftmax, SoftMax
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
@@ -240,8 +241,9 @@ def _adaptive(dtype: str) -> Iterator[OpCase]:
 
 
 def _adaptive_max(dtype: str) -> Iterator[OpCase]:
-    x = floats(2, 3, 7, 8, dtype=dtype)
-    yield openvino_case(pooling.AdaptiveMaxPool(), x, ints(3, 5), constants={1}, reference=True)
+    # OpenVINO's indices are i64, which its CPU plugin does not compute; i32 it does.
+    op = pooling.AdaptiveMaxPool(index_element_type=ElementType.i32)
+    yield openvino_case(op, floats(2, 3, 7, 8, dtype=dtype), ints(3, 5), constants={1})
 
 
 def _scatters(dtype: str) -> Iterator[OpCase]:
@@ -277,6 +279,36 @@ def _colors(op: type[Op]) -> Callable[[str], Iterator[OpCase]]:
     return cases
 
 
+def _regions(dtype: str, *image: float) -> Array:
+    """Return regions of a 9 by 11 map, the second partly outside it."""
+    boxes = np.array([[1, 2, 7.5, 6], [-3, 4, 5, 12], [4, 4, 4.5, 5]], dtype)
+    return np.concatenate([np.array(image, dtype).reshape(-1, 1), boxes], axis=1)
+
+
+def _roi_align(dtype: str) -> Iterator[OpCase]:
+    boxes, images = _regions(dtype, 0, 1, 0)[:, 1:], np.array([0, 1, 0], np.int32)
+    for mode, ratio in ((RoiMode.AVG, 2), (RoiMode.AVG, 0), (RoiMode.MAX, 3)):
+        op = ROIAlign(
+            pooled_h=3, pooled_w=2, sampling_ratio=ratio, spatial_scale=0.5, mode=mode,
+            aligned_mode=AlignedMode.HALF_PIXEL_FOR_NN,
+        )  # fmt: skip
+        yield openvino_case(op, floats(2, 3, 9, 11, dtype=dtype), boxes, images)
+
+
+def _roi_pooling(dtype: str) -> Iterator[OpCase]:
+    x = floats(2, 3, 9, 11, dtype=dtype)
+    op = ROIPooling(pooled_h=3, pooled_w=2, spatial_scale=0.5)
+    yield openvino_case(op, x, np.abs(_regions(dtype, 0, 1, 0)))
+    boxes = np.array([[0, 0, 0.25, 0.75, 1], [1, 0.5, 0.5, 1, 1]], dtype)
+    yield openvino_case(op.replace(method="bilinear", spatial_scale=1.0), x, boxes)
+
+
+def _ps_roi_pooling(dtype: str) -> Iterator[OpCase]:
+    x = floats(2, 18, 9, 11, dtype=dtype)
+    op = PSROIPooling(output_dim=2, spatial_scale=0.5, group_size=3)
+    yield openvino_case(op, x, np.abs(_regions(dtype, 0, 1, 0)))
+
+
 CASES: dict[type[Op], Callable[[str], Iterator[OpCase]]] = {
     convolution.Convolution: _convolutions,
     convolution.GroupConvolution: _convolutions,
@@ -308,6 +340,9 @@ CASES: dict[type[Op], Callable[[str], Iterator[OpCase]]] = {
     ScatterElementsUpdate: _scatter_elements,
     ScatterNDUpdate: _scatter_nd,
     TopK: _topk,
+    ROIAlign: _roi_align,
+    ROIPooling: _roi_pooling,
+    PSROIPooling: _ps_roi_pooling,
     Concat: _concats,
     Pad: _pads,
     Gather: _gathers,

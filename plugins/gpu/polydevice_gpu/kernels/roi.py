@@ -1,0 +1,96 @@
+"""ROIAlign, ROIPooling and PSROIPooling: regions of a feature map as small rectangles."""
+
+from __future__ import annotations
+
+from polydevice.ops.roi import AlignedMode, PSROIPooling, ROIAlign, RoiMode, ROIPooling
+from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.source import Call
+from polydevice_gpu.kernels.target import Target
+
+MAX_SAMPLES = 64
+"""Most samples per bin and axis; more would keep a work-item busy for seconds."""
+
+
+def _describe_regions(call: Call) -> None:
+    """Declare feature map, regions and result; one work-item computes one element."""
+    x, rois, out = call.node.inputs[0], call.node.inputs[1], call.node.output
+    call.tensor("IN0", x)
+    call.tensor("IN1", rois)
+    call.result()
+    call.scalars(
+        IMAGES=x.shape[0], HEIGHT=x.shape[2], WIDTH=x.shape[3], CHANNELS=out.shape[1],
+        BINS_Y=out.shape[2], BINS_X=out.shape[3],
+    )  # fmt: skip
+    call.dispatch((out.shape[3], out.shape[2], out.shape[1] * out.shape[0]))
+
+
+def _is_float(node: GpuNode) -> bool:
+    return all(value.element_type.is_float for value in node.inputs[:2])
+
+
+@kernel(ROIAlign)
+class RoiAlignRef(Kernel):
+    """One work-item samples one bin of one channel."""
+
+    def supports(self, node: GpuNode, target: Target) -> bool:
+        """Floats; the number of samples must be bounded."""
+        assert isinstance(node.op, ROIAlign)
+        return _is_float(node) and node.op.sampling_ratio <= MAX_SAMPLES
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Coordinates: region, channel, bin."""
+        op = call.node.op
+        assert isinstance(op, ROIAlign)
+        _describe_regions(call)
+        batches = call.node.inputs[2]
+        call.tensor("IN2", batches, [tuple(range(batches.rank))])
+        call.scalars(
+            SCALE=float(op.spatial_scale),
+            BEFORE=0.5 if op.aligned_mode is AlignedMode.HALF_PIXEL else 0.0,
+            BEHIND=0.0 if op.aligned_mode is AlignedMode.ASYMMETRIC else 0.5,
+        )
+        call.define(
+            RATIO=op.sampling_ratio,
+            AT_LEAST_ONE=op.aligned_mode is AlignedMode.ASYMMETRIC,
+            MAXIMUM=op.mode is RoiMode.MAX,
+            OF_PARTS=op.onnx_maximum,
+        )
+
+
+@kernel(ROIPooling)
+class RoiPoolingRef(Kernel):
+    """One work-item computes one bin of one channel."""
+
+    def supports(self, node: GpuNode, target: Target) -> bool:
+        """Floats of any layout."""
+        return _is_float(node)
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Coordinates: region, channel, bin."""
+        op = call.node.op
+        assert isinstance(op, ROIPooling)
+        _describe_regions(call)
+        call.scalars(SCALE=float(op.spatial_scale))
+        call.define(BILINEAR=op.method == "bilinear")
+
+
+@kernel(PSROIPooling)
+class PsRoiPoolingRef(Kernel):
+    """One work-item computes one bin of one output channel."""
+
+    def supports(self, node: GpuNode, target: Target) -> bool:
+        """Floats; the number of samples must be bounded."""
+        op = node.op
+        assert isinstance(op, PSROIPooling)
+        return _is_float(node) and max(op.spatial_bins_x, op.spatial_bins_y) <= MAX_SAMPLES
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Coordinates: region, output channel, bin."""
+        op = call.node.op
+        assert isinstance(op, PSROIPooling)
+        _describe_regions(call)
+        call.scalars(
+            SCALE=float(op.spatial_scale), SAMPLES_X=op.spatial_bins_x, SAMPLES_Y=op.spatial_bins_y
+        )
+        call.define(BILINEAR=op.mode == "bilinear")
