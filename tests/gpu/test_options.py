@@ -100,7 +100,6 @@ def test_alias_works_and_warns(alias, key) -> None:
     [
         ("LP_TRANSFORMS_MODE", "YES"),
         ("CLDNN_ENABLE_FP16_FOR_QUANTIZED_MODELS", "NO"),
-        ("GPU_ENABLE_LOOP_UNROLLING", "NO"),
     ],
 )
 def test_key_without_effect_yet_says_so(key, value) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from polydevice.errors import KernelBuildError
+from polydevice.errors import KernelBuildError, UnsupportedNetworkError
 from polydevice.network import Evaluate, Network
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.plugin import Services
@@ -21,6 +21,7 @@ from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.passes import PIPELINE, run_passes
 from polydevice_gpu.passes.lower import lower
 from polydevice_gpu.passes.plan_memory import plan_memory
+from polydevice_gpu.passes.unroll_loops import unroll_loops
 from polydevice_gpu.plan import HostStep, Plan, Step, WeightStore, scratch_memory
 from polydevice_gpu.tuning.tuner import Tuner
 
@@ -32,6 +33,7 @@ class CompileSettings:
     Attributes:
         half: whether f32 values are stored as f16 between layers; sums stay in f32.
         memory_pool: whether values that do not live at the same time share memory.
+        loop_unrolling: whether loops of more than one iteration become plain layers.
         dumps: where graphs and sources are written.
         tuner: chooses kernels from a tuning file, or None.
         custom_layers: operation type → the user's kernel.
@@ -40,6 +42,7 @@ class CompileSettings:
 
     half: bool = False
     memory_pool: bool = True
+    loop_unrolling: bool = True
     dumps: Dumps = field(default_factory=Dumps)
     tuner: Tuner | None = None
     custom_layers: Mapping[str, CustomLayer] = field(default_factory=dict)
@@ -72,6 +75,18 @@ def build_graph(
     Raises:
         UnsupportedNetworkError: listing every node that no kernel takes.
     """
+    unrolled = network.clone()
+    if unroll_loops(unrolled, all_counts=settings.loop_unrolling):
+        try:
+            return _build_graph(unrolled, target, evaluate, settings)
+        except UnsupportedNetworkError:
+            pass  # no kernel takes something in a loop, but the host computes loops
+    return _build_graph(network, target, evaluate, settings)
+
+
+def _build_graph(
+    network: Network, target: Target, evaluate: Evaluate, settings: CompileSettings
+) -> GpuGraph:
     use_custom_layers(network, settings.custom_layers)
     constant_folding(network, evaluate)
     graph = lower(network, fp64=target.fp64, half=settings.half)

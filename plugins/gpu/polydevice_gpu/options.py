@@ -252,8 +252,12 @@ class GpuOptions(Options):
         True,
         help="Compute the other layers of quantized networks as f16 where the model says so.",
     )
-    loop_unrolling: Annotated[Flag, _pending(True, "loops on the device")] = option(
-        "GPU_ENABLE_LOOP_UNROLLING", True, help="Write loops of fixed length out."
+    loop_unrolling: Flag = option(
+        "GPU_ENABLE_LOOP_UNROLLING",
+        True,
+        help="Write loops of a known number of iterations out as plain layers, which the device "
+        "computes. Otherwise, and where it lacks a kernel, the host computes the loop; loops of one "
+        "iteration are always written out.",
     )
 
     @property

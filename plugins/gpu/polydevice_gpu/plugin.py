@@ -217,6 +217,7 @@ def _settings(options: GpuOptions, tuner: Tuner | None) -> CompileSettings:
     return CompileSettings(
         half=options.inference_precision == "f16",
         memory_pool=options.memory_pool,
+        loop_unrolling=options.loop_unrolling,
         dumps=Dumps(
             options.graph_dumps_dir,
             options.sources_dumps_dir,
