@@ -10,6 +10,7 @@ from polydevice_cpu.passes.decompose_attention import decompose_attention
 from polydevice_cpu.passes.decompose_batch_norm import decompose_batch_norm
 from polydevice_cpu.passes.fold_scale import fold_scale
 from polydevice_cpu.passes.fuse_quantize import fuse_quantize
+from polydevice_cpu.passes.merge_additions import merge_additions
 from polydevice_cpu.passes.recognise_activation import recognise_activation
 from polydevice_cpu.passes.recognise_layer_norm import recognise_layer_norm
 from polydevice_cpu.passes.widen_half import widen_half
@@ -29,6 +30,7 @@ PIPELINE: tuple[Callable[[Network], None], ...] = (
     recognise_activation,  # before fold_scale, which would take a factor out of an activation
     recognise_layer_norm,
     fold_scale,
+    merge_additions,  # of what fold_scale leaves
 )
 
 

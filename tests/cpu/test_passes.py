@@ -1,0 +1,188 @@
+"""What the CPU passes make of networks, and that the answers stay ONNX Runtime's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polydevice import Core
+from tests.cpu import models
+
+F = np.float32
+SCALARS = {
+    "third": F(3),
+    "six": F(6),
+    "sixth": F(1 / 6),
+    "half": F(0.5),
+    "one": F(1),
+    "root": F(np.sqrt(2)),
+    "zero": F(0),
+    "two": F(2),
+    "eps": F(1e-5),
+}
+
+ACTIVATIONS = {
+    "HSwish": [
+        [
+            ("Add", ["x", "third"], ["a"], {}),
+            ("Clip", ["a", "zero", "six"], ["b"], {}),
+            ("Mul", ["x", "b"], ["c"], {}),
+            ("Div", ["c", "six"], ["y"], {}),
+        ],
+        [
+            ("Add", ["third", "x"], ["a"], {}),
+            ("Clip", ["a", "zero", "six"], ["b"], {}),
+            ("Mul", ["b", "sixth"], ["c"], {}),
+            ("Mul", ["c", "x"], ["y"], {}),
+        ],
+        [
+            ("HardSigmoid", ["x"], ["a"], {"alpha": 1 / 6, "beta": 0.5}),
+            ("Mul", ["a", "x"], ["y"], {}),
+        ],
+    ],
+    "HSigmoid": [
+        [
+            ("Add", ["x", "third"], ["a"], {}),
+            ("Clip", ["a", "zero", "six"], ["b"], {}),
+            ("Div", ["b", "six"], ["y"], {}),
+        ]
+    ],
+    "Swish": [[("Sigmoid", ["x"], ["a"], {}), ("Mul", ["x", "a"], ["y"], {})]],
+    "Mish": [
+        [
+            ("Softplus", ["x"], ["a"], {}),
+            ("Tanh", ["a"], ["b"], {}),
+            ("Mul", ["x", "b"], ["y"], {}),
+        ]
+    ],
+    "Gelu": [
+        [
+            ("Div", ["x", "root"], ["a"], {}),
+            ("Erf", ["a"], ["b"], {}),
+            ("Add", ["b", "one"], ["c"], {}),
+            ("Mul", ["x", "c"], ["d"], {}),
+            ("Mul", ["d", "half"], ["y"], {}),
+        ],
+        [
+            ("Div", ["x", "root"], ["a"], {}),
+            ("Erf", ["a"], ["b"], {}),
+            ("Add", ["one", "b"], ["c"], {}),
+            ("Mul", ["x", "half"], ["d"], {}),
+            ("Mul", ["d", "c"], ["y"], {}),
+        ],
+    ],
+}
+CASES = [(kind, form) for kind, forms in ACTIVATIONS.items() for form in range(len(forms))]
+
+
+@pytest.fixture
+def core():
+    with Core() as made:
+        yield made
+
+
+def run(core, nodes, weights, x, outputs=("y",)):
+    """Check the answers and return the operations that are left."""
+    used = {name for node in nodes for name in node[1]}
+    weights = {name: array for name, array in weights.items() if name in used}
+    model = models.build(nodes, {"x": x.shape}, outputs, weights)
+    executable = core.load_network(core.read_network(model), "CPU")
+    got = executable.infer({"x": x})
+    for ours, theirs in zip(got.values(), models.answer(model, {"x": x}), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())
+    kinds = [node.type for node in executable.compiled.network.nodes()]
+    return [kind for kind in kinds if kind not in ("Parameter", "Const", "Result")]
+
+
+def values(*shape):
+    return np.random.default_rng(0).uniform(-6, 6, shape).astype(F)
+
+
+@pytest.mark.parametrize(("kind", "form"), CASES)
+def test_activations_are_recognised(core, kind, form):
+    nodes = ACTIVATIONS[kind][form]
+    assert run(core, nodes, SCALARS, values(2, 5, 7)) == [kind]
+
+
+def test_an_inner_value_that_is_read_too_is_kept(core):
+    nodes = ACTIVATIONS["Swish"][0]
+    left = run(core, nodes, SCALARS, values(2, 5, 7), outputs=("y", "a"))
+    assert sorted(left) == ["Sigmoid", "Swish"]
+
+
+def test_what_only_looks_like_an_activation_stays(core):
+    nodes = [
+        ("Add", ["x", "two"], ["a"], {}),  # 2, where HSwish has 3
+        ("Clip", ["a", "zero", "six"], ["b"], {}),
+        ("Mul", ["x", "b"], ["c"], {}),
+        ("Div", ["c", "six"], ["y"], {}),
+    ]
+    assert "HSwish" not in run(core, nodes, SCALARS, values(2, 5, 7))
+
+
+@pytest.mark.parametrize("square", ["Pow", "Mul"])
+def test_layer_normalisation_in_steps(core, square):
+    weights = {**SCALARS, "g": values(7), "s": values(7)}
+    second = ["d", "two"] if square == "Pow" else ["d", "d"]
+    nodes = [
+        ("ReduceMean", ["x"], ["m"], {"axes": [-1]}),
+        ("Sub", ["x", "m"], ["d"], {}),
+        (square, second, ["q"], {}),
+        ("ReduceMean", ["q"], ["v"], {"axes": [-1]}),
+        ("Add", ["v", "eps"], ["e"], {}),
+        ("Sqrt", ["e"], ["r"], {}),
+        ("Div", ["d", "r"], ["n"], {}),
+        ("Mul", ["n", "g"], ["w"], {}),
+        ("Add", ["w", "s"], ["y"], {}),
+    ]
+    assert run(core, nodes, weights, values(2, 5, 7)) == ["LayerNorm"]
+
+
+HEAVY = {
+    "Conv": ((8, 6, 3, 3), {}),
+    "grouped Conv": ((8, 3, 3, 3), {"group": 2}),
+    "depthwise Conv": ((6, 1, 3, 3), {"group": 6}),
+    "ConvTranspose": ((6, 8, 3, 3), {"strides": [2, 2]}),
+    "grouped ConvTranspose": ((6, 4, 3, 3), {"group": 2}),
+}
+
+
+@pytest.mark.parametrize("name", HEAVY)
+@pytest.mark.parametrize("bias", [False, True])
+def test_batch_normalisation_joins_the_weights(core, name, bias):
+    shape, attributes = HEAVY[name]
+    kind = name.split()[-1]
+    groups = attributes.get("group", 1)
+    channels = shape[1] * groups if kind == "ConvTranspose" else shape[0]
+    weights = {"w": values(*shape), "b": values(channels)}
+    for vector in ("gamma", "beta", "mean"):
+        weights[vector] = values(channels)
+    weights["variance"] = np.abs(values(channels)) + F(0.5)
+    nodes = [
+        (kind, ["x", "w", "b"] if bias else ["x", "w"], ["c"], attributes),
+        ("BatchNormalization", ["c", "gamma", "beta", "mean", "variance"], ["y"], {}),
+    ]
+    left = run(core, nodes, weights, values(2, 6, 9, 8))
+    assert len(left) == 2
+    assert left[1] == "Add"
+
+
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_a_factor_joins_a_matrix(core, transposed):
+    weights = {"w": values(5, 7) if transposed else values(7, 5), "b": values(5), "f": values(5)}
+    nodes = [
+        ("Gemm", ["x", "w", "b"], ["g"], {"transB": transposed}),
+        ("Mul", ["g", "f"], ["y"], {}),
+    ]
+    left = run(core, nodes, weights, values(4, 7))
+    assert left == ["MatMul", "Add"]
+
+
+def test_weights_that_another_node_reads_keep_their_values(core):
+    weights = {"w": values(6, 6, 3, 3), "f": values(6, 1, 1)}
+    nodes = [
+        ("Conv", ["x", "w"], ["c"], {}),
+        ("Mul", ["c", "f"], ["y"], {}),
+        ("Conv", ["x", "w"], ["z"], {}),
+    ]
+    run(core, nodes, weights, values(1, 6, 8, 8), outputs=("y", "z"))
