@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from polydevice.errors import InferenceError
-from polydevice_cpu.onednn.attributes import Attributes
-from polydevice_cpu.onednn.constants import Query, Status
+from polydevice_cpu.onednn.constants import Arg, Query, Status
 from polydevice_cpu.onednn.descriptor import Descriptor, required
 from polydevice_cpu.onednn.engine import Memory, aligned, engine, stream
 
@@ -130,12 +129,7 @@ def run_once(primitive: Primitive, arguments: Mapping[int, Memory]) -> None:
     all_arguments = dict(arguments)
     if primitive.scratchpad_bytes:
         buffer = aligned(primitive.scratchpad_bytes)
-        all_arguments[80] = Memory(primitive.scratchpad, buffer.ctypes.data)
+        all_arguments[Arg.SCRATCHPAD] = Memory(primitive.scratchpad, buffer.ctypes.data)
     status = primitive.bind(all_arguments)()
     if status:
         raise execution_error(primitive.implementation, status)
-
-
-def attributes_handle(attributes: Attributes | None) -> c.c_void_p:
-    """Return the handle to pass for attributes that may be left out."""
-    return (attributes or Attributes()).handle

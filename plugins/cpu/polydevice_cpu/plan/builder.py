@@ -67,10 +67,6 @@ class Builder:
 
     # -- what lowerings ask -------------------------------------------------------------------
 
-    def constant_of(self, port: Port) -> Array | None:
-        """The elements of a port, where they are known before inference."""
-        return port.desc.constant
-
     def uses(self, port: Port) -> int:
         """How many inputs of nodes and results of the network read this port."""
         return self._uses.get(port, 0)

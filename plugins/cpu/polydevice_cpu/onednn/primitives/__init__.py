@@ -6,10 +6,9 @@ Each returns None where oneDNN has no implementation for the descriptors and att
 from __future__ import annotations
 
 from polydevice_cpu.onednn.primitives.convolution import convolution, deconvolution
-from polydevice_cpu.onednn.primitives.matmul import inner_product, matmul
-from polydevice_cpu.onednn.primitives.movement import concat, reorder, resampling, shuffle
+from polydevice_cpu.onednn.primitives.matmul import matmul
+from polydevice_cpu.onednn.primitives.movement import concat, reorder, resampling
 from polydevice_cpu.onednn.primitives.normalization import (
-    batch_normalization,
     layer_normalization,
     lrn,
     softmax,
@@ -21,14 +20,12 @@ from polydevice_cpu.onednn.primitives.reduction import reduction
 
 __all__ = [
     "RecurrentDescriptors",
-    "batch_normalization",
     "binary",
     "concat",
     "convolution",
     "deconvolution",
     "eltwise",
     "gru",
-    "inner_product",
     "layer_normalization",
     "lrn",
     "lstm",
@@ -39,6 +36,5 @@ __all__ = [
     "reorder",
     "resampling",
     "rnn",
-    "shuffle",
     "softmax",
 ]

@@ -1,4 +1,4 @@
-"""Moving data: reorder (layout and element type), concatenation, channel shuffle, resampling."""
+"""Moving data: reorder (layout and element type), concatenation, resampling."""
 
 from __future__ import annotations
 
@@ -32,21 +32,6 @@ def concat(
     handles = (c.c_void_p * len(sources))(*[s.handle.value for s in sources])
     return Primitive.create(
         "concat", dst.handle if dst else None, len(sources), axis, handles, attributes.handle
-    )
-
-
-def shuffle(
-    src: Descriptor, dst: Descriptor, axis: int, group_size: int, attributes: Attributes
-) -> Primitive | None:
-    """Transpose the axis seen as [size / group_size, group_size]."""
-    return Primitive.create(
-        "shuffle_forward",
-        FORWARD_INFERENCE,
-        src.handle,
-        dst.handle,
-        axis,
-        group_size,
-        attributes.handle,
     )
 
 

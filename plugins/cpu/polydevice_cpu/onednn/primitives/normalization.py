@@ -1,11 +1,10 @@
-"""Softmax, layer normalisation, batch normalisation, local response normalisation."""
+"""Softmax, layer normalisation, local response normalisation."""
 
 from __future__ import annotations
 
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import (
     FORWARD_INFERENCE,
-    USE_GLOBAL_STATS,
     USE_SCALE,
     USE_SHIFT,
     Algorithm,
@@ -46,21 +45,6 @@ def layer_normalization(
         None,
         epsilon,
         USE_SCALE | USE_SHIFT if affine else 0,
-        attributes.handle,
-    )
-
-
-def batch_normalization(
-    src: Descriptor, dst: Descriptor, epsilon: float, attributes: Attributes
-) -> Primitive | None:
-    """Normalise per channel with given MEAN, VARIANCE, SCALE and SHIFT, each [C] in f32."""
-    return Primitive.create(
-        "batch_normalization_forward",
-        FORWARD_INFERENCE,
-        src.handle,
-        dst.handle,
-        epsilon,
-        USE_GLOBAL_STATS | USE_SCALE | USE_SHIFT,
         attributes.handle,
     )
 
