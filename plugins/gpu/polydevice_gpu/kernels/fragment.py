@@ -68,7 +68,9 @@ def function(
         kind = types.compute_type(fragment.inputs[handed_over[0]]) + suffix
         parameters = f"const {kind} t{handed_over[0]}, {parameters}"
     body = "\n".join(lines)
-    return f"inline {result} {name}({parameters}PARAMETERS) {{\n{body}\n    return t{last};\n}}"
+    return (
+        f"static inline {result} {name}({parameters}PARAMETERS) {{\n{body}\n    return t{last};\n}}"
+    )
 
 
 def _load(operand: Operand, rank: int, width: int) -> str:
@@ -131,7 +133,7 @@ def write_functions(
         coords = "".join(f"int c{n}, " for n in range(rank))
         shifted = ", ".join([*(f"c{n}" for n in range(rank - 1)), f"{last} + lane"])
         texts.append(
-            f"inline void {first}(int count, {vector_type} vector, {coords}PARAMETERS) {{\n"
+            f"static inline void {first}(int count, {vector_type} vector, {coords}PARAMETERS) {{\n"
             f"    {result_type} lanes[{width}];\n"
             f"    vstore{width}(vector, 0, lanes);\n"
             f"    for (int lane = 0; lane < count; lane++) {{\n"

@@ -261,10 +261,13 @@ class Call:
         if self._local is not None:
             size = ", ".join(str(n) for n in (*self._local, 1, 1)[:3])
             attribute = f"__attribute__((reqd_work_group_size({size}))) "
+        parameters = ", ".join(self._parameters)
         head = [
             f"#define ARGUMENTS {', '.join(self._names)}",
-            f"#define PARAMETERS {', '.join(self._parameters)}",
-            f"#define KERNEL(name) {attribute}__kernel void name(PARAMETERS)",
+            # Without restrict: functions are inlined, and it would only come back as metadata
+            # that oclgrind 21.10 does not know.
+            f"#define PARAMETERS {parameters.replace(' restrict', '')}",
+            f"#define KERNEL(name) {attribute}__kernel void name({parameters})",
         ]
         parts = [*_prelude(self.node), *self._macros, *head, *self._functions, _read(self._source)]
         return Launch(

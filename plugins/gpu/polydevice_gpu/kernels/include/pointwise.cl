@@ -16,7 +16,7 @@
 #define WHERE_float16(c, a, b) select((float16)(b), (float16)(a), (c))
 
 // x to the power y, truncated towards zero; x^-n is 0 except for x = 1 and -1.
-inline long power_integer(long x, long y) {
+static inline long power_integer(long x, long y) {
     if (y < 0) return x == 1 ? 1 : x == -1 ? ((y & 1) ? -1 : 1) : 0;
     ulong result = 1, base = (ulong)x;
     for (; y > 0; y >>= 1) {
@@ -27,7 +27,7 @@ inline long power_integer(long x, long y) {
 }
 
 // Inverse of erf: a rational start (Giles, "Approximating the erfinv function", 2010).
-inline float erf_inverse(float x) {
+static inline float erf_inverse(float x) {
     if (!(fabs(x) <= 1.0f)) return NAN;
     if (fabs(x) == 1.0f) return x * INFINITY;
     float w = -log((1.0f - x) * (1.0f + x));

@@ -1,0 +1,42 @@
+"""Every kernel on the Oclgrind simulator, which sees wild accesses and races between work-items."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(shutil.which("oclgrind") is None, reason="oclgrind is not installed")
+@pytest.mark.skipif(os.environ.get("CI") is None, reason="takes minutes; set CI=1 to run it")
+def test_no_kernel_reads_or_writes_outside_of_its_buffers_or_races(tmp_path):
+    log = tmp_path / "oclgrind.log"
+    # Vectors of 16 need functions that oclgrind 21.10 lacks, so the narrow modes stand for all;
+    # --uninitialized stops at an instruction (freeze) that its compiler makes of every division.
+    run = subprocess.run(
+        [
+            *("oclgrind", "--data-races", "--max-errors", "20", "--log", str(log)),
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            *("tests/gpu/test_kernels.py", "-k", "test_kernel"),
+        ],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "POLYDEVICE_GPU_DEVICES": "all-gpus,cpu",
+            "POLYDEVICE_TEST_MODES": "0,1",
+            "POLYDEVICE_TEST_SEPARATE_BUFFERS": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    reports = log.read_text() if log.exists() else ""
+    assert run.returncode == 0, run.stdout[-3000:]
+    assert not reports.strip(), reports[:3000]
