@@ -31,14 +31,14 @@ def lower_pad(builder: Builder, node: Node) -> bool:
     if min((*begin.tolist(), *end.tolist()), default=0) < 0:
         return False
     value = builder.value(source)
-    if value.strides is None or value.dtype != source.element_type.dtype:
+    if value.strides is None:
         return False
     shape = tuple(n + int(b) + int(e) for n, b, e in zip(value.shape, begin, end, strict=True))
     storage = Storage(Kind.ARENA, math.prod(shape) * value.dtype.itemsize)
     result = Value(storage, shape, value.dtype, order_like(value.strides, shape))
     inside = tuple(slice(int(b), int(b) + n) for b, n in zip(begin, value.shape, strict=True))
     borders = _borders(inside, shape)
-    number = fill[0][0] if fill else value.dtype.type(0)
+    number = fill[0][0].astype(value.dtype) if fill else value.dtype.type(0)
 
     def write(x: Array, out: Array) -> tuple[Array, ...]:
         for border in borders:
