@@ -271,3 +271,63 @@ def test_every_key_is_read_back_and_bad_maps_change_nothing(core) -> None:
             with pytest.raises(OptionError):
                 core.set_config(wrong, "GPU")
         assert {key: core.get_config("GPU", key) for key in keys} == before
+
+
+# -- precision -------------------------------------------------------------------------------------
+
+
+def _half_model(quantized: bool) -> bytes:
+    """f16 all through; quantised to 8 bits and back in the middle, or not."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Cast", ["c"], ["wide"], to=TensorProto.FLOAT),
+        helper.make_node("QuantizeLinear", ["wide", "scale", "zero"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["d"]),
+        helper.make_node("Cast", ["d"], ["back"], to=TensorProto.FLOAT16),
+        helper.make_node("Conv", ["back" if quantized else "c", "v"], ["t"]),
+        helper.make_node("Exp", ["t"], ["y"]),
+    ]
+    if not quantized:
+        del nodes[1:5]
+    rng = np.random.default_rng(9)
+    weights = {
+        "w": rng.normal(0, 0.2, (4, 3, 3, 3)).astype(np.float16),
+        "v": rng.normal(0, 0.2, (4, 4, 1, 1)).astype(np.float16),
+    }
+    if quantized:
+        weights |= {"scale": np.float32(0.01), "zero": np.uint8(128)}
+    half = TensorProto.FLOAT16
+    graph = helper.make_graph(
+        nodes,
+        "half",
+        [helper.make_tensor_value_info("x", half, [1, 3, 6, 6])],
+        [helper.make_tensor_value_info("y", half, [1, 4, 6, 6])],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
+
+
+@pytest.mark.parametrize("hint", ["f32", "f16"])
+@pytest.mark.parametrize("allowed", ["YES", "NO"])
+@pytest.mark.parametrize("quantized", [True, False])
+def test_f16_in_quantized_networks(core, quantized, allowed, hint) -> None:
+    model = _half_model(quantized)
+    config = {"CLDNN_ENABLE_FP16_FOR_QUANTIZED_MODELS": allowed, "INFERENCE_PRECISION_HINT": hint}
+    executable = load(core, config, model)
+    graph = executable._any_plan().graph
+    inner = {
+        value.storage.value
+        for node in graph.nodes
+        for value in node.outputs
+        if not value.is_output and not node.is_view and value.storage.is_float
+    }
+    widened = quantized and allowed == "NO"
+    assert ("f16" not in inner) is widened
+    x = {"x": np.random.default_rng(1).random((1, 3, 6, 6)).astype(np.float16)}
+    y = executable.infer(x)["y"]
+    assert y.dtype == np.float16
+    (right,) = answer(model, x)
+    np.testing.assert_allclose(y.astype(float), right.astype(float), rtol=0.03, atol=0.01)

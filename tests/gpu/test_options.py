@@ -29,7 +29,6 @@ def test_every_key_of_the_inference_engine_is_there() -> None:
         "GPU_DEVICES",
         "INFERENCE_PRECISION_HINT",
         "TUNING_BUDGET_S",
-        "TUNING_BUDGET_S",
     }
     assert {alias: row.key for row in rows for alias in row.aliases} == ALIASES
     assert all(row.help and row.legal for row in rows)
@@ -99,7 +98,6 @@ def test_alias_works_and_warns(alias, key) -> None:
     ("key", "value"),
     [
         ("LP_TRANSFORMS_MODE", "YES"),
-        ("CLDNN_ENABLE_FP16_FOR_QUANTIZED_MODELS", "NO"),
     ],
 )
 def test_key_without_effect_yet_says_so(key, value) -> None:

@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from polydevice.dtype import ElementType
 from polydevice.errors import KernelBuildError, UnsupportedNetworkError
 from polydevice.network import Evaluate, Network
+from polydevice.ops.quantize import FakeQuantize
+from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.plugin import Services
 from polydevice_gpu import cl
@@ -25,13 +28,18 @@ from polydevice_gpu.passes.unroll_loops import unroll_loops
 from polydevice_gpu.plan import HostStep, Plan, Step, WeightStore, scratch_memory
 from polydevice_gpu.tuning.tuner import Tuner
 
+QUANTIZATION = (FakeQuantize, QuantizeLinear, DequantizeLinear)
+"""Operations that make a network a quantised one."""
+
 
 @dataclass(frozen=True)
 class CompileSettings:
     """What the configuration says about compiling a network.
 
     Attributes:
-        half: whether f32 values are stored as f16 between layers; sums stay in f32.
+        floats: type in which f16 and f32 values are stored between layers, None for each its own;
+            sums stay in f32.
+        quantized_in_f32: whether networks with quantisation store all of them as f32.
         memory_pool: whether values that do not live at the same time share memory.
         loop_unrolling: whether loops of more than one iteration become plain layers.
         dumps: where graphs and sources are written.
@@ -40,7 +48,8 @@ class CompileSettings:
         host_config: configuration of the CPU device for the layers that it computes.
     """
 
-    half: bool = False
+    floats: ElementType | None = None
+    quantized_in_f32: bool = False
     memory_pool: bool = True
     loop_unrolling: bool = True
     dumps: Dumps = field(default_factory=Dumps)
@@ -87,9 +96,12 @@ def build_graph(
 def _build_graph(
     network: Network, target: Target, evaluate: Evaluate, settings: CompileSettings
 ) -> GpuGraph:
+    floats = settings.floats
+    if settings.quantized_in_f32 and any(isinstance(n.op, QUANTIZATION) for n in network.nodes()):
+        floats = ElementType.f32
     use_custom_layers(network, settings.custom_layers)
     constant_folding(network, evaluate)
-    graph = lower(network, fp64=target.fp64, half=settings.half)
+    graph = lower(network, fp64=target.fp64, floats=floats)
     run_passes(graph, target, settings.dumps.graph)
     return graph
 

@@ -247,17 +247,19 @@ class GpuOptions(Options):
         help="Give the two planes of NV12 images as two inputs for every item of the batch, "
         "<name>_Y0 and <name>_UV0 and so on. For inputs whose preprocessing has color_format NV12.",
     )
-    fp16_for_quantized: Annotated[Flag, _pending(True, "f32 in quantized networks only")] = option(
+    fp16_for_quantized: Flag = option(
         "CLDNN_ENABLE_FP16_FOR_QUANTIZED_MODELS",
         True,
-        help="Compute the other layers of quantized networks as f16 where the model says so.",
+        help="Whether quantised networks keep values in f16 where the model or "
+        "INFERENCE_PRECISION_HINT says so. Otherwise theirs are kept in f32; other networks are "
+        "not affected.",
     )
     loop_unrolling: Flag = option(
         "GPU_ENABLE_LOOP_UNROLLING",
         True,
         help="Write loops of a known number of iterations out as plain layers, which the device "
-        "computes. Otherwise, and where it lacks a kernel, the host computes the loop; loops of one "
-        "iteration are always written out.",
+        "computes. Otherwise, and where it lacks a kernel, the host computes the loop; one that "
+        "runs once is always written out.",
     )
 
     @property

@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from polydevice.container import unpack
+from polydevice.dtype import ElementType
 from polydevice.errors import ModelFormatError, OptionValueError, UnsupportedNetworkError
 from polydevice.executor import Executor
 from polydevice.exported import ExportedNetwork
@@ -215,7 +216,8 @@ def _settings(options: GpuOptions, tuner: Tuner | None) -> CompileSettings:
 
     threads = options.max_num_threads
     return CompileSettings(
-        half=options.inference_precision == "f16",
+        floats=ElementType.f16 if options.inference_precision == "f16" else None,
+        quantized_in_f32=not options.fp16_for_quantized,
         memory_pool=options.memory_pool,
         loop_unrolling=options.loop_unrolling,
         dumps=Dumps(

@@ -23,6 +23,9 @@ from polydevice_gpu.kernels.types import storage_type
 from polydevice_gpu.ops import Fused, single
 from polydevice_gpu.passes.decompose import find_decomposition
 
+FLOATS = (ElementType.f16, ElementType.f32)
+"""Types that may be stored as one another."""
+
 
 @dataclass
 class Builder:
@@ -31,13 +34,13 @@ class Builder:
     Attributes:
         graph: what is built.
         fp64: whether the device computes in double precision.
-        half: whether f32 values are stored as f16.
+        floats: the type in which f16 and f32 values are stored; None for each its own.
         layer: the layer being lowered.
     """
 
     graph: GpuGraph
     fp64: bool
-    half: bool
+    floats: ElementType | None
     layer: Node
     count: int = 0
     made: list[GpuNode] = field(default_factory=list)
@@ -45,7 +48,7 @@ class Builder:
     def storage(self, element_type: ElementType) -> ElementType:
         """Return the type a value is stored in; types kernels cannot hold keep their own."""
         stored = storage_type(element_type, fp64=self.fp64) or element_type
-        return ElementType.f16 if self.half and stored is ElementType.f32 else stored
+        return self.floats if self.floats is not None and stored in FLOATS else stored
 
     def value(self, name: str, desc: TensorDesc) -> Value:
         """Make a value for a descriptor; one without known sizes lives on the host."""
@@ -96,14 +99,14 @@ class Builder:
         return self.add(op, *inputs)[0]
 
 
-def lower(network: Network, *, fp64: bool, half: bool = False) -> GpuGraph:
+def lower(network: Network, *, fp64: bool, floats: ElementType | None = None) -> GpuGraph:
     """Return the graph of a network whose shapes are static and whose constants are folded.
 
     Args:
         network: the network.
         fp64: whether the device computes in double precision; if not, f64 is stored as f32.
-        half: whether f32 is stored as f16 between layers. What enters and leaves the network
-            keeps its type: the first and last kernels convert.
+        floats: the type in which f16 and f32 are stored between layers; None for each its own.
+            What enters and leaves the network keeps its type: the first and last kernels convert.
     """
     graph = GpuGraph(network.name)
     values: dict[Port, Value] = {}
@@ -111,9 +114,9 @@ def lower(network: Network, *, fp64: bool, half: bool = False) -> GpuGraph:
         graph.types[node.name] = node.op.type
         if isinstance(node.op, Result):
             continue
-        builder = Builder(graph, fp64, half, node)
+        builder = Builder(graph, fp64, floats, node)
         if isinstance(node.op, Parameter):
-            value = Builder(graph, fp64, False, node).value(node.name, node.output.desc)
+            value = Builder(graph, fp64, None, node).value(node.name, node.output.desc)
             graph.inputs[node.name] = value
             values[node.output] = value
             continue
@@ -138,6 +141,6 @@ def lower(network: Network, *, fp64: bool, half: bool = False) -> GpuGraph:
         value = values[port]
         graph.outputs[name] = value
         value.is_output = True
-        if half and value.element_type is ElementType.f32 and value.producer is not None:
-            value.storage = ElementType.f32
+        if floats is not None and value.element_type in FLOATS and value.producer is not None:
+            value.storage = value.element_type
     return graph
