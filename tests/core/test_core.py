@@ -125,6 +125,16 @@ def test_negative_num_requests(core):
         core.load_network(relu_network(), "ECHO", num_requests=-1)
 
 
+def test_a_plugin_that_fails_while_loading_is_named(core, network, monkeypatch):
+    def fail(*arguments):
+        raise KeyError("string")
+
+    monkeypatch.setattr(type(core._plugin("ECHO")), "load_network", fail)
+    with pytest.raises(PluginError, match="ECHO failed to load network 'tiny': KeyError") as caught:
+        core.load_network(network, "ECHO")
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
 def test_model_files_that_are_not_there(core, tmp_path):
     with pytest.raises(ModelFileError, match="does not exist"):
         core.read_network(tmp_path / "nothing.xml")
