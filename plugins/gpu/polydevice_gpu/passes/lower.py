@@ -50,6 +50,10 @@ class Builder:
         stored = storage_type(element_type, fp64=self.fp64) or element_type
         return self.floats if self.floats is not None and stored in FLOATS else stored
 
+    def holds(self, *values: Value) -> bool:
+        """Whether kernels can hold all of these values (float8 and strings they cannot)."""
+        return all(storage_type(v.element_type, fp64=self.fp64) is not None for v in values)
+
     def value(self, name: str, desc: TensorDesc) -> Value:
         """Make a value for a descriptor; one without known sizes lives on the host."""
         kind = desc.element_type
@@ -85,7 +89,7 @@ class Builder:
         name = f"{self.layer.name}{suffix}"
         names = [name] if len(results) == 1 else [f"{name}.{i}" for i in range(len(results))]
         outputs = [self.value(n, desc) for n, desc in zip(names, results, strict=True)]
-        if pointwise.find(type(op)) is not None:
+        if pointwise.find(type(op)) is not None and self.holds(*inputs, *outputs):
             kinds = [self.storage(v.element_type) for v in inputs]
             op = Fused(single(op, kinds, outputs[0].storage))
         node = GpuNode(name, op, inputs, outputs, [self.layer.name])
