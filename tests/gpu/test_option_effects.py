@@ -227,6 +227,17 @@ def test_queue_hints_are_used_or_refused_when_loading(core, opencl, key) -> None
     check(load(core))
 
 
+def test_device_id_chooses_the_device(core) -> None:
+    from polydevice.errors import DeviceNotFoundError
+
+    assert load(core, {"DEVICE_ID": "0"}).device == "GPU.0"
+    with pytest.raises(DeviceNotFoundError, match="Available: GPU.0"):
+        load(core, {"DEVICE_ID": "77"})
+    core.set_config({"DEVICE_ID": "77"}, "GPU")
+    with pytest.raises(DeviceNotFoundError):
+        load(core)
+
+
 # -- metrics and read-back -------------------------------------------------------------------------
 
 

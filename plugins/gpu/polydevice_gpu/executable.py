@@ -170,7 +170,7 @@ class GpuExecutable(ExecutableNetwork):
         tuner = self._settings.tuner
         choices = [[*key, *entry] for key, entry in tuner.applied.items()] if tuner else []
         extra = {KERNELS: pack(KERNELS, kernels), CHOICES: json.dumps(choices).encode()}
-        return export_network("GPU", self._network, self.options, extra)
+        return export_network(self.device.partition(".")[0], self._network, self.options, extra)
 
     def _metrics(self) -> dict[str, Any]:
         """Two requests per stream, so that one is prepared while the other runs."""
