@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from polydevice.dtype import Array
 from polydevice.ops.concat import Concat
 from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitives import concat
-from polydevice_cpu.plan.step import PrimitiveStep
+from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep, Start
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
@@ -34,6 +36,11 @@ def lower_concat(builder: Builder, node: Node) -> bool:
     (target,) = node.outputs
     assert target.shape is not None
     result = builder.new(ordered(target.shape.static, strides, data_type))
+    if _interleaves(values, strides, axis):
+        parts = [builder.in_layout(v, layout) for v, layout in zip(values, layouts, strict=True)]
+        builder.emit(ArrayStep(node.name, node.type, _start(axis), parts, [result], writes=True))
+        builder.set(target, result)
+        return True
     made = concat(result.descriptor, axis, layouts, Attributes())
     if made is None:
         return False
@@ -45,6 +52,30 @@ def lower_concat(builder: Builder, node: Node) -> bool:
     builder.emit(PrimitiveStep(node.name, node.type, made, arguments, (Arg.DST,)))
     builder.set(target, result)
     return True
+
+
+def _interleaves(values: Sequence[Value], strides: Sequence[int], axis: int) -> bool:
+    """Whether single elements of the parts alternate in memory.
+
+    oneDNN then copies element by element (2.3 ms for 8 parts of 53,000), NumPy in long strided
+    runs (0.5 ms).
+    """
+    inner = [d for d, stride in enumerate(strides) if stride < strides[axis]]
+    return all(v.shape[axis] == 1 and all(v.shape[d] == 1 for d in inner) for v in values)
+
+
+def _start(axis: int) -> Start:
+    def write(*arrays: Array) -> tuple[Array, ...]:
+        *parts, out = arrays
+        lead = (slice(None),) * axis
+        for position, part in enumerate(parts):
+            out[(*lead, slice(position, position + 1))] = part
+        return ()
+
+    def start(_: Context) -> Compute:
+        return write
+
+    return start
 
 
 def ordered(shape: Sequence[int], strides: Sequence[int], data_type: DataType) -> Descriptor:
