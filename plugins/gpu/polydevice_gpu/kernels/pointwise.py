@@ -315,8 +315,29 @@ declare(
 # -- conversions -------------------------------------------------------------------------------
 
 
+# Bits of the mantissa, smallest exponent, largest number, what overflow becomes otherwise.
+_NARROW_FLOATS = {
+    ElementType.f8e4m3: (3, -6, 448.0, "NAN"),
+    ElementType.f8e4m3fnuz: (3, -7, 240.0, "NAN"),
+    ElementType.f8e5m2: (2, -14, 57344.0, "INFINITY"),
+    ElementType.f8e5m2fnuz: (2, -15, 57344.0, "NAN"),
+    ElementType.f4e2m1: (1, 0, 6.0, "NAN"),
+}
+
+
+def _rounded(kind: ElementType, saturate: bool) -> str:
+    """Round to the nearest number of a narrow type, halves to even; it is held in f32."""
+    bits, least, largest, beyond = _NARROW_FLOATS[kind]
+    exponent = f"max(ilogb(fabs((F)(x))), {least})"
+    y = f"ldexp(rint(ldexp((F)(x), {bits} - {exponent})), {exponent} - {bits})"
+    limit = f"{largest}f" if saturate else f"(float){beyond}"
+    return f"WHERE(fabs({y}) > (F)({largest}f), copysign((F)({limit}), (F)(x)), {y})"
+
+
 def _conversion(op: convert.Convert, _: list[ElementType]) -> str:
     kind = op.destination_type
+    if kind in _NARROW_FLOATS:
+        return _rounded(kind, op.saturate)
     if kind is ElementType.boolean:
         return "x != 0"
     if kind.is_float:

@@ -22,6 +22,11 @@ _C_NAMES = {
 _STORED_AS = {
     # Held in wider types: a conversion on the way in and out instead of kernels for each.
     T.bf16: T.f32,
+    T.f8e4m3: T.f32,
+    T.f8e4m3fnuz: T.f32,
+    T.f8e5m2: T.f32,
+    T.f8e5m2fnuz: T.f32,
+    T.f4e2m1: T.f32,
     T.i2: T.i8,
     T.i4: T.i8,
     T.u1: T.u8,

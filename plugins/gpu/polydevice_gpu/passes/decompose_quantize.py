@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from polydevice_gpu.passes.lower import Builder
 
 _WIDE = ElementType.f32
+_FLOATS = (
+    *(ElementType.f8e4m3, ElementType.f8e4m3fnuz, ElementType.f8e5m2, ElementType.f8e5m2fnuz),
+    ElementType.f4e2m1,
+)
 _NARROW = (
     *(ElementType.u2, ElementType.i2, ElementType.u4, ElementType.i4),
     *(ElementType.u8, ElementType.i8, ElementType.u16, ElementType.i16),
@@ -74,16 +78,21 @@ def _wide(build: Builder, x: Value) -> Value:
 @decomposes(
     QuantizeLinear,
     when=lambda op, x: (
-        _fits(op, x) and op.result_type(x[2].element_type if len(x) > 2 else None) in _NARROW
+        _fits(op, x)
+        and op.result_type(x[2].element_type if len(x) > 2 else None) in (*_NARROW, *_FLOATS)
     ),
 )
 def _quantize(build: Builder, op: QuantizeLinear, inputs: Sequence[Value]) -> list[Value]:
     x, scale, *zero = inputs
     kind = op.result_type(zero[0].element_type if zero else None)
     y = build.one(Divide(), _wide(build, _in_blocks(build, op, x)), _parameter(build, op, x, scale))
-    y = build.one(Round(), y)
+    if kind not in _FLOATS:
+        y = build.one(Round(), y)
     if zero:
         y = build.one(Add(), y, _parameter(build, op, x, zero[0]))
+    if kind in _FLOATS:
+        y = build.one(Convert(destination_type=kind, saturate=op.saturate), y)
+        return [reshape(build, y, x.shape)]
     limits = ml_dtypes.iinfo(kind.dtype)  # type: ignore[no-untyped-call]  # has no types
     y = build.one(Clamp(min=float(limits.min), max=float(limits.max)), y)
     return [reshape(build, build.one(Convert(destination_type=kind), y), x.shape)]
@@ -91,7 +100,7 @@ def _quantize(build: Builder, op: QuantizeLinear, inputs: Sequence[Value]) -> li
 
 @decomposes(
     DequantizeLinear,
-    when=lambda op, x: _fits(op, x) and x[0].element_type in (*_NARROW, ElementType.i32),
+    when=lambda op, x: _fits(op, x) and x[0].element_type in (*_NARROW, *_FLOATS, ElementType.i32),
 )
 def _dequantize(build: Builder, op: DequantizeLinear, inputs: Sequence[Value]) -> list[Value]:
     x, scale, *zero = inputs
