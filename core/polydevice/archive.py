@@ -234,6 +234,8 @@ class _Decoder:
         if any(size < 0 for size in shape):
             raise ValueError("a size is negative")
         if kind == "objects":
+            if count != len(where):
+                raise ValueError("an array has another number of items than its shape says")
             array = np.empty(count, object)
             for index, item in enumerate(where):
                 array[index] = self.value(item, {})

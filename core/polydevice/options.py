@@ -199,8 +199,7 @@ class Options(BaseModel):
             OptionError: (a subclass) a key or value is not legal here.
         """
         below = type(self)().updated(exported)
-        both = {**below.model_dump(exclude_unset=True), **self.model_dump(exclude_unset=True)}
-        return type(self).model_validate(both)
+        return below.model_copy(update=self.model_dump(exclude_unset=True))
 
     @classmethod
     def _warn(cls, given: Mapping[str, str]) -> None:
@@ -260,10 +259,11 @@ def _legal(field: FieldInfo) -> str:
 
 def _explain(cls: type[Options], given: Mapping[str, str], error: ValidationError) -> str:
     legal = {row.field: row.legal for row in cls.table()}
+    keys = {row.field: row.key for row in cls.table()}
     parts = []
     for item in error.errors():
         field = str(item["loc"][0]) if item["loc"] else ""
-        key = given.get(field, field)
+        key = given.get(field, keys.get(field, field))
         reason = item["msg"].removeprefix("Value error, ")
         hint = f"; legal: {legal[field]}" if legal.get(field) and "legal:" not in reason else ""
         parts.append(f"{key}={item['input']!r} is not legal: {reason}{hint}")

@@ -115,6 +115,7 @@ def test_damage_is_found(data) -> None:
         lambda g: g["nodes"][1].update(attributes={"axis": {"enum": ["os", "system"]}}),
         lambda g: g["nodes"][1].update(attributes={"axis": {"array": ["f32", [1 << 40], 0]}}),
         lambda g: g["nodes"][1].update(attributes={"axis": {"array": ["f32", [-1], 0]}}),
+        lambda g: g["nodes"][1].update(attributes={"axis": {"array": ["objects", [1 << 40], []]}}),
         lambda g: g["nodes"][1].update(attributes={"axis": [1]}),
         lambda g: g["nodes"][1].update(attributes={"axis": {"nothing": 1}}),
         lambda g: g["nodes"][1].update(attributes={"axes": 1}),

@@ -286,6 +286,18 @@ def test_broken_file_says_where_and_changes_nothing(core, files, text, reason, l
     assert core.get_config("GPU", "PERF_COUNT") == "NO"
 
 
+def test_file_that_vanishes_after_it_was_set(core, files) -> None:
+    """Whatever needs it then says which key and file, and other keys stay as they were."""
+    core.set_config({"CONFIG_FILE": str(files / "good.xml")}, "GPU")
+    (files / "good.xml").unlink()
+    with pytest.raises(OptionValueError, match=r"CONFIG_FILE=.*good.xml' cannot be read"):
+        core.load_network(core.read_network(relu()), "GPU")
+    with pytest.raises(OptionValueError, match=r"CONFIG_FILE=.*good.xml' cannot be read"):
+        core.set_config({"PERF_COUNT": "YES"}, "GPU")
+    core.set_config({"CONFIG_FILE": ""}, "GPU")
+    core.load_network(core.read_network(relu()), "GPU")
+
+
 def test_missing_file(core, files) -> None:
     with pytest.raises(OptionValueError, match=r"lost.xml' cannot be read: No such file"):
         core.set_config({"CONFIG_FILE": str(files / "lost.xml")}, "GPU")
