@@ -69,7 +69,8 @@ def _start(axis: int) -> Start:
         *parts, out = arrays
         lead = (slice(None),) * axis
         for position, part in enumerate(parts):
-            out[(*lead, slice(position, position + 1))] = part
+            where = (*lead, slice(position, position + 1))
+            out[where] = part
         return ()
 
     def start(_: Context) -> Compute:
