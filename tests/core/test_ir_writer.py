@@ -22,9 +22,11 @@ from polydevice.ops.control_flow import If, Iteration
 from polydevice.ops.convert import Convert
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import Op, operation
+from polydevice.ops.pooling import MaxPool
 from polydevice.ops.transpose import Transpose
 from polydevice.readers.ir import read_ir
 from polydevice.shape import Dim, Shape
+from polydevice.window import RoundingType
 from polydevice.writers.ir import ir_bytes, write_ir
 
 from .conftest import relu_network
@@ -330,6 +332,36 @@ def own_operations(monkeypatch):
     """Lets a test define operations that no other test sees."""
     copy = {key: dict(versions) for key, versions in op_module._TABLE.items()}
     monkeypatch.setattr(op_module, "_TABLE", copy)
+
+
+@pytest.mark.parametrize(
+    ("dilations", "rounding", "opset"),
+    [
+        ((1, 1), RoundingType.FLOOR, 1),
+        ((1, 1), RoundingType.CEIL, 1),
+        ((2, 1), RoundingType.FLOOR, 14),
+        ((), RoundingType.CEIL_TORCH, 14),
+    ],
+)
+def test_max_pooling_takes_the_version_that_has_its_attributes(dilations, rounding, opset):
+    """ONNX models dilate windows and round as PyTorch does; opset1 knows neither."""
+    x = Node("x", Parameter(ElementType.f32, Shape([1, 2, 8, 9])))
+    op = MaxPool(
+        kernel=(3, 2), strides=(2, 2), pads_end=(1, 1), dilations=dilations, rounding_type=rounding
+    )
+    pool = Node("pool", op, [x.output])
+    pool.output.names.add("pooled")
+    network = Network("m", [x], [Node("y", Result(), [pool.output])])
+    topology, weights = ir_bytes(network)
+    assert f'type="MaxPool" version="opset{opset}"'.encode() in topology
+    back = read_ir(topology, weights).node("pool")
+    assert back.outputs[0].shape == pool.output.shape
+    assert back.outputs[0].names == {"pooled"}
+    image = RANDOM.standard_normal((1, 2, 8, 9)).astype(np.float32)
+    (answer,) = by_openvino(topology, weights, [image])
+    with Core() as core:
+        (own,) = core.load_network(network, "CPU").infer({"x": image}).values()
+    np.testing.assert_array_equal(answer, own)
 
 
 # -- what cannot be written -----------------------------------------------------------------------

@@ -16,6 +16,7 @@ from polydevice.errors import ModelFileError, UnsupportedOperationError
 from polydevice.network import Network, Node
 from polydevice.ops.control_flow import If, Iteration
 from polydevice.ops.io import Constant, Parameter, Result
+from polydevice.writers.prepare import prepared_copy
 from polydevice.writers.topology import topology
 
 _FOREIGN_TYPES = frozenset(
@@ -52,11 +53,12 @@ def write_ir(
     weights = xml.with_suffix(".bin") if bin_path is None else Path(bin_path)
     if xml.absolute() == weights.absolute():
         raise ModelFileError(f"topology and weights cannot both be written to {str(xml)!r}")
-    check_writable(network)
+    prepared = prepared_copy(network)
+    check_writable(prepared)
     # Either file is complete whenever it is visible; the topology, which names the other's
     # offsets, takes its place last.
     with _replacing(xml) as xml_file, _replacing(weights) as weights_file:
-        xml_file.write(topology(network, weights_file))
+        xml_file.write(topology(prepared, weights_file))
 
 
 def ir_bytes(network: Network) -> tuple[bytes, bytes]:
@@ -65,9 +67,10 @@ def ir_bytes(network: Network) -> tuple[bytes, bytes]:
     Raises:
         UnsupportedOperationError: IR cannot express some operations; all are listed.
     """
-    check_writable(network)
+    prepared = prepared_copy(network)
+    check_writable(prepared)
     weights = io.BytesIO()
-    return topology(network, weights), weights.getvalue()
+    return topology(prepared, weights), weights.getvalue()
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from xml.etree import ElementTree as ET
 from polydevice.network import Network, Node, Port
 from polydevice.ops.control_flow import Body, BodyInput, BodyOutput, If, Iteration, Loop, Slicing
 from polydevice.ops.io import Constant, Parameter, Result
-from polydevice.passes.apply_port_settings import apply_port_settings
 from polydevice.shape import Shape
 from polydevice.writers.weights import WeightsWriter
 
@@ -25,13 +24,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def topology(network: Network, weights: IO[bytes]) -> bytes:
-    """Return a network's topology as XML, and write its constants to `weights`.
-
-    Precisions and layouts set on inputs and outputs become operations; the network itself is not
-    changed.
-    """
-    network = network.clone()
-    apply_port_settings(network)
+    """Return a (prepared) network's topology as XML, and write its constants to `weights`."""
     root = ET.Element("net", name=_text(network.name), version="11")
     _Writer(WeightsWriter(weights)).graph(root, network)
     notes = ET.SubElement(root, "rt_info")
