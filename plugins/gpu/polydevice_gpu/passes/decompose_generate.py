@@ -1,4 +1,3 @@
-
 """What OneHot and ReverseSequence are made of: comparisons of indices with positions."""
 
 from __future__ import annotations

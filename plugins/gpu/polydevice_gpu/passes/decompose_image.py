@@ -1,4 +1,3 @@
-
 """What ExtractImagePatches and RegionYolo are made of: strided parts, put together again."""
 
 from __future__ import annotations
