@@ -57,6 +57,7 @@ class CompiledNetwork:
         self.bodies: BodyStore = {} if bodies is None else bodies
         self._plans: OrderedDict[Key, Plan] = OrderedDict()
         self._lock = threading.Lock()
+        self._making = threading.Lock()
 
     def plan(self, shapes: Key) -> Plan:
         """Return the plan for these input shapes; makes it when they are new.
@@ -64,16 +65,26 @@ class CompiledNetwork:
         Raises:
             NetworkError: when an operation does not accept the shapes.
         """
+        known = self._known(shapes)
+        if known is not None:
+            return known
+        with self._making:  # requests for shapes that are known do not wait here
+            known = self._known(shapes)
+            if known is not None:
+                return known
+            plan = self._make(shapes)
+            with self._lock:
+                self._plans[shapes] = plan
+                if len(self._plans) > PLAN_LIMIT:
+                    self._plans.popitem(last=False)
+            return plan
+
+    def _known(self, shapes: Key) -> Plan | None:
         with self._lock:
             known = self._plans.get(shapes)
             if known is not None:
                 self._plans.move_to_end(shapes)
-                return known
-            plan = self._make(shapes)
-            self._plans[shapes] = plan
-            if len(self._plans) > PLAN_LIMIT:
-                self._plans.popitem(last=False)
-            return plan
+            return known
 
     def _make(self, shapes: Key) -> Plan:
         network = self.network.clone()
