@@ -105,45 +105,49 @@ def _tune(options: argparse.Namespace) -> int:
     """Load a model with tuning, show progress, and then every layer before and after."""
     import logging
 
+    from rich.console import Console
+    from rich.progress import Progress
+
     from polydevice.tuning import LOGGER, TunedLayer
 
     tuned: list[TunedLayer] = []
-    terminal = sys.stderr.isatty()
+    progress = Progress(console=Console(stderr=True), disable=not sys.stderr.isatty())
+    bar = progress.add_task("tuning", total=None)
 
-    class Show(logging.Handler):
+    class Collect(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            tuned.append(record.tuned)  # type: ignore[attr-defined]
-            if terminal:
-                print(f"\r\033[K{record.getMessage()}"[:160], end="", file=sys.stderr, flush=True)
+            layer: TunedLayer = record.tuned  # type: ignore[attr-defined]
+            tuned.append(layer)
+            progress.update(bar, total=layer.count, completed=layer.number, description=layer.name)
 
     config = dict(item.split("=", 1) for item in options.config if "=" in item)
     config["TUNING_MODE"] = "TUNING_RETUNE" if options.again else "TUNING_CREATE"
     config.update(TUNING_FILE=options.file, TUNING_BUDGET_S=str(options.budget))
-    handler = Show()
+    handler = Collect()
     LOGGER.addHandler(handler)
     LOGGER.setLevel(logging.INFO)
     try:
-        with Core() as core:
-            core.load_network(
-                core.read_network(options.model, options.weights), options.device, config
-            ).close()
+        with progress, Core() as core:
+            network = core.read_network(options.model, options.weights)
+            core.load_network(network, options.device, config)
     finally:
         LOGGER.removeHandler(handler)
-        if terminal:
-            print("\r\033[K", end="", file=sys.stderr)
     headings = ["Layer", "Before", "µs", "After", "µs", "Candidates", "Rejected"]
+    timed = [layer for layer in tuned if not layer.skipped]
     rows = [
-        [t.name, t.default, f"{t.default_ns / 1e3:.2f}", t.best, f"{t.best_ns / 1e3:.2f}",
-         str(t.candidates), str(t.rejected)]
-        for t in tuned if not t.skipped
-    ]  # fmt: skip
+        [
+            *(t.name, t.default, f"{t.default_ns / 1e3:.2f}", t.best, f"{t.best_ns / 1e3:.2f}"),
+            *(str(t.candidates), str(t.rejected)),
+        ]
+        for t in timed
+    ]
     _table(headings, rows)
-    left = sum(bool(t.skipped) for t in tuned)
-    if left:
+    if len(timed) < len(tuned):
+        left = len(tuned) - len(timed)
         print(f"{left} layers are left; run the command again to go on.", file=sys.stderr)
-    if sys.stdout.isatty() and rows:
-        before, after = sum(t.default_ns for t in tuned), sum(t.best_ns for t in tuned)
-        print(f"{before / 1e3:.1f} µs before, {after / 1e3:.1f} µs after, in {options.file}.")
+    if sys.stdout.isatty():
+        before, after = (sum(getattr(t, w) for t in timed) for w in ("default_ns", "best_ns"))
+        print(f"{before / 1e3:.1f} µs before, {after / 1e3:.1f} µs after; kept in {options.file}")
     return 0
 
 

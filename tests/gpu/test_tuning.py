@@ -158,6 +158,21 @@ def test_wrong_candidates_are_rejected(core, path, monkeypatch, timed) -> None:
     assert choices(load(core, path, "TUNING_CREATE")) == default
 
 
+def test_candidates_are_built_several_at_a_time(core, path, monkeypatch) -> None:
+    from polydevice_gpu.cl.program import ProgramBuilder
+
+    built = []
+    real = ProgramBuilder.build_all
+
+    def build_all(self, sources):
+        built.append(len(sources))
+        return real(self, sources)
+
+    monkeypatch.setattr(ProgramBuilder, "build_all", build_all)
+    load(core, path, "TUNING_CREATE")
+    assert len([count for count in built if count > 3]) >= LAYERS
+
+
 def test_default_stays_when_nothing_else_works(core, path, monkeypatch) -> None:
     default = choices(core.load_network(core.read_network(MODEL), "GPU"))
     monkeypatch.setattr(Runner, "run", lambda *_, **__: None)
@@ -418,15 +433,15 @@ def test_command(path, tmp_path) -> None:
     (tmp_path / "model.onnx").write_bytes(MODEL)
     command = [
         sys.executable, "-m", "polydevice", "tune", str(tmp_path / "model.onnx"),
-        "--file", str(path), "--budget", "60",
+        "--file", str(path), "--budget", "500",
     ]  # fmt: skip
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200,
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=500,
                           env=dict(os.environ))  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = [line.split("\t") for line in done.stdout.splitlines()]
     assert len(rows) == LAYERS
     assert all(float(row[2]) >= float(row[4]) > 0 for row in rows)
     assert len(entries(path)) == LAYERS
-    again = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200,
+    again = subprocess.run(command, check=False, capture_output=True, text=True, timeout=500,
                            env=dict(os.environ))  # fmt: skip
     assert again.returncode == 0 and again.stdout == ""  # nothing is left to tune

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +13,7 @@ from polydevice.errors import DeviceError
 from polydevice_gpu import cl
 from polydevice_gpu.graph import GpuNode, Memory, Place
 from polydevice_gpu.kernels.kernel import Choice
+from polydevice_gpu.kernels.launch import Launch
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.plan import WeightStore, argument_of, scratch_memory
 
@@ -39,6 +42,7 @@ class Runner:
         self._target = target
         self._device = device
         self._builder = builder
+        self._programs: list[cl.Program] = []
         self._queue = device.queue(profiling=True)
         self._buffers: dict[Memory, cl.Buffer] = {}
         random = np.random.default_rng(2021)
@@ -56,6 +60,16 @@ class Runner:
                 data = random.integers(0, 2, memory.elements).astype(dtype)
             self._queue.upload(buffer, data)
 
+    def build(self, choices: Sequence[Choice]) -> None:
+        """Build the programs of several ways at the same time; those that fail, fail in `run`."""
+        sources = [
+            cl.ProgramSource(launch.kernel, launch.text, launch.options)
+            for choice in choices
+            for launch in self._launches(choice)
+        ]
+        with contextlib.suppress(DeviceError):
+            self._programs = self._builder.build_all(sources)
+
     def run(self, choice: Choice, *, timed: bool = True) -> Outcome | None:
         """Run the node in one way; None when that does not build or run."""
         try:
@@ -64,9 +78,7 @@ class Runner:
             return None
 
     def _run(self, choice: Choice, timed: bool) -> Outcome:
-        launches = choice.kernel.launches(
-            self._node, choice.kernel.modes[choice.mode], self._target
-        )
+        launches = self._launches(choice)
         buffers = dict(self._buffers)
         scratch = scratch_memory(launches)
         for piece in scratch.values():
@@ -90,6 +102,9 @@ class Runner:
         output = np.empty(memory.elements, memory.storage.dtype)
         self._queue.download(buffers[memory], output)
         return Outcome(output, min(times))
+
+    def _launches(self, choice: Choice) -> list[Launch]:
+        return choice.kernel.launches(self._node, choice.kernel.modes[choice.mode], self._target)
 
     def _time(self, launches: cl.LaunchList) -> int:
         """Return nanoseconds on the device."""

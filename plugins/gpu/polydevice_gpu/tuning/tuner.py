@@ -117,10 +117,12 @@ class Tuner:
         """Give the node its fastest choice; the one it has counts, whatever it computes."""
         default = node.choice
         assert default is not None
+        all_ = candidates(node, target)
+        runner.build([reference(node, target), *all_])
         right = runner.run(reference(node, target), timed=False)
         own = runner.run(default)
         best, shortest = default, own.time_ns if own is not None else 0
-        rejected, all_ = 0, candidates(node, target)
+        rejected = 0
         for choice in all_[1:]:
             outcome = runner.run(choice)
             if outcome is None or not _is_right(outcome, right):
