@@ -14,6 +14,7 @@ from polydevice.dtype import ElementType
 from polydevice.errors import NetworkError
 from polydevice.network import Network, Node, Port, constant
 from polydevice.ops.concat import Concat
+from polydevice.ops.containers import OptionalConstruct, OptionalGetElement
 from polydevice.ops.control_flow import (
     BackEdge,
     BodyInput,
@@ -96,6 +97,7 @@ def loop(n: OnnxNode) -> list[Port]:
     own = [TensorDesc(ElementType.i64, Shape()), TensorDesc(ElementType.boolean, Shape())]
     body = _settled_body(n, own, carried, [], shift=1)
     network = body.network
+    wrapped = {i for i, port in enumerate(carried) if _wrap_optional(network, 1 + i, port.desc)}
     scans = range(1 + count, len(network.results))
     for result in scans:
         _unsqueeze_result(network, result, 0)
@@ -113,7 +115,20 @@ def loop(n: OnnxNode) -> list[Port]:
         current_iteration=0,
         execution_condition=0,
     )
-    return n.emit_all(op, *inputs)
+    made = n.emit_all(op, *inputs)
+    return [n.emit(OptionalGetElement(), p) if i in wrapped else p for i, p in enumerate(made)]
+
+
+def _wrap_optional(network: Network, index: int, carried: TensorDesc) -> bool:
+    """Make an optional of a result that is carried on as one; ONNX does so tacitly."""
+    result = network.results[index]
+    kind = result.output.desc.kind
+    if not carried.kind.startswith("optional") or kind.startswith("optional"):
+        return False
+    node = Node(f"{result.name}/optional", OptionalConstruct(), [result.inputs[0]])
+    result.inputs = [node.output]
+    result.infer()
+    return True
 
 
 def _tie_loop_captures(body: Body, inputs: list[Port]) -> list[BodyInput]:
