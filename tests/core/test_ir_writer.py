@@ -23,6 +23,7 @@ from polydevice.ops.convert import Convert
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import Op, operation
 from polydevice.ops.pooling import MaxPool
+from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
 from polydevice.ops.transpose import Transpose
 from polydevice.readers.ir import read_ir
 from polydevice.shape import Dim, Shape
@@ -362,6 +363,47 @@ def test_max_pooling_takes_the_version_that_has_its_attributes(dilations, roundi
     with Core() as core:
         (own,) = core.load_network(network, "CPU").infer({"x": image}).values()
     np.testing.assert_array_equal(answer, own)
+
+
+@pytest.mark.parametrize("kind", ["u8", "i8", "u16", "i16"])
+@pytest.mark.parametrize("per_axis", [False, True])
+@pytest.mark.parametrize("zero", [False, True])
+def test_linear_quantisation_is_written_as_arithmetic(kind, per_axis, zero):
+    """ONNX's formulas, worked out with NumPy, are what OpenVINO makes of the file."""
+    element_type = ElementType(kind)
+    count = 3 if per_axis else 1
+    scales = RANDOM.uniform(0.01, 0.1, count).astype(np.float32)
+    zeros = RANDOM.integers(0, 9, count).astype(element_type.dtype)
+    x = RANDOM.uniform(-20, 20, (2, 3, 5)).astype(np.float32)
+    source = Node("x", Parameter(ElementType.f32, Shape([2, 3, 5])))
+    scale = constant("scale", scales if per_axis else scales[0])
+    points = [constant("zero", zeros if per_axis else zeros[0]).output] if zero else []
+    narrow = Node(
+        "quantize",
+        QuantizeLinear(axis=1, destination_type=element_type),
+        [source.output, scale.output, *points],
+    )
+    wide = Node("dequantize", DequantizeLinear(axis=1), [narrow.output, scale.output, *points])
+    results = [Node(f"{n.name}/r", Result(), [n.output]) for n in (narrow, wide)]
+    integers, floats = by_openvino(*ir_bytes(Network("m", [source], results)), [x])
+    along = (1, count, 1)
+    shift = zeros.reshape(along).astype(np.float32) if zero else np.float32(0)
+    limits = np.iinfo(element_type.dtype)
+    expected = np.clip(np.round(x / scales.reshape(along)) + shift, limits.min, limits.max)
+    # A quotient halfway between two integers may round to either, since OpenVINO multiplies.
+    assert np.abs(integers.astype(np.float64) - expected).max() <= 1
+    assert (integers == expected).mean() > 0.9
+    back = (integers.astype(np.float32) - shift) * scales.reshape(along)
+    np.testing.assert_allclose(floats, back, rtol=1e-5, atol=1e-5)
+
+
+def test_blockwise_quantisation_is_refused():
+    x = Node("x", Parameter(ElementType.f32, Shape([2, 8])))
+    scale = constant("scale", np.ones((2, 2), np.float32))
+    op = QuantizeLinear(axis=1, block_size=4, destination_type=ElementType.u8)
+    node = Node("q", op, [x.output, scale.output])
+    with pytest.raises(UnsupportedOperationError, match="QuantizeLinear: 1 node, first 'q'"):
+        ir_bytes(Network("m", [x], [Node("y", Result(), [node.output])]))
 
 
 # -- what cannot be written -----------------------------------------------------------------------

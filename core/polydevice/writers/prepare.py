@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from polydevice.network import Network, Node
 from polydevice.ops.pooling import MaxPool, MaxPoolWithIndices
+from polydevice.ops.quantize_linear import LinearQuantization
 from polydevice.passes.apply_port_settings import apply_port_settings
 from polydevice.window import RoundingType
+from polydevice.writers.quantization import expand_quantization
 
 
 def prepared_copy(network: Network) -> Network:
     """Return a copy in which settings of inputs and outputs are operations of their own.
 
     MaxPool with what opset1 lacks (dilations, rounding as PyTorch does) becomes that of opset14,
-    whose second output nothing reads.
+    whose second output nothing reads; ONNX's linear quantisation becomes arithmetic.
     """
     copy = network.clone()
     apply_port_settings(copy)
     for node in copy.nodes():
         if type(node.op) is MaxPool:
             _write_max_pool(copy, node, node.op)
+        elif isinstance(node.op, LinearQuantization):
+            expand_quantization(copy, node)
     return copy
 
 
