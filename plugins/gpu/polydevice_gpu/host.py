@@ -26,7 +26,9 @@ from polydevice.ops.prior_box import PriorBox, PriorBoxClustered
 from polydevice.ops.proposal import GenerateProposals, Proposal
 from polydevice.ops.random import Multinomial, RandomUniform
 from polydevice.shape import Shape
+from polydevice.tensor import TensorDesc
 from polydevice_gpu.graph import GpuNode, Value
+from polydevice_gpu.kernels.types import storage_type
 
 HOST_OPERATIONS: tuple[type[Op], ...] = (
     # Sorting and suppressing boxes: short, sequential, full of branches.
@@ -43,10 +45,18 @@ HOST_OPERATIONS: tuple[type[Op], ...] = (
 
 
 def runs_on_host(node: Node) -> bool:
-    """Whether a layer belongs on the host: by its kind, or because a size is not known."""
+    """Whether a layer belongs on the host: by its kind, or because it has values no kernel holds.
+
+    Those are values whose size is not known, texts, complex numbers and 8-bit floats.
+    """
     if isinstance(node.op, HOST_OPERATIONS):
         return True
-    return any(not port.desc.is_static for port in (*node.inputs, *node.outputs))
+    return any(lives_on_host(port.desc) for port in (*node.inputs, *node.outputs))
+
+
+def lives_on_host(desc: TensorDesc) -> bool:
+    """Whether a value is one that device memory cannot hold."""
+    return not desc.is_static or storage_type(desc.element_type, fp64=True) is None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ kernel objects with their arguments, and nothing left to allocate or decide duri
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -28,30 +29,39 @@ class WeightStore:
 
     def __init__(self, device: cl.Device) -> None:
         self._device = device
+        self._lock = threading.Lock()
         self._buffers: dict[tuple[int, str, ElementType], tuple[cl.Buffer, Array]] = {}
 
     def buffer(self, constant: Array, storage: ElementType, form: Weights | None) -> cl.Buffer:
         """Return the buffer that holds a constant in a form (None: as it is)."""
         key = (id(constant), form.form if form else "", storage)
-        if key not in self._buffers:
-            array = np.asarray(constant) if form is None else form.make(np.asarray(constant))
-            array = np.ascontiguousarray(array.astype(storage.dtype, copy=False))
-            buffer = self._device.memory.allocate(max(array.nbytes, 1), "weights")
-            if array.nbytes:
-                with self._device.queue() as queue:
-                    queue.upload(buffer, array)
-            # The array is kept so that its id stays its own.
-            self._buffers[key] = (buffer, constant)
-        return self._buffers[key][0]
+        with self._lock:
+            if key not in self._buffers:
+                self._buffers[key] = self._uploaded(constant, storage, form)
+            return self._buffers[key][0]
+
+    def _uploaded(
+        self, constant: Array, storage: ElementType, form: Weights | None
+    ) -> tuple[cl.Buffer, Array]:
+        array = np.asarray(constant) if form is None else form.make(np.asarray(constant))
+        array = np.ascontiguousarray(array.astype(storage.dtype, copy=False))
+        buffer = self._device.memory.allocate(max(array.nbytes, 1), "weights")
+        if array.nbytes:
+            with self._device.queue() as queue:
+                queue.upload(buffer, array)
+        # The array is kept so that its id stays its own.
+        return buffer, constant
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all constants."""
-        return sum(buffer.size_bytes for buffer, _ in self._buffers.values())
+        with self._lock:
+            return sum(buffer.size_bytes for buffer, _ in self._buffers.values())
 
     def clear(self) -> None:
         """Forget all buffers; they are released when nothing uses them any more."""
-        self._buffers.clear()
+        with self._lock:
+            self._buffers.clear()
 
 
 @dataclass
@@ -90,6 +100,7 @@ class Plan:
     arena: ArenaPlan
     weights: WeightStore
     programs_compiled: int = 0
+    _binding: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def programs(self) -> set[cl.Program]:
@@ -99,7 +110,8 @@ class Plan:
 
     def bind(self) -> BoundPlan:
         """Allocate what one request needs and set every kernel argument."""
-        return BoundPlan(self)
+        with self._binding:  # kernels hand out their first instance to one caller only
+            return BoundPlan(self)
 
 
 class BoundPlan:
@@ -125,7 +137,9 @@ class BoundPlan:
                     for a in launch.arguments
                 ]
                 launches.add(kernel, launch.global_size, launch.local_size, arguments)
-        self._inputs = {name: _Port(value) for name, value in plan.graph.inputs.items()}
+        self._inputs = {
+            name: _Port(value) for name, value in plan.graph.inputs.items() if not value.on_host
+        }
         self._outputs = {
             name: _Port(value) for name, value in plan.graph.outputs.items() if not value.on_host
         }
@@ -148,9 +162,9 @@ class BoundPlan:
         Returns:
             The other outputs, in arrays that the next inference may overwrite.
         """
-        on_host: dict[Value, Array] = {}
+        given = self.plan.graph.inputs
+        on_host: dict[Value, Array] = {value: inputs[name] for name, value in given.items()}
         for name, port in self._inputs.items():
-            on_host[port.value] = inputs[name]
             if port.value.elements:
                 queue.upload(self.region(port.memory), port.to_device(inputs[name]), wait=False)
         for stretch in self._stretches:

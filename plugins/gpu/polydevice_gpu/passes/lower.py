@@ -17,7 +17,7 @@ from polydevice.ops.op import Op
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice_gpu.graph import Fate, GpuGraph, GpuNode, Value, constant_value
-from polydevice_gpu.host import runs_on_host
+from polydevice_gpu.host import lives_on_host, runs_on_host
 from polydevice_gpu.kernels import pointwise
 from polydevice_gpu.kernels.types import storage_type
 from polydevice_gpu.ops import Fused, single
@@ -55,9 +55,9 @@ class Builder:
         return all(storage_type(v.element_type, fp64=self.fp64) is not None for v in values)
 
     def value(self, name: str, desc: TensorDesc) -> Value:
-        """Make a value for a descriptor; one without known sizes lives on the host."""
+        """Make a value for a descriptor; what device memory cannot hold lives on the host."""
         kind = desc.element_type
-        if not desc.is_static:
+        if lives_on_host(desc):
             value = Value(name, kind, ())
             value.on_host = True
             return value

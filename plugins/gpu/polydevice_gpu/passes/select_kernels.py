@@ -26,7 +26,8 @@ def select_kernels(graph: GpuGraph, target: Target) -> None:
     reorders: dict[tuple[Value, tuple[int, ...]], Value] = {}
     unsupported = []
     for value in graph.inputs.values():
-        own_memory(value)
+        if not value.on_host:
+            own_memory(value)
     for node in list(graph.nodes):
         if node.on_host:
             _prepare_host(graph, node, target)
