@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+import sys
 from pathlib import Path
 
 import polydevice.ops  # noqa: F401 - defines the operations
@@ -47,3 +50,25 @@ def test_every_kernel_file_is_used_and_says_what_it_computes() -> None:
 def test_no_module_is_called_after_nothing() -> None:
     for path in SOURCES:
         assert path.stem not in ("utils", "util", "common", "helpers", "misc", "base"), path
+
+
+def test_every_library_that_is_imported_is_declared() -> None:
+    """A fresh environment has what is declared, and nothing that happens to lie around here."""
+    text = (ROOT / "pyproject.toml").read_text()
+    table = re.search(r"^dependencies = \[$(.*?)^\]$", text, re.MULTILINE | re.DOTALL)
+    assert table
+    declared = set(re.findall(r'^ *"([\w.-]+)', table[1], re.MULTILINE))
+    names = {"PIL": "pillow", "google": "protobuf"}  # where the module is called otherwise
+    own = {"polydevice", "polydevice_cpu", "polydevice_gpu", "polydevice_hetero"}
+    optional = {"pytest", "onnxruntime", "openvino"}  # the shipped suites; `bench --compare`
+    for path in [*(ROOT / "core").rglob("*.py"), *(ROOT / "plugins").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            found = []
+            if isinstance(node, ast.Import):
+                found = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                found = [node.module or ""]
+            for module in {name.partition(".")[0] for name in found}:
+                if module not in sys.stdlib_module_names | own | optional:
+                    library = names.get(module, module).replace("_", "-")
+                    assert library in {name.replace("_", "-") for name in declared}, (path, module)
