@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polydevice.benchmark.arguments import Limits, parse_shapes, parse_streams
+from polydevice.benchmark.arguments import Limits, parse_names, parse_shapes, parse_streams
 from polydevice.benchmark.inputs import make_inputs
 from polydevice.benchmark.measure import Statistics
 from polydevice.benchmark.report import average, closing_lines, counter_lines
@@ -50,6 +50,26 @@ def test_shapes():
         parse_shapes("c[1]", ["a", "b"])
     with pytest.raises(OptionValueError, match="not legal"):
         parse_shapes("1,3", ["a"])
+
+
+def test_names():
+    assert parse_names("a:U8, b[NHWC]", ["a", "b"], "-iop") == {"a": "U8", "b": "NHWC"}
+    with pytest.raises(OptionValueError, match="-iop names 'c'; known: a"):
+        parse_names("c:U8", ["a"], "-iop")
+    with pytest.raises(OptionValueError, match="'U8' is not legal"):
+        parse_names("U8", ["a"], "-iop")
+
+
+def test_precisions_layouts_and_extensions_by_name(capsys):
+    model = ["-m", str(MODEL), "-niter", "1", "-api", "sync"]
+    extra = ["-iop", "image:U8,logits:FP16", "-layout", "image[NHWC]", "-stream_output"]
+    assert main(["bench", *model, *extra]) == 0
+    out = capsys.readouterr().out
+    assert "'image': precision U8" in out
+    assert "'logits': precision FP16" in out
+    assert "measuring: 100 %" in out
+    assert main(["bench", *model, "-l", "no_such_module"]) == 1
+    assert "'no_such_module' cannot be imported" in capsys.readouterr().err
 
 
 def test_streams():
@@ -193,4 +213,6 @@ def test_the_executed_graph_is_written_where_a_device_describes_it(device, tmp_p
         assert "does not describe its execution graph" in capsys.readouterr().err
     elif device.startswith("GPU"):
         assert status == 0
+        out = capsys.readouterr().out
+        assert "Peak device memory:" in out
         assert "execTimeMcs" in path.read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 
 from polydevice import __version__
 from polydevice.benchmark import report
-from polydevice.benchmark.arguments import Limits, parse_shapes
+from polydevice.benchmark.arguments import Limits, parse_names, parse_shapes
 from polydevice.benchmark.configuration import make_configuration
 from polydevice.benchmark.first_inference import measure_first_inference
 from polydevice.benchmark.inputs import make_inputs
@@ -28,7 +29,7 @@ from polydevice.benchmark.peers import make_peer
 from polydevice.benchmark.printing import info, progress_bar, warn
 from polydevice.core import Core
 from polydevice.dtype import Array
-from polydevice.errors import ModelFileError, PolydeviceError
+from polydevice.errors import ModelFileError, OptionValueError, PolydeviceError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
 
@@ -62,6 +63,8 @@ class Application:
     def run(self) -> dict[str, Any]:
         """Run all steps, print as benchmark_app does, and return every figure."""
         self._next()
+        if self.options.path_to_extension:
+            load_extension(self.options.path_to_extension)
         with Core() as core:
             self._next()
             self._print_versions(core)
@@ -129,13 +132,18 @@ class Application:
         }
 
     def _set_precisions(self, network: Network) -> None:
+        names = [*network.inputs, *network.outputs]
+        own = parse_names(self.options.iop, names, "-iop")
+        layouts = parse_names(self.options.layout, list(network.inputs), "-layout")
         for name, inner in network.inputs.items():
-            if self.options.input_precision:
-                inner.precision = self.options.input_precision
+            if name in layouts:
+                inner.layout = layouts[name]
+            if name in own or self.options.input_precision:
+                inner.precision = own.get(name, self.options.input_precision)
             info(f"Network input {name!r}: precision {inner.precision}, {inner.shape}")
         for name, outer in network.outputs.items():
-            if self.options.output_precision:
-                outer.precision = self.options.output_precision
+            if name in own or self.options.output_precision:
+                outer.precision = own.get(name, self.options.output_precision)
             info(f"Network output {name!r}: precision {outer.precision}, {outer.shape}")
 
     # -- steps 8 to 11 ------------------------------------------------------------------------
@@ -178,7 +186,7 @@ class Application:
         limits: Limits,
         batch: int,
     ) -> Statistics:
-        with progress_bar("measuring", self.options.progress) as progress:
+        with progress_bar("measuring", self.options) as progress:
             if self.options.api == "sync":
                 request = executable.requests[0]
                 return measure_sync(request.infer, inputs, limits, batch, progress)
@@ -342,6 +350,18 @@ class Application:
                 f"{family}: {version.description} {version.major}.{version.minor}, "
                 f"build {version.build_number}"
             )
+
+
+def load_extension(module: str) -> None:
+    """Import a module that defines operations.
+
+    Raises:
+        OptionValueError: it cannot be imported.
+    """
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise OptionValueError(f"-l {module!r} cannot be imported: {error}") from error
 
 
 def run(options: argparse.Namespace) -> int:

@@ -44,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-lfile", "--load_from_file", action="store_true", help="load by path, without reading")
     add("-ip", "--input_precision", metavar="TYPE", help="element type of the inputs, such as U8")
     add("-op", "--output_precision", metavar="TYPE", help="element type of the outputs")
+    add("-iop", default="", metavar="LIST", help="precisions by name, such as image:U8,prob:FP16")
+    add("-layout", default="", metavar="LIST", help="layouts of inputs, such as image[NHWC]")
+    add("-l", "--path_to_extension", default="", metavar="MODULE",
+        help="Python module that defines further operations")  # fmt: skip
+    add("-stream_output", action="store_true", help="progress as plain lines, for log files")
     add("-progress", action="store_true", help="progress bar")
     add("--compare", default="", metavar="RUNTIMES", help="onnxruntime,openvino: measured in turn")
     add("--first_inference", action="store_true",
@@ -91,6 +96,25 @@ def parse_shapes(text: str, inputs: list[str]) -> dict[str, list[int]]:
                 )
             found[target] = values
         rest = rest[match.end() :]
+    return found
+
+
+def parse_names(text: str, known: list[str], option: str) -> dict[str, str]:
+    """Read ``a:U8,b:FP16`` or ``a[NHWC],b[NC]``.
+
+    Raises:
+        OptionValueError: for an unknown name, or text of another form.
+    """
+    found: dict[str, str] = {}
+    for item in filter(None, text.replace(" ", "").split(",")):
+        match = re.fullmatch(r"(.+?)(?::|\[)([A-Za-z0-9_]+)\]?", item)
+        if match is None:
+            raise OptionValueError(
+                f"{option} {item!r} is not legal; write name:VALUE or name[VALUE]"
+            )
+        if match[1] not in known:
+            raise OptionValueError(f"{option} names {match[1]!r}; known: {', '.join(known)}")
+        found[match[1]] = match[2]
     return found
 
 

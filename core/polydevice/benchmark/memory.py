@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 from polydevice.errors import PolydeviceError
 from polydevice.executable_network import ExecutableNetwork
@@ -22,7 +21,6 @@ def peak_host_bytes() -> int | None:
 def peak_device_bytes(executable: ExecutableNetwork) -> int | None:
     """Return the most device memory the network held, in bytes; None for host devices."""
     try:
-        peak = executable.get_metric("DEVICE_MEMORY_PEAK_BYTES")
+        return int(executable.get_metric("DEVICE_MEMORY_PEAK_BYTES"))
     except PolydeviceError:
         return None
-    return int(peak() if isinstance(peak, Callable) else peak)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,9 +21,10 @@ def warn(text: str) -> None:
 
 
 @contextmanager
-def progress_bar(title: str, wanted: bool) -> Iterator[Progress]:
-    """A bar on a terminal; into a pipe, a plain line at every tenth, when asked for."""
-    if not sys.stdout.isatty():
+def progress_bar(title: str, options: argparse.Namespace) -> Iterator[Progress]:
+    """A bar on a terminal; into a pipe, or with -stream_output, plain lines when asked for."""
+    wanted = options.progress or options.stream_output
+    if options.stream_output or not sys.stdout.isatty():
         last = [-1]
 
         def plain(done: float) -> None:

@@ -174,7 +174,10 @@ class GpuExecutable(ExecutableNetwork):
 
     def _metrics(self) -> dict[str, Any]:
         """Two requests per stream, so that one is prepared while the other runs."""
-        return {"OPTIMAL_NUMBER_OF_INFER_REQUESTS": 2 * self.streams}
+        return {
+            "OPTIMAL_NUMBER_OF_INFER_REQUESTS": 2 * self.streams,
+            "DEVICE_MEMORY_PEAK_BYTES": self._gpu.memory.peak_bytes,
+        }
 
     def _create_request(self) -> InferRequest:
         return GpuRequest(self)
