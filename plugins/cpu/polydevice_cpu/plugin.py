@@ -81,9 +81,7 @@ class CpuPlugin(Plugin):
         executor = self._exclusive_executor() if options.exclusive_async_requests else None
         return CpuExecutableNetwork(network, options, executor)
 
-    def import_network(
-        self, data: bytes, options: Options, device_id: str
-    ) -> CpuExecutableNetwork:
+    def import_network(self, data: bytes, options: Options, device_id: str) -> CpuExecutableNetwork:
         """Load what `CpuExecutableNetwork.export` wrote."""
         found = ExportedNetwork.read(self.name, data, self.services.evaluate)
         return self.load_network(found.network, options.over(found.config), device_id)
