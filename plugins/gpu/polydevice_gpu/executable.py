@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 from collections import OrderedDict
@@ -14,12 +15,15 @@ from polydevice.executable_network import ExecutableNetwork
 from polydevice.executor import Executor
 from polydevice.exported import export_network
 from polydevice.infer_request import InferRequest
-from polydevice.network import Network
+from polydevice.network import Network, Node
+from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.options import Options
+from polydevice.placement import Placement
 from polydevice.plugin import Services
 from polydevice_gpu import cl
 from polydevice_gpu.compiler import CompileSettings, build_graph, compile_plan, target_of
 from polydevice_gpu.dynamic_batch import dynamic_batch_limit
+from polydevice_gpu.host import runs_on_host
 from polydevice_gpu.plan import Plan, WeightStore
 from polydevice_gpu.report import Times, execution_graph, explanation, times_by_node
 from polydevice_gpu.request import GpuRequest
@@ -83,6 +87,7 @@ class GpuExecutable(ExecutableNetwork):
         self._network = network
         self._settings = settings or CompileSettings()
         self._gpu = device
+        self._host_nodes = {node.name for node in network.nodes() if _computed_on_host(node)}
         self._builder = builder
         self._services = services
         self._target = target_of(device)
@@ -99,6 +104,16 @@ class GpuExecutable(ExecutableNetwork):
         """The network's batch, when requests may compute less of it; else 0."""
         if not network.is_dynamic:
             self.plan(tuple(node.output.desc.shape.static for node in network.parameters))  # type: ignore[union-attr]
+
+    def placement(self) -> list[Placement]:
+        """Say which layers run on the host."""
+        reason = "its sizes depend on data, or no kernel can hold its values"
+        return [
+            dataclasses.replace(place, device="CPU", reason=reason)
+            if place.node in self._host_nodes
+            else place
+            for place in super().placement()
+        ]
 
     def plan(self, shapes: Shapes) -> Plan:
         """Return the plan for these input shapes, in the inputs' order."""
@@ -203,3 +218,9 @@ def choices_from(extra: Mapping[str, bytes]) -> Tuner | None:
     except (ValueError, TypeError) as error:
         raise ModelFormatError(f"the exported network is not consistent: {error}") from None
     return made if rows else None
+
+
+def _computed_on_host(node: Node) -> bool:
+    if isinstance(node.op, (Parameter, Constant, Result)) or not runs_on_host(node):
+        return False
+    return any(port.desc.constant is None for port in node.outputs)
