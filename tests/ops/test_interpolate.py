@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -89,6 +90,9 @@ def test_pillow(device, mode, sizes, dtype):
     x = (image() * 60 + 100).clip(0, 255).astype(dtype)
     # the reference implementation: the CPU plugin rounds integers differently
     case = resize_to(sized(mode, cube_coeff=-0.5), x, sizes, reference=True)
+    if dtype is np.uint8 and device != "CPU":
+        # One pass over both axes rounds once; the reference rounds between its two passes too.
+        case = replace(case, tolerance=(0.0, 1.0))
     check(case, device)
 
 
