@@ -22,7 +22,8 @@ import numpy as np
 from polydevice import container
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ModelFormatError, PolydeviceError
-from polydevice.network import Evaluate, Network, Node, Port
+from polydevice.network import Network
+from polydevice.node import Evaluate, Node, Port
 from polydevice.ops.op import Op, operations
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc

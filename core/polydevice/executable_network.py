@@ -22,8 +22,10 @@ from polydevice.errors import (
 from polydevice.executor import Executor
 from polydevice.infer_queue import InferQueue
 from polydevice.infer_request import InferRequest, StatusCode, contiguous, fits
-from polydevice.network import Network, Node, Port, default_layout
+from polydevice.network import Network
+from polydevice.node import Node, Port
 from polydevice.placement import Placement
+from polydevice.port_setting import default_layout
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 

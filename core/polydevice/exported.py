@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from polydevice.archive import network_from_bytes, network_to_bytes
 from polydevice.container import pack, unpack
 from polydevice.errors import ModelFormatError
-from polydevice.network import Evaluate, Network
+from polydevice.network import Network
+from polydevice.node import Evaluate
 from polydevice.options import Options
 
 _NETWORK, _CONFIG, _EXTRA = "network", "config", "extra/"

@@ -1,263 +1,19 @@
-"""Network, Node, Port: a graph of operations."""
+"""Network: a graph of operations."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Union
 
-import numpy as np
-
-from polydevice.dtype import Array, ElementType
 from polydevice.errors import NetworkError, PolydeviceError, ShapeError, nearest
+from polydevice.node import Evaluate, Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
-from polydevice.ops.op import Op
-from polydevice.preprocess import PreProcessInfo
-from polydevice.shape import DimLike, Shape, merge
+from polydevice.port_setting import InputInfo, OutputInfo
+from polydevice.shape import DimLike, Shape
 from polydevice.tensor import TensorDesc
 
-Evaluate = Callable[[Op, Sequence[Array]], "list[Array] | None"]
-"""Computes an operation on arrays; None where it cannot. Core gets it from the hook `evaluate`."""
-
 PathLike = Union[str, "os.PathLike[str]"]
-
-VALUE_LIMIT = 1 << 16
-"""Largest number of elements that shape inference computes ahead; shapes are far smaller."""
-
-
-class Port:
-    """One output of a node, and what is known of the value that leaves it."""
-
-    __slots__ = ("desc", "index", "names", "node")
-
-    def __init__(self, node: Node, index: int, desc: TensorDesc) -> None:
-        self.node = node
-        self.index = index
-        self.desc = desc
-        self.names: set[str] = set()
-        """The framework's names of this tensor."""
-
-    @property
-    def element_type(self) -> ElementType:
-        """Type of the elements."""
-        return self.desc.element_type
-
-    @property
-    def shape(self) -> Shape | None:
-        """Sizes, None when the rank is unknown."""
-        return self.desc.shape
-
-    @property
-    def name(self) -> str:
-        """Name of the node, with ``.index`` when the node has several outputs."""
-        return self.node.name if len(self.node.outputs) == 1 else f"{self.node.name}.{self.index}"
-
-    def __repr__(self) -> str:
-        return f"{self.name}: {self.desc}"
-
-
-class Node:
-    """One use of an operation in a network.
-
-    Attributes:
-        name: unique in its network.
-        op: what it computes, with its attributes.
-        inputs: the ports that feed it, in the operation's order.
-        outputs: its own ports; descriptors are filled by shape inference.
-        rt_info: notes for the runtime, kept in IR v11 files ("affinity" places the node).
-    """
-
-    __slots__ = ("inputs", "name", "op", "outputs", "rt_info")
-
-    def __init__(
-        self,
-        name: str,
-        op: Op,
-        inputs: Iterable[Port] = (),
-        *,
-        rt_info: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.name = name
-        self.op = op
-        self.inputs = list(inputs)
-        self.outputs: list[Port] = []
-        self.rt_info: dict[str, Any] = dict(rt_info or {})
-        self.infer()
-
-    def infer(self, evaluate: Evaluate | None = None) -> None:
-        """Find type and shape of every output from the inputs'.
-
-        Raises:
-            NetworkError: (or its subclass) naming node, type, opset and reason.
-        """
-        described = [port.desc for port in self.inputs]
-        try:
-            results = self.op.infer(described)
-        except PolydeviceError as error:
-            raise type(error)(f"{self.title}: {error}") from error
-        except (IndexError, ValueError, TypeError, ZeroDivisionError, OverflowError) as error:
-            given = ", ".join(str(desc) for desc in described)
-            raise NetworkError(
-                f"{self.title} does not accept the inputs ({given}): {error}"
-            ) from error
-        if evaluate is not None:
-            results = self._with_values(described, results, evaluate)
-        self._set_outputs(results)
-
-    def _with_values(
-        self, given: Sequence[TensorDesc], results: list[TensorDesc], evaluate: Evaluate
-    ) -> list[TensorDesc]:
-        """Compute small outputs ahead when every input is known (shape arithmetic)."""
-        if not given or any(d.value is None for d in given):
-            return results
-        if any(r.value is not None or r.kind != "tensor" for r in results):
-            return results
-        if any(
-            r.is_static and r.shape is not None and r.shape.elements > VALUE_LIMIT for r in results
-        ):
-            return results
-        partial = any(
-            d.value is not None
-            and d.value.dtype == object
-            and d.element_type is not ElementType.string
-            for d in given
-        )
-        if partial and not self.op.shape_arithmetic:
-            return results
-        values = evaluate(self.op, [d.value for d in given if d.value is not None])
-        if values is None or any(v.size > VALUE_LIMIT for v in values):
-            return results
-        return [
-            TensorDesc(r.element_type, Shape(v.shape), _settled(v, r.element_type))
-            for r, v in zip(results, values, strict=True)
-        ]
-
-    def _set_outputs(self, results: Sequence[TensorDesc]) -> None:
-        if not self.outputs:
-            self.outputs = [Port(self, i, desc) for i, desc in enumerate(results)]
-            return
-        if len(results) != len(self.outputs):
-            raise ShapeError(
-                f"{self.title} now has {len(results)} outputs instead of {len(self.outputs)}"
-            )
-        for port, desc in zip(self.outputs, results, strict=True):
-            port.desc = desc
-
-    @property
-    def type(self) -> str:
-        """The operation's type name."""
-        return self.op.type
-
-    @property
-    def title(self) -> str:
-        """Name, type and opset: how messages call the node."""
-        return f"node {self.name!r} ({self.op.type}, {self.op.opset})"
-
-    @property
-    def output(self) -> Port:
-        """The only output; raises NetworkError when there are several."""
-        if len(self.outputs) != 1:
-            raise NetworkError(f"{self.title} has {len(self.outputs)} outputs; choose one by index")
-        return self.outputs[0]
-
-    @property
-    def constant(self) -> Array | None:
-        """The value of a Constant node, None for every other node."""
-        return self.op.value if isinstance(self.op, Constant) else None
-
-    def __repr__(self) -> str:
-        outputs = ", ".join(str(port.desc) for port in self.outputs)
-        inputs = ", ".join(port.name for port in self.inputs)
-        return f"{self.name} = {self.op.type}({inputs}) -> {outputs}"
-
-
-class _PortSetting:
-    """What a user may set on an input or output; kept in the node, applied when loading."""
-
-    def __init__(self, network: Network, name: str, port: Port, node: Node) -> None:
-        self._network = network
-        self.name = name
-        self._port = port
-        self._node = node
-
-    @property
-    def shape(self) -> Shape | None:
-        """Sizes in the model's own order; None when the rank is unknown."""
-        return self._port.shape
-
-    @property
-    def element_type(self) -> ElementType:
-        """Element type inside the model."""
-        return self._port.element_type
-
-    @property
-    def tensor_names(self) -> set[str]:
-        """The framework's names."""
-        return set(self._port.names)
-
-    @property
-    def precision(self) -> str:
-        """Element type of the blob ("FP32", "U8"…); set it to have values converted."""
-        return self.blob_type.precision
-
-    @precision.setter
-    def precision(self, name: str) -> None:
-        self._node.rt_info["precision"] = ElementType.parse(name).value
-
-    @property
-    def blob_type(self) -> ElementType:
-        """Element type of the blob."""
-        own = self._node.rt_info.get("precision")
-        return self.element_type if own is None else ElementType.parse(own)
-
-    @property
-    def layout(self) -> str:
-        """Order of the blob's dimensions ("NCHW", "NHWC"…); set it to have values transposed."""
-        given = self._node.rt_info.get("layout")
-        return str(given) if given else default_layout(self._port.desc.rank)
-
-    @layout.setter
-    def layout(self, name: str) -> None:
-        own = default_layout(self._port.desc.rank)
-        if name not in (own, "ANY") and sorted(name) != sorted(own):
-            raise NetworkError(
-                f"{self.name!r} of shape {self.shape} cannot have layout {name!r}; "
-                f"legal: orders of {own}"
-            )
-        self._node.rt_info["layout"] = own if name == "ANY" else name
-
-    def __repr__(self) -> str:
-        return f"{self.name}: {self.precision} {self.shape} {self.layout}"
-
-
-class InputInfo(_PortSetting):
-    """An input of a network."""
-
-    @property
-    def preprocess(self) -> PreProcessInfo:
-        """What is done to the blob before the network sees it; change it in place."""
-        held = self._node.rt_info.get("preprocess")
-        if not isinstance(held, PreProcessInfo):
-            held = self._node.rt_info["preprocess"] = PreProcessInfo()
-        return held
-
-
-class OutputInfo(_PortSetting):
-    """An output of a network."""
-
-
-def default_layout(rank: int | None) -> str:
-    """Return the Inference Engine's layout name for a rank."""
-    names = {0: "SCALAR", 1: "C", 2: "NC", 3: "CHW", 4: "NCHW", 5: "NCDHW"}
-    return names.get(-1 if rank is None else rank, "BLOCKED")
-
-
-def _settled(value: Array, element_type: ElementType) -> Array:
-    """Return a value of plain type when every size in it is known after all."""
-    if value.dtype != object or element_type is ElementType.string:
-        return value
-    known = all(isinstance(item, int) for item in value.reshape(-1))
-    return value.astype(element_type.dtype) if known else value
 
 
 class Network:
@@ -480,7 +236,7 @@ class Network:
     def inputs(self) -> dict[str, InputInfo]:
         """Name → description of every input; precision and layout can be set."""
         return {
-            name: InputInfo(self, name, node.output, node)
+            name: InputInfo(name, node.output, node)
             for (name, _), node in zip(self.input_ports(), self.parameters, strict=True)
         }
 
@@ -488,7 +244,7 @@ class Network:
     def outputs(self) -> dict[str, OutputInfo]:
         """Name → description of every output; precision and layout can be set."""
         return {
-            name: OutputInfo(self, name, port, node)
+            name: OutputInfo(name, port, node)
             for (name, port), node in zip(self.output_ports(), self.results, strict=True)
         }
 
@@ -562,16 +318,3 @@ def _first_free(name: str, taken: set[str]) -> str:
     while f"{name}_{number}" in taken:
         number += 1
     return f"{name}_{number}"
-
-
-def constant(name: str, value: Any, element_type: ElementType | None = None) -> Node:
-    """Make a Constant node from anything NumPy can turn into an array."""
-    array = np.asarray(value)
-    if element_type is not None and array.dtype != element_type.dtype:
-        array = array.astype(element_type.dtype)
-    return Node(name, Constant(array, element_type or ElementType.of(array.dtype)))
-
-
-def refine(desc: TensorDesc, shape: Shape | None) -> TensorDesc:
-    """Return `desc` with what `shape` adds to its own; raises ShapeError when they disagree."""
-    return TensorDesc(desc.element_type, merge(desc.shape, shape), desc.value, desc.kind)

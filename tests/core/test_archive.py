@@ -13,7 +13,8 @@ from polydevice import Core, container
 from polydevice.archive import network_from_bytes, network_to_bytes
 from polydevice.dtype import ElementType
 from polydevice.errors import ModelFormatError, PolydeviceError
-from polydevice.network import Network, Node
+from polydevice.network import Network
+from polydevice.node import Node
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.softmax import SoftMax
 from polydevice.shape import Dim, Shape

@@ -14,7 +14,8 @@ import pytest
 from polydevice import Core
 from polydevice.dtype import ElementType
 from polydevice.errors import ModelFileError, PolydeviceError, UnsupportedOperationError
-from polydevice.network import Network, Node, constant
+from polydevice.network import Network
+from polydevice.node import Node, constant
 from polydevice.ops import op as op_module
 from polydevice.ops.activation import Relu
 from polydevice.ops.arithmetic import Add

@@ -8,7 +8,8 @@ import pytest
 from polydevice import Core, Dim
 from polydevice.dtype import ElementType
 from polydevice.errors import NetworkError, ShapeError
-from polydevice.network import Network, Node, constant, unique_name
+from polydevice.network import Network, unique_name
+from polydevice.node import Node, constant
 from polydevice.ops.activation import Relu
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.concat import Concat

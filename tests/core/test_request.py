@@ -26,7 +26,8 @@ from polydevice.errors import (
     RequestError,
 )
 from polydevice.infer_request import InferRequest
-from polydevice.network import Network, Node
+from polydevice.network import Network
+from polydevice.node import Node
 from polydevice.ops.activation import Relu
 from polydevice.ops.io import Parameter, Result
 from polydevice.shape import Shape
@@ -336,7 +337,8 @@ import sys, os, numpy as np
 sys.path.insert(0, {folder!r})
 from polydevice import Core
 import echo_plugin
-from polydevice.network import Network, Node
+from polydevice.network import Network
+from polydevice.node import Node
 from polydevice.ops.io import Parameter, Result
 from polydevice.dtype import ElementType
 from polydevice.shape import Shape

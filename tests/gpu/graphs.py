@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
-from polydevice.network import Network, Node, Port, constant
+from polydevice.network import Network
+from polydevice.node import Node, Port, constant
 from polydevice.ops.convolution import Convolution
 from polydevice.ops.io import Parameter, Result
 from polydevice.ops.op import Op

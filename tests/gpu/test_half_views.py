@@ -6,7 +6,8 @@ import numpy as np
 
 from polydevice import Core
 from polydevice.dtype import ElementType
-from polydevice.network import Network, Node, constant
+from polydevice.network import Network
+from polydevice.node import Node, constant
 from polydevice.ops.activation import Relu
 from polydevice.ops.io import Parameter, Result
 from polydevice.ops.reshape import Reshape

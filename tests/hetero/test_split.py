@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polydevice.dtype import ElementType
-from polydevice.network import Network, Node
+from polydevice.network import Network
+from polydevice.node import Node
 from polydevice.ops.activation import Relu
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.io import Parameter, Result

@@ -7,7 +7,8 @@ import pytest
 
 from polydevice.dtype import ElementType
 from polydevice.errors import InferenceError, ShapeError
-from polydevice.network import Network, Node, constant
+from polydevice.network import Network
+from polydevice.node import Node, constant
 from polydevice.ops.gather import Gather, GatherElements, GatherND, GatherTree
 from polydevice.ops.io import Parameter, Result
 from polydevice.shape import Dim, Shape

@@ -9,7 +9,8 @@ import pytest
 from polydevice import Core
 from polydevice.dtype import ElementType
 from polydevice.errors import BlobError, NetworkError
-from polydevice.network import Network, Node
+from polydevice.network import Network
+from polydevice.node import Node
 from polydevice.ops.activation import Relu
 from polydevice.ops.io import Parameter, Result
 from polydevice.shape import Shape

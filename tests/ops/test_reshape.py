@@ -7,7 +7,7 @@ import pytest
 
 from polydevice.dtype import ElementType
 from polydevice.errors import ShapeError
-from polydevice.network import constant
+from polydevice.node import constant
 from polydevice.ops.reshape import Reshape, ShapeOf, Squeeze, Unsqueeze
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc, desc_of

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from polydevice.dtype import ElementType
-from polydevice.network import Network, Node, Port, constant
+from polydevice.network import Network
+from polydevice.node import Node, Port, constant
 from polydevice.ops.arithmetic import Multiply
 from polydevice.ops.broadcast import Broadcast, Tile
 from polydevice.ops.concat import Concat

@@ -8,7 +8,8 @@ import pytest
 from polydevice import Core
 from polydevice.dtype import ElementType
 from polydevice.errors import NetworkError, UnsupportedNetworkError
-from polydevice.network import Network, Node, constant
+from polydevice.network import Network
+from polydevice.node import Node, constant
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.io import Parameter, Result
 from polydevice.ops.op import find_operation

@@ -50,7 +50,8 @@ import json, warnings
 import numpy as np
 from polydevice import Core, ElementType, Shape
 from polydevice.errors import PolydeviceError
-from polydevice.network import Network, Node
+from polydevice.network import Network
+from polydevice.node import Node
 from polydevice.ops.activation import Relu
 from polydevice.ops.io import Parameter, Result
 x = Node("x", Parameter(ElementType.f32, Shape((2,))))

@@ -9,7 +9,8 @@ import numpy as np
 
 from polydevice.dtype import ElementType
 from polydevice.errors import NetworkError
-from polydevice.network import Network, Node, Port, constant, default_layout
+from polydevice.network import Network
+from polydevice.node import Node, Port, constant
 from polydevice.ops.arithmetic import Divide, Maximum, Minimum, Multiply, Subtract
 from polydevice.ops.color import I420toBGR, NV12toBGR
 from polydevice.ops.convert import Convert
@@ -20,6 +21,7 @@ from polydevice.ops.matmul import MatMul
 from polydevice.ops.op import Op
 from polydevice.ops.reshape import ShapeOf, Unsqueeze
 from polydevice.ops.transpose import Transpose
+from polydevice.port_setting import default_layout
 from polydevice.preprocess import ColorFormat, PreProcessInfo, ResizeAlgorithm
 from polydevice.shape import DimLike, Shape
 

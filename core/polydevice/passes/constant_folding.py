@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from polydevice.dtype import ElementType
-from polydevice.network import Evaluate, Network, Node
+from polydevice.network import Network
+from polydevice.node import Evaluate, Node
 from polydevice.ops.io import Constant, Parameter, Result
 
 SIZE_LIMIT = 1 << 30

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from polydevice.errors import ModelFileError
 
 if TYPE_CHECKING:
-    from polydevice.network import Evaluate, Network, PathLike
+    from polydevice.network import Network, PathLike
+    from polydevice.node import Evaluate
     from polydevice.registry import Registry
 
 Reader = Callable[[Any, Any], "Network"]

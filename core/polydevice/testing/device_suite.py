@@ -35,7 +35,8 @@ from polydevice.errors import (
     UnsupportedNetworkError,
 )
 from polydevice.infer_request import StatusCode
-from polydevice.network import Network, Node, constant
+from polydevice.network import Network
+from polydevice.node import Node, constant
 from polydevice.ops.activation import Relu
 from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.io import Parameter, Result

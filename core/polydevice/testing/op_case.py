@@ -30,7 +30,8 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
-from polydevice.network import Network, Node
+from polydevice.network import Network
+from polydevice.node import Node
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import Op
 from polydevice.shape import Dim, Shape

@@ -13,7 +13,8 @@ from typing import IO
 
 from polydevice.dtype import ElementType
 from polydevice.errors import ModelFileError, UnsupportedOperationError
-from polydevice.network import Network, Node
+from polydevice.network import Network
+from polydevice.node import Node
 from polydevice.ops.control_flow import If, Iteration
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.writers.prepare import prepared_copy

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from polydevice.network import Network, Node
+from polydevice.network import Network
+from polydevice.node import Node
 from polydevice.ops.pooling import MaxPool, MaxPoolWithIndices
 from polydevice.ops.quantize_linear import LinearQuantization
 from polydevice.passes.apply_port_settings import apply_port_settings

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from polydevice.dtype import ElementType
-from polydevice.network import Network, Node, Port, constant
+from polydevice.network import Network
+from polydevice.node import Node, Port, constant
 from polydevice.ops.activation import Clamp
 from polydevice.ops.arithmetic import Add, Divide, Multiply, Subtract
 from polydevice.ops.convert import Convert

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import IO, Any, NamedTuple
 from xml.etree import ElementTree as ET
 
-from polydevice.network import Network, Node, Port
+from polydevice.network import Network
+from polydevice.node import Node, Port
 from polydevice.ops.control_flow import Body, BodyInput, BodyOutput, If, Iteration, Loop, Slicing
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.shape import Shape

@@ -8,7 +8,8 @@ from typing import Any
 
 from polydevice.dtype import ElementType
 from polydevice.errors import KernelBuildError, UnsupportedNetworkError
-from polydevice.network import Evaluate, Network
+from polydevice.network import Network
+from polydevice.node import Evaluate
 from polydevice.ops.quantize import FakeQuantize
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
 from polydevice.passes.constant_folding import constant_folding

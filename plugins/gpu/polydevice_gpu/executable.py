@@ -15,7 +15,8 @@ from polydevice.executable_network import ExecutableNetwork
 from polydevice.executor import Executor
 from polydevice.exported import export_network
 from polydevice.infer_request import InferRequest
-from polydevice.network import Network, Node
+from polydevice.network import Network
+from polydevice.node import Node
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.options import Options
 from polydevice.placement import Placement

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from polydevice.dtype import Array
 from polydevice.executable_network import ExecutableNetwork
-from polydevice.network import Network, Node, Port
+from polydevice.network import Network
+from polydevice.node import Node, Port
 from polydevice.ops.control_flow import If, Loop, TensorIterator
 from polydevice.ops.detection_output import DetectionOutput
 from polydevice.ops.detectron import (

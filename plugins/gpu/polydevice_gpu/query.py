@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from polydevice.errors import NetworkError, UnsupportedNetworkError
-from polydevice.network import Evaluate, Network
+from polydevice.network import Network
+from polydevice.node import Evaluate
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.shape import bounds
 from polydevice.tensor import TensorDesc

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from polydevice.dtype import ElementType
-from polydevice.network import Network, Node
+from polydevice.network import Network
+from polydevice.node import Node
 from polydevice.ops.io import Parameter, Result
 from polydevice.ops.op import Op
 from polydevice.profiling import LayerCount

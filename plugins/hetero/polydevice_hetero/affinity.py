@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from polydevice.device_name import DeviceName
 from polydevice.errors import DeviceNameError, UnsupportedNetworkError
-from polydevice.network import Network, Node
+from polydevice.network import Network
+from polydevice.node import Node
 
 AFFINITY = "affinity"
 """Key of a node's rt_info by which a user places it."""

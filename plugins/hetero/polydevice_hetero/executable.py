@@ -9,7 +9,8 @@ from polydevice.errors import DeviceError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.exported import export_network
 from polydevice.infer_request import InferRequest
-from polydevice.network import Network, Node, Port
+from polydevice.network import Network
+from polydevice.node import Node, Port
 from polydevice.placement import Placement, bytes_of
 from polydevice_hetero.affinity import AFFINITY, Assignment
 from polydevice_hetero.options import HeteroOptions

@@ -8,7 +8,7 @@ from polydevice.blob import Blob
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError, PolydeviceError
 from polydevice.infer_request import InferRequest
-from polydevice.network import Port
+from polydevice.node import Port
 from polydevice.profiling import LayerCount, VariableState
 from polydevice_hetero.state import RequestVariable
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from polydevice.network import Network, Node, Port
+from polydevice.network import Network
+from polydevice.node import Node, Port
 from polydevice.ops.io import Parameter, Result
 from polydevice.tensor import TensorDesc
 

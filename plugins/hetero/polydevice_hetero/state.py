@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.network import Network, Node, Port
+from polydevice.network import Network
+from polydevice.node import Node, Port
 from polydevice.ops.io import Parameter, Result
 from polydevice.profiling import VariableState
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from polydevice.errors import ModelFormatError
-from polydevice.network import Node
+from polydevice.node import Node
 from polydevice.ops.control_flow import (
     BackEdge,
     BodyInput,

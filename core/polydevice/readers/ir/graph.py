@@ -13,7 +13,8 @@ from polydevice.errors import (
     ModelLimitError,
     PolydeviceError,
 )
-from polydevice.network import Evaluate, Network, Node, Port
+from polydevice.network import Network
+from polydevice.node import Evaluate, Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import Op, parse_shape
 from polydevice.ops.split import Split

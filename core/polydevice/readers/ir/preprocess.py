@@ -6,7 +6,8 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ModelFormatError, WeightsError
-from polydevice.network import Network, Node, constant, unique_name
+from polydevice.network import Network, unique_name
+from polydevice.node import Node, constant
 from polydevice.ops.arithmetic import Subtract
 from polydevice.readers.ir.document import Element
 from polydevice.readers.ir.weights import Weights

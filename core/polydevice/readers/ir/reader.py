@@ -7,7 +7,8 @@ from typing import Any
 
 from polydevice.dtype import ElementType
 from polydevice.errors import ModelFormatError, PolydeviceError
-from polydevice.network import Evaluate, Network
+from polydevice.network import Network
+from polydevice.node import Evaluate
 from polydevice.readers.ir.document import Element, parse_document
 from polydevice.readers.ir.graph import GraphBuilder
 from polydevice.readers.ir.layers import nested_notes, read_graph

@@ -9,7 +9,8 @@ from typing import Union
 from onnx import FunctionProto, ModelProto
 
 from polydevice.errors import ModelFormatError, ModelLimitError, NetworkError
-from polydevice.network import Evaluate, Network
+from polydevice.network import Network
+from polydevice.node import Evaluate
 from polydevice.readers.limits import ReadLimits
 from polydevice.readers.onnx.budget import Budget
 from polydevice.readers.onnx.external_data import ExternalData
@@ -37,7 +38,7 @@ def read_onnx(
         model: a path, or the bytes of the file. External data is read from the folder of the
             path; with bytes there is none.
         evaluate: computes operations on known values, so that shapes are inferred through
-            Shape, Gather, Concat and the like; see `polydevice.network.Evaluate`.
+            Shape, Gather, Concat and the like; see `polydevice.node.Evaluate`.
         limits: bounds on what an untrusted model may ask for.
 
     Raises:

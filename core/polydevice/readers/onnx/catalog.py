@@ -16,7 +16,7 @@ import onnx.defs
 from onnx import FunctionProto, NodeProto, TypeProto
 
 import polydevice.ops  # noqa: F401 - defines the operations
-from polydevice.network import Port
+from polydevice.node import Port
 from polydevice.ops.op import Op, find_onnx_operation
 
 Translated = Union[Port, "Sequence[Port | None]"]

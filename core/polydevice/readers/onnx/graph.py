@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from onnx import FunctionProto, GraphProto, NodeProto
 
 from polydevice.errors import ModelFormatError, PolydeviceError, UnsupportedOperationError
-from polydevice.network import Evaluate, Network, Node, Port
+from polydevice.network import Network
+from polydevice.node import Evaluate, Node, Port
 from polydevice.ops.io import Constant, Result
 from polydevice.ops.reshape import Reshape
 from polydevice.readers.onnx import catalog

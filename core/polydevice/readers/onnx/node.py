@@ -10,7 +10,7 @@ from onnx import NodeProto
 
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ModelFormatError, UnsupportedOperationError
-from polydevice.network import Node, Port
+from polydevice.node import Node, Port
 from polydevice.ops.io import Constant
 from polydevice.ops.op import Op
 from polydevice.tensor import TensorDesc

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from polydevice.errors import ModelFormatError
-from polydevice.network import Node, Port
+from polydevice.node import Node, Port
 from polydevice.ops.io import Constant, Parameter
 from polydevice.tensor import TensorDesc
 

@@ -17,7 +17,7 @@ from polydevice_cpu.plan.pending import Flow, Pending
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
-    from polydevice.network import Node, Port
+    from polydevice.node import Node, Port
     from polydevice_cpu.plan.builder import Builder
 
 Rule = Callable[[Any, Sequence[float]], "Eltwise | None"]

@@ -24,7 +24,7 @@ from polydevice_cpu.plan.pending import Flow, Operand, Packed, Pending
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
-    from polydevice.network import Node, Port
+    from polydevice.node import Node, Port
     from polydevice_cpu.plan.builder import Builder
 
 ALGORITHMS: dict[type[Op], Algorithm] = {

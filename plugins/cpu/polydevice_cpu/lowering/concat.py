@@ -17,7 +17,7 @@ from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep, Start
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
-    from polydevice.network import Node
+    from polydevice.node import Node
     from polydevice_cpu.plan.builder import Builder
 
 

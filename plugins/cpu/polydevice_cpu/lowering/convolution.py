@@ -25,7 +25,7 @@ from polydevice_cpu.onednn.primitives import convolution, deconvolution
 from polydevice_cpu.plan.pending import Flow, Make, Packed, Pending
 
 if TYPE_CHECKING:
-    from polydevice.network import Node
+    from polydevice.node import Node
     from polydevice_cpu.plan.builder import Builder
 
 

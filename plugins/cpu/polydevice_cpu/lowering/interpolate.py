@@ -25,7 +25,7 @@ from polydevice_cpu.ops.interpolate import interpolate_tables, resize_tables
 from polydevice_cpu.plan.step import PrimitiveStep
 
 if TYPE_CHECKING:
-    from polydevice.network import Node
+    from polydevice.node import Node
     from polydevice_cpu.plan.builder import Builder
 
 

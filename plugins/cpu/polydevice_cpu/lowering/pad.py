@@ -14,7 +14,7 @@ from polydevice_cpu.plan.step import ArrayStep, Compute
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
 if TYPE_CHECKING:
-    from polydevice.network import Node
+    from polydevice.node import Node
     from polydevice_cpu.plan.builder import Builder
 
 

@@ -18,7 +18,7 @@ from polydevice_cpu.plan.step import PrimitiveStep
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
-    from polydevice.network import Node, Port
+    from polydevice.node import Node, Port
     from polydevice_cpu.plan.builder import Builder
 
 _DIRECTIONS = {

@@ -15,7 +15,7 @@ from polydevice_cpu.onednn.primitives import softmax
 from polydevice_cpu.plan.step import PrimitiveStep
 
 if TYPE_CHECKING:
-    from polydevice.network import Node
+    from polydevice.node import Node
     from polydevice_cpu.plan.builder import Builder
 
 

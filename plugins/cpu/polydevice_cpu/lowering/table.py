@@ -12,7 +12,7 @@ from polydevice.ops.op import Op
 from polydevice_cpu.onednn.library import library
 
 if TYPE_CHECKING:
-    from polydevice.network import Node
+    from polydevice.node import Node
     from polydevice_cpu.plan.builder import Builder
 
 Lowering = Callable[["Builder", "Node"], bool]

@@ -10,7 +10,8 @@ import math
 import numpy as np
 
 from polydevice.dtype import ElementType
-from polydevice.network import Network, Node, Port, constant
+from polydevice.network import Network
+from polydevice.node import Node, Port, constant
 from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.attention import ScaledDotProductAttention
 from polydevice.ops.matmul import MatMul

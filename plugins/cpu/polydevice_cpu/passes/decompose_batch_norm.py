@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from polydevice.network import Network, Node, constant
+from polydevice.network import Network
+from polydevice.node import Node, constant
 from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.normalization import BatchNormInference, BatchNormInferenceV1
 from polydevice_cpu.passes.pattern import Replacements

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.network import Network, Node, Port, constant
+from polydevice.network import Network
+from polydevice.node import Node, Port, constant
 from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.convolution import ConvolutionBackpropData, ConvolutionLike
 from polydevice.ops.matmul import MatMul

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.network import Network, Node, Port, constant
+from polydevice.network import Network
+from polydevice.node import Node, Port, constant
 from polydevice.ops.quantize import FakeQuantize
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
 from polydevice_cpu.passes.pattern import Replacements

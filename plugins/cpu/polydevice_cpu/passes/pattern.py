@@ -9,7 +9,8 @@ from typing import TypeVar
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.network import Network, Node, Port
+from polydevice.network import Network
+from polydevice.node import Node, Port
 from polydevice.ops.arithmetic import Divide, Multiply
 from polydevice.ops.op import Op
 

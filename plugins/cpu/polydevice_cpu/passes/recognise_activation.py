@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from polydevice.network import Network, Node, Port
+from polydevice.network import Network
+from polydevice.node import Node, Port
 from polydevice.ops import activation
 from polydevice.ops.arithmetic import Add, Divide, Multiply
 from polydevice.ops.math import Erf, Tanh

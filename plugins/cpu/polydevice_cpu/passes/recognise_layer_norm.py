@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from polydevice.network import Network, Node, Port
+from polydevice.network import Network
+from polydevice.node import Node, Port
 from polydevice.ops.arithmetic import Add, Divide, Multiply, Power, Subtract
 from polydevice.ops.math import Sqrt
 from polydevice.ops.normalization import MVN, EpsMode

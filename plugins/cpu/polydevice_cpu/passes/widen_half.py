@@ -6,7 +6,8 @@ import numpy as np
 
 from polydevice.dtype import ElementType
 from polydevice.errors import NetworkError
-from polydevice.network import Network, Node, Port, constant, unique_name
+from polydevice.network import Network, unique_name
+from polydevice.node import Node, Port, constant
 from polydevice.ops.convert import Convert
 from polydevice.ops.io import Constant, Parameter
 from polydevice_cpu.lowering.table import is_heavy

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
-from polydevice.network import Network, Node, Port
+from polydevice.network import Network
+from polydevice.node import Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice_cpu.lowering.table import find_lowering
 from polydevice_cpu.onednn.attributes import Attributes

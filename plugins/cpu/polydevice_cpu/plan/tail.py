@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from polydevice.dtype import Array
-from polydevice.network import Network, Node, Port
+from polydevice.network import Network
+from polydevice.node import Node, Port
 from polydevice.ops.io import Parameter, Result
 from polydevice_cpu.lowering.table import is_heavy
 from polydevice_cpu.plan.context import Context

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from polydevice.dtype import ElementType
-from polydevice.network import Network, Node, Port
+from polydevice.network import Network
+from polydevice.node import Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import Op
 from polydevice.shape import Shape

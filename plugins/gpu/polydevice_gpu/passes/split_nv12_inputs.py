@@ -7,7 +7,8 @@ batch: ``<name>_Y0`` [1, H, W, 1] and ``<name>_UV0`` [1, H/2, W/2, 2], ``<name>_
 from __future__ import annotations
 
 from polydevice.errors import NetworkError, UnsupportedNetworkError
-from polydevice.network import Network, Node, Port
+from polydevice.network import Network
+from polydevice.node import Node, Port
 from polydevice.ops.color import NV12toBGR
 from polydevice.ops.concat import Concat
 from polydevice.ops.io import Parameter

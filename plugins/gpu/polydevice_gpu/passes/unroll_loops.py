@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.network import Evaluate, Network, Node, Port, constant
+from polydevice.network import Network
+from polydevice.node import Evaluate, Node, Port, constant
 from polydevice.ops.concat import Concat
 from polydevice.ops.control_flow import Iteration, Loop, Slicing
 from polydevice.ops.io import Parameter, Result

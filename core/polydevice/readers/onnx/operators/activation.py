@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polydevice.network import Port
+from polydevice.node import Port
 from polydevice.ops.activation import (
     Elu,
     Gelu,

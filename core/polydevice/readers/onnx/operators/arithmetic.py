@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from polydevice.dtype import ElementType
-from polydevice.network import Port
+from polydevice.node import Port
 from polydevice.ops.activation import Clamp
 from polydevice.ops.arithmetic import (
     Add,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from polydevice.network import Port
+from polydevice.node import Port
 from polydevice.ops.broadcast import Broadcast
 from polydevice.readers.onnx.attributes import TensorValue
 from polydevice.readers.onnx.catalog import translates

@@ -12,7 +12,8 @@ import numpy as np
 
 from polydevice.dtype import ElementType
 from polydevice.errors import NetworkError
-from polydevice.network import Network, Node, Port, constant
+from polydevice.network import Network
+from polydevice.node import Node, Port, constant
 from polydevice.ops.concat import Concat
 from polydevice.ops.containers import OptionalConstruct, OptionalGetElement
 from polydevice.ops.control_flow import (

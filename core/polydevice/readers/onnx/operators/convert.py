@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polydevice.dtype import ElementType
-from polydevice.network import Port
+from polydevice.node import Port
 from polydevice.ops.convert import BitCast, Convert
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.element_types import element_type_of

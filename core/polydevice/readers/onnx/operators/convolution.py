@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polydevice.dtype import ElementType
-from polydevice.network import Port
+from polydevice.node import Port
 from polydevice.ops.activation import HardSigmoid, PRelu, Relu, Sigmoid
 from polydevice.ops.arithmetic import Add, Maximum, Minimum, Subtract
 from polydevice.ops.convert import Convert

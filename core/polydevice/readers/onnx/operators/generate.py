@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polydevice.dtype import ElementType
-from polydevice.network import Port
+from polydevice.node import Port
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.comparison import GreaterEqual, LessEqual
 from polydevice.ops.convert import Convert

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from polydevice.dtype import ElementType
-from polydevice.network import Port
+from polydevice.node import Port
 from polydevice.ops.convert import Convert
 from polydevice.ops.interpolate import (
     CoordinateMode,

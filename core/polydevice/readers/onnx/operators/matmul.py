@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polydevice.network import Port
+from polydevice.node import Port
 from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.reshape import Reshape

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from polydevice.dtype import ElementType
-from polydevice.network import Port
+from polydevice.node import Port
 from polydevice.ops.arithmetic import Add, Divide, Multiply, Subtract
 from polydevice.ops.broadcast import Broadcast, BroadcastMode
 from polydevice.ops.comparison import Less, LessEqual

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
-from polydevice.network import Port
+from polydevice.node import Port
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.quantize_linear import DequantizeLinear

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polydevice.network import Port
+from polydevice.node import Port
 from polydevice.ops.blocks import DepthMode, SpaceToDepth
 from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.concat import Concat

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polydevice.dtype import ElementType
-from polydevice.network import Port
+from polydevice.node import Port
 from polydevice.ops.arithmetic import Add, Divide, Multiply, SquaredDifference
 from polydevice.ops.comparison import Equal
 from polydevice.ops.convert import Convert

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from polydevice.network import Port
+from polydevice.node import Port
 from polydevice.ops.arithmetic import Add, Divide, FloorMod, Multiply, Power
 from polydevice.ops.math import Abs
 from polydevice.ops.pooling import AvgPool, MaxPool, MaxPoolWithIndices

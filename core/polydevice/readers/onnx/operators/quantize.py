@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polydevice.dtype import ElementType
-from polydevice.network import Port
+from polydevice.node import Port
 from polydevice.ops.activation import PRelu, Sigmoid
 from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.concat import Concat

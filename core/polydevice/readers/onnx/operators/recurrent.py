@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import ElementType
-from polydevice.network import Port
+from polydevice.node import Port
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.concat import Concat

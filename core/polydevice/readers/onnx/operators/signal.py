@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from polydevice.dtype import ElementType
-from polydevice.network import Port
+from polydevice.node import Port
 from polydevice.ops.arithmetic import (
     Add,
     Divide,

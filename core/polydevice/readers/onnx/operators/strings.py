@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import ElementType
-from polydevice.network import Port
+from polydevice.node import Port
 from polydevice.ops.arithmetic import Multiply, Subtract
 from polydevice.ops.comparison import Greater
 from polydevice.ops.convert import Convert

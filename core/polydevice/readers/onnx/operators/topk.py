@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polydevice.dtype import ElementType
-from polydevice.network import Port
+from polydevice.node import Port
 from polydevice.ops.arithmetic import Subtract
 from polydevice.ops.generate import OneHot
 from polydevice.ops.reshape import ShapeOf, Squeeze

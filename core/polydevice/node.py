@@ -1,0 +1,188 @@
+"""Node and Port: one operation in a network, and its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
+from polydevice.errors import NetworkError, PolydeviceError, ShapeError
+from polydevice.ops.io import Constant
+from polydevice.ops.op import Op
+from polydevice.shape import Shape, merge
+from polydevice.tensor import TensorDesc
+
+Evaluate = Callable[[Op, Sequence[Array]], "list[Array] | None"]
+"""Computes an operation on arrays; None where it cannot. Core gets it from the hook `evaluate`."""
+
+VALUE_LIMIT = 1 << 16
+"""Largest number of elements that shape inference computes ahead; shapes are far smaller."""
+
+
+class Port:
+    """One output of a node, and what is known of the value that leaves it."""
+
+    __slots__ = ("desc", "index", "names", "node")
+
+    def __init__(self, node: Node, index: int, desc: TensorDesc) -> None:
+        self.node = node
+        self.index = index
+        self.desc = desc
+        self.names: set[str] = set()
+        """The framework's names of this tensor."""
+
+    @property
+    def element_type(self) -> ElementType:
+        """Type of the elements."""
+        return self.desc.element_type
+
+    @property
+    def shape(self) -> Shape | None:
+        """Sizes, None when the rank is unknown."""
+        return self.desc.shape
+
+    @property
+    def name(self) -> str:
+        """Name of the node, with ``.index`` when the node has several outputs."""
+        return self.node.name if len(self.node.outputs) == 1 else f"{self.node.name}.{self.index}"
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.desc}"
+
+
+class Node:
+    """One use of an operation in a network.
+
+    Attributes:
+        name: unique in its network.
+        op: what it computes, with its attributes.
+        inputs: the ports that feed it, in the operation's order.
+        outputs: its own ports; descriptors are filled by shape inference.
+        rt_info: notes for the runtime, kept in IR v11 files ("affinity" places the node).
+    """
+
+    __slots__ = ("inputs", "name", "op", "outputs", "rt_info")
+
+    def __init__(
+        self,
+        name: str,
+        op: Op,
+        inputs: Iterable[Port] = (),
+        *,
+        rt_info: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.op = op
+        self.inputs = list(inputs)
+        self.outputs: list[Port] = []
+        self.rt_info: dict[str, Any] = dict(rt_info or {})
+        self.infer()
+
+    def infer(self, evaluate: Evaluate | None = None) -> None:
+        """Find type and shape of every output from the inputs'.
+
+        Raises:
+            NetworkError: (or its subclass) naming node, type, opset and reason.
+        """
+        described = [port.desc for port in self.inputs]
+        try:
+            results = self.op.infer(described)
+        except PolydeviceError as error:
+            raise type(error)(f"{self.title}: {error}") from error
+        except (IndexError, ValueError, TypeError, ZeroDivisionError, OverflowError) as error:
+            given = ", ".join(str(desc) for desc in described)
+            raise NetworkError(
+                f"{self.title} does not accept the inputs ({given}): {error}"
+            ) from error
+        if evaluate is not None:
+            results = self._with_values(described, results, evaluate)
+        self._set_outputs(results)
+
+    def _with_values(
+        self, given: Sequence[TensorDesc], results: list[TensorDesc], evaluate: Evaluate
+    ) -> list[TensorDesc]:
+        """Compute small outputs ahead when every input is known (shape arithmetic)."""
+        if not given or any(d.value is None for d in given):
+            return results
+        if any(r.value is not None or r.kind != "tensor" for r in results):
+            return results
+        if any(
+            r.is_static and r.shape is not None and r.shape.elements > VALUE_LIMIT for r in results
+        ):
+            return results
+        partial = any(
+            d.value is not None
+            and d.value.dtype == object
+            and d.element_type is not ElementType.string
+            for d in given
+        )
+        if partial and not self.op.shape_arithmetic:
+            return results
+        values = evaluate(self.op, [d.value for d in given if d.value is not None])
+        if values is None or any(v.size > VALUE_LIMIT for v in values):
+            return results
+        return [
+            TensorDesc(r.element_type, Shape(v.shape), _settled(v, r.element_type))
+            for r, v in zip(results, values, strict=True)
+        ]
+
+    def _set_outputs(self, results: Sequence[TensorDesc]) -> None:
+        if not self.outputs:
+            self.outputs = [Port(self, i, desc) for i, desc in enumerate(results)]
+            return
+        if len(results) != len(self.outputs):
+            raise ShapeError(
+                f"{self.title} now has {len(results)} outputs instead of {len(self.outputs)}"
+            )
+        for port, desc in zip(self.outputs, results, strict=True):
+            port.desc = desc
+
+    @property
+    def type(self) -> str:
+        """The operation's type name."""
+        return self.op.type
+
+    @property
+    def title(self) -> str:
+        """Name, type and opset: how messages call the node."""
+        return f"node {self.name!r} ({self.op.type}, {self.op.opset})"
+
+    @property
+    def output(self) -> Port:
+        """The only output; raises NetworkError when there are several."""
+        if len(self.outputs) != 1:
+            raise NetworkError(f"{self.title} has {len(self.outputs)} outputs; choose one by index")
+        return self.outputs[0]
+
+    @property
+    def constant(self) -> Array | None:
+        """The value of a Constant node, None for every other node."""
+        return self.op.value if isinstance(self.op, Constant) else None
+
+    def __repr__(self) -> str:
+        outputs = ", ".join(str(port.desc) for port in self.outputs)
+        inputs = ", ".join(port.name for port in self.inputs)
+        return f"{self.name} = {self.op.type}({inputs}) -> {outputs}"
+
+
+def _settled(value: Array, element_type: ElementType) -> Array:
+    """Return a value of plain type when every size in it is known after all."""
+    if value.dtype != object or element_type is ElementType.string:
+        return value
+    known = all(isinstance(item, int) for item in value.reshape(-1))
+    return value.astype(element_type.dtype) if known else value
+
+
+def constant(name: str, value: Any, element_type: ElementType | None = None) -> Node:
+    """Make a Constant node from anything NumPy can turn into an array."""
+    array = np.asarray(value)
+    if element_type is not None and array.dtype != element_type.dtype:
+        array = array.astype(element_type.dtype)
+    return Node(name, Constant(array, element_type or ElementType.of(array.dtype)))
+
+
+def refine(desc: TensorDesc, shape: Shape | None) -> TensorDesc:
+    """Return `desc` with what `shape` adds to its own; raises ShapeError when they disagree."""
+    return TensorDesc(desc.element_type, merge(desc.shape, shape), desc.value, desc.kind)
