@@ -23,6 +23,7 @@ from polydevice.ops import (
     reduce,
     select,
 )
+from polydevice.ops.attention import ScaledDotProductAttention
 from polydevice.ops.concat import Concat
 from polydevice.ops.gather import Gather, GatherElements, GatherND
 from polydevice.ops.op import Op
@@ -270,6 +271,29 @@ def _topk(dtype: str) -> Iterator[OpCase]:
         yield openvino_case(op, floats(3, 11, 2, dtype=dtype), np.array(4), constants={1})
 
 
+def _attentions(dtype: str) -> Iterator[OpCase]:
+    attention = ScaledDotProductAttention
+
+    def qkv(*batch: int, queries: int, keys: int, size: int, values: int = 0) -> list[Array]:
+        sizes = (queries, size), (keys, size), (keys, values or size)
+        return [floats(*batch, *pair, dtype=dtype) for pair in sizes]
+
+    def case(op: Op, *inputs: Array, **settings: object) -> OpCase:
+        return openvino_case(op, *inputs, tolerance=(2e-3, 2e-3) if dtype == "f2" else None)
+
+    yield case(attention(), *qkv(2, 3, queries=9, keys=7, size=5))
+    yield case(attention(causal=True), *qkv(3, queries=37, keys=37, size=19))
+    inputs = qkv(1, 2, queries=1, keys=131, size=17)
+    yield case(attention(), *inputs, floats(1, 1, 1, 131, dtype=dtype))
+    inputs = qkv(2, 1, queries=5, keys=67, size=64)
+    seen = _random.random((2, 1, 5, 67)) < 0.6
+    seen[..., 0] = True
+    yield case(attention(), *inputs, seen)
+    scale = np.array(0.3, dtype)
+    mask = floats(11, 1, dtype=dtype)
+    yield case(attention(), *qkv(1, 1, queries=11, keys=70, size=33), mask, scale)
+
+
 def _colors(op: type[Op]) -> Callable[[str], Iterator[OpCase]]:
     def cases(dtype: str) -> Iterator[OpCase]:
         if dtype == "f4":
@@ -340,6 +364,7 @@ CASES: dict[type[Op], Callable[[str], Iterator[OpCase]]] = {
     ScatterElementsUpdate: _scatter_elements,
     ScatterNDUpdate: _scatter_nd,
     TopK: _topk,
+    ScaledDotProductAttention: _attentions,
     ROIAlign: _roi_align,
     ROIPooling: _roi_pooling,
     PSROIPooling: _ps_roi_pooling,

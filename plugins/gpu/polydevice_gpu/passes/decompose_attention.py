@@ -1,4 +1,4 @@
-"""What attention is made of: two matrix products around a softmax."""
+"""What attention is made of where no kernel takes it whole: two products around a softmax."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from polydevice.ops.matmul import MatMul
 from polydevice.ops.select import Select
 from polydevice.ops.softmax import SoftMax
 from polydevice_gpu.graph import Value
+from polydevice_gpu.kernels.attention import is_fusible
 from polydevice_gpu.passes.decompose import decomposes, reshape
 
 if TYPE_CHECKING:
     from polydevice_gpu.passes.lower import Builder
 
 
-@decomposes(ScaledDotProductAttention)
+@decomposes(ScaledDotProductAttention, when=lambda op, inputs: not is_fusible(op, inputs))
 def _attention(
     build: Builder, op: ScaledDotProductAttention, inputs: Sequence[Value]
 ) -> list[Value]:
