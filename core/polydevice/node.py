@@ -20,6 +20,12 @@ Evaluate = Callable[[Op, Sequence[Array]], "list[Array] | None"]
 VALUE_LIMIT = 1 << 16
 """Largest number of elements that shape inference computes ahead; shapes are far smaller."""
 
+_LARGEST_ITEM = 8
+"""Bytes of an i64, which is what shapes consist of."""
+
+_SPAN_LIMIT = 1 << 62
+"""NumPy has no arrays, not even empty ones, whose sizes multiply to more."""
+
 
 class Port:
     """One output of a node, and what is known of the value that leaves it."""
@@ -103,14 +109,17 @@ class Node:
     def _with_values(
         self, given: Sequence[TensorDesc], results: list[TensorDesc], evaluate: Evaluate
     ) -> list[TensorDesc]:
-        """Compute small outputs ahead when every input is known (shape arithmetic)."""
+        """Compute small outputs ahead when every input is known (shape arithmetic).
+
+        Outputs without elements are known whatever the inputs are: nothing computes them.
+        """
+        if not (self.op.is_stateful or self.op.has_side_effect or self.op.has_bodies):
+            results = [known_if_empty(result) for result in results]
         if not given or any(d.value is None for d in given):
             return results
         if any(r.value is not None or r.kind != "tensor" for r in results):
             return results
-        if any(
-            r.is_static and r.shape is not None and r.shape.elements > VALUE_LIMIT for r in results
-        ):
+        if any((r.span_bytes or 0) > VALUE_LIMIT * _LARGEST_ITEM for r in results):
             return results
         partial = any(
             d.value is not None
@@ -173,6 +182,16 @@ def _settled(value: Array, element_type: ElementType) -> Array:
         return value
     known = all(isinstance(item, int) for item in value.reshape(-1))
     return value.astype(element_type.dtype) if known else value
+
+
+def known_if_empty(desc: TensorDesc) -> TensorDesc:
+    """Return the description with its value when it has no elements."""
+    span = desc.span_bytes
+    if desc.shape is None or desc.value is not None or span is None or span > _SPAN_LIMIT:
+        return desc
+    if desc.element_type is ElementType.dynamic or desc.shape.elements:
+        return desc
+    return TensorDesc(desc.element_type, desc.shape, np.empty(desc.shape.static, desc.dtype))
 
 
 def constant(name: str, value: Any, element_type: ElementType | None = None) -> Node:

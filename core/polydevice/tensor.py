@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -42,6 +43,18 @@ class TensorDesc:
     def is_static(self) -> bool:
         """Whether every size is known."""
         return self.kind == "tensor" and self.shape is not None and self.shape.is_static
+
+    @property
+    def span_bytes(self) -> int | None:
+        """Bytes of a value whose sizes are known, each size of 0 counted as 1; else None.
+
+        What works on single axes takes memory for their sizes even where no element exists, so
+        limits look at this: a shape such as [0, 2147483648] is as broken as without the 0.
+        """
+        if not self.is_static or self.shape is None:
+            return None
+        each = 1 if self.element_type is ElementType.dynamic else self.dtype.itemsize
+        return math.prod(max(size, 1) for size in self.shape.static) * each
 
     @property
     def constant(self) -> Array | None:

@@ -100,6 +100,8 @@ class BackEdge:
 class Iteration(Op):
     """What TensorIterator and Loop share: a body that runs once per iteration."""
 
+    has_bodies = True
+
     body: Body
     body_inputs: tuple[BodyInput, ...]
     body_outputs: tuple[BodyOutput, ...]
@@ -257,6 +259,8 @@ class If(Op):
     Raises:  ShapeError if the bodies give different element types
     Source:  OpenVINO opset8 If; ONNX If
     """
+
+    has_bodies = True
 
     then_body: Body = attribute(ir="")
     else_body: Body = attribute(ir="")

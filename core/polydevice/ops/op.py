@@ -61,6 +61,8 @@ class Op:
     """Whether equal inputs may give other outputs (random numbers, variables); never folded."""
     has_side_effect: ClassVar[bool] = False
     """Whether it must run although no result depends on it (Assign)."""
+    has_bodies: ClassVar[bool] = False
+    """Whether it runs graphs of its own, which may keep state or have side effects."""
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return type and shape of every output; raises ShapeError or ElementTypeError.

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from polydevice.dtype import ElementType
 from polydevice.network import Network
-from polydevice.node import Evaluate, Node
+from polydevice.node import Evaluate, Node, known_if_empty
 from polydevice.ops.io import Constant, Parameter, Result
 
 SIZE_LIMIT = 1 << 30
-"""Largest folded value in bytes: folding must not turn a small file into a huge network."""
+"""Largest folded value, and most that folding may add in all, in bytes.
+
+Folding must not turn a small file into a huge network.
+"""
+
+GROWTH = 8
+"""Results up to this many times as large as their constants do not count as added: weights that
+are converted, transposed or unpacked from 4 bits."""
 
 
 def constant_folding(network: Network, evaluate: Evaluate) -> int:
@@ -17,7 +24,7 @@ def constant_folding(network: Network, evaluate: Evaluate) -> int:
     Nodes with a side effect, state or randomness, and results above `SIZE_LIMIT`, stay.
     """
     values: dict[Node, list[Node]] = {}
-    folded = 0
+    folded, left = 0, SIZE_LIMIT
     for node in network.nodes():
         node.inputs = [
             values[port.node][port.index].output if port.node in values else port
@@ -25,11 +32,16 @@ def constant_folding(network: Network, evaluate: Evaluate) -> int:
         ]
         if not _is_foldable(node):
             continue
-        arrays = [port.node.constant for port in node.inputs]
-        if not arrays or any(array is None for array in arrays):
-            constants = _known_values(node)
-        else:
-            constants = _evaluated(node, [a for a in arrays if a is not None], evaluate)
+        arrays = [array for port in node.inputs if (array := port.node.constant) is not None]
+        constants = _known_values(node)
+        if constants is None and arrays and len(arrays) == len(node.inputs):
+            free = GROWTH * sum(array.nbytes for array in arrays)
+            if _size(node) > min(SIZE_LIMIT, left + free):
+                continue
+            constants = _evaluated(node, arrays, evaluate)
+            if constants is not None:
+                made = sum(made.constant.nbytes for made in constants if made.constant is not None)
+                left -= max(made - free, 0)
         if constants is None:
             continue
         values[node] = constants
@@ -44,25 +56,23 @@ def _is_foldable(node: Node) -> bool:
 
 
 def _known_values(node: Node) -> list[Node] | None:
-    """Constants for outputs that shape inference knows already (ShapeOf of a static shape)."""
-    if not node.outputs or any(port.desc.constant is None for port in node.outputs):
+    """Constants for outputs known already: ShapeOf of a static shape, whatever has no elements."""
+    descs = [port.desc for port in node.outputs]
+    if not node.op.has_bodies:
+        descs = [known_if_empty(desc) for desc in descs]
+    if not descs or any(desc.constant is None for desc in descs):
         return None
-    return [
-        _constant(node, i, port.desc.constant, port.element_type)
-        for i, port in enumerate(node.outputs)
-    ]
+    return [_constant(node, i, desc.constant, desc.element_type) for i, desc in enumerate(descs)]
+
+
+def _size(node: Node) -> int:
+    """Bytes of the outputs as far as their sizes are known."""
+    return sum(port.desc.span_bytes or 0 for port in node.outputs)
 
 
 def _evaluated(node: Node, arrays: list, evaluate: Evaluate) -> list[Node] | None:  # type: ignore[type-arg]
-    for port in node.outputs:
-        if port.desc.kind != "tensor":
-            return None
-        if (
-            port.desc.is_static
-            and port.shape is not None
-            and (port.shape.elements * port.element_type.dtype.itemsize > SIZE_LIMIT)
-        ):
-            return None
+    if any(port.desc.kind != "tensor" for port in node.outputs):
+        return None
     results = evaluate(node.op, arrays)
     if results is None:
         return None

@@ -12,6 +12,7 @@ from polydevice.network import Network
 from polydevice.node import Evaluate
 from polydevice.ops.quantize import FakeQuantize
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
+from polydevice.passes.check_sizes import check_sizes, host_memory_bytes
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.plugin import Services
 from polydevice_gpu import cl
@@ -31,6 +32,10 @@ from polydevice_gpu.tuning.tuner import Tuner
 
 QUANTIZATION = (FakeQuantize, QuantizeLinear, DequantizeLinear)
 """Operations that make a network a quantised one."""
+
+
+MOST_ELEMENTS = (1 << 31) - 1
+"""Kernels count the elements of a value in 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,16 @@ def target_of(device: cl.Device) -> Target:
         max_work_group_size=can.max_work_group_size,
         matrix_unit=can.tensor_cores_ptx and can.async_copy_ptx,
     )
+
+
+def check_memory(network: Network, device: cl.Device) -> None:
+    """Check that memory can hold every value of known size, and that kernels can count it.
+
+    Raises:
+        ModelLimitError: naming the first node whose value is too large.
+    """
+    limit = max(host_memory_bytes(), device.facts.global_memory_bytes)
+    check_sizes(network, limit, device.facts.name, limit_elements=MOST_ELEMENTS)
 
 
 def build_graph(

@@ -22,7 +22,13 @@ from polydevice.options import Options
 from polydevice.placement import Placement
 from polydevice.plugin import Services
 from polydevice_gpu import cl
-from polydevice_gpu.compiler import CompileSettings, build_graph, compile_plan, target_of
+from polydevice_gpu.compiler import (
+    CompileSettings,
+    build_graph,
+    check_memory,
+    compile_plan,
+    target_of,
+)
 from polydevice_gpu.dynamic_batch import dynamic_batch_limit
 from polydevice_gpu.host import runs_on_host
 from polydevice_gpu.plan import Plan, WeightStore
@@ -128,6 +134,7 @@ class GpuExecutable(ExecutableNetwork):
             if self._network.is_dynamic or self.batch_limit:
                 names = [node.name for node in network.parameters]
                 network.reshape(dict(zip(names, shapes, strict=True)))
+            check_memory(network, self._gpu)
             graph = build_graph(network, self._target, self._services.evaluate, self._settings)
             plan = compile_plan(
                 *(graph, self._target, self._gpu, self._builder, self._weights),

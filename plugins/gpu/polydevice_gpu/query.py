@@ -12,7 +12,7 @@ from polydevice.shape import bounds
 from polydevice.tensor import TensorDesc
 from polydevice_gpu import views
 from polydevice_gpu.cl.device import Device
-from polydevice_gpu.compiler import target_of
+from polydevice_gpu.compiler import check_memory, target_of
 from polydevice_gpu.custom.layer import CustomLayer
 from polydevice_gpu.custom.operation import use_custom_layers
 from polydevice_gpu.kernels.kernel import kernels_of
@@ -28,12 +28,16 @@ def unsupported_nodes(
     """Return layer name to reason for the layers that no kernel takes.
 
     The network is not changed. One with dynamic shapes is asked with small ones.
+
+    Raises:
+        ModelLimitError: when a value is too large for any device.
     """
     copy = network.clone()
     copy.evaluate = evaluate
     use_custom_layers(copy, custom_layers)
     if copy.is_dynamic:
         _fix_sizes(copy)
+    check_memory(copy, device)
     constant_folding(copy, evaluate)
     target = target_of(device)
     refused: dict[str, str] = {}

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.errors import DeviceMemoryError
 from polydevice.network import Network
+from polydevice.passes.check_sizes import check_sizes, host_memory_bytes
 from polydevice.shape import Shape
 from polydevice_cpu.implement import evaluate
 from polydevice_cpu.passes import prepare
@@ -95,13 +97,21 @@ class CompiledNetwork:
         network.infer()
         while inline(network, lambda body: self.body(body).network):
             network.infer()
+        check_sizes(network, host_memory_bytes(), "CPU")
         builder = Builder(
             network,
             self.settings,
             self.weights,
             lambda made, nodes: make_tail(made, nodes, self._part),
         )
-        return builder.build()
+        plan = builder.build()
+        needed = plan.arena_bytes + plan.scratchpad_bytes
+        if needed > host_memory_bytes():
+            raise DeviceMemoryError(
+                f"network {network.name!r} needs {needed} bytes for intermediate values of "
+                f"inputs {shapes}; CPU has memory for {host_memory_bytes()}. Use smaller inputs"
+            )
+        return plan
 
     def _part(self, network: Network) -> CompiledNetwork:
         return CompiledNetwork(network, self.settings, self.weights, self.bodies)
