@@ -120,13 +120,12 @@ MODELS = [
         "wechat_qr_detect_ssd",
         Bundled(f"{DATA}/wechat_qr_detect_ssd.xml"),
         inputs.qr_code_on_a_page,
-        host="DetectionOutput",
     ),
     Model(
         "silero_vad_16k_stateful",
         Bundled(f"{DATA}/silero_vad_16k_stateful.xml"),
         inputs.voice_frame_stateful,
-        host="ReadValue, LSTMSequence, Assign",
+        host="ReadValue, Assign",
     ),
     Model(
         "silero_vad_16k",
@@ -136,7 +135,6 @@ MODELS = [
             "7776b81ad1b0350c15d7f1555943b9232eb53e9ca5d989c6d0cea9ebc8664d87",
         ),
         inputs.voice_frame,
-        host="LSTMSequence",
     ),
     Model(
         "silero_vad_16k_sequence",
@@ -146,7 +144,6 @@ MODELS = [
             "9ccdacc4719d8aa7e45a77536bfabec45a03ba1f2fad5e241ab4060b24238a85",
         ),
         inputs.voice_sequence,
-        host="LSTMSequence",
     ),
     Model(
         "silero_vad",
@@ -156,7 +153,6 @@ MODELS = [
             "1a153a22f4509e292a94e67d6f9b85e8deb25b4988682b7e174c65279d8788e3",
         ),
         inputs.voice_frame_with_rate,
-        host="If, LSTMSequence",
     ),
     Model(
         "ppocr_det",
