@@ -171,6 +171,20 @@ def test_constants_of_one_repeated_number(core):
     check(load(core, model).infer({"x": x}), models.answer(model, {"x": x}))
 
 
+def test_the_first_positions_of_a_constant_table(core):
+    """A slice [1, S, D] of [1, T, D] is contiguous for NumPy whatever the first stride says."""
+    nodes = [
+        ("Shape", ["x"], ["size"], {"start": 1, "end": 2}),
+        ("Slice", ["table", "zero", "size", "one"], ["positions"], {}),
+        ("Add", ["x", "positions"], ["y"], {}),
+    ]
+    weights = {"table": image(3, 1, 64, 8), "zero": np.array([0]), "one": np.array([1])}
+    model = models.build(nodes, {"x": ["n", "s", 8]}, ["y"], weights)
+    executable = load(core, model)
+    for x in (image(4, 1, 20, 8), image(5, 3, 7, 8), image(6, 1, 1, 8)):
+        check(executable.infer({"x": x}), models.answer(model, {"x": x}))
+
+
 def test_inputs_in_any_memory_order(core):
     model = models.residual()
     request = load(core, model).create_infer_request()

@@ -176,8 +176,12 @@ def _binary_primitive(builder: Builder, node: Node) -> bool:
     if not left.in_reach or not right.in_reach:
         return False
     layout = left.descriptor
-    right = builder.in_layout(right, layout) if right.shape == shape else builder.dense(right)
-    second = right.descriptor
+    if right.shape == shape:
+        right = builder.in_layout(right, layout)
+        second = layout  # not its own, which may differ from it in the strides of sizes of 1
+    else:
+        right = builder.dense(right)
+        second = right.descriptor
     algorithm = ALGORITHMS[type(node.op)]
     head: list[PostOp] = []
     if isinstance(node.op, arithmetic.SquaredDifference):

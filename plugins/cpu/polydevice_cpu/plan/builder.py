@@ -130,8 +130,9 @@ class Builder:
                 array = np.ascontiguousarray(array)
             kind = Kind.OBJECTS if array.dtype.hasobject else Kind.CONSTANT
             storage = Storage(kind, array.nbytes, array=array)
-            strides = tuple(s // max(array.itemsize, 1) for s in array.strides)
-            known = Value(storage, array.shape, array.dtype, strides)
+            # Not NumPy's strides: those of sizes of 1 may be any number in a contiguous array,
+            # and oneDNN 3's binary primitives step by them.
+            known = Value(storage, array.shape, array.dtype, row_major(array.shape))
             self._constants[id(given)] = given, known
         return known
 
