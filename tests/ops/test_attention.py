@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -62,6 +64,34 @@ def test_scale(device):
     check(OpCase(ScaledDotProductAttention(), [q, k, v, zero, one], [expected]), device)
 
 
+@pytest.mark.parametrize("shape", [(1, 3, 1, 1), (2, 3, 5, 1), (1, 1, 1, 1), (1, 3, 5, 1)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_sinks(shape, causal, device):
+    inputs = [*qkv(values=8), floats(5, 7), np.array(0.3, np.float32), floats(*shape) + 2]
+    check(openvino_case(ScaledDotProductAttention(causal=causal), *inputs), device)
+
+
+def test_a_sink_of_narrow_floats(device):
+    """The sink is one more key, whose value is 0."""
+    q, k, v = qkv(values=8)
+    scale, sink = np.array(0.5, np.float32), floats(1, 3, 1, 1)
+    scores = q @ k.swapaxes(-1, -2) * scale
+    scores = np.concatenate([scores, np.broadcast_to(sink, (2, 3, 5, 1))], -1)
+    weights = np.exp(scores)
+    expected = (weights / weights.sum(-1, keepdims=True))[..., :-1] @ v
+    zero = np.array(0.0, np.float32)
+    inputs = [x.astype(np.float16) for x in (q, k, v, zero, scale, sink)]
+    case = OpCase(ScaledDotProductAttention(), inputs, [expected.astype(np.float16)])
+    check(dataclasses.replace(case, tolerance=(1e-2, 1e-2)), device)
+
+
+def test_a_row_that_sees_nothing_but_the_sink_is_zero(device):
+    q, k, v = qkv(values=8)
+    mask, scale = np.full((5, 7), -np.inf, np.float32), np.array(1.0, np.float32)
+    inputs = [q, k, v, mask, scale, floats(1, 3, 1, 1)]
+    check(OpCase(ScaledDotProductAttention(), inputs, [np.zeros((2, 3, 5, 8), np.float32)]), device)
+
+
 def test_large_scores_do_not_overflow(device):
     q, k, v = (x * 100 for x in qkv(batch=(1,)))
     check(OpCase(ScaledDotProductAttention(), [q, k, v], [by_hand(q, k, v)]), device)
@@ -81,3 +111,9 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(NetworkError, match="mask is i64"):
         mask = np.zeros((5, 7), np.int64)
         network_of(OpCase(ScaledDotProductAttention(), [q, k, v, mask], []))
+    scale = np.array(1.0, np.float32)
+    mask = np.zeros((5, 7), np.float32)
+    with pytest.raises(NetworkError, match=r"sink \[3,1,1\] has not the rank"):
+        network_of(OpCase(ScaledDotProductAttention(), [q, k, v, mask, scale, floats(3, 1, 1)], []))
+    with pytest.raises(NetworkError, match="7 inputs are given"):
+        network_of(OpCase(ScaledDotProductAttention(), [q, k, v, mask, scale, scale, scale], []))

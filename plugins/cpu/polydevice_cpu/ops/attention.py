@@ -16,7 +16,10 @@ from polydevice_cpu.precision import narrow, widen
 def scaled_dot_product_attention(
     op: ScaledDotProductAttention, query: Array, key: Array, value: Array, *optional: Array
 ) -> Array:
-    """Subtract each row's maximum before exp; a row that sees nothing gives NaN, as in OpenVINO."""
+    """Subtract each row's maximum before exp; a row that sees nothing gives NaN, as in OpenVINO.
+
+    The sink enters maximum and sum as if it were one more key whose value is 0.
+    """
     q, k, v = widen(query), widen(key), widen(value)
     scale = (
         optional[1].reshape(()).astype(q.dtype)
@@ -32,6 +35,10 @@ def scaled_dot_product_attention(
     elif optional:
         scores = scores + widen(optional[0])
     largest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    sink = widen(optional[2]) if len(optional) > 2 else None
+    if sink is not None:
+        largest = np.maximum(largest, sink)
     weights = np.exp(scores - largest)
-    weights /= weights.sum(axis=-1, keepdims=True)
+    total = weights.sum(axis=-1, keepdims=True)
+    weights /= total if sink is None else total + np.exp(sink - largest)
     return narrow(np.matmul(weights, v), query.dtype)

@@ -35,6 +35,8 @@ def _decomposed(node: Node, op: ScaledDotProductAttention) -> Port | None:
     query, key, value, *optional = node.inputs
     if query.element_type is not ElementType.f32 or query.shape is None or key.shape is None:
         return None
+    if len(optional) > 2:  # a sink belongs inside the softmax
+        return None
     name = node.name
     scale = _scale(name, query, optional)
     mask = _mask(name, op, query, key, optional)

@@ -11,9 +11,12 @@ import numpy as np
 from polydevice.dtype import ElementType
 from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.attention import ScaledDotProductAttention
+from polydevice.ops.broadcast import Broadcast
+from polydevice.ops.concat import Concat
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.select import Select
 from polydevice.ops.softmax import SoftMax
+from polydevice.ops.split import VariadicSplit
 from polydevice_gpu.graph import Value
 from polydevice_gpu.kernels.attention import is_fusible
 from polydevice_gpu.passes.decompose import decomposes, reshape
@@ -43,5 +46,14 @@ def _attention(
         scores = build.one(Select(), optional[0], scores, build.constant(hidden, kind))
     elif optional:
         scores = build.one(Add(), scores, optional[0])
-    weights = build.one(SoftMax(axis=-1), scores)
+    if len(optional) > 2:  # one more column of scores, dropped after the softmax
+        shape = build.constant(np.array([*scores.shape[:-1], 1], np.int64))
+        sink = build.one(Broadcast(), optional[2], shape)
+        together = build.one(SoftMax(axis=-1), build.one(Concat(axis=-1), scores, sink))
+        axis, lengths = (np.asarray(v, np.int64) for v in (-1, [key.shape[-2], 1]))
+        weights, _ = build.add(
+            VariadicSplit(), together, build.constant(axis), build.constant(lengths)
+        )
+    else:
+        weights = build.one(SoftMax(axis=-1), scores)
     return build.add(MatMul(), weights, value)
