@@ -6,9 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from polydevice.errors import NetworkError
-from polydevice.ops.matmul import Einsum, MatMul
-from polydevice.testing.op_case import OpCase, network_of
+from polydevice.errors import InferenceError, NetworkError
+from polydevice.ops.matmul import Einsum, GroupedMatMul, MatMul
+from polydevice.testing.op_case import OpCase, network_of, run_case
 from tests.ops.check import check
 from tests.ops.openvino_oracle import openvino_case
 
@@ -113,3 +113,61 @@ def test_einsum_against_openvino(equation, shapes, device):
 def test_einsum_refuses_equations_that_do_not_fit(equation, shapes, message):
     with pytest.raises(NetworkError, match=message):
         network_of(OpCase(Einsum(equation), [floats(*s) for s in shapes], []))
+
+
+# OpenVINO reads GroupedMatMul and infers its shapes, but has no kernel for it: the answers are by
+# hand, the shape rules are compared.
+
+
+def grouped_by_hand(a, b, ends):
+    y = np.zeros((len(a), b.shape[1]), np.float64)
+    for row in range(len(a)):
+        groups = [g for g, end in enumerate(ends) if row < end]
+        if groups:
+            y[row] = b[groups[0]].astype(np.float64) @ a[row]
+    return y
+
+
+@pytest.mark.parametrize("ends", [[2, 4, 7], [0, 7, 7], [3, 3, 5], [0, 0, 0], [7, 7, 7]])
+@pytest.mark.parametrize("kind", [np.float32, np.float16, np.int32])
+def test_grouped_rows(ends, kind, device):
+    a, b = (np.rint(floats(*s) * 4).astype(kind) for s in ((7, 5), (3, 6, 5)))
+    for index in (np.int32, np.int64):
+        expected = grouped_by_hand(a, b, ends).astype(kind)
+        check(OpCase(GroupedMatMul(), [a, b, np.array(ends, index)], [expected]), device)
+
+
+def test_grouped_batches(device):
+    a, b = floats(3, 7, 5), floats(3, 6, 5)
+    expected = np.einsum("gmk,gnk->gmn", a, b)
+    check(OpCase(GroupedMatMul(), [a, b], [expected]), device)
+
+
+@pytest.mark.parametrize("ends", [[4, 2, 7], [-1, 2, 7], [2, 4, 8]])
+def test_groups_that_are_none(ends, device):
+    case = OpCase(GroupedMatMul(), [floats(7, 5), floats(3, 6, 5), np.array(ends)], [None])
+    with pytest.raises(InferenceError, match="not ascending"):
+        run_case(case, device)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [(7, 5), (3, 6, 5), (3,)], [(3, 7, 5), (3, 6, 5)], [(7, 5), (3, 6, 5)],
+        [(7, 5), (3, 5, 6), (3,)], [(2, 7, 5), (3, 6, 5)], [(5, 7), (7, 5), (2,)],
+    ],
+)  # fmt: skip
+def test_grouped_shapes_against_openvino(shapes):
+    openvino = pytest.importorskip("openvino")
+    opset17 = pytest.importorskip("openvino.opset17")
+    inputs = [np.zeros(s, np.int64 if i == 2 else np.float32) for i, s in enumerate(shapes)]
+    given = [openvino.opset1.parameter(x.shape, x.dtype) for x in inputs]
+    try:
+        wanted = list(opset17.grouped_matmul(*given).shape)
+    except RuntimeError:
+        wanted = None
+    try:
+        found = list(network_of(OpCase(GroupedMatMul(), inputs, [])).results[0].output.shape)
+    except NetworkError:
+        found = None
+    assert found == wanted

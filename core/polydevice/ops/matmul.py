@@ -1,4 +1,4 @@
-"""Matrix products: MatMul and Einsum."""
+"""Matrix products: MatMul, GroupedMatMul and Einsum."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from polydevice.dtype import ElementType
 from polydevice.errors import ElementTypeError, ShapeError
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.ops.pointwise import common_type
-from polydevice.shape import DimLike, Shape, broadcast, broadcast_dim, merge_dim
+from polydevice.shape import DimLike, Shape, broadcast, broadcast_dim, merge, merge_dim
 from polydevice.tensor import TensorDesc
 
 
@@ -59,6 +59,48 @@ class MatMul(Op):
         if len(b.shape) > 1:
             sizes.append(right[-1])
         return [TensorDesc(element_type, Shape(sizes))]
+
+
+@operation("GroupedMatMul", since=17)
+class GroupedMatMul(Op):
+    """Matrix products of groups of rows, each with a matrix of its own (mixture of experts).
+
+    With offsets, rows offsets[g - 1] to offsets[g] of `a` are multiplied with matrix g; the first
+    group begins at row 0, and rows behind the last one give 0. Without offsets the groups are the
+    first axis of `a`.
+
+    Inputs:  a        [T, K] with offsets, [G, M, K] without; numeric
+             b        [G, N, K], same type
+             offsets  [G], integer: ends of the groups, ascending, at most T
+    Outputs: y        [T, N] or [G, M, N], their type
+    Raises:  ShapeError if the shapes do not fit
+    Source:  OpenVINO opset17 GroupedMatMul
+    """
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return [T, N] or [G, M, N]."""
+        self.check_count(inputs, 2, 3)
+        a, b, *offsets = inputs
+        element_type = common_type(self, a, b)
+        if offsets and offsets[0].element_type.is_float:
+            raise ElementTypeError(f"the offsets are {offsets[0].element_type}, not integers")
+        if a.shape is None or b.shape is None:
+            return [TensorDesc(element_type)]
+        rank = 2 if offsets else 3
+        if len(a.shape) != rank or len(b.shape) != 3:
+            raise ShapeError(
+                f"inputs {a.shape} and {b.shape} {'with' if offsets else 'without'} offsets; "
+                "legal: [T,K], [G,N,K] with them, [G,M,K], [G,N,K] without"
+            )
+        try:
+            merge_dim(a.shape[-1], b.shape[-1])
+            if not offsets:
+                groups = merge_dim(a.shape[0], b.shape[0])
+                return [TensorDesc(element_type, Shape([groups, a.shape[1], b.shape[1]]))]
+            merge(offsets[0].shape, Shape([b.shape[0]]))
+        except ShapeError as error:
+            raise ShapeError(f"inputs {a.shape} and {b.shape} do not fit: {error}") from None
+        return [TensorDesc(element_type, Shape([a.shape[0], b.shape[1]]))]
 
 
 @operation("Einsum", since=7, onnx="Einsum")

@@ -21,6 +21,7 @@ from polydevice.ops.detectron import (
     ExperimentalDetectronTopKROIs,
 )
 from polydevice.ops.io import Constant, Parameter, Result
+from polydevice.ops.matmul import GroupedMatMul
 from polydevice.ops.nms import MatrixNms, MulticlassNms, NMSRotated, NonMaxSuppressionOp
 from polydevice.ops.op import Op
 from polydevice.ops.prior_box import PriorBox, PriorBoxClustered
@@ -52,6 +53,8 @@ def runs_on_host(node: Node) -> bool:
     """
     if isinstance(node.op, HOST_OPERATIONS):
         return True
+    if isinstance(node.op, GroupedMatMul) and len(node.inputs) > 2:
+        return True  # which rows belong together depends on values
     return any(lives_on_host(port.desc) for port in (*node.inputs, *node.outputs))
 
 

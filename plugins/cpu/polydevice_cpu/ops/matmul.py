@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.ops.matmul import Einsum, MatMul
+from polydevice.errors import InferenceError
+from polydevice.ops.matmul import Einsum, GroupedMatMul, MatMul
 from polydevice_cpu.implement import implements
 from polydevice_cpu.precision import narrow, product_type
 
@@ -24,6 +25,26 @@ def matmul(op: MatMul, a: Array, b: Array) -> Array:
     return _wrapped(
         np.asarray(np.matmul(a.astype(kind, copy=False), b.astype(kind, copy=False))), dtype
     )
+
+
+@implements(GroupedMatMul)
+def grouped_matmul(_: GroupedMatMul, a: Array, b: Array, *offsets: Array) -> Array:
+    """One product per group; groups without rows cost nothing."""
+    product = MatMul(transpose_b=True)
+    if not offsets:
+        return matmul(product, a, b)
+    ends = [int(end) for end in offsets[0]]
+    if any(end < start for start, end in zip([0, *ends], ends, strict=False)) or (
+        ends and ends[-1] > len(a)
+    ):
+        raise InferenceError(
+            f"GroupedMatMul: offsets {ends[:16]} are not ascending ends of groups of {len(a)} rows"
+        )
+    y = np.zeros((len(a), b.shape[1]), a.dtype)
+    for group, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
+        if end > start:
+            y[start:end] = matmul(product, a[start:end], b[group])
+    return y
 
 
 def _wrapped(y: Array, dtype: np.dtype[Any]) -> Array:

@@ -12,7 +12,7 @@ from polydevice.ops.comparison import Greater
 from polydevice.ops.convolution import Convolution
 from polydevice.ops.convolution_special import BinaryConvolution, binary_weights
 from polydevice.ops.gather import Gather
-from polydevice.ops.matmul import Einsum, MatMul, parse_equation
+from polydevice.ops.matmul import Einsum, GroupedMatMul, MatMul, parse_equation
 from polydevice.ops.pad import Pad
 from polydevice.ops.reduce import ReduceSum
 from polydevice.ops.select import Select
@@ -45,6 +45,12 @@ def _binary(build: Builder, op: BinaryConvolution, inputs: Sequence[Value]) -> l
     plain = Convolution(strides=op.strides, dilations=op.dilations, auto_pad=PadType.VALID)
     weights = binary_weights(np.asarray(w.constant)).astype(kind.dtype)
     return build.add(plain, signs, build.constant(weights, kind))
+
+
+@decomposes(GroupedMatMul, when=lambda _, inputs: len(inputs) == 2)
+def _grouped(build: Builder, _: GroupedMatMul, inputs: Sequence[Value]) -> list[Value]:
+    """With offsets, whose groups depend on data, it runs on the host."""
+    return build.add(MatMul(transpose_b=True), *inputs)
 
 
 # -- Einsum ---------------------------------------------------------------------------------------
