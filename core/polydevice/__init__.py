@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
-from polydevice.blob import Blob
+from polydevice.blob import Blob, RoiBlob
+from polydevice.compound_blob import BatchedBlob, NV12Blob
 from polydevice.core import Core
 from polydevice.dtype import ElementType
 from polydevice.errors import PolydeviceError
 from polydevice.hookspecs import hookimpl
 from polydevice.infer_request import StatusCode
 from polydevice.plugin import DeviceReport, Version
+from polydevice.remote import (
+    Copies,
+    RemoteBlob,
+    RemoteContext,
+    make_shared_blob,
+    make_shared_blob_nv12,
+    make_shared_context,
+)
 from polydevice.shape import Dim, Shape
+from polydevice.tensor import TensorDesc
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BatchedBlob",
     "Blob",
+    "Copies",
     "Core",
     "DeviceReport",
     "Dim",
     "ElementType",
+    "NV12Blob",
     "PolydeviceError",
+    "RemoteBlob",
+    "RemoteContext",
+    "RoiBlob",
     "Shape",
     "StatusCode",
+    "TensorDesc",
     "Version",
     "__version__",
     "hookimpl",
+    "make_shared_blob",
+    "make_shared_blob_nv12",
+    "make_shared_context",
 ]

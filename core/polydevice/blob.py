@@ -38,7 +38,8 @@ class Blob:
         if not array.flags.c_contiguous:
             raise BlobError(
                 f"a blob needs C-contiguous memory; this array has strides {array.strides} for "
-                f"shape {array.shape}; use np.ascontiguousarray() first"
+                f"shape {array.shape}; use np.ascontiguousarray() first, or RoiBlob(array) for "
+                "an input that is gathered at every inference"
             )
         self.array = array
         self.element_type = element_type or ElementType.of(array.dtype)
@@ -64,7 +65,22 @@ class Blob:
     @property
     def desc(self) -> TensorDesc:
         """Element type and shape."""
-        return TensorDesc(self.element_type, Shape(self.array.shape))
+        return TensorDesc(self.element_type, Shape(self.shape))
+
+    def roi(self, x: int, y: int, width: int, height: int, layout: str = "NCHW") -> Blob:
+        """Return a region of an image, to be set as an input; live, not a copy.
+
+        Args:
+            x: first column.
+            y: first row.
+            width: columns.
+            height: rows.
+            layout: which axes of the blob are H and W: "NCHW", "NHWC", "CHW", "HWC" or "HW".
+
+        Raises:
+            BlobError: a region that is not inside, or another layout.
+        """
+        return RoiBlob(self.array[crop(self.shape, layout, x, y, width, height)], self.element_type)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """Return the memory as a NumPy array."""
@@ -87,3 +103,66 @@ class Blob:
 
     def __repr__(self) -> str:
         return f"Blob({self.desc})"
+
+
+class RoiBlob(Blob):
+    """A part of a larger array as an input: whatever strides, gathered whenever it is read."""
+
+    __slots__ = ("_gathered", "view")
+
+    def __init__(self, view: Array, element_type: ElementType | None = None) -> None:
+        """Keep a view of an array; it must not change while an inference reads it.
+
+        Raises:
+            BlobError: not an array, or not of that element type.
+        """
+        if not isinstance(view, np.ndarray):
+            raise BlobError(f"a region is part of a NumPy array, not of {type(view).__name__}")
+        self.view = view
+        super().__init__(np.empty_like(view, order="C", subok=False), element_type)
+
+    @property
+    def array(self) -> Array:
+        """The region's elements now, C-contiguous; the same memory every time."""
+        np.copyto(self._gathered, self.view)
+        return self._gathered
+
+    @array.setter
+    def array(self, value: Array) -> None:
+        self._gathered = value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the region."""
+        return self._gathered.shape
+
+    def __repr__(self) -> str:
+        return f"RoiBlob({TensorDesc(self.element_type, Shape(self.shape))})"
+
+
+LAYOUTS = ("NCHW", "NHWC", "CHW", "HWC", "HW")
+
+
+def crop(
+    shape: tuple[int, ...], layout: str, x: int, y: int, width: int, height: int
+) -> tuple[slice, ...]:
+    """Return the bounds of a region of an image along every axis.
+
+    Raises:
+        BlobError: naming the region and the image, when it is not inside; or another layout.
+    """
+    if layout not in LAYOUTS or len(layout) != len(shape):
+        raise BlobError(
+            f"layout {layout!r} does not say which axes of shape {list(shape)} are height and "
+            f"width; legal for {len(shape)} axes: "
+            f"{', '.join(each for each in LAYOUTS if len(each) == len(shape)) or 'none'}"
+        )
+    rows, columns = shape[layout.index("H")], shape[layout.index("W")]
+    inside = 0 <= x < x + width <= columns and 0 <= y < y + height <= rows
+    if not inside:
+        raise BlobError(
+            f"region x={x}, y={y}, width={width}, height={height} is not inside an image of "
+            f"width {columns} and height {rows}"
+        )
+    bounds = {"H": slice(y, y + height), "W": slice(x, x + width)}
+    return tuple(bounds.get(letter, slice(0, n)) for letter, n in zip(layout, shape))

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from polydevice.network import Network, PathLike
     from polydevice.ops.op import Op
     from polydevice.options import Options
+    from polydevice.remote import RemoteContext
 
 
 class Core:
@@ -313,7 +314,7 @@ class Core:
     def load_network(
         self,
         network: Network | PathLike,
-        device_name: str,
+        device_name: str | RemoteContext,
         config: Mapping[str, Any] | None = None,
         num_requests: int | None = None,
     ) -> ExecutableNetwork:
@@ -321,7 +322,8 @@ class Core:
 
         Args:
             network: a network, which is not changed, or the path of a model file.
-            device_name: "CPU", "GPU", "GPU.1", "HETERO:GPU,CPU"…
+            device_name: "CPU", "GPU", "GPU.1", "HETERO:GPU,CPU"…; or a context, whose memory the
+                network then shares (such networks are not kept in the model cache).
             config: keys on top of the device's configuration, for this network alone.
             num_requests: length of the executable network's `requests`; None is 1, and 0 asks
                 the device for its optimal number.
@@ -334,10 +336,14 @@ class Core:
         """
         if num_requests is not None and num_requests < 0:
             raise OptionValueError(f"num_requests={num_requests} is not possible; use 0 or more")
-        plugin, options, device_id = self._resolve(device_name, config)
+        context = None if isinstance(device_name, str) else _context(device_name)
+        name = str(device_name) if context is None else context.device_name
+        plugin, options, device_id = self._resolve(name, config)
         prepared = self._prepared(network)
         try:
-            if self._model_cache is not None and plugin.can_export:
+            if context is not None:
+                executable = plugin.load_network_in_context(prepared, options, context)
+            elif self._model_cache is not None and plugin.can_export:
                 executable = self._model_cache.load_network(plugin, prepared, options, device_id)
             else:
                 executable = plugin.load_network(prepared, options, device_id)
@@ -345,7 +351,7 @@ class Core:
             raise
         except Exception as error:
             raise PluginError(
-                f"{device_name} failed to load network {prepared.name!r}: {error!r}"
+                f"{name} failed to load network {prepared.name!r}: {error!r}"
             ) from error
         optimal = num_requests == 0
         number = executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") if optimal else 0
@@ -353,6 +359,47 @@ class Core:
         with self._lock:
             self._networks.add(executable)
         return executable
+
+    def create_context(self, device_name: str, params: Mapping[str, Any]) -> RemoteContext:
+        """Make a context of the user's objects, such as an OpenCL context.
+
+        Args:
+            device_name: "GPU"; "GPU.1" to choose one of the context's devices.
+            params: see docs/remote-blobs.md; CONTEXT_TYPE is always needed.
+
+        Raises:
+            DeviceError: the device has no contexts; the message names those that have.
+            OptionError: (a subclass) for an unknown, missing or illegal parameter.
+        """
+        plugin, options, device_id = self._resolve_context(device_name)
+        with self._contract(plugin.name, "making a context"):
+            return plugin.create_context(params, options, device_id)
+
+    def get_default_context(self, device_name: str) -> RemoteContext:
+        """Return the context that all networks loaded by a device's name share.
+
+        Raises:
+            DeviceError: the device has no contexts; the message names those that have.
+        """
+        plugin, options, device_id = self._resolve_context(device_name)
+        with self._contract(plugin.name, "making a context"):
+            return plugin.default_context(options, device_id)
+
+    def _resolve_context(self, device_name: str) -> tuple[Plugin, Options, str]:
+        family = DeviceName.parse(device_name).family
+        if not self._plugin(family).has_contexts:
+            able = ", ".join(name for name in self._registry.names() if self._has_contexts(name))
+            raise DeviceError(
+                f"{family} has no contexts for sharing device memory. Devices that have: "
+                f"{able or 'none here'}"
+            )
+        return self._resolve(device_name)
+
+    def _has_contexts(self, family: str) -> bool:
+        try:
+            return self._plugin(family).has_contexts
+        except PolydeviceError:
+            return False  # explain_devices() reports it
 
     def import_network(
         self,
@@ -444,6 +491,14 @@ class Core:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _context(value: Any) -> RemoteContext:
+    from polydevice.remote import RemoteContext
+
+    if isinstance(value, RemoteContext):
+        return value
+    raise DeviceNameError(f"a device name such as 'GPU.1', or a context, is needed, not {value!r}")
 
 
 def _model_cache(folder: Any) -> ModelCache | None:

@@ -31,6 +31,7 @@ from polydevice.tensor import TensorDesc
 
 if TYPE_CHECKING:
     from polydevice.options import Options
+    from polydevice.remote import RemoteContext
 
 
 class PortInfo:
@@ -163,6 +164,14 @@ class ExecutableNetwork(ABC):
     def export(self) -> bytes:
         """Return the compiled network as bytes for ``Core.import_network``."""
         raise DeviceError(f"{self.device} cannot export networks; read the model again instead")
+
+    def get_context(self) -> RemoteContext:
+        """Return the context in which the network was loaded.
+
+        Raises:
+            DeviceError: for devices that have none.
+        """
+        raise DeviceError(f"{self.device} uses host memory and has no contexts")
 
     def get_exec_graph_info(self) -> Network:
         """Return the graph that the device runs, as a network for inspection."""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polydevice.blob import Blob
+from polydevice.blob import Blob, RoiBlob
+from polydevice.compound_blob import BatchedBlob, CompoundBlob, NV12Blob, plane_blobs
 from polydevice.dtype import Array
 from polydevice.errors import (
     BlobError,
@@ -23,6 +24,7 @@ from polydevice.errors import (
     RequestError,
     nearest,
 )
+from polydevice.remote import Copies, RemoteBlob
 from polydevice.shape import Shape
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ class InferRequest(ABC):
         self._callback: tuple[Callback, Any] | None = None
         self._callback_thread: int | None = None
         self._cancelled = False
+        self._begun = False
         self._task: Callable[[int], None] | None = None
         self._latency_ms = 0.0
 
@@ -95,6 +98,31 @@ class InferRequest(ABC):
     def _bind(self, name: str, blob: Blob) -> None:
         """Note that `blob`, already checked, now is the memory of an input or output."""
         self._blobs[name] = blob
+
+    def _check_remote(self, port: PortInfo, blob: RemoteBlob) -> None:
+        """Refuse device memory that cannot be the memory of this input or output.
+
+        Raises:
+            BlobError: always, for devices that use host memory only.
+        """
+        device = self.executable.device
+        raise BlobError(
+            f"{port.kind} {port.name!r} of a network on {device} cannot be {blob!r}: {device} uses "
+            "host memory only. Copy it with blob.copy_to(array), or load the network in the "
+            "blob's context: core.load_network(network, blob.context)"
+        )
+
+    def _begin(self) -> bool:
+        """Hand an asynchronous inference to the device in the caller's thread, if order matters.
+
+        When it returns True, `_run` only waits for the end.
+        """
+        return False
+
+    @property
+    def copies(self) -> Copies:
+        """What the last inference copied between host and device, and within the device."""
+        return Copies()
 
     def _perf_counts(self) -> list[LayerCount]:
         """Return the counters of the last inference, in execution order."""
@@ -119,12 +147,13 @@ class InferRequest(ABC):
 
     # -- inputs and outputs -------------------------------------------------------------------
 
-    def set_blob(self, name: str, blob: Blob | Array) -> None:
+    def set_blob(self, name: str, blob: Blob | CompoundBlob | Array) -> None:
         """Use this memory for an input or output, in place.
 
         Args:
-            name: of the input or output.
-            blob: a blob, or an array to share; kept until it is replaced.
+            name: of the input or output; for the planes of an NV12 image, of the input that was
+                split into them.
+            blob: a blob, in host or device memory, or an array to share; kept until it is replaced.
 
         Raises:
             BlobError: unknown name, wrong element type or shape, or memory that cannot be used.
@@ -132,12 +161,24 @@ class InferRequest(ABC):
         """
         self._enter()
         try:
-            port = self._port(name)
-            made = blob if isinstance(blob, Blob) else Blob(blob)
-            port.check(made.element_type, made.shape)
-            self._bind(port.name, made)
+            for port, made in self._checked(name, blob):
+                self._bind(port.name, made)
         finally:
             self._busy.release()
+
+    def _checked(self, name: str, value: Any) -> list[tuple[PortInfo, Blob]]:
+        """Return what a blob becomes the memory of, after all checks."""
+        if isinstance(value, (NV12Blob, BatchedBlob)):
+            planes = plane_blobs(name, value, self.executable.inputs)
+            return [each for plane in planes.items() for each in self._checked(*plane)]
+        port = self._ports.get(name) or self._port(name)
+        blob = value if isinstance(value, Blob) else Blob(value)
+        port.check(blob.element_type, blob.shape)
+        if isinstance(blob, RemoteBlob):
+            self._check_remote(port, blob)
+        elif port.kind == "output" and isinstance(blob, RoiBlob):
+            raise BlobError(f"output {name!r} cannot be a region; only inputs can")
+        return [(port, blob)]
 
     def get_blob(self, name: str) -> Blob:
         """Return the memory of an input or output; live, not a copy.
@@ -181,18 +222,16 @@ class InferRequest(ABC):
         """Check every input, then bind them: all of them, or none when one does not fit."""
         changes: list[tuple[str, Blob]] = []
         for name, value in inputs.items():
-            port = self._ports.get(name) or self._port(name)
-            if port.kind != "input":
-                raise BlobError(
-                    f"{name!r} is an output; inputs: {', '.join(self.executable.inputs)}"
-                )
-            if isinstance(value, Blob):
-                port.check(value.element_type, value.shape)
-                changes.append((port.name, value))
+            if isinstance(value, (Blob, NV12Blob, BatchedBlob)):
+                for port, blob in self._checked(name, value):
+                    self._refuse_output(port)
+                    changes.append((port.name, blob))
                 continue
+            port = self._ports.get(name) or self._port(name)
+            self._refuse_output(port)
             array = port.as_array(value)
             held = self._blobs.get(port.name)
-            if held is not None and held.array is array and not copy:
+            if type(held) is Blob and held.array is array and not copy:
                 continue
             if copy and (array is value or array.base is not None):
                 array = array.copy()
@@ -201,6 +240,11 @@ class InferRequest(ABC):
             changes.append((port.name, blob))
         for name, blob in changes:
             self._bind(name, blob)
+
+    def _refuse_output(self, port: PortInfo) -> None:
+        if port.kind != "input":
+            names = ", ".join(self.executable.inputs)
+            raise BlobError(f"{port.name!r} is an output; inputs: {names}")
 
     @property
     def input_blobs(self) -> dict[str, Blob]:
@@ -218,12 +262,13 @@ class InferRequest(ABC):
         """Run one inference in the calling thread. The completion callback is not called.
 
         Args:
-            inputs: name → array. An array of the right type, shape and C order is read in place;
-                any other is converted. Inputs not named keep their memory.
+            inputs: name → array or blob. An array of the right type, shape and C order is read in
+                place; any other is converted. Inputs not named keep their memory.
 
         Returns:
-            Name → output array. The arrays are the request's own memory: the next inference
-            writes into them, so copy what must outlive it.
+            Name → array of the outputs in host memory. The arrays are the request's own memory:
+            the next inference writes into them, so copy what must outlive it. Outputs in device
+            memory are not among them; see `get_blob`.
 
         Raises:
             BlobError: inputs that do not fit; the request keeps its former inputs.
@@ -250,8 +295,8 @@ class InferRequest(ABC):
             self._busy.release()
 
     def _results(self) -> dict[str, Array]:
-        blobs = self._blobs
-        return {name: blobs[name].array for name in self.executable.outputs}
+        blobs = ((name, self._blobs[name]) for name in self.executable.outputs)
+        return {name: blob.array for name, blob in blobs if not isinstance(blob, RemoteBlob)}
 
     def start_async(self, inputs: Mapping[str, Any] | None = None) -> None:
         """Start an inference on the network's streams and return at once.
@@ -270,6 +315,7 @@ class InferRequest(ABC):
                 self._set_inputs(inputs, copy=True)
             self._cancelled = False
             self._outcome = _Run(StatusCode.RESULT_NOT_READY)
+            self._begun = self._begin()
             self.executable._submit(self)
         except BaseException:
             self._outcome = _FAILED
@@ -348,6 +394,8 @@ class InferRequest(ABC):
 
     def cancel(self) -> None:
         """Ask a started inference not to run; one that runs already completes its device work."""
+        if self._begun:
+            return
         self._cancelled = True
         if self._task is not None and self.executable._withdraw(self):
             self._complete(InferCancelledError("the request was cancelled before it ran"))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from polydevice.network import Network
     from polydevice.ops.op import Op
     from polydevice.options import Options
+    from polydevice.remote import RemoteContext
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,9 @@ class Plugin(ABC):
     can_export: ClassVar[bool] = False
     """Whether its networks can be exported and imported, so that the core may cache them."""
 
+    has_contexts: ClassVar[bool] = False
+    """Whether it has contexts, in which networks and blobs share the device's memory."""
+
     is_composite: ClassVar[bool] = False
     """Whether the device's name takes members ("HETERO:GPU,CPU")."""
 
@@ -148,6 +152,32 @@ class Plugin(ABC):
     def import_network(self, data: bytes, options: Options, device_id: str) -> ExecutableNetwork:
         """Load what ``ExecutableNetwork.export`` of this plugin wrote."""
         raise DeviceError(f"{self.name} cannot import networks; read the model again instead")
+
+    def create_context(
+        self, params: Mapping[str, Any], options: Options, device_id: str
+    ) -> RemoteContext:
+        """Make a context of the user's objects; asked only where `has_contexts`.
+
+        Raises:
+            UnknownOptionError: for a parameter that does not exist.
+            OptionValueError: for a parameter that is missing or not legal.
+        """
+        raise DeviceError(f"{self.name} has no contexts")
+
+    def default_context(self, options: Options, device_id: str) -> RemoteContext:
+        """Return the context of networks that are loaded by the device's name."""
+        raise DeviceError(f"{self.name} has no contexts")
+
+    def load_network_in_context(
+        self, network: Network, options: Options, context: RemoteContext
+    ) -> ExecutableNetwork:
+        """Compile a network for a context's device, sharing the context's memory.
+
+        Raises:
+            DeviceError: for a context of another plugin.
+            UnsupportedNetworkError: listing every node that the device cannot run.
+        """
+        raise DeviceError(f"{self.name} has no contexts")
 
     def explain_devices(self, options: Options) -> list[DeviceReport]:
         """Say what was found while looking for devices, and why things were left out."""

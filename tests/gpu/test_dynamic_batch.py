@@ -31,13 +31,13 @@ def load(core, model=MODEL, **config):
 def test_every_batch_up_to_the_networks_own(core, monkeypatch) -> None:
     request = load(core).create_infer_request()
     computed = []
-    real = BoundPlan.run
+    real = BoundPlan.enqueue
 
-    def run(self, queue, inputs, outputs):
+    def enqueue(self, queue, inputs, outputs):
         computed.append({array.shape[0] for array in (*inputs.values(), *outputs.values())})
         return real(self, queue, inputs, outputs)
 
-    monkeypatch.setattr(BoundPlan, "run", run)
+    monkeypatch.setattr(BoundPlan, "enqueue", enqueue)
     for size in (BATCH, 2, 1, 4, 3, BATCH):
         request.set_batch(size)
         for name in NAMES:

@@ -29,6 +29,7 @@ from polydevice_gpu.compiler import (
     compile_plan,
     target_of,
 )
+from polydevice_gpu.context import GpuContext
 from polydevice_gpu.dynamic_batch import dynamic_batch_limit
 from polydevice_gpu.host import runs_on_host
 from polydevice_gpu.plan import Plan, WeightStore
@@ -68,6 +69,7 @@ class GpuExecutable(ExecutableNetwork):
         throttle: int = 0,
         dynamic_batch: bool = False,
         settings: CompileSettings | None = None,
+        context: GpuContext | None = None,
     ) -> None:
         """Compile a network; one with dynamic shapes is compiled at its first inference.
 
@@ -85,11 +87,13 @@ class GpuExecutable(ExecutableNetwork):
             throttle: of the queues, 0 to 3.
             dynamic_batch: whether requests may compute a part of the batch.
             settings: how to compile.
+            context: whose memory, and queue if the user gave one, the network uses.
 
         Raises:
             UnsupportedNetworkError: listing every node that the device cannot run.
         """
         super().__init__(network, device_name, options, streams=streams, executor=executor)
+        self.context = context or GpuContext(device_name, device)
         self.profiling = profiling
         self._network = network
         self._settings = settings or CompileSettings()
@@ -102,11 +106,15 @@ class GpuExecutable(ExecutableNetwork):
         self._plans: OrderedDict[Shapes, Plan] = OrderedDict()
         self._compiling = threading.Lock()
         self._latest: tuple[Plan, Times] | None = None
-        self._queues = [
-            device.queue(profiling=profiling, priority=priority, throttle=throttle)
-            for _ in range(streams)
-        ]
-        self._queue_locks = [threading.Lock() for _ in range(streams)]
+        if self.context.has_queue:
+            self._queues = [self.context.user_queue(profiling=profiling)]
+            self._queue_locks = [self.context.lock]
+        else:
+            self._queues = [
+                device.queue(profiling=profiling, priority=priority, throttle=throttle)
+                for _ in range(streams)
+            ]
+            self._queue_locks = [threading.Lock() for _ in range(streams)]
         self.batch_limit = dynamic_batch_limit(network, services) if dynamic_batch else 0
         """The network's batch, when requests may compute less of it; else 0."""
         if not network.is_dynamic:
@@ -121,6 +129,10 @@ class GpuExecutable(ExecutableNetwork):
             else place
             for place in super().placement()
         ]
+
+    def get_context(self) -> GpuContext:
+        """Return the context in which the network was loaded."""
+        return self.context
 
     def plan(self, shapes: Shapes) -> Plan:
         """Return the plan for these input shapes, in the inputs' order."""

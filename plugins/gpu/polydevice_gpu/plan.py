@@ -13,12 +13,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.errors import BlobError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice_gpu import cl
+from polydevice_gpu.blob import GpuBlob, overlap
 from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Place, Value
 from polydevice_gpu.host import HostGroup, HostRun
 from polydevice_gpu.kernels.launch import Argument, Launch, Local, Scratch, Weights
 from polydevice_gpu.passes.plan_memory import ArenaPlan
+from polydevice_gpu.port import Port, Use
 
 
 class WeightStore:
@@ -120,9 +123,14 @@ class BoundPlan:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         device = plan.device
+        graph = plan.graph
         self._arena = device.memory.allocate(max(plan.arena.size_bytes, 1), "arena")
         self._regions: dict[Memory, cl.Buffer] = {}
         self._stretches: list[cl.LaunchList | HostRun] = []
+        self._inputs = {n: Port(v) for n, v in graph.inputs.items() if not v.on_host}
+        self._outputs = {n: Port(v) for n, v in graph.outputs.items() if not v.on_host}
+        ports = (*self._inputs.values(), *self._outputs.values())
+        self._uses: dict[Memory, list[Use]] = {port.memory: [] for port in ports}
         for step in plan.steps:
             if isinstance(step, HostStep):
                 self._stretches.append(HostRun(step.group, step.executable))
@@ -132,55 +140,115 @@ class BoundPlan:
             launches = self._stretches[-1]
             assert not isinstance(launches, HostRun)
             for launch, kernel in zip(step.launches, step.kernels, strict=True):
-                arguments = [
-                    argument_of(a, step.scratch, plan.weights, self.region)
-                    for a in launch.arguments
-                ]
-                launches.add(kernel, launch.global_size, launch.local_size, arguments)
-        self._inputs = {
-            name: _Port(value) for name, value in plan.graph.inputs.items() if not value.on_host
-        }
-        self._outputs = {
-            name: _Port(value) for name, value in plan.graph.outputs.items() if not value.on_host
-        }
-        self._crossings: dict[Value, tuple[_Port, Array]] = {}
-        self._read = {
-            value for node in plan.graph.nodes if not node.on_host for value in node.inputs
-        }
-        self._read.update(plan.graph.outputs.values())
+                self._add(launches, step, launch, kernel)
+        self._own = {port.memory: self.region(port.memory) for port in ports}
+        self._crossings: dict[Value, tuple[Port, Array]] = {}
+        self._read = {value for node in graph.nodes if not node.on_host for value in node.inputs}
+        self._read.update(graph.outputs.values())
+        self._on_host: dict[Value, Array] = {}
 
-    def run(
-        self, queue: cl.Queue, inputs: dict[str, Array], outputs: dict[str, Array]
-    ) -> dict[str, Array]:
-        """Compute outputs from inputs; returns when they are filled.
+    def _add(self, launches: cl.LaunchList, step: Step, launch: Launch, kernel: cl.Kernel) -> None:
+        """Add a launch with its arguments, and note which of them are inputs and outputs."""
+        weights = self.plan.weights
+        arguments = [argument_of(a, step.scratch, weights, self.region) for a in launch.arguments]
+        number = launches.add(kernel, launch.global_size, launch.local_size, arguments)
+        for position, argument in enumerate(launch.arguments):
+            memory = argument.memory if isinstance(argument, Value) else argument
+            if isinstance(memory, Memory) and memory in self._uses:
+                self._uses[memory].append((launches, number, position))
+
+    @property
+    def uses_host(self) -> bool:
+        """Whether the host computes layers, or outputs whose sizes are not known beforehand."""
+        hosted = any(isinstance(stretch, HostRun) for stretch in self._stretches)
+        return hosted or any(value.on_host for value in self.plan.graph.outputs.values())
+
+    def enqueue(
+        self,
+        queue: cl.Queue,
+        inputs: Mapping[str, Array | GpuBlob],
+        outputs: Mapping[str, Array | GpuBlob],
+    ) -> None:
+        """Enqueue everything; waits only where the host computes layers.
 
         Args:
-            queue: of the stream.
-            inputs: arrays of the plan's shapes.
-            outputs: arrays to fill, for every output whose size the plan knows.
+            queue: in order.
+            inputs: arrays of the plan's shapes, not to be changed before the end; or blobs, which
+                the launches read in place wherever that is possible.
+            outputs: likewise, to fill.
 
-        Returns:
-            The other outputs, in arrays that the next inference may overwrite.
+        Raises:
+            BlobError: a blob is released or mapped, or two outputs share memory.
         """
+        remote = [
+            blob for blob in (*inputs.values(), *outputs.values()) if isinstance(blob, GpuBlob)
+        ]
+        for blob in remote:
+            blob.check_usable()
+        written = _written(outputs)
+        for blob in remote:
+            blob.acquire(queue)
         given = self.plan.graph.inputs
-        on_host: dict[Value, Array] = {value: inputs[name] for name, value in given.items()}
+        self._on_host = {
+            value: array
+            for name, value in given.items()
+            if not isinstance(array := inputs[name], GpuBlob)
+        }
         for name, port in self._inputs.items():
-            if port.value.elements:
-                queue.upload(self.region(port.memory), port.to_device(inputs[name]), wait=False)
+            self._feed(queue, port, inputs[name], written)
+        for name, port in self._outputs.items():
+            target = outputs[name]
+            self._connect(port.memory, target.buffer if isinstance(target, GpuBlob) else None)
         for stretch in self._stretches:
             if isinstance(stretch, HostRun):
-                self._run_host(stretch, queue, on_host)
+                self._run_host(stretch, queue, self._on_host)
             else:
                 stretch.enqueue(queue)
         for name, port in self._outputs.items():
+            self._collect(queue, port, outputs[name])
+        for blob in remote:
+            blob.give_back(queue)
+
+    def _feed(
+        self, queue: cl.Queue, port: Port, given: Array | GpuBlob, written: list[GpuBlob]
+    ) -> None:
+        """Let the launches find an input: in place, or copied into the arena."""
+        if not isinstance(given, GpuBlob):
+            self._connect(port.memory, None)
             if port.value.elements:
-                target = port.staging(outputs[name])
-                queue.download(self.region(port.memory), target, wait=False)
-        queue.finish()
+                queue.upload(self.region(port.memory), port.to_device(given), wait=False)
+            return
+        in_place = given.buffer is not None and not any(overlap(given, blob) for blob in written)
+        self._connect(port.memory, given.buffer if in_place else None)
+        if not in_place and port.value.elements:
+            given.fetch(queue, self.region(port.memory), port.memory.bytes)
+
+    def _collect(self, queue: cl.Queue, port: Port, target: Array | GpuBlob) -> None:
+        """Bring an output where it belongs, unless the launches wrote it there."""
+        if not port.value.elements:
+            return
+        if not isinstance(target, GpuBlob):
+            queue.download(self.region(port.memory), port.staging(target), wait=False)
+        elif target.buffer is None:
+            target.store(queue, self.region(port.memory), port.memory.bytes)
+
+    def _connect(self, memory: Memory, buffer: cl.Buffer | None) -> None:
+        """Make a buffer the memory of an input or output; None for its place in the arena."""
+        wanted = self._own[memory] if buffer is None else buffer
+        if self._regions[memory] is wanted:
+            return
+        self._regions[memory] = wanted
+        for launches, number, position in self._uses[memory]:
+            launches.set_argument(number, position, wanted)
+
+    def complete(self, outputs: Mapping[str, Array | GpuBlob]) -> dict[str, Array]:
+        """Convert what was downloaded, after the queue got there; return the other outputs."""
         for name, port in self._outputs.items():
-            port.finish(outputs[name])
+            target = outputs[name]
+            if not isinstance(target, GpuBlob):
+                port.finish(target)
         graph = self.plan.graph
-        return {name: on_host[v] for name, v in graph.outputs.items() if v.on_host}
+        return {name: self._on_host[v] for name, v in graph.outputs.items() if v.on_host}
 
     def _run_host(self, step: HostRun, queue: cl.Queue, on_host: dict[Value, Array]) -> None:
         """Fetch what a group reads, compute it, and bring back what launches read."""
@@ -203,11 +271,11 @@ class BoundPlan:
                 np.copyto(array, result)
                 queue.upload(self.region(port.memory), port.to_device(array), wait=False)
 
-    def _crossing(self, value: Value) -> tuple[_Port, Array]:
+    def _crossing(self, value: Value) -> tuple[Port, Array]:
         """Return the place of a value that host and device exchange, and host memory for it."""
         if value not in self._crossings:
             array = np.empty(value.shape, value.element_type.dtype)
-            self._crossings[value] = (_Port(value), array)
+            self._crossings[value] = (Port(value), array)
         return self._crossings[value]
 
     def times(self) -> list[cl.LaunchTime]:
@@ -220,12 +288,28 @@ class BoundPlan:
         ]
 
     def region(self, memory: Memory) -> cl.Buffer:
-        """Return the buffer behind a piece of the arena."""
+        """Return the buffer behind a piece of memory: of the arena, or of a blob."""
         if memory not in self._regions:
             offset = self.plan.arena.offsets[memory]
             size = max(memory.bytes, 1)
             self._regions[memory] = self._arena.region(offset, size, memory.name)
         return self._regions[memory]
+
+
+def _written(outputs: Mapping[str, Array | GpuBlob]) -> list[GpuBlob]:
+    """Return the blobs that the launches write.
+
+    Raises:
+        BlobError: two of them share memory.
+    """
+    blobs: list[GpuBlob] = []
+    for name, blob in outputs.items():
+        if not isinstance(blob, GpuBlob):
+            continue
+        if any(overlap(blob, other) for other in blobs):
+            raise BlobError(f"output {name!r} shares memory with another output; use two blobs")
+        blobs.append(blob)
+    return blobs
 
 
 def argument_of(
@@ -258,33 +342,6 @@ def argument_of(
         assert memory.data is not None
         return weights.buffer(memory.data, memory.storage, None)
     return region(memory)
-
-
-class _Port:
-    """An input or output: its memory, and a copy on the host where the types differ."""
-
-    def __init__(self, value: Value) -> None:
-        self.value = value
-        assert value.memory is not None
-        self.memory = value.memory
-        differs = value.storage.dtype != value.element_type.dtype
-        self._staging = np.empty(value.shape, value.storage.dtype) if differs else None
-
-    def to_device(self, array: Array) -> Array:
-        """Return the array in the type that is stored."""
-        if self._staging is None:
-            return array
-        np.copyto(self._staging, array, casting="unsafe")
-        return self._staging
-
-    def staging(self, array: Array) -> Array:
-        """Return what to download into."""
-        return array if self._staging is None else self._staging
-
-    def finish(self, array: Array) -> None:
-        """Convert what was downloaded."""
-        if self._staging is not None:
-            np.copyto(array, self._staging, casting="unsafe")
 
 
 def scratch_memory(launches: Sequence[Launch]) -> dict[Scratch, Memory]:

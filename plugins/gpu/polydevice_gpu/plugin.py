@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from polydevice.container import unpack
 from polydevice.dtype import ElementType
-from polydevice.errors import ModelFormatError, OptionValueError, UnsupportedNetworkError
+from polydevice.errors import (
+    DeviceError,
+    ModelFormatError,
+    OptionValueError,
+    UnsupportedNetworkError,
+)
 from polydevice.executor import Executor
 from polydevice.exported import ExportedNetwork
 from polydevice.network import Network
 from polydevice.options import Options
 from polydevice.plugin import DeviceReport, Plugin, Services, Version
+from polydevice.remote import RemoteContext
 from polydevice_gpu import cl
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Verdict
 from polydevice_gpu.options import GpuOptions
@@ -22,6 +29,7 @@ from polydevice_gpu.peak import gops
 if TYPE_CHECKING:
     from polydevice_gpu.cl.discovery.report import Report
     from polydevice_gpu.compiler import CompileSettings
+    from polydevice_gpu.context import GpuContext
     from polydevice_gpu.executable import GpuExecutable
     from polydevice_gpu.tuning.tuner import Tuner
 
@@ -34,12 +42,13 @@ class GpuPlugin(Plugin):
 
     option_type = GpuOptions
     can_export = True
+    has_contexts = True
 
     def __init__(self, name: str, services: Services) -> None:
         """Make the plugin; drivers are looked for when the first device is asked for."""
         super().__init__(name, services)
         self._exclusive: Executor | None = None
-        self._builders: dict[tuple[cl.Device, str, int], cl.ProgramBuilder] = {}
+        self._contexts: dict[cl.Device, GpuContext] = {}
         self._lock = threading.Lock()
 
     @property
@@ -93,6 +102,31 @@ class GpuPlugin(Plugin):
     def _open(self, options: Options, device_id: str) -> cl.Device:
         return cl.open_device(self._report(options).device(device_id or "0"))
 
+    # -- contexts -----------------------------------------------------------------------------
+
+    def default_context(self, options: Options, device_id: str) -> GpuContext:
+        """Return the context of networks that are loaded by the device's name."""
+        from polydevice_gpu.context import GpuContext
+
+        device = self._open(options, device_id)
+        with self._lock:
+            if device not in self._contexts:
+                self._contexts[device] = GpuContext(f"{self.name}.{device_id or '0'}", device)
+            return self._contexts[device]
+
+    def create_context(
+        self, params: Mapping[str, Any], options: Options, device_id: str
+    ) -> GpuContext:
+        """Make a context of a user's OpenCL context.
+
+        Raises:
+            UnknownOptionError: for a parameter that does not exist.
+            OptionValueError: for a parameter that is missing or not legal.
+        """
+        from polydevice_gpu.user_context import user_context
+
+        return user_context(self.name, self._report(options), params, device_id)
+
     # -- networks -----------------------------------------------------------------------------
 
     def unsupported_nodes(self, network: Network, options: Options) -> dict[str, str]:
@@ -120,15 +154,18 @@ class GpuPlugin(Plugin):
         parts = unpack(found.extra.get(KERNELS, b""), KERNELS)
         options = options.over(found.config)
         assert isinstance(options, GpuOptions)
-        device = self._open(options, device_id)
+        context = self.default_context(options, device_id)
         try:
             binaries = {bytes.fromhex(key): binary for key, binary in parts.items()}
         except ValueError as error:
             raise ModelFormatError(f"the exported network is not consistent: {error}") from None
         builder = cl.ProgramBuilder(
-            device, options.cache_dir or None, threads=options.compile_threads, binaries=binaries
+            context.device,
+            options.cache_dir or None,
+            threads=options.compile_threads,
+            binaries=binaries,
         )
-        return self._load(found.network, options, device_id, builder, choices_from(found.extra))
+        return self._load(found.network, options, context, builder, choices_from(found.extra))
 
     def load_network(self, network: Network, options: Options, device_id: str) -> GpuExecutable:
         """Compile a network for a device.
@@ -137,42 +174,62 @@ class GpuPlugin(Plugin):
             UnsupportedNetworkError: listing every node that no kernel takes.
             OptionValueError: for a priority or throttle that the device does not have.
         """
+        return self.load_network_in_context(
+            network, options, self.default_context(options, device_id)
+        )
+
+    def load_network_in_context(
+        self, network: Network, options: Options, context: RemoteContext
+    ) -> GpuExecutable:
+        """Compile a network for a context's device, sharing the context's memory.
+
+        Raises:
+            DeviceError: for a context of another plugin.
+            UnsupportedNetworkError: listing every node that no kernel takes.
+            OptionValueError: for a priority or throttle that the device does not have, or for
+                what a user's queue makes impossible.
+        """
         assert isinstance(options, GpuOptions)
+        from polydevice_gpu.context import GpuContext
         from polydevice_gpu.passes.split_nv12_inputs import split_nv12_inputs
         from polydevice_gpu.tuning.tuner import Tuner
 
+        if not isinstance(context, GpuContext):
+            raise DeviceError(f"{context!r} is no context of {self.name}; create one for it")
         if options.nv12_two_inputs:
             split_nv12_inputs(network)
-        builder = self._builder(self._open(options, device_id), options)
+        builder = context.builder(options.cache_dir, options.compile_threads)
         tuner = Tuner.open(options.tuning_mode, options.tuning_file, options.tuning_budget_s)
-        return self._load(network, options, device_id, builder, tuner)
+        return self._load(network, options, context, builder, tuner)
 
     def _load(
         self,
         network: Network,
         options: GpuOptions,
-        device_id: str,
+        context: GpuContext,
         builder: cl.ProgramBuilder,
         tuner: Tuner | None,
     ) -> GpuExecutable:
         from polydevice_gpu.executable import GpuExecutable
 
-        exclusive = options.exclusive_async_requests and options.streams == 1
+        streams = 1 if context.has_queue else options.streams
+        exclusive = options.exclusive_async_requests and streams == 1
         try:
             return GpuExecutable(
                 network,
-                f"{self.name}.{device_id or '0'}",
+                context.device_name,
                 options,
-                builder.device,
+                context.device,
                 builder,
                 self.services,
-                streams=options.streams,
+                streams=streams,
                 executor=self._exclusive_executor() if exclusive else None,
                 profiling=options.perf_count,
                 priority=options.plugin_priority,
                 throttle=options.plugin_throttle,
                 dynamic_batch=options.dynamic_batch,
                 settings=_settings(options, tuner),
+                context=context,
             )
         except UnsupportedNetworkError as error:
             refused = self.unsupported_nodes(network, options)
@@ -184,16 +241,6 @@ class GpuPlugin(Plugin):
                 "Load it on HETERO:GPU,CPU to run these on CPU, or on CPU"
             ) from error
 
-    def _builder(self, device: cl.Device, options: GpuOptions) -> cl.ProgramBuilder:
-        """Return the builder for a device and cache folder, shared so that programs are too."""
-        key = (device, options.cache_dir, options.compile_threads)
-        with self._lock:
-            if key not in self._builders:
-                self._builders[key] = cl.ProgramBuilder(
-                    device, options.cache_dir or None, threads=options.compile_threads
-                )
-            return self._builders[key]
-
     def _exclusive_executor(self) -> Executor:
         with self._lock:
             if self._exclusive is None:
@@ -201,9 +248,9 @@ class GpuPlugin(Plugin):
             return self._exclusive
 
     def close(self) -> None:
-        """End the shared executor's thread and forget the builders."""
+        """End the shared executor's thread and forget the contexts."""
         with self._lock:
-            self._builders.clear()
+            self._contexts.clear()
             if self._exclusive is not None:
                 self._exclusive.close()
                 self._exclusive = None

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from polydevice.blob import Blob
-from polydevice.errors import InferenceError, RequestError
-from polydevice.infer_request import InferRequest
+from polydevice.dtype import Array
+from polydevice.errors import BlobError, InferenceError, RequestError
+from polydevice.executable_network import PortInfo
+from polydevice.infer_request import InferRequest, StatusCode
 from polydevice.profiling import LayerCount
+from polydevice.remote import Copies, RemoteBlob
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
+from polydevice_gpu import cl
+from polydevice_gpu.blob import GpuBlob
+from polydevice_gpu.kernels.types import storage_type
 from polydevice_gpu.plan import BoundPlan
 from polydevice_gpu.report import layer_counts, times_by_node
 
@@ -21,6 +28,26 @@ if TYPE_CHECKING:
 
 BOUND_LIMIT = 4
 """Most plans that a request keeps memory for, when the network's shapes are dynamic."""
+
+
+class Job(NamedTuple):
+    """One inference.
+
+    Attributes:
+        bound: the plan with its memory.
+        inputs: what is read.
+        outputs: what is written, except what the host computes.
+    """
+
+    bound: BoundPlan
+    inputs: dict[str, Array | GpuBlob]
+    outputs: dict[str, Array | GpuBlob]
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether nothing of it is for the host."""
+        blobs = (*self.inputs.values(), *self.outputs.values())
+        return not self.bound.uses_host and all(isinstance(blob, GpuBlob) for blob in blobs)
 
 
 class GpuRequest(InferRequest):
@@ -32,6 +59,9 @@ class GpuRequest(InferRequest):
         self._network = executable
         self._last: BoundPlan | None = None
         self._batch = executable.batch_limit
+        self._copies = Copies()
+        self._job: Job | None = None
+        self._end: cl.Event | None = None
         self._bound: OrderedDict[Shapes, BoundPlan] = OrderedDict()
         sizes = [port.sizes for port in executable.inputs.values()]
         if all(size is not None for size in sizes):
@@ -68,31 +98,129 @@ class GpuRequest(InferRequest):
         finally:
             self._busy.release()
 
+    # -- device memory ------------------------------------------------------------------------
+
+    def _check_remote(self, port: PortInfo, blob: RemoteBlob) -> None:
+        """Refuse memory that the launches cannot use."""
+        context = self._network.context
+        if not isinstance(blob, GpuBlob) or not context.shares_memory_with(blob.context):
+            raise BlobError(
+                f"{port.kind} {port.name!r} cannot be {blob!r}: the blob is memory of another "
+                "context than the network's. Make it with executable.get_context().create_blob(), "
+                "or load the network with core.load_network(network, blob.context)"
+            )
+        blob.check_usable()
+        reason = blob.allows(port.kind)
+        stored = storage_type(port.element_type, fp64=context.device.capabilities.fp64)
+        if stored is not port.element_type:
+            held = f"is held as {stored}" if stored else "cannot be held"
+            reason = f"{port.element_type} {held} on this device; use another precision"
+        if reason:
+            raise BlobError(f"{port.kind} {port.name!r} cannot be {blob!r}: {reason}")
+
+    @property
+    def copies(self) -> Copies:
+        """What the last inference copied between host and device, and within the device."""
+        return self._copies
+
+    # -- running ------------------------------------------------------------------------------
+
+    def _begin(self) -> bool:
+        """Enqueue in the caller's thread on a user's queue, so that the order is the caller's."""
+        if not self._network.context.has_queue:
+            return False
+        job = self._prepare()
+        if job.bound.uses_host:
+            return False
+        queue, lock = self._network.queue(0)
+        with lock:
+            self._enqueue(job, queue)
+            self._end = queue.mark()
+        self._job = job
+        return True
+
     def _run(self, stream: int) -> None:
+        job, self._job = self._job, None
+        if job is not None and self._end is not None:  # begun in start_async()
+            self._end.wait()
+            self._finish(job)
+            return
+        job = self._prepare()
+        queue, lock = self._network.queue(stream)
+        with lock:
+            self._enqueue(job, queue)
+            if self._network.context.has_queue and job.is_remote and not queue.profiling:
+                self._end = queue.mark()
+            else:
+                self._end = None
+                queue.finish()
+        self._finish(job)
+
+    def wait(self, timeout_ms: float | None = None) -> StatusCode:
+        """Wait for the last inference; also for one that `infer` left on a user's queue."""
+        status = super().wait(timeout_ms)
+        if status is not StatusCode.OK or self._end is None:
+            return status
+        forever = timeout_ms is None or timeout_ms == -1
+        done = self._end.wait(None if forever else (timeout_ms or 0) / 1e3)
+        return StatusCode.OK if done else StatusCode.RESULT_NOT_READY
+
+    def _prepare(self) -> Job:
+        """Gather what the next inference reads and writes."""
         limit, batch = self._network.batch_limit, self._batch
-        inputs = {name: self._blob(port).array for name, port in self._network.inputs.items()}
-        if batch < limit:
-            inputs = {name: array[:batch] for name, array in inputs.items()}
-        bound = self._bind_plan(tuple(array.shape for array in inputs.values()))
-        outputs = {}
+        inputs: dict[str, Array | GpuBlob] = {}
+        shapes = []
+        for name, port in self._network.inputs.items():
+            blob = self._blob(port)
+            shapes.append(blob.shape if batch == limit else (batch, *blob.shape[1:]))
+            if isinstance(blob, GpuBlob):
+                inputs[name] = blob
+            else:
+                inputs[name] = blob.array if batch == limit else blob.array[:batch]
+        bound = self._bind_plan(tuple(shapes))
+        return Job(bound, inputs, self._outputs(bound))
+
+    def _outputs(self, bound: BoundPlan) -> dict[str, Array | GpuBlob]:
+        """Return the memory of the outputs whose sizes the plan knows, allocating what is new."""
+        limit, batch = self._network.batch_limit, self._batch
+        outputs: dict[str, Array | GpuBlob] = {}
         for name, value in bound.plan.graph.outputs.items():
             if value.on_host:
                 continue
             blob = self._blobs.get(name)
             shape = (limit, *value.shape[1:]) if limit else value.shape
-            if blob is None or blob.array.shape != shape:
+            if isinstance(blob, GpuBlob):
+                if blob.shape != shape:
+                    raise BlobError(
+                        f"output {name!r} has shape {Shape(shape)} with these inputs, but is "
+                        f"{blob!r}; set a blob of that shape"
+                    )
+                outputs[name] = blob
+                continue
+            if blob is None or blob.shape != shape:
                 blob = Blob.empty(TensorDesc(value.element_type, Shape(shape)))
                 self._bind(name, blob)
             outputs[name] = blob.array[:batch] if limit else blob.array
-        queue, lock = self._network.queue(stream)
-        with lock:
-            others = bound.run(queue, inputs, outputs)
-        for name, array in others.items():
-            kept = np.array(array, order="C")
-            self._bind(name, Blob(kept, self._network.outputs[name].element_type))
-        self._last = bound
+        return outputs
+
+    def _enqueue(self, job: Job, queue: cl.Queue) -> None:
+        before = dataclasses.replace(queue.copies)
+        job.bound.enqueue(queue, job.inputs, job.outputs)
+        self._copies = queue.copies.since(before)
+
+    def _finish(self, job: Job) -> None:
+        """Publish what the host gets."""
+        for name, array in job.bound.complete(job.outputs).items():
+            port, blob = self._network.outputs[name], self._blobs.get(name)
+            if isinstance(blob, GpuBlob):  # computed by the host: the only way is an upload
+                port.check(port.element_type, array.shape)
+                blob.copy_from(array)
+                self._copies.uploads += 1
+                continue
+            self._bind(name, Blob(np.array(array, order="C"), port.element_type))
+        self._last = job.bound
         if self._network.profiling:
-            self._network.note_times(bound.plan, bound.times())
+            self._network.note_times(job.bound.plan, job.bound.times())
 
     def _perf_counts(self) -> list[LayerCount]:
         if not self._network.profiling:

@@ -18,7 +18,7 @@ WRITE = "__kernel void write(__global uchar* x, int at) { x[at] = 1; }"
 @pytest.fixture
 def memory(opencl) -> Memory:
     """An account of its own."""
-    return Memory(opencl.context, opencl.facts, opencl.region_alignment_bytes)
+    return Memory(opencl.context, opencl.handle, opencl.facts, opencl.region_alignment_bytes)
 
 
 def random_bytes(size: int) -> np.ndarray:
@@ -105,7 +105,7 @@ def test_size_that_is_not_possible(memory, size) -> None:
 
 def test_refusal_by_the_driver_is_taken_out_of_the_account(opencl) -> None:
     boastful = replace(opencl.facts, max_allocation_bytes=1 << 62, global_memory_bytes=1 << 62)
-    memory = Memory(opencl.context, boastful, opencl.region_alignment_bytes)
+    memory = Memory(opencl.context, opencl.handle, boastful, opencl.region_alignment_bytes)
     if not opencl.facts.is_cpu:
         pytest.skip("drivers of GPUs may set memory aside on first use, and refuse nothing before")
     with pytest.raises(DeviceMemoryError, match=f"allocating {1 << 61} bytes for 'x'.*CL_"):

@@ -32,7 +32,9 @@ from polydevice_gpu.cl.discovery import Report, Selection, discover
 
 if TYPE_CHECKING:
     from polydevice_gpu.cl.capabilities import Capabilities
-    from polydevice_gpu.cl.device import Device, open_device
+    from polydevice_gpu.cl.device import Device, handle_of, open_device
+    from polydevice_gpu.cl.event import Event
+    from polydevice_gpu.cl.image import Image
     from polydevice_gpu.cl.launch import LaunchList, LocalMemory
     from polydevice_gpu.cl.memory import Buffer
     from polydevice_gpu.cl.profile import LaunchTime
@@ -43,6 +45,8 @@ __all__ = [
     "Buffer",
     "Capabilities",
     "Device",
+    "Event",
+    "Image",
     "Kernel",
     "LaunchList",
     "LaunchTime",
@@ -55,6 +59,7 @@ __all__ = [
     "Selection",
     "define",
     "discover",
+    "handle_of",
     "open_device",
 ]
 
@@ -63,6 +68,8 @@ _HOMES = {
     "Buffer": "memory",
     "Capabilities": "capabilities",
     "Device": "device",
+    "Event": "event",
+    "Image": "image",
     "Kernel": "program",
     "LaunchList": "launch",
     "LaunchTime": "profile",
@@ -72,6 +79,7 @@ _HOMES = {
     "ProgramSource": "program",
     "Queue": "queue",
     "define": "program",
+    "handle_of": "device",
     "open_device": "device",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from typing import Any
 
@@ -46,6 +47,27 @@ def open_device(admitted: AdmittedDevice) -> Device:
         return _open[key]
 
 
+def handle_of(admitted: AdmittedDevice) -> int:
+    """Return OpenCL's handle of a device that discovery admitted, without opening it.
+
+    Raises:
+        DeviceNotFoundError: if this process's OpenCL does not offer it (any more).
+    """
+    found = discovery.enumerate_once()
+    runtime.start(found)
+    return _find(admitted.facts, _twin(admitted.facts, found))[1]
+
+
+def _find(facts: DeviceFacts, twin: int) -> tuple[int, int]:
+    try:
+        return library.find_device(library.library(), facts.identity, twin)
+    except LookupError as error:
+        raise DeviceNotFoundError(
+            f"{facts.name} was found by a child process, but not by this one: {error}. "
+            "If this program used OpenCL before polydevice, load polydevice's network first"
+        ) from error
+
+
 def _twin(facts: DeviceFacts, found: Enumeration) -> int:
     """Number a device among those that say the same about themselves (a machine's equal GPUs)."""
     place = (facts.platform_index, facts.device_index)
@@ -61,7 +83,7 @@ class Device:
     Attributes:
         facts: what the driver says about it.
         handle: pyopencl's device.
-        context: pyopencl's context, with this device only.
+        context: pyopencl's context; ours has this device only, a user's may have others too.
         memory: allocates buffers.
         capabilities: what it can do; the first time on a machine that takes seconds to find out.
         capability_reasons: name of a probe to why its answer is no.
@@ -85,22 +107,24 @@ class Device:
                 f"{self.name}: kernels cannot be compiled and run: {why}. Update the driver, or "
                 f"leave the device out with POLYDEVICE_GPU_DEVICES=not:{self.name}"
             )
-        try:
-            platform, device = library.find_device(
-                library.library(), self.facts.identity, self._twin
-            )
-        except LookupError as error:
-            raise DeviceNotFoundError(
-                f"{self.facts.name} was found by a child process, but not by this one: {error}. "
-                "If this program used OpenCL before polydevice, load polydevice's network first"
-            ) from error
+        platform, device = _find(self.facts, self._twin)
         self.platform_pointer = platform
         self.handle = ocl.Device.from_int_ptr(device)
         with translated(f"making a context on {self.facts.name}"):
             self.context = ocl.Context([self.handle])
         self.capabilities = capabilities(probed, self.facts, device)
+        self.memory = self._memory_of(self.context)
+
+    def within(self, context: ocl.Context) -> Device:
+        """Return the same device with memory, queues and programs in another OpenCL context."""
+        other = copy.copy(self)
+        other.context = context
+        other.memory = self._memory_of(context)
+        return other
+
+    def _memory_of(self, context: ocl.Context) -> Memory:
         alignment = max(1, self.handle.mem_base_addr_align // 8)
-        self.memory = Memory(self.context, self.facts, alignment)
+        return Memory(context, self.handle, self.facts, alignment)
 
     @property
     def name(self) -> str:
@@ -153,6 +177,15 @@ class Device:
             properties += [_QUEUE_THROTTLE, _HINT[throttle], 0] if throttle else [0]
         with translated(f"making a queue on {self.name}"):
             handle = ocl.CommandQueue(self.context, self.handle, properties)
+        return self.wrap_queue(handle, profiling=profiling)
+
+    def wrap_queue(self, handle: ocl.CommandQueue, *, profiling: bool = False) -> Queue:
+        """Return pyopencl's in-order queue of this device and context as a queue.
+
+        Args:
+            handle: the queue.
+            profiling: record times of launches; the queue must be made for that.
+        """
         unified = bool(self.facts.unified_memory)
         return Queue(handle, self.name, unified_memory=unified, profiling=profiling)
 

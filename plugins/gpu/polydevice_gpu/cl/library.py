@@ -55,6 +55,22 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         _int,
         [c_handle, c_handle, c_handle, _size, _size, _size, _uint, _any, _any],
     ),
+    "clEnqueueCopyBufferRect": (
+        _int,
+        [
+            *(c_handle, c_handle, c_handle, _sizes, _sizes, _sizes),
+            *(_size, _size, _size, _size, _uint, _any, _any),
+        ],
+    ),
+    "clEnqueueCopyImageToBuffer": (
+        _int,
+        [c_handle, c_handle, c_handle, _sizes, _sizes, _size, _uint, _any, _any],
+    ),
+    "clEnqueueCopyBufferToImage": (
+        _int,
+        [c_handle, c_handle, c_handle, _size, _sizes, _sizes, _uint, _any, _any],
+    ),
+    "clEnqueueMarkerWithWaitList": (_int, [c_handle, _uint, _any, _any]),
     "clEnqueueFillBuffer": (
         _int,
         [c_handle, c_handle, _any, _size, _size, _size, _uint, _any, _any],
@@ -88,6 +104,10 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "clWaitForEvents": (_int, [_uint, _handles]),
     "clReleaseEvent": (_int, [c_handle]),
+    "clGetEventInfo": (_int, [c_handle, _uint, _size, _any, _sizes]),
+    "clGetMemObjectInfo": (_int, [c_handle, _uint, _size, _any, _sizes]),
+    "clGetCommandQueueInfo": (_int, [c_handle, _uint, _size, _any, _sizes]),
+    "clGetContextInfo": (_int, [c_handle, _uint, _size, _any, _sizes]),
     "clGetEventProfilingInfo": (_int, [c_handle, _uint, _size, _any, _sizes]),
     "clGetExtensionFunctionAddressForPlatform": (_any, [c_handle, ctypes.c_char_p]),
 }

@@ -53,6 +53,7 @@ class Buffer:
         name: for messages.
         size_bytes: how much may be used.
         offset_bytes: where it begins in its allocation.
+        whole: OpenCL's handle of the allocation.
         handle: pyopencl's buffer.
         pointer: OpenCL's handle as a number.
         host: the array that shares this memory, of a buffer from `Memory.shared`; else None.
@@ -68,6 +69,7 @@ class Buffer:
         "offset_bytes",
         "pointer",
         "size_bytes",
+        "whole",
     )
 
     def __init__(
@@ -83,6 +85,7 @@ class Buffer:
         self._allocation = allocation
         self.handle = handle
         self.pointer = handle.int_ptr
+        self.whole = allocation.handle.int_ptr
         self.offset_bytes = offset_bytes
         self.size_bytes = size_bytes
         self.name = name
@@ -123,7 +126,9 @@ class Memory:
         guard_bytes: bytes before and after every allocation that `check_guards` watches; for tests.
     """
 
-    def __init__(self, context: ocl.Context, facts: DeviceFacts, alignment_bytes: int) -> None:
+    def __init__(
+        self, context: ocl.Context, device: ocl.Device, facts: DeviceFacts, alignment_bytes: int
+    ) -> None:
         """Account for a context's memory; made by `Device`."""
         self._context = context
         self._facts = facts
@@ -134,7 +139,8 @@ class Memory:
         self._bytes = 0
         self._peak_bytes = 0
         self._guarded: dict[int, _Guard] = {}
-        self._queue = ocl.CommandQueue(context)  # for mapping and guards; calls on it are complete
+        # For mapping, copies and guards; calls on it are complete.
+        self._queue = ocl.CommandQueue(context, device)
 
     @property
     def is_usable(self) -> bool:
@@ -172,6 +178,18 @@ class Memory:
         with self._lock:
             self._guarded[id(allocation)] = _Guard(self._queue, allocation, guard, size_bytes)
         return buffer.region(guard, size_bytes)
+
+    def wrap(self, handle: ocl.Buffer, size_bytes: int, name: str) -> Buffer:
+        """Return memory of somebody else as a buffer; it does not count as allocated here."""
+        parent: Any = handle  # pyopencl's types do not know the attribute
+        whole = parent.associated_memobject or handle
+        allocation = _Allocation(self, whole, 0, name)
+        return Buffer(allocation, handle, handle.offset, size_bytes, name)
+
+    @property
+    def queue(self) -> ocl.CommandQueue:
+        """The context's queue for what belongs to no stream; whoever uses it waits for it."""
+        return self._queue
 
     def shared(self, size_bytes: int, name: str) -> Buffer:
         """Allocate memory whose `host` array is reached by the device as fast as can be.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,10 @@ import pyopencl as ocl
 from typing_extensions import Self
 
 from polydevice.errors import DeviceMemoryError
+from polydevice.remote import Copies
 from polydevice_gpu.cl import library
+from polydevice_gpu.cl.event import Event
+from polydevice_gpu.cl.image import Image
 from polydevice_gpu.cl.memory import Buffer, map_host
 from polydevice_gpu.cl.status import check
 
@@ -25,6 +29,7 @@ class Queue:
         handle: pyopencl's queue.
         pointer: OpenCL's handle as a number.
         profiling: whether launches are timed.
+        copies: how many transfers were enqueued, of each kind.
     """
 
     def __init__(
@@ -34,6 +39,7 @@ class Queue:
         self.handle = handle
         self.pointer = handle.int_ptr
         self.profiling = profiling
+        self.copies = Copies()
         self._unified = unified_memory
         self._name = device_name
         self._cl = library.library()
@@ -50,6 +56,7 @@ class Queue:
             DeviceMemoryError: if the array is too large or not contiguous.
         """
         self._fits(buffer, array)
+        self.copies.uploads += 1
         code = self._cl.clEnqueueWriteBuffer(
             self.pointer,
             buffer.pointer,
@@ -78,6 +85,7 @@ class Queue:
         self._fits(buffer, array)
         if not array.flags.writeable:
             raise DeviceMemoryError(f"cannot download {buffer.name!r} into a read-only array")
+        self.copies.downloads += 1
         code = self._cl.clEnqueueReadBuffer(
             self.pointer,
             buffer.pointer,
@@ -119,18 +127,85 @@ class Queue:
         elif not buffer.mapped:
             map_host(self.pointer, buffer, wait=wait)
 
-    def copy(self, source: Buffer, target: Buffer) -> None:
-        """Copy all of a buffer into the beginning of another that is at least as large."""
-        if target.size_bytes < source.size_bytes:
+    def copy(self, source: Buffer, target: Buffer, size_bytes: int | None = None) -> None:
+        """Copy the beginning of a buffer (None: all of it) to the beginning of another."""
+        size = source.size_bytes if size_bytes is None else size_bytes
+        self._holds(source, size, target)
+        code = self._cl.clEnqueueCopyBuffer(
+            *(self.pointer, source.whole, target.whole),
+            *(source.offset_bytes, target.offset_bytes, size, 0, None, None),
+        )
+        self._copied(code, source.name, target.name)
+
+    def copy_block(
+        self,
+        source: Buffer,
+        target: Buffer,
+        origin: Sequence[int],
+        sizes: Sequence[int],
+        pitches: Sequence[int],
+    ) -> None:
+        """Copy a block out of a three-dimensional buffer, densely, to the beginning of another.
+
+        Args:
+            source: holds the whole.
+            target: receives the block.
+            origin: where the block begins: byte in a row, row, plane.
+            sizes: of the block: bytes in a row, rows, planes; each 1 or more.
+            pitches: bytes from row to row and from plane to plane of the whole.
+        """
+        triple = ctypes.c_size_t * 3
+        self._holds(source, sizes[0] * sizes[1] * sizes[2], target)
+        dense = (sizes[0], sizes[0] * sizes[1])
+        first = source.offset_bytes + origin[0] + origin[1] * pitches[0] + origin[2] * pitches[1]
+        # In whole buffers: PoCL 3.1 crashes on sub-buffers here.
+        code = self._cl.clEnqueueCopyBufferRect(
+            *(self.pointer, source.whole, target.whole),
+            *(triple(*_place(first, pitches)), triple(*_place(target.offset_bytes, dense))),
+            *(triple(*sizes), *pitches, *dense, 0, None, None),
+        )
+        self._copied(code, f"a region of {source.name}", target.name)
+
+    def copy_from_image(
+        self, image: Image, target: Buffer, origin: Sequence[int], sizes: Sequence[int]
+    ) -> None:
+        """Copy pixels (x, y; width, height) densely to the beginning of a buffer."""
+        triple = ctypes.c_size_t * 3
+        code = self._cl.clEnqueueCopyImageToBuffer(
+            *(self.pointer, image.pointer, target.whole),
+            *(triple(*origin, 0), triple(*sizes, 1), target.offset_bytes, 0, None, None),
+        )
+        self._copied(code, image.name, target.name)
+
+    def copy_to_image(self, source: Buffer, image: Image) -> None:
+        """Copy the beginning of a buffer to all pixels of an image."""
+        triple = ctypes.c_size_t * 3
+        code = self._cl.clEnqueueCopyBufferToImage(
+            *(self.pointer, source.whole, image.pointer, source.offset_bytes),
+            *(triple(), triple(image.width, image.height, 1), 0, None, None),
+        )
+        self._copied(code, source.name, image.name)
+
+    def _copied(self, code: int, source: str, target: str) -> None:
+        check(code, f"copying {source!r} to {target!r} on {self._name}")
+        self.copies.on_device += 1
+
+    @staticmethod
+    def _holds(source: Buffer, size_bytes: int, target: Buffer) -> None:
+        if target.size_bytes < size_bytes:
             raise DeviceMemoryError(
-                f"{source.size_bytes} bytes of {source.name!r} do not fit into the "
+                f"{size_bytes} bytes of {source.name!r} do not fit into the "
                 f"{target.size_bytes} of {target.name!r}"
             )
-        code = self._cl.clEnqueueCopyBuffer(
-            *(self.pointer, source.pointer, target.pointer),
-            *(0, 0, source.size_bytes, 0, None, None),
-        )
-        check(code, f"copying {source.name!r} to {target.name!r} on {self._name}")
+
+    def mark(self) -> Event:
+        """Return an event that is done when everything enqueued so far is, and hand it all over."""
+        pointer = ctypes.c_void_p()
+        code = self._cl.clEnqueueMarkerWithWaitList(self.pointer, 0, None, ctypes.byref(pointer))
+        check(code, f"marking a queue of {self._name}")
+        event = Event(pointer.value or 0, self._name)
+        self.flush()
+        return event
 
     def fill(self, buffer: Buffer, byte: int = 0) -> None:
         """Set every byte of a buffer."""
@@ -167,6 +242,13 @@ class Queue:
             raise DeviceMemoryError(
                 f"{array.nbytes} bytes do not fit into the {buffer.size_bytes} of {buffer.name!r}"
             )
+
+
+def _place(offset_bytes: int, pitches: Sequence[int]) -> tuple[int, int, int]:
+    """Return byte, row and plane of an offset."""
+    plane, rest = divmod(offset_bytes, pitches[1])
+    row, byte = divmod(rest, pitches[0])
+    return byte, row, plane
 
 
 def _host(buffer: Buffer) -> npt.NDArray[Any]:
