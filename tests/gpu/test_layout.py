@@ -84,13 +84,11 @@ def test_what_lives_at_the_same_time_does_not_overlap(pieces):
         Memory(Place.ARENA, size, ElementType.f32): Life(first, first + length)
         for size, first, length in pieces
     }
-    plan = place(lives, 64)
+    plan = place(lives)
     assert plan.size_bytes <= plan.sum_bytes
-    placed = [(plan.offsets[m], m, life) for m, life in lives.items()]
-    for offset, memory, life in placed:
-        assert offset % 64 == 0
-        for start, other, their in placed:
+    for memory, life in lives.items():
+        assert memory.bytes <= plan.blocks[plan.places[memory]]
+        for other, their in lives.items():
             together = life.first <= their.last and their.first <= life.last
             if memory is not other and together:
-                apart = offset + memory.bytes <= start or start + other.bytes <= offset
-                assert apart
+                assert plan.places[memory] != plan.places[other]

@@ -156,7 +156,7 @@ def compile_plan(
     )
     for step in launching:
         step.kernels = [programs[launch.text].kernel(launch.kernel) for launch in step.launches]
-    arena = plan_memory(graph, scratch, device.region_alignment_bytes, settings.memory_pool)
+    arena = plan_memory(graph, scratch, settings.memory_pool)
     compiled = sum(not program.from_cache for program in programs.values())
     return Plan(device, graph, steps, arena, weights, compiled)
 

@@ -124,7 +124,7 @@ class BoundPlan:
         self.plan = plan
         device = plan.device
         graph = plan.graph
-        self._arena = device.memory.allocate(max(plan.arena.size_bytes, 1), "arena")
+        self._blocks = [device.memory.allocate(size, "arena") for size in plan.arena.blocks]
         self._regions: dict[Memory, cl.Buffer] = {}
         self._stretches: list[cl.LaunchList | HostRun] = []
         self._inputs = {n: Port(v) for n, v in graph.inputs.items() if not v.on_host}
@@ -290,9 +290,7 @@ class BoundPlan:
     def region(self, memory: Memory) -> cl.Buffer:
         """Return the buffer behind a piece of memory: of the arena, or of a blob."""
         if memory not in self._regions:
-            offset = self.plan.arena.offsets[memory]
-            size = max(memory.bytes, 1)
-            self._regions[memory] = self._arena.region(offset, size, memory.name)
+            self._regions[memory] = self._blocks[self.plan.arena.places[memory]]
         return self._regions[memory]
 
 
