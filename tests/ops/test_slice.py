@@ -13,6 +13,7 @@ from polydevice.ops.slice import Slice, SliceScatter, StridedSlice, sliced_size
 from polydevice.shape import Dim, Shape, bounds
 from polydevice.tensor import TensorDesc, desc_of
 from polydevice.testing.op_case import OpCase
+from polydevice_cpu.implement import run
 from tests.ops.check import check
 from tests.ops.openvino_oracle import openvino_case
 
@@ -94,6 +95,116 @@ def test_slice(device, shape, start, stop, step, axes, dtype):
     check(openvino_case(Slice(), *inputs, constants={1, 2, 3, 4}), device)
 
 
+ENDS = [-FAR - 1, -7, -6, -5, -4, -1, 0, 1, 4, 5, 6, FAR]
+WIDE = [-(2**63), -(2**63) + 1, -(2**31) - 1, *ENDS, 2**31, 2**63 - 1]
+
+
+def corners(size, ends, steps):
+    return [(size, *limits) for limits in itertools.product(ends, ends, steps)]
+
+
+def onnx_rule(size, start, stop, step):
+    """ONNX's text: limits count from the end, then are clamped by the step's direction."""
+    start, stop = (limit + size if limit < 0 else limit for limit in (start, stop))
+    if step > 0:
+        start, stop = min(max(start, 0), size), min(max(stop, 0), size)
+    else:
+        start, stop = min(max(start, 0), size - 1), min(max(stop, -1), size - 1)
+    return list(range(start, stop, step)) if size else []
+
+
+def test_slices_beyond_the_ends_by_the_specification():
+    """Every combination, also of limits and steps as far as 64 bits reach."""
+    steps = [1, 2, 5, FAR, 2**63 - 1, -1, -2, -5, -FAR - 1, -(2**63)]
+    for size in (0, 1, 5):
+        x = np.arange(size, dtype=np.int32)
+        for _, *limits in corners(size, WIDE, steps):
+            wanted = onnx_rule(size, *limits)
+            lists = [ints([limit]) for limit in limits]
+            for op in (Slice(), StridedSlice(begin_mask=(0,), end_mask=(0,))):
+                assert run(op, [x, *lists])[0].tolist() == wanted, (op, size, limits)
+                (desc,) = op.infer([desc_of(x), *map(desc_of, lists)])
+                assert desc.shape == Shape([len(wanted)]), (op, size, limits)
+
+
+def test_the_specification_is_what_onnx_runtime_does():
+    runtime = pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    helper, kind = onnx.helper, onnx.TensorProto
+    names = ["x", "start", "stop", "axes", "step"]
+    inputs = [helper.make_tensor_value_info(n, kind.INT64, [None]) for n in names]
+    graph = helper.make_graph(
+        [helper.make_node("Slice", names, ["y"])], "slice", inputs,
+        [helper.make_tensor_value_info("y", kind.INT64, [None])],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=9)
+    session = runtime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    for size, start, stop, step in [
+        *corners(5, WIDE, [1, 2, 5, -1, -2, -5]), *corners(1, WIDE, [1, -1])
+    ]:  # fmt: skip
+        if step < 0 and stop in (FAR, 2**63 - 1):
+            continue  # there it means "to the beginning" although the text says otherwise
+        given = {"x": np.arange(size), "axes": ints([0])}
+        given |= {"start": ints([start]), "stop": ints([stop]), "step": ints([step])}
+        (y,) = session.run(None, given)
+        assert y.tolist() == onnx_rule(size, start, stop, step), (size, start, stop, step)
+
+
+def test_the_specification_is_what_openvino_does():
+    openvino = pytest.importorskip("openvino")
+    ops = openvino.opset8
+    masks = {"begin_mask": [0], "end_mask": [0]}
+    for step in (1, 2, -1, -2, -5):
+        # All in one network: 144 slices of each kind.
+        x = ops.parameter([5], np.int32)
+        limits = list(itertools.product(ENDS, ENDS))
+        outputs = []
+        for start, stop in limits:
+            lists = [ops.constant(ints([v])) for v in (start, stop, step)]
+            outputs.append(ops.slice(x, *lists))
+            outputs.append(ops.strided_slice(x, *lists, **masks))
+        compiled = openvino.Core().compile_model(openvino.Model(outputs, [x]), "CPU")
+        request = compiled.create_infer_request()
+        results = request.infer([np.arange(5, dtype=np.int32)])
+        for i, (start, stop) in enumerate(limits):
+            wanted = onnx_rule(5, start, stop, step)
+            for kind in (0, 1):
+                found = results[compiled.outputs[2 * i + kind]].tolist()
+                assert found == wanted, (kind, start, stop, step)
+
+
+@pytest.mark.parametrize("op", [Slice(), StridedSlice(begin_mask=(0, 0), end_mask=(0, 0))])
+@pytest.mark.parametrize("start", [-FAR - 1, -6, 4, FAR])
+@pytest.mark.parametrize("stop", [-FAR - 1, -6, 0, FAR])
+@pytest.mark.parametrize("step", [-1, -5, -FAR - 1, FAR])
+def test_slices_beyond_the_ends(device, op, start, stop, step):
+    x = RNG.standard_normal((5, 3)).astype(np.float32)
+    columns = slice(1, None, 1)
+    expected = x[onnx_rule(5, start, stop, step)][:, columns]
+    inputs = [x, ints([start, 1]), ints([stop, FAR]), ints([step, 1])]
+    check(OpCase(op, inputs, [expected], constants={1, 2, 3}), device)
+
+
+def test_an_element_outside_the_axis_is_refused():
+    op = StridedSlice(begin_mask=(0,), end_mask=(0,), shrink_axis_mask=(1,))
+    for element in (5, -6, FAR):
+        with pytest.raises(ShapeError, match="which has 5"):
+            op.infer([desc_of(np.zeros(5)), *[desc_of(ints([v])) for v in (element, 0, 1)]])
+    for element in (4, -5):
+        op.infer([desc_of(np.zeros(5)), *[desc_of(ints([v])) for v in (element, 0, 1)]])
+
+
+def taken(index, size):
+    """The number of elements by ONNX's rule, where a limit may be left out."""
+    if index.start is not None and index.stop is not None:
+        return len(onnx_rule(size, index.start, index.stop, index.step))
+    if index.step < 0 and index.start is not None and index.start < -size:
+        return min(size, 1)
+    return len(range(*index.indices(size)))
+
+
 def test_size_of_a_slice_of_unknown_size():
     # For every range: the bounds must hold for each size, and be reached for whole axes.
     values = [None, -4, -1, 0, 2, 5, FAR, -FAR - 2]
@@ -102,7 +213,7 @@ def test_size_of_a_slice_of_unknown_size():
         for size in (Dim(2, 6), Dim(0, None), Dim(3, None)):
             low, high = bounds(sliced_size(size, index))
             for n in range(size.min, (size.max or 20) + 1):
-                length = len(range(*index.indices(n)))
+                length = taken(index, n)
                 assert low <= length, (index, size)
                 assert high is None or length <= high, (index, size)
     assert sliced_size(Dim(2, 6), slice(0, FAR, 1)) == Dim(2, 6)

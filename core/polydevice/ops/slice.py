@@ -17,8 +17,24 @@ _FAR = 2**31 - 1
 """Limits this far away mean "to the end" in both formats."""
 
 
+def resolved(index: slice, size: int) -> slice:
+    """Return what ``index`` takes from an axis of `size` as a slice of the axis's own positions.
+
+    Python's rules but for one: going backwards, a start before the axis is its first element,
+    where Python takes nothing. ONNX's Slice says so, and OpenVINO does likewise in Slice and
+    StridedSlice. A step that reaches no second element becomes 1, however large it is.
+    """
+    start, step = index.start, 1 if index.step is None else index.step
+    if step < 0 and start is not None and start < -size:
+        start = 0
+    taken = range(*slice(start, index.stop, step).indices(size))
+    if len(taken) < 2:
+        return slice(taken[0], taken[0] + 1, 1) if taken else slice(0, 0, 1)
+    return slice(taken.start, None if taken.stop < 0 else taken.stop, step)
+
+
 def sliced_size(size: DimLike, index: slice) -> DimLike:
-    """Return how many elements ``index`` takes from an axis of `size` (Python's rules).
+    """Return how many elements ``index`` takes from an axis of `size` (see `resolved`).
 
     A limit that is a `Dim` may be anything.
     """
@@ -27,7 +43,18 @@ def sliced_size(size: DimLike, index: slice) -> DimLike:
     if any(isinstance(limit, Dim) for limit in (start, stop, step)):
         return dim(0, high)
     if isinstance(size, int):
-        return len(range(*index.indices(size)))
+        return len(range(*resolved(index, size).indices(size)))
+    if step < 0 and start is not None and low < -start:
+        # Some sizes have the start before the axis, and may then give one element or none.
+        most = bounds(_unclamped(size, index))[1]
+        return dim(0, None if most is None else max(most, 1))
+    return _unclamped(size, index)
+
+
+def _unclamped(size: DimLike, index: slice) -> DimLike:
+    """How many elements Python takes from an axis whose size is not known."""
+    low, high = bounds(size)
+    start, stop, step = index.start, index.stop, 1 if index.step is None else index.step
     forward = step > 0
     if stop is not None and (stop >= _FAR if forward else stop < -_FAR):
         stop = None
@@ -58,7 +85,7 @@ class StridedSlice(Op):
     Inputs:  x                    any shape and type
              begin, end, strides  1-D integer of one length; strides optional (1)
     Outputs: y                    type of x
-    Raises:  ShapeError for a stride of 0, or more positions than axes
+    Raises:  ShapeError for a stride of 0, more positions than axes, or an element outside its axis
     Source:  OpenVINO opset1 StridedSlice
     """
 
@@ -91,8 +118,11 @@ class StridedSlice(Op):
             if item is None:
                 sizes.append(1)
                 continue
+            size = x.shape[axis]
             if isinstance(item, slice):
-                sizes.append(sliced_size(x.shape[axis], item))
+                sizes.append(sliced_size(size, item))
+            elif isinstance(size, int) and not -size <= item < size:
+                raise ShapeError(f"element {item} of axis {axis} is taken, which has {size}")
             axis += 1
         return [x.with_shape(sizes)]
 
@@ -172,7 +202,7 @@ def slice_index(
 
 @operation("Slice", since=8)
 class Slice(Op):
-    """Take start:stop:step from each of the axes (Python's rules).
+    """Take start:stop:step from each of the axes (Python's rules; see `resolved`).
 
     Inputs:  x                  any shape and type
              start, stop, step  1-D integer of one length

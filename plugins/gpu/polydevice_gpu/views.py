@@ -14,7 +14,7 @@ from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.op import Op
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.reverse import Reverse
-from polydevice.ops.slice import Slice, StridedSlice, slice_index
+from polydevice.ops.slice import Slice, StridedSlice, resolved, slice_index
 from polydevice.ops.split import Split, VariadicSplit
 from polydevice.ops.transpose import Transpose, permutation
 from polydevice.shape import normalize_axis
@@ -91,7 +91,7 @@ def _strided_slice(node: GpuNode) -> list[Layout]:
         size, pitch = x.shape[axis], x.placed.pitches[axis]
         axis += 1
         if isinstance(item, slice):
-            start, _, step = item.indices(size)
+            start, _, step = resolved(item, size).indices(size)
             pitches.append(pitch * step)
             offset += pitch * min(start, max(size - 1, 0))
         else:
@@ -104,7 +104,7 @@ def _slice(node: GpuNode) -> list[Layout]:
     x = node.inputs[0]
     axes = integers(node, 4) if len(node.inputs) > 4 else None
     items = slice_index(x.rank, integers(node, 1), integers(node, 2), integers(node, 3), axes)
-    ranges = [item.indices(size) for item, size in zip(items, x.shape, strict=True)]
+    ranges = [resolved(item, size).indices(size) for item, size in zip(items, x.shape, strict=True)]
     starts = [min(r[0], max(n - 1, 0)) for r, n in zip(ranges, x.shape, strict=True)]
     return [sliced(x.placed, starts, [r[2] for r in ranges])]
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
-from polydevice.ops.slice import Slice, SliceScatter, StridedSlice, slice_index
+from polydevice.ops.slice import Slice, SliceScatter, StridedSlice, resolved, slice_index
 from polydevice_cpu.implement import implements
 
 
@@ -17,8 +17,15 @@ def strided_slice(
     """Return a view."""
     steps = [1] * begin.size if strides is None else _ints(strides)
     index = op.index(x.ndim, _ints(begin), _ints(end), steps)
+    sizes = iter(x.shape)
+    places = []
+    for item in index:
+        size = None if item is None else next(sizes)
+        places.append(
+            resolved(item, size) if isinstance(item, slice) and size is not None else item
+        )
     try:
-        return np.asarray(x[tuple(index)])
+        return np.asarray(x[tuple(places)])
     except IndexError as error:
         raise InferenceError(f"StridedSlice: {error}") from None
 
@@ -56,7 +63,8 @@ def _index(
     x: Array, start: Array, stop: Array, step: Array, axes: Array | None
 ) -> tuple[slice, ...]:
     chosen = None if axes is None else _ints(axes)
-    return tuple(slice_index(x.ndim, _ints(start), _ints(stop), _ints(step), chosen))
+    items = slice_index(x.ndim, _ints(start), _ints(stop), _ints(step), chosen)
+    return tuple(resolved(item, size) for item, size in zip(items, x.shape, strict=True))
 
 
 def _ints(values: Array) -> list[int]:
