@@ -96,6 +96,15 @@ def _deconvolutions(dtype: str) -> Iterator[OpCase]:
                  pads_end=(1, 1), output_padding=(1, 1))  # fmt: skip
     yield deconv(data(1, 3, 5), data(3, 2, 4), strides=(3,))
     yield deconv(data(1, 4, 5, 5), data(2, 2, 3, 2, 2), strides=(2, 2))
+    yield deconv(data(1, 19, 5, 9), data(19, 21, 4, 4), strides=(2, 2), pads_begin=(1, 1),
+                 pads_end=(1, 1))  # fmt: skip
+    yield deconv(data(1, 9, 5, 6), data(9, 8, 3, 2), strides=(2, 3), dilations=(2, 3),
+                 pads_begin=(3, 0), pads_end=(0, 2))  # fmt: skip
+    yield deconv(data(1, 8, 3, 4, 5), data(2, 4, 8, 2, 3, 3), strides=(1, 2, 2),
+                 pads_begin=(0, 1, 2), auto_pad=PadType.EXPLICIT)  # fmt: skip
+    yield deconv(data(2, 12, 5, 7), data(12, 1, 1, 5, 4), strides=(3, 2), pads_begin=(2, 1),
+                 pads_end=(0, 1))  # fmt: skip
+    yield deconv(data(1, 5, 7, 6), data(5, 3, 1, 1), strides=(3, 2), output_padding=(2, 1))
 
 
 def _poolings(dtype: str) -> Iterator[OpCase]:
@@ -266,9 +275,26 @@ def _scatter_nd(dtype: str) -> Iterator[OpCase]:
 
 
 def _topk(dtype: str) -> Iterator[OpCase]:
+    def stable(mode: str, sort: str, axis: int, count: int, x: Array) -> OpCase:
+        """Answer with NumPy's stable sort: OpenVINO's by index does not say which of equals."""
+        op = TopK(axis=axis, mode=TopKMode(mode), sort=TopKSort(sort))
+        keys = np.where(np.isnan(x), np.inf, x.astype("f8"))
+        indices = np.argsort(-keys if mode == "max" else keys, axis, kind="stable")
+        indices = np.take(indices, range(count), axis)
+        if sort == "index":
+            indices = np.sort(indices, axis)
+        expected = [np.take_along_axis(x, indices, axis), indices.astype(np.int32)]
+        return OpCase(op, [x, np.array(count)], lambda: expected, constants={1})
+
     for mode, sort in (("max", "value"), ("min", "index")):
         op = TopK(axis=1, mode=TopKMode(mode), sort=TopKSort(sort))
         yield openvino_case(op, floats(3, 11, 2, dtype=dtype), np.array(4), constants={1})
+        # Many equal elements, and rows of several strips.
+        yield stable(mode, sort, 0, 67, np.round(floats(1301, 2, dtype=dtype) * 4))
+        yield stable(mode, sort, 1, 255, np.sort(floats(1, 2309, dtype=dtype)))
+    x = np.round(floats(2, 97, dtype=dtype))
+    x[1, 5::20] = np.nan
+    yield stable("max", "value", 1, 97, x)
 
 
 def _attentions(dtype: str) -> Iterator[OpCase]:

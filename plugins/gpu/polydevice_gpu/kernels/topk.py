@@ -1,40 +1,115 @@
-"""TopK: the largest or smallest elements along an axis."""
+"""TopK: the largest or smallest elements along an axis.
+
+All kernels agree on one total order: NaN counts as the largest number, and of equal elements the
+one with the lower index comes first.
+"""
 
 from __future__ import annotations
 
 import math
 
+from polydevice.dtype import ElementType
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
 from polydevice.shape import normalize_axis
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.launch import Scratch
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.kernels.types import c_type, compute_type
 
 
-@kernel(TopK)
-class TopkRef(Kernel):
-    """One work-item finds the elements of one row, one after the other."""
+def sizes_of(node: GpuNode) -> tuple[int, int, int]:
+    """Return the number of rows, their length, and how many elements are wanted."""
+    op, x = node.op, node.inputs[0]
+    assert isinstance(op, TopK)
+    axis = normalize_axis(op.axis, x.rank)
+    rows = math.prod(size for a, size in enumerate(x.shape) if a != axis)
+    return rows, x.shape[axis], node.output.shape[axis]
+
+
+class Selection(Kernel):
+    """What all kernels have in common."""
 
     def supports(self, node: GpuNode, target: Target) -> bool:
         """The number must be known, as the result's shape is."""
         return node.inputs[1].constant is not None
 
-    def describe(self, call: Call, mode: Mode) -> None:
-        """Rows are all other axes."""
+    def declare(self, call: Call) -> tuple[int, int, int]:
+        """Declare rows, results and their order; return the sizes."""
         node = call.node
-        op, x, values, indices = node.op, node.inputs[0], *node.outputs
+        op, x, indices = node.op, node.inputs[0], node.outputs[1]
         assert isinstance(op, TopK)
+        rows, count, wanted = sizes_of(node)
         axis = normalize_axis(op.axis, x.rank)
-        rows = tuple(a for a in range(x.rank) if a != axis)
+        others = tuple(a for a in range(x.rank) if a != axis)
         for role, value in (("IN0", x), ("OUT1", indices)):
-            call.tensor(role, value, [rows, (axis,)])
-        call.scalars(COUNT=x.shape[axis], K=values.shape[axis])
-        call.scalars(ROWS=math.prod(x.shape[a] for a in rows))
+            call.tensor(role, value, [others, (axis,)])
+        call.scalars(COUNT=count, K=wanted, ROWS=rows)
         call.define(BY_INDEX=op.sort is TopKSort.INDEX)
-        # NaN counts as the largest number.
         more = "((a) > (b) || ((a) != (a) && (b) == (b)))"
         less = "((a) < (b) || ((b) != (b) && (a) == (a)))"
         call.define(**{"BEFORE(a, b)": more if op.mode is TopKMode.MAX else less})
-        call.result([rows, (axis,)])
-        call.dispatch((math.prod(x.shape[a] for a in rows),))
+        call.result([others, (axis,)])
+        return rows, count, wanted
+
+
+@kernel(TopK)
+class TopkGroup(Selection):
+    """One work-group sorts one row in local memory, a strip at a time."""
+
+    modes = ({"KEPT": 256, "LANES": 128}, {"KEPT": 1024, "LANES": 256})
+
+    def supports(self, node: GpuNode, target: Target) -> bool:
+        """Rows worth a group, no more elements wanted than a strip has, real local memory."""
+        known = super().supports(node, target)
+        return known and sizes_of(node)[1] >= 64 and any(
+            self.mode_supports(node, mode, target) for mode in self.modes
+        )  # fmt: skip
+
+    def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
+        """What is kept and a strip fit local memory."""
+        bytes_needed = 2 * mode["KEPT"] * (8 + 4) + 16
+        return (
+            sizes_of(node)[2] <= mode["KEPT"]
+            and bytes_needed <= target.local_memory_bytes
+            and mode["LANES"] <= target.max_work_group_size
+        )
+
+    def default_mode(self, node: GpuNode, target: Target) -> int:
+        """Long strips for long rows: most of them are passed over after one look."""
+        fitting = [i for i, m in enumerate(self.modes) if self.mode_supports(node, m, target)]
+        return fitting[-1] if sizes_of(node)[1] > 1024 else fitting[0]
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """One group a row."""
+        rows, _, _ = self.declare(call)
+        call.define(**mode)
+        call.dispatch((mode["LANES"], rows), (mode["LANES"], 1))
+
+
+@kernel(TopK)
+class TopkHeap(Selection):
+    """One work-item keeps the best elements of one row in a heap, then sorts it."""
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """The heap has memory of its own; heaps of neighbours interleave on throughput devices."""
+        rows, _, wanted = self.declare(call)
+        storage = call.node.inputs[0].storage
+        if compute_type(storage) == "float":
+            storage = ElementType.f32
+        call.buffer("KEYS", Scratch(rows * wanted, storage), c_type(storage), written=True)
+        call.buffer("PLACES", Scratch(rows * wanted, ElementType.i32), "int", written=True)
+        together = call.target.is_throughput
+        call.scalars(ROW_PITCH=1 if together else wanted, HEAP_PITCH=rows if together else 1)
+        call.dispatch((rows,))
+
+
+@kernel(TopK)
+class TopkRef(Selection):
+    """One work-item finds the elements of one row, one after the other."""
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """One work-item a row."""
+        rows, _, _ = self.declare(call)
+        call.dispatch((rows,))

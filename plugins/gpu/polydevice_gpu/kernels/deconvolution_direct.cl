@@ -1,0 +1,67 @@
+// deconvolution_direct: one work-item computes LANES channels of PIXELS elements of a transposed
+// convolution's result that lie STRIDE_X apart, so that the same window positions reach them.
+// NDRange: {BLOCKS, TILES, batch * OUT_Z * OUT_Y}, first two exchanged unless BLOCKS_FIRST.
+// Layouts: any input; best with its channels side by side.   Types: half, float; sums in float.
+// Needs: KERNEL_*, STRIDE_*, DILATION_*, PAD_* (crop), IN_*, OUT_*, GROUP_IN, GROUP_OUT, CHANNELS,
+// LANES, PIXELS, GROUPED, WHOLE_BLOCKS, DEPTHWISE (each channel is a group of its own, and LANES
+// divides their number); weights FILTER packed as [block, tap, in, lane].
+#define JOIN2(a, b) a##b
+#define JOIN(a, b) JOIN2(a, b)
+#define JOIN3(a, b, c) JOIN(JOIN(a, b), c)
+#define VECTOR JOIN(float, LANES)
+#if DEPTHWISE
+#define DATA(x, c) JOIN(IN0_LOAD, LANES)(IN0_AT(b, iz, iy, x, block * LANES))
+#else
+#define DATA(x, c) IN0_LOAD(IN0_AT(b, iz, iy, x, first + c))
+#endif
+#define WEIGHT(c) JOIN(FILTER_LOAD, LANES)(w + (c) * LANES)
+
+KERNEL(deconvolution_direct) {
+    const int block = get_global_id(BLOCKS_FIRST ? 0 : 1), tile = get_global_id(BLOCKS_FIRST ? 1 : 0);
+    const int y = get_global_id(2) % OUT_Y, z = get_global_id(2) / OUT_Y % OUT_Z;
+    const int b = get_global_id(2) / OUT_Y / OUT_Z;
+    if (block >= BLOCKS || tile >= TILES) return;
+    const int x = tile / STRIDE_X * PIXELS * STRIDE_X + tile % STRIDE_X;
+    const int first = GROUPED ? block * LANES / GROUP_OUT * GROUP_IN : 0;
+    VECTOR sum[PIXELS];
+    for (int p = 0; p < PIXELS; p++) sum[p] = (VECTOR)(0);
+    for (int kz = 0; kz < KERNEL_Z; kz++) {
+        const int tz = z + PAD_Z - kz * DILATION_Z, iz = tz / STRIDE_Z;
+        if (tz < 0 || tz % STRIDE_Z || iz >= IN_Z) continue;
+        for (int ky = 0; ky < KERNEL_Y; ky++) {
+            const int ty = y + PAD_Y - ky * DILATION_Y, iy = ty / STRIDE_Y;
+            if (ty < 0 || ty % STRIDE_Y || iy >= IN_Y) continue;
+            for (int kx = 0; kx < KERNEL_X; kx++) {
+                const int tx = x + PAD_X - kx * DILATION_X, ix = tx / STRIDE_X;
+                if (tx % STRIDE_X) continue;
+                const int tap = (kz * KERNEL_Y + ky) * KERNEL_X + kx;
+                const int w = (block * KERNEL_Z * KERNEL_Y * KERNEL_X + tap) * GROUP_IN * LANES;
+                if (ix >= 0 && ix + PIXELS <= IN_X) {
+                    for (int c = 0; c < GROUP_IN; c++) {
+                        const VECTOR v = WEIGHT(c);
+                        for (int p = 0; p < PIXELS; p++) sum[p] += DATA(ix + p, c) * v;
+                    }
+                } else {
+                    // At the border each pixel goes alone, so that none of them is tested per channel.
+                    for (int p = 0; p < PIXELS; p++) {
+                        const int px = ix + p;
+                        if (px < 0 || px >= IN_X) continue;
+                        for (int c = 0; c < GROUP_IN; c++) sum[p] += DATA(px, c) * WEIGHT(c);
+                    }
+                }
+            }
+        }
+    }
+    for (int p = 0; p < PIXELS; p++) {
+        const int ox = x + p * STRIDE_X;
+        if (ox >= OUT_X) break;
+#if WHOLE_BLOCKS
+        JOIN(WRITE, LANES)(sum[p], b, z, y, ox, block * LANES);
+#else
+        if (block < BLOCKS - 1)
+            JOIN(WRITE, LANES)(sum[p], b, z, y, ox, block * LANES);
+        else
+            JOIN3(WRITE, LANES, _FIRST)(CHANNELS - block * LANES, sum[p], b, z, y, ox, block * LANES);
+#endif
+    }
+}
