@@ -42,9 +42,13 @@ def check(
     domain: str = MS,
     opset: int = 17,
     atol: float = 2e-5,
+    byte_output: bool | None = None,
     **attributes: Any,
 ) -> None:
-    """Run one node here and in ONNX Runtime; `stored` inputs are initializers."""
+    """Run one node here and in ONNX Runtime; `stored` inputs are initializers.
+
+    Outputs are of uint8 where `byte_output`, or else the first input, says so.
+    """
     names = [f"i{k}" if a is not None else "" for k, a in enumerate(inputs)]
     made = [f"o{k}" for k in range(outputs)]
     node = helper.make_node(op_type, names, made, domain=domain, **attributes)
@@ -54,7 +58,9 @@ def check(
     proto = _model(node, feeds, constants, opset)
     for k in integers:
         proto.graph.output[k].type.tensor_type.elem_type = TensorProto.INT32
-    if feeds and next(iter(feeds.values())).dtype == np.uint8:
+    if byte_output is None:
+        byte_output = bool(feeds) and next(iter(feeds.values())).dtype == np.uint8
+    if byte_output:
         for k in range(outputs):
             proto.graph.output[k].type.tensor_type.elem_type = TensorProto.UINT8
     options = onnxruntime.SessionOptions()
@@ -272,3 +278,152 @@ def test_quantized_weights(rng: np.random.Generator) -> None:
     inputs = [_f(rng, 3, 8), weights, np.float32(0.02), np.uint8(128)]
     # ONNX Runtime rounds A to 8 bits: half a step of it, summed over 8 products.
     check("DynamicQuantizeMatMul", [np.asarray(i) for i in inputs], stored=(1, 2, 3), atol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("activation", "parameters"),
+    [
+        ("LeakyRelu", {"activation_alpha": 0.3}),
+        ("LeakyRelu", {}),
+        ("Elu", {"activation_alpha": 0.7}),
+        ("HardSigmoid", {"activation_alpha": 0.3, "activation_beta": 0.4}),
+        ("Softplus", {}),
+        ("Tanh", {}),
+    ],
+)
+def test_fused_gemm(
+    activation: str, parameters: dict[str, float], rng: np.random.Generator
+) -> None:
+    if "activation_alpha" not in parameters and activation == "LeakyRelu":
+        parameters = {"activation_alpha": 0.01}  # ONNX Runtime always writes it
+    inputs: list[np.ndarray | None] = [_f(rng, 3, 6), _f(rng, 5, 6), _f(rng, 5)]
+    check("FusedGemm", inputs, transB=1, activation=activation, **parameters)
+
+
+def _q(rng: np.random.Generator, *shape: int, kind: type = np.uint8) -> np.ndarray:
+    limits = np.iinfo(kind)
+    return rng.integers(limits.min, limits.max + 1, shape).astype(kind)
+
+
+def _scale(value: float) -> np.ndarray:
+    return np.array(value, np.float32)
+
+
+@pytest.mark.parametrize("per_column", [False, True])
+@pytest.mark.parametrize("quantised", [False, True])
+def test_qgemm(per_column: bool, quantised: bool, rng: np.random.Generator) -> None:
+    shape = (5,) if per_column else ()
+    scales = rng.uniform(0.01, 0.03, shape).astype(np.float32)
+    points = rng.integers(100, 140, shape).astype(np.uint8)
+    inputs: list[np.ndarray | None] = [
+        *(_q(rng, 4, 7), _scale(0.02), np.array(120, np.uint8)),
+        *(_q(rng, 5, 7), scales, points),
+        rng.integers(-500, 500, 5).astype(np.int32),
+    ]
+    if quantised:
+        inputs += [_scale(0.05), np.array(128, np.uint8)]
+    check_quantised("QGemm", inputs, quantised, transB=1)
+
+
+def check_quantised(
+    op_type: str, inputs: list[np.ndarray | None], quantised: bool, **attributes: Any
+) -> None:
+    """As `check`; a quantised result may be one step off where the exact value is a half."""
+    check(op_type, inputs, atol=1.0 if quantised else 2e-4, byte_output=quantised, **attributes)
+
+
+def test_qlinear_average_pool(rng: np.random.Generator) -> None:
+    inputs: list[np.ndarray | None] = [
+        *(_q(rng, 2, 3, 8, 9), _scale(0.02), np.array(120, np.uint8)),
+        *(_scale(0.015), np.array(110, np.uint8)),
+    ]
+    check_quantised(
+        "QLinearAveragePool", inputs, True, kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 1]
+    )
+
+
+def test_qlinear_where(rng: np.random.Generator) -> None:
+    inputs: list[np.ndarray | None] = [
+        rng.integers(0, 2, (2, 3, 4)).astype(bool),
+        *(_q(rng, 2, 3, 4), _scale(0.02), np.array(120, np.uint8)),
+        *(_q(rng, 3, 1), _scale(0.03), np.array(100, np.uint8)),
+        *(_scale(0.025), np.array(110, np.uint8)),
+    ]
+    check_quantised("QLinearWhere", inputs, True)
+
+
+@pytest.mark.parametrize("per_column", [False, True])
+def test_q_attention(per_column: bool, rng: np.random.Generator) -> None:
+    hidden, heads = 12, 3
+    shape = (3 * hidden,) if per_column else ()
+    inputs: list[np.ndarray | None] = [
+        _q(rng, 2, 5, hidden),
+        _q(rng, hidden, 3 * hidden, kind=np.int8),
+        _f(rng, 3 * hidden),
+        _scale(0.01),
+        rng.uniform(0.004, 0.008, shape).astype(np.float32),
+        np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], np.int32),
+        np.array(128, np.uint8),
+        np.zeros(shape, np.int8),
+    ]
+    check("QAttention", inputs, num_heads=heads, stored=(1,), atol=2e-3, byte_output=False)
+
+
+def test_layer_normalization_before_its_opset(rng: np.random.Generator) -> None:
+    """What ONNX Runtime's optimiser writes into models of opset 7 to 16."""
+    inputs: list[np.ndarray | None] = [_f(rng, 2, 5, 8), _f(rng, 8), _f(rng, 8)]
+    check("LayerNormalization", inputs, domain="", opset=14, axis=-1, epsilon=1e-6)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+def test_gather_block_quantized(
+    shape: tuple[int, ...], zeros: bool, rng: np.random.Generator
+) -> None:
+    rows, size, block = 9, 64, 16
+    packed = _q(rng, rows, size // 2)
+    scales = rng.uniform(0.01, 0.1, (rows, size // block)).astype(np.float32)
+    points = _q(rng, rows, size // block // 2) if zeros else None
+    indices = rng.integers(0, rows, shape)
+    inputs = [packed, indices, scales, points]
+    if points is None:
+        inputs.pop()
+    stored = (0, 2, 3) if zeros else (0, 2)
+    check(
+        *("GatherBlockQuantized", inputs),
+        stored=stored, gather_axis=0, quantize_axis=1, block_size=block, bits=4,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", ["order", "float zeros"])
+def test_matmul_n_bits_variants(variant: str, rng: np.random.Generator) -> None:
+    size, rows, block = 64, 6, 32
+    blocks = size // block
+    inputs: list[np.ndarray | None] = [
+        *(_f(rng, 3, size), _q(rng, rows, blocks, block // 2)),
+        rng.uniform(0.01, 0.1, rows * blocks).astype(np.float32),
+    ]
+    if variant == "order":
+        inputs += [None, rng.permutation(np.arange(size) // block).astype(np.int32)]
+    else:
+        inputs.append(rng.uniform(6, 9, rows * blocks).astype(np.float32))
+    stored = tuple(k for k in range(1, len(inputs)) if inputs[k] is not None)
+    check("MatMulNBits", inputs, stored=stored, K=size, N=rows, bits=4, block_size=block)
+
+
+@pytest.mark.parametrize("per_column", [False, True])
+def test_dynamic_quantize_lstm(per_column: bool, rng: np.random.Generator) -> None:
+    size, hidden = 6, 4
+    shape = (1, 4 * hidden) if per_column else (1,)
+    inputs: list[np.ndarray | None] = [
+        _f(rng, 5, 2, size),
+        _q(rng, 1, size, 4 * hidden, kind=np.int8),
+        _q(rng, 1, hidden, 4 * hidden, kind=np.int8),
+        _f(rng, 1, 8 * hidden),
+        *(None, None, None, None),
+        *(rng.uniform(0.002, 0.004, shape).astype(np.float32), np.zeros(shape, np.int8)),
+        *(rng.uniform(0.002, 0.004, shape).astype(np.float32), np.zeros(shape, np.int8)),
+    ]
+    stored = (1, 2, 3, 8, 9, 10, 11)
+    # ONNX Runtime rounds X and H to 8 bits.
+    check("DynamicQuantizeLSTM", inputs, 3, stored=stored, hidden_size=hidden, atol=2e-2)

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 from polydevice.dtype import ElementType
 from polydevice.node import Port
-from polydevice.ops.activation import HardSigmoid, PRelu, Relu, Sigmoid
+from polydevice.ops.activation import (
+    Elu,
+    HardSigmoid,
+    PRelu,
+    Relu,
+    Sigmoid,
+    SoftPlus,
+    SoftSign,
+)
 from polydevice.ops.arithmetic import Add, Maximum, Minimum, Subtract
 from polydevice.ops.convert import Convert
 from polydevice.ops.convolution import (
@@ -17,6 +25,7 @@ from polydevice.ops.convolution import (
 )
 from polydevice.ops.convolution_special import DeformableConvolution
 from polydevice.ops.math import Tanh
+from polydevice.ops.op import Op
 from polydevice.ops.reshape import Reshape
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
@@ -118,21 +127,42 @@ def fused_conv(n: OnnxNode) -> Port:
     return fused_activation(n, y if extra is None else n.emit(Add(), y, extra))
 
 
+_WITHOUT_PARAMETERS: dict[str, type[Op]] = {
+    "Relu": Relu,
+    "Sigmoid": Sigmoid,
+    "Tanh": Tanh,
+    "Softplus": SoftPlus,
+    "Softsign": SoftSign,
+}
+
+
 def fused_activation(n: OnnxNode, y: Port) -> Port:
-    """Apply the activation that an attribute names."""
+    """Apply the activation that attributes of FusedConv or FusedGemm name.
+
+    Its parameters are a list, `activation_params`, or its own attributes with "activation_" before
+    their names, which have the operator's own defaults.
+    """
     name = n.attribute("activation", "")
     params = n.attribute("activation_params", [])
     if not name:
         return y
-    if name in ("Relu", "Sigmoid", "Tanh"):
-        return n.emit({"Relu": Relu, "Sigmoid": Sigmoid, "Tanh": Tanh}[name](), y)
+    if name in _WITHOUT_PARAMETERS:
+        return n.emit(_WITHOUT_PARAMETERS[name](), y)
+
+    def parameter(index: int, attribute: str, default: float) -> float:
+        given = params[index] if index < len(params) else default
+        return float(n.attribute(f"activation_{attribute}", given))
+
     if name == "LeakyRelu":
-        slope = params[0] if params else n.attribute("leaky_relu_alpha", 0.01)
+        slope = parameter(0, "alpha", n.attribute("leaky_relu_alpha", 0.01))
         return n.emit(PRelu(), y, n.like(slope, y))
+    if name == "Elu":
+        return n.emit(Elu(parameter(0, "alpha", 1.0)), y)
+    if name == "HardSigmoid":
+        slope, offset = parameter(0, "alpha", 0.2), parameter(1, "beta", 0.5)
+        return n.emit(HardSigmoid(), y, n.like(slope, y), n.like(offset, y))
     if name == "Clip" and len(params) == 2:
         return n.emit(Minimum(), n.emit(Maximum(), y, n.like(params[0], y)), n.like(params[1], y))
-    if name == "HardSigmoid" and len(params) == 2:
-        return n.emit(HardSigmoid(), y, n.like(params[0], y), n.like(params[1], y))
     raise n.unsupported(f"fused activation {name!r} with parameters {params}")
 
 

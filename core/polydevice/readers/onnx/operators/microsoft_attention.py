@@ -120,6 +120,19 @@ def attention(n: OnnxNode) -> list[Port]:
     mask, past, extra = n.optional(3), n.optional(4), n.optional(5)
     if n.attribute("do_rotary", 0) or n.optional(6) is not None:
         raise n.unsupported("rotary embedding and shared past buffers are not supported")
+    return attend_to_itself(n, x, weights, bias, mask, past, extra)
+
+
+def attend_to_itself(
+    n: OnnxNode,
+    x: Port,
+    weights: Port,
+    bias: Port | None,
+    mask: Port | None,
+    past: Port | None,
+    extra: Port | None,
+) -> list[Port]:
+    """Emit what Attention computes: projections [I, 3 * N * H] of x, then attention."""
     heads = n.required("num_heads")
     projected = n.emit(MatMul(), x, weights)
     if bias is not None:

@@ -1,17 +1,21 @@
-"""ONNX Runtime's operators with quantised weights: MatMulNBits, DynamicQuantizeLSTM."""
+"""ONNX Runtime's operators on quantised weights: MatMulNBits, QAttention and their like."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.errors import ModelFormatError
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Add
+from polydevice.ops.gather import Gather
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.quantize_linear import DequantizeLinear
+from polydevice.ops.reshape import Unsqueeze
 from polydevice.ops.transpose import Transpose
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
+from polydevice.readers.onnx.operators.microsoft_attention import attend_to_itself
 from polydevice.readers.onnx.operators.recurrent import emit_lstm
 
 _MS = "com.microsoft"
@@ -31,26 +35,34 @@ def matmul_n_bits(n: OnnxNode) -> Port:
     block = n.required("block_size")
     if bits not in (4, 8) or block < 1:
         raise n.unsupported(f"{bits} bits in blocks of {block}")
-    if n.optional(4) is not None:
-        raise n.unsupported("a permutation of the rows (g_idx) is not supported")
     kind = ElementType.u4 if bits == 4 else ElementType.u8
     blocks = -(-size // block)
     packed = _constant(n, n.input(1), "the matrix").reshape(rows, -1)
     weights = _unpacked(packed, bits).reshape(rows, -1)[:, :size]
     scales = _constant(n, n.input(2), "the scales").reshape(rows, blocks)
     zeros = np.full((rows, blocks), 1 << (bits - 1), np.uint8)
-    given = n.optional(3)
+    given, order = n.optional(3), n.optional(4)
     if given is not None:
         points = _constant(n, given, "the zero points")
-        if points.dtype != np.uint8:
-            raise n.unsupported("zero points in floating point are not supported")
-        zeros = _unpacked(points.reshape(rows, -1), bits)[:, :blocks]
-    matrix = n.emit(
-        DequantizeLinear(1, block),
-        n.value(np.ascontiguousarray(weights).view(kind.dtype), kind),
-        n.value(scales, n.input(2).element_type),
-        n.value(np.ascontiguousarray(zeros).view(kind.dtype), kind),
-    )
+        if points.dtype == np.uint8:
+            zeros = _unpacked(points.reshape(rows, -1), bits)[:, :blocks]
+        else:
+            zeros = points.reshape(rows, blocks)
+    if order is not None or zeros.dtype != np.uint8:
+        groups = np.arange(size) // block
+        if order is not None:
+            groups = _constant(n, order, "g_idx").astype(np.int64)
+            if groups.shape != (size,) or groups.min() < 0 or groups.max() >= blocks:
+                raise ModelFormatError(f"g_idx must be {size} numbers from 0 to {blocks - 1}")
+        decoded = (weights - zeros.astype(scales.dtype)[:, groups]) * scales[:, groups]
+        matrix = n.value(decoded, n.input(2).element_type)
+    else:
+        matrix = n.emit(
+            DequantizeLinear(1, block),
+            n.value(np.ascontiguousarray(weights).view(kind.dtype), kind),
+            n.value(scales, n.input(2).element_type),
+            n.value(np.ascontiguousarray(zeros).view(kind.dtype), kind),
+        )
     y = n.emit(MatMul(transpose_b=True), n.input(0), matrix)
     bias = n.optional(5)
     return y if bias is None else n.emit(Add(), y, bias)
@@ -70,10 +82,61 @@ def dynamic_quantize_lstm(n: OnnxNode) -> list[Port]:
     matrices = []
     for index, first in ((1, 8), (2, 10)):
         inputs = [n.input(index), n.input(first), n.input(first + 1)]
-        scale = inputs[1]
-        rank = scale.desc.rank
-        if rank == 2:
-            raise n.unsupported("scales per column are not supported")
-        matrix = n.emit(DequantizeLinear(0), *inputs)
+        if inputs[1].desc.rank == 2:  # [D, 4H], one per column: a block is a whole column
+            rows = inputs[0].shape
+            if rows is None or not isinstance(rows[1], int):
+                raise n.unsupported("scales per column need weights of known shape")
+            scales = [n.emit(Unsqueeze(), port, [1]) for port in inputs[1:]]
+            matrix = n.emit(DequantizeLinear(1, rows[1]), inputs[0], *scales)
+        else:
+            matrix = n.emit(DequantizeLinear(0), *inputs)
         matrices.append(n.emit(Transpose(), matrix, [0, 2, 1]))
     return emit_lstm(n, matrices[0], matrices[1])
+
+
+@translates("GatherBlockQuantized", domain=_MS)
+def gather_block_quantized(n: OnnxNode) -> Port:
+    """Rows of a table that has a scale per block of a row; only what is gathered is dequantised."""
+    data, indices, scales, zeros = n.input(0), n.input(1), n.input(2), n.optional(3)
+    rank, bits = n.rank(data), n.attribute("bits", 4)
+    axis = n.attribute("gather_axis", 0) % rank
+    blocked = n.attribute("quantize_axis", 1) % rank
+    if axis == blocked:
+        raise n.unsupported("gathering along the axis of the blocks is not supported")
+    if data.element_type is ElementType.u8:
+        if bits not in (4, 8) or blocked != rank - 1:
+            raise n.unsupported(f"uint8 data of {bits} bits in blocks along axis {blocked}")
+        kind = ElementType.u4 if bits == 4 else ElementType.u8
+        data = _opened(n, data, bits, kind)
+        if zeros is None:
+            shape = _constant(n, scales, "the scales").shape
+            zeros = n.value(np.full(shape, 1 << (bits - 1), np.uint8).view(kind.dtype), kind)
+        else:
+            zeros = _opened(n, zeros, bits, kind)
+    tables = [data, scales, *([] if zeros is None else [zeros])]
+    taken = [n.emit(Gather(), table, indices, axis) for table in tables]
+    moved = blocked if blocked < axis else blocked - 1 + n.rank(indices)
+    return n.emit(DequantizeLinear(moved, n.attribute("block_size", 128)), *taken)
+
+
+def _opened(n: OnnxNode, packed: Port, bits: int, kind: ElementType) -> Port:
+    """Constant uint8 data as a constant of one element per value."""
+    data = _constant(n, packed, "packed data")
+    rows = _unpacked(data.reshape(-1, data.shape[-1]), bits)
+    whole = np.ascontiguousarray(rows).reshape(*data.shape[:-1], -1)
+    return n.value(whole.view(kind.dtype), kind)
+
+
+@translates("QAttention", domain=_MS)
+def q_attention(n: OnnxNode) -> list[Port]:
+    """Attention whose input and weights are 8-bit; scales of the weights may be per column."""
+    if n.attribute("do_rotary", 0):
+        raise n.unsupported("rotary embedding is not supported")
+    x = n.emit(DequantizeLinear(), n.input(0), n.input(3), *_present(n, 6))
+    weights = n.emit(DequantizeLinear(1), n.input(1), n.input(4), *_present(n, 7))
+    return attend_to_itself(n, x, weights, n.optional(2), n.optional(5), n.optional(8), None)
+
+
+def _present(n: OnnxNode, index: int) -> list[Port]:
+    port = n.optional(index)
+    return [] if port is None else [port]

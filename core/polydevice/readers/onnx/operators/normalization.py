@@ -74,9 +74,12 @@ def group_normalization(n: OnnxNode) -> Port:
     return n.emit(op, x, scale, bias)
 
 
-@translates("LayerNormalization", since=17)
+@translates("LayerNormalization")
 def layer_normalization(n: OnnxNode) -> Translated:
-    """Mean and variance over the axes from `axis` on, computed in float32."""
+    """Mean and variance over the axes from `axis` on, computed in float32.
+
+    ONNX has it since opset 17; ONNX Runtime writes it into optimised models of any opset.
+    """
     x = n.input(0)
     if n.wants(1) or n.wants(2) or x.desc.rank is None:
         return n.definition()

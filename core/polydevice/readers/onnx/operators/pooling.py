@@ -36,8 +36,13 @@ def _window(n: OnnxNode) -> dict[str, Any]:
 @translates("AveragePool")
 def average_pool(n: OnnxNode) -> Port:
     """Average of each window, with or without the padding."""
+    return average(n, n.input(0))
+
+
+def average(n: OnnxNode, x: Port) -> Port:
+    """Emit an average pooling of `x` by the node's attributes."""
     op = AvgPool(**_window(n), exclude_pad=not n.attribute("count_include_pad", 0))
-    return n.emit(op, n.input(0))
+    return n.emit(op, x)
 
 
 @translates("MaxPool")

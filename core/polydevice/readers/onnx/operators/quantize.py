@@ -7,14 +7,17 @@ from polydevice.node import Port
 from polydevice.ops.activation import PRelu, Sigmoid
 from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.concat import Concat
+from polydevice.ops.convert import Convert
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
 from polydevice.ops.reduce import ReduceMean
+from polydevice.ops.select import Select
 from polydevice.ops.softmax import SoftMax
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.element_types import element_type_of
 from polydevice.readers.onnx.node import OnnxNode
 from polydevice.readers.onnx.operators.convolution import convolve
+from polydevice.readers.onnx.operators.pooling import average
 
 
 def _destination(n: OnnxNode) -> ElementType:
@@ -110,6 +113,38 @@ def qlinear_global_average_pool(n: OnnxNode) -> Port:
     x = dequantized(n, 0)
     y = n.emit(ReduceMean(keep_dims=True), x, list(range(2, n.rank(x))))
     return requantized(n, y, 3)
+
+
+@translates("QLinearAveragePool", domain="com.microsoft")
+def qlinear_average_pool(n: OnnxNode) -> Port:
+    """Average of each window of quantised values."""
+    if n.attribute("channels_last", 0):
+        raise n.unsupported("channels_last is not supported")
+    return requantized(n, average(n, dequantized(n, 0)), 3)
+
+
+@translates("QLinearWhere", domain="com.microsoft")
+def qlinear_where(n: OnnxNode) -> Port:
+    """Choice between two quantised values."""
+    y = n.emit(Select(), n.input(0), dequantized(n, 1), dequantized(n, 4))
+    return requantized(n, y, 7)
+
+
+@translates("QGemm", domain="com.microsoft")
+def qgemm(n: OnnxNode) -> Port:
+    """alpha * A * B + C; C in units of alpha and both scales; quantised where Y has a scale."""
+    transposed = bool(n.attribute("transB", 0))
+    a, b = dequantized(n, 0), dequantized(n, 3, axis=0 if transposed else 1)
+    y = n.emit(MatMul(bool(n.attribute("transA", 0)), transposed), a, b)
+    c = n.optional(6)
+    if c is not None:
+        scale = n.emit(Multiply(), n.input(1), n.input(4))
+        wide = n.emit(Convert(y.element_type), c)
+        y = n.emit(Add(), y, n.emit(Multiply(), wide, scale))
+    alpha = n.attribute("alpha", 1.0)
+    if alpha != 1.0:
+        y = n.emit(Multiply(), y, n.like(alpha, y))
+    return y if n.optional(7) is None else requantized(n, y, 7)
 
 
 @translates("QLinearConcat", domain="com.microsoft")
