@@ -79,6 +79,7 @@ def target_of(device: cl.Device) -> Target:
         local_memory_bytes=can.local_memory_bytes if can.local_memory_is_dedicated else 0,
         max_work_group_size=can.max_work_group_size,
         matrix_unit=can.tensor_cores_ptx and can.async_copy_ptx,
+        async_copy=can.async_copy_ptx,
     )
 
 

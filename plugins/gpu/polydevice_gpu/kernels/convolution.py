@@ -13,7 +13,10 @@ from polydevice_gpu.kernels.convolution_shape import (
     convolution_geometry,
     groups_of,
     has_channels_inside,
+    is_flat,
+    pixel_groups,
 )
+from polydevice_gpu.kernels.gemm_async import ConvolutionAsync
 from polydevice_gpu.kernels.gemm_mma import ConvolutionMma
 from polydevice_gpu.kernels.gemm_tiled import ConvolutionTiled
 from polydevice_gpu.kernels.geometry import (
@@ -25,7 +28,7 @@ from polydevice_gpu.kernels.geometry import (
 )
 from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
 from polydevice_gpu.kernels.launch import Weights
-from polydevice_gpu.kernels.source import Call, collapse
+from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
 from polydevice_gpu.layout import Layout, channels_last
@@ -60,32 +63,6 @@ def best_mode(modes: Sequence[Mode], lanes: int, width: int) -> int:
     return min(fitting, key=cost)
 
 
-def is_flat(node: GpuNode) -> bool:
-    """Whether pixels form one row: 1x1 windows over data whose pixels follow each other evenly."""
-    geometry = convolution_geometry(node)
-    if (
-        geometry.taps != 1
-        or geometry.strides != (1, 1, 1)
-        or any(geometry.pads)
-        or spatial(node.inputs[0].shape) != spatial(node.output.shape)
-    ):
-        return False
-    pixels = (0, *range(2, node.output.rank))
-    return all(
-        len(collapse([(v.shape[a], v.placed.pitches[a]) for a in pixels])) <= 1
-        for v in (node.inputs[0], node.output)
-    )
-
-
-def pixel_groups(node: GpuNode) -> tuple[list[tuple[int, ...]], tuple[int, int, int, int]]:
-    """Return the axes behind batch, z, y, x, channel, and the sizes of batch, z, y, x."""
-    rank, out = node.output.rank, node.output
-    if is_flat(node):
-        pixels = (0, *range(2, rank))
-        return [(), (), (), pixels, (1,)], (1, 1, 1, out.elements // out.shape[1])
-    return written_groups(rank), (out.shape[0], *spatial(out.shape))
-
-
 def pack_weights(array: Array, groups: int, lanes: int) -> Array:
     """Order weights [groups, out, in, taps] as [block, tap, in, lane], the last filled with 0."""
     out, inputs = array.shape[1], array.shape[2]
@@ -97,6 +74,7 @@ def pack_weights(array: Array, groups: int, lanes: int) -> Array:
 
 
 kernel(Convolution, GroupConvolution)(ConvolutionMma)
+kernel(Convolution, GroupConvolution)(ConvolutionAsync)
 kernel(Convolution, GroupConvolution)(ConvolutionTiled)
 
 

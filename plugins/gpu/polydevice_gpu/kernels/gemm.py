@@ -1,7 +1,7 @@
 """Convolution and MatMul as one product of rows (pixels) and columns (channels).
 
-A `Product` says what is multiplied; an engine (`gemm_tiled`, `gemm_mma`) says how. Each kernel of
-the two families is one of each.
+A `Product` says what is multiplied; an engine (`gemm_mma`, `gemm_async`, `gemm_tiled`) says how.
+Each kernel of the families is one of each.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +20,10 @@ from polydevice_gpu.kernels.convolution_shape import (
     convolution_geometry,
     groups_of,
     has_channels_inside,
+    is_flat,
+    pixel_groups,
 )
-from polydevice_gpu.kernels.geometry import Geometry, spatial, written_groups
+from polydevice_gpu.kernels.geometry import Geometry, spatial
 from polydevice_gpu.kernels.kernel import Kernel, Mode
 from polydevice_gpu.kernels.launch import Launch, Scratch, Weights
 from polydevice_gpu.kernels.matmul_shape import matrices
@@ -31,8 +34,26 @@ from polydevice_gpu.layout import Layout, channels_last, planar
 SPLITS = (1, 2, 4, 8, 16)
 """Into how many parts the terms of a product may be cut, each for other work-groups."""
 
-Tile = tuple[Mode, float]
-"""Macros of a tile, and how much of the device's peak it reaches when there are enough of them."""
+
+class Pace(NamedTuple):
+    """How fast work-groups of a tile take their steps; for choosing a mode.
+
+    Attributes:
+        alone_us: time of a step where processors have few groups, so that each waits for itself.
+        shared_us: a processor's time for one step of one group, where it has many.
+    """
+
+    alone_us: float
+    shared_us: float
+
+
+Tile = tuple[Mode, Pace]
+"""Macros of a tile, and its pace."""
+
+_START_US = 6.0
+_SECOND_LAUNCH_US = 10.0
+_PART_BYTES_PER_US = 1.5e6
+"""Measured on an H100, with the paces: 180 layers and modes are met within 10 % on average."""
 
 
 def tile_modes(tiles: Sequence[Tile]) -> tuple[Mode, ...]:
@@ -46,12 +67,12 @@ class Product(Kernel):
     Attributes:
         tiles: of the engine.
         step: terms that a work-group takes at a time.
-        step_us: time of one step of a tile of 128 by 128 on one processor, in µs; for choosing.
+        alignment: pixels and rows must begin at multiples of so many elements.
     """
 
     tiles: Sequence[Tile]
     step: int
-    step_us: float
+    alignment = 1
 
     # -- what is multiplied -----------------------------------------------------------------------
 
@@ -99,17 +120,16 @@ class Product(Kernel):
         rows, columns, terms = self.sizes(node)
 
         def cost(index: int) -> float:
-            mode, speed = self.modes[index], self.tiles[index // len(SPLITS)][1]
+            mode, pace = self.modes[index], self.tiles[index // len(SPLITS)][1]
             if not self.mode_supports(node, mode, target):
                 return math.inf
             groups = -(-rows // mode["BM"]) * -(-columns // mode["BN"]) * mode["SPLIT"]
             steps = -(-terms // self.step // mode["SPLIT"])
-            area = mode["BM"] * mode["BN"] / (128 * 128)
-            waves = -(-groups // target.compute_units)
-            # Ten steps' time to start and to store.
-            time = waves * (steps + 10) * self.step_us * area / speed
+            share = -(-groups // target.compute_units)
+            time = _START_US + steps * max(pace.alone_us, share * pace.shared_us)
             if mode["SPLIT"] > 1:  # another launch, and every part is written and read
-                time += 3.0 + rows * columns * 8 * mode["SPLIT"] / 1.5e6
+                time += _SECOND_LAUNCH_US
+                time += rows * columns * 8 * mode["SPLIT"] / _PART_BYTES_PER_US
             return time
 
         return min(range(len(self.modes)), key=cost)
@@ -175,9 +195,6 @@ class ConvolutionProduct(Product):
             return True
         return has_channels_inside(layout, self.alignment)
 
-    alignment = 1
-    """Pixels must begin at multiples of so many elements."""
-
     def output_layouts(self, node: GpuNode, target: Target) -> list[Layout]:
         """Channels side by side."""
         return [channels_last(node.output.shape)]
@@ -201,10 +218,13 @@ class ConvolutionProduct(Product):
         """Declare image and window."""
         node = call.node
         x, out = node.inputs[0], node.output
-        call.tensor("IN0", x, written_groups(x.rank), widths)
+        flat = is_flat(node)
+        axes, (_, *sizes) = pixel_groups(node)
+        call.tensor("IN0", x, axes, widths)
         convolution_geometry(node).declare(call)
-        for role, value in (("IN", x), ("OUT", out)):
-            z, y, width = spatial(value.shape)
+        call.define(FLAT=flat)
+        for role, size in (("IN", sizes if flat else spatial(x.shape)), ("OUT", sizes)):
+            z, y, width = size
             call.scalars(**{f"{role}_Z": z, f"{role}_Y": y, f"{role}_X": width})
         return [(0, *range(2, out.rank)), (1,)]
 
@@ -226,6 +246,11 @@ class MatmulProduct(Product):
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
         """Rows in memory order."""
         return {0: planar(node.inputs[0].shape)}
+
+    def accepts_layout(self, node: GpuNode, index: int, layout: Layout, target: Target) -> bool:
+        """Rows in memory order, the first one aligned."""
+        aligned = index > 0 or layout.offset % self.alignment == 0
+        return aligned and super().accepts_layout(node, index, layout, target)
 
     def output_layouts(self, node: GpuNode, target: Target) -> list[Layout]:
         """Rows in memory order."""
@@ -258,6 +283,7 @@ class MatmulProduct(Product):
         call.access("IN0", a.storage, aligned_widths(shape.a, sizes, line, widths))
         call.index("IN0", a, shape.a, sizes, line)
         Geometry.of((1,), (1,), (1,), (0,)).declare(call)
+        call.define(FLAT=True)
         total = shape.batches * shape.m
         call.scalars(IN_Z=1, IN_Y=1, IN_X=total, OUT_Z=1, OUT_Y=1, OUT_X=total)
         batch, m_axis, n_axis = shape.result

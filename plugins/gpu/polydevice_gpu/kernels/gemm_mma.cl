@@ -2,7 +2,8 @@
 // NDRange: {column tiles * THREADS, row tiles, SPLIT}; local size {THREADS, 1, 1}.
 // Layouts: channels side by side, a multiple of 8 of them.   Types: half; sums in float.
 // Needs: KERNEL_*, STRIDE_*, DILATION_*, PAD_*, IN_*, OUT_*, CHANNELS_IN, ROWS, COLUMNS, STEPS (of
-// 32 terms, per part), BM, BN, WARPS_M, WARPS_N, STAGES, SPLIT; FILTER as [column, tap, channel].
+// 32 terms, per part), BM, BN, WARPS_M, WARPS_N, STAGES, SPLIT, FLAT (rows are one line of pixels);
+// FILTER as [column, tap, channel].
 #define THREADS (32 * WARPS_M * WARPS_N)
 #define TILES_M (BM / WARPS_M / 16)
 #define TILES_N (BN / WARPS_N / 8)
@@ -66,10 +67,15 @@ KERNEL(gemm_mma) {
     #pragma unroll
     for (int i = 0; i < LOADS_A; i++) {
         const int m = first_m + row + i * (THREADS / 4);
+#if FLAT
+        row_x[i] = m < ROWS ? m : FAR;
+        row_y[i] = row_z[i] = row_b[i] = 0;
+#else
         row_x[i] = m % OUT_X * STRIDE_X - PAD_X;
         row_y[i] = m / OUT_X % OUT_Y * STRIDE_Y - PAD_Y;
         row_z[i] = m < ROWS ? m / OUT_X / OUT_Y % OUT_Z * STRIDE_Z - PAD_Z : FAR;
         row_b[i] = m / OUT_X / OUT_Y / OUT_Z;
+#endif
     }
     const int start = part * STEPS * 32 + piece * 8;
     int c = start % CHANNELS_IN, kx = start / CHANNELS_IN;

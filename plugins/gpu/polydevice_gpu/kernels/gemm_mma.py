@@ -7,6 +7,7 @@ from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.gemm import (
     ConvolutionProduct,
     MatmulProduct,
+    Pace,
     Product,
     tile_modes,
 )
@@ -16,10 +17,10 @@ from polydevice_gpu.kernels.target import Target
 
 # Rows and columns of a tile, warps along each, stages of the copy pipeline (47 KiB at most).
 _TILES = (
-    ({"BM": 128, "BN": 128, "WARPS_M": 2, "WARPS_N": 4, "STAGES": 2}, 1.0),
-    ({"BM": 128, "BN": 64, "WARPS_M": 2, "WARPS_N": 2, "STAGES": 3}, 0.8),
-    ({"BM": 64, "BN": 64, "WARPS_M": 2, "WARPS_N": 2, "STAGES": 4}, 0.65),
-    ({"BM": 32, "BN": 64, "WARPS_M": 1, "WARPS_N": 4, "STAGES": 4}, 0.45),
+    ({"BM": 128, "BN": 128, "WARPS_M": 2, "WARPS_N": 4, "STAGES": 2}, Pace(0.3, 0.2)),
+    ({"BM": 128, "BN": 64, "WARPS_M": 2, "WARPS_N": 2, "STAGES": 3}, Pace(0.28, 0.125)),
+    ({"BM": 64, "BN": 64, "WARPS_M": 2, "WARPS_N": 2, "STAGES": 4}, Pace(0.25, 0.077)),
+    ({"BM": 32, "BN": 64, "WARPS_M": 1, "WARPS_N": 4, "STAGES": 4}, Pace(0.23, 0.056)),
 )
 
 
@@ -31,7 +32,7 @@ class MmaEngine(Product):
     tiles = _TILES
     modes = tile_modes(_TILES)
     step = 32
-    step_us = 0.2
+    alignment = 8
 
     def widths(self) -> tuple[int, ...]:
         """Results leave in pairs of columns."""
@@ -59,8 +60,6 @@ class MmaEngine(Product):
 
 class ConvolutionMma(MmaEngine, ConvolutionProduct):
     """Convolution on matrix units."""
-
-    alignment = 8
 
     def supports(self, node: GpuNode, target: Target) -> bool:
         """Half data, channels in pieces of 8."""

@@ -77,10 +77,15 @@ KERNEL(gemm_tiled) {
     #pragma unroll
     for (int i = 0; i < READS_A; i++) {
         const int m = first_m + a_row + i * ROWS_APART;
+#if FLAT
+        row_x[i] = m < ROWS ? m : FAR;
+        row_y[i] = row_z[i] = row_b[i] = 0;
+#else
         row_x[i] = m % OUT_X * STRIDE_X - PAD_X;
         row_y[i] = m / OUT_X % OUT_Y * STRIDE_Y - PAD_Y;
         row_z[i] = m < ROWS ? m / OUT_X / OUT_Y % OUT_Z * STRIDE_Z - PAD_Z : FAR;
         row_b[i] = m / OUT_X / OUT_Y / OUT_Z;
+#endif
     }
     const int start = part * STEPS * BK + a_term;
     int c = start % CHANNELS_IN, kx = start / CHANNELS_IN;

@@ -7,6 +7,7 @@ from polydevice_gpu.kernels.convolution_shape import has_channels_inside
 from polydevice_gpu.kernels.gemm import (
     ConvolutionProduct,
     MatmulProduct,
+    Pace,
     Product,
     tile_modes,
 )
@@ -17,10 +18,10 @@ from polydevice_gpu.kernels.types import compute_type
 
 # Rows and columns of a tile and of a work-item's share.
 _TILES = (
-    ({"BM": 128, "BN": 128, "TM": 8, "TN": 8}, 1.0),
-    ({"BM": 128, "BN": 64, "TM": 8, "TN": 4}, 0.75),
-    ({"BM": 64, "BN": 64, "TM": 4, "TN": 4}, 0.55),
-    ({"BM": 32, "BN": 64, "TM": 4, "TN": 4}, 0.45),
+    ({"BM": 128, "BN": 128, "TM": 8, "TN": 8}, Pace(1.7, 1.7)),
+    ({"BM": 128, "BN": 64, "TM": 8, "TN": 4}, Pace(1.5, 1.05)),
+    ({"BM": 64, "BN": 64, "TM": 4, "TN": 4}, Pace(0.75, 0.62)),
+    ({"BM": 32, "BN": 64, "TM": 4, "TN": 4}, Pace(0.55, 0.38)),
 )
 
 
@@ -32,7 +33,6 @@ class TiledEngine(Product):
     tiles = _TILES
     modes = tile_modes(_TILES)
     step = 16
-    step_us = 1.1  # 2 * 128 * 128 * 16 operations at 0.47 TFLOP/s per processor
 
     def widths(self) -> tuple[int, ...]:
         """Vectors of four."""

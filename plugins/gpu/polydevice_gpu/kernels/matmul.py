@@ -14,6 +14,7 @@ from polydevice_gpu.kernels.convolution import (
     tile_modes,
     vector_lanes,
 )
+from polydevice_gpu.kernels.gemm_async import MatmulAsync
 from polydevice_gpu.kernels.gemm_mma import MatmulMma
 from polydevice_gpu.kernels.gemm_tiled import MatmulTiled
 from polydevice_gpu.kernels.geometry import Geometry
@@ -34,6 +35,7 @@ def _lanes(target: Target, n: int) -> int:
 
 
 kernel(MatMul)(MatmulMma)
+kernel(MatMul)(MatmulAsync)
 kernel(MatMul)(MatmulTiled)
 
 

@@ -18,6 +18,7 @@ class Target:
         local_memory_bytes: fast memory that a work-group shares; 0 where it is ordinary memory.
         max_work_group_size: work-items in one group.
         matrix_unit: whether inline PTX reaches mma.sync, ldmatrix and cp.async.
+        async_copy: whether inline PTX reaches cp.async.
     """
 
     fp64: bool = True
@@ -27,6 +28,7 @@ class Target:
     local_memory_bytes: int = 0
     max_work_group_size: int = 256
     matrix_unit: bool = False
+    async_copy: bool = False
 
     @property
     def is_throughput(self) -> bool:

@@ -1,0 +1,74 @@
+"""Products in float whose local memory is filled by asynchronous copies."""
+
+from __future__ import annotations
+
+from polydevice.dtype import ElementType
+from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.gemm import (
+    ConvolutionProduct,
+    MatmulProduct,
+    Pace,
+    Product,
+    tile_modes,
+)
+from polydevice_gpu.kernels.kernel import Mode
+from polydevice_gpu.kernels.launch import Weights
+from polydevice_gpu.kernels.target import Target
+
+# Rows and columns of a tile and of a work-item's share, stages of the copy pipeline. Tiles of 128
+# by 128 are no faster where they fit (39 TFLOP/s on an H100, as 64 by 64), and fit less often.
+_TILES = (
+    ({"BM": 128, "BN": 64, "TM": 8, "TN": 8, "STAGES": 3}, Pace(0.95, 0.84)),
+    ({"BM": 64, "BN": 64, "TM": 8, "TN": 8, "STAGES": 4}, Pace(0.9, 0.42)),
+    ({"BM": 32, "BN": 64, "TM": 4, "TN": 4, "STAGES": 4}, Pace(0.425, 0.32)),
+    ({"BM": 32, "BN": 32, "TM": 4, "TN": 4, "STAGES": 4}, Pace(0.35, 0.16)),
+)
+
+
+class AsyncEngine(Product):
+    """A work-group multiplies strips of both factors while cp.async brings the next ones."""
+
+    name = "gemm_async"
+    source = "gemm_async.cl"
+    tiles = _TILES
+    modes = tile_modes(_TILES)
+    step = 16
+    alignment = 4
+
+    def widths(self) -> tuple[int, ...]:
+        """Results leave in vectors of four."""
+        return (4,)
+
+    def threads(self, mode: Mode) -> int:
+        """One per share of the tile."""
+        return mode["BM"] // mode["TM"] * (mode["BN"] // mode["TN"])
+
+    def form(self, node: GpuNode, columns: int, terms: int) -> Weights:
+        """[term, column] of float."""
+        make = self.padded(node, columns, terms)
+        form = f"{type(node.op).__name__} {terms}x{columns} transposed"
+        return Weights(node.inputs[1], form, lambda array: make(array).T, ElementType.f32)
+
+    def fits_copies(self, node: GpuNode, target: Target) -> bool:
+        """Asynchronous copies, float data, pieces of 4 terms."""
+        return (
+            target.async_copy
+            and node.inputs[0].storage is ElementType.f32
+            and self.channels(node) % 4 == 0
+        )
+
+
+class ConvolutionAsync(AsyncEngine, ConvolutionProduct):
+    """Convolution in float with asynchronous copies."""
+
+    def supports(self, node: GpuNode, target: Target) -> bool:
+        """Float data, channels in pieces of 4."""
+        return self.is_product(node) and self.fits_copies(node, target)
+
+
+class MatmulAsync(AsyncEngine, MatmulProduct):
+    """Product with a constant matrix in float with asynchronous copies."""
+
+    def supports(self, node: GpuNode, target: Target) -> bool:
+        """Float data, terms in pieces of 4."""
+        return self.is_product(node) and self.fits_copies(node, target)
