@@ -428,3 +428,22 @@ def test_quantised_network(core, per_channel):
     assert (np.abs(y - want) <= step * 1.001).all()
     assert (np.abs(y - want) > step * 0.5).mean() < 0.01
     assert any(s == "Convolution+ReLU+FakeQuantize" for s in steps(executable))
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+def test_quantised_mask_whose_limits_overflow(core, kind):
+    """A mask of -3.4e38, quantised: 128 steps of its scale are no f32 number."""
+    limits = np.iinfo(kind)
+    weights = {
+        "s": np.array(np.finfo(np.float32).max / 127, np.float32),
+        "z": np.array(0 if kind is np.int8 else limits.max, kind),
+    }
+    nodes = [
+        ("QuantizeLinear", ["x", "s", "z"], ["q"], {}),
+        ("DequantizeLinear", ["q", "s", "z"], ["y"], {}),
+    ]
+    model = models.build(nodes, {"x": ["n", 6]}, ["y"], weights)
+    x = np.array([[0, 5, -0.5, np.finfo(np.float32).min, 1e37, -1e38]], np.float32)
+    (y,) = load(core, model).infer({"x": x}).values()
+    (want,) = models.answer(model, {"x": x})
+    np.testing.assert_array_equal(y, want)

@@ -61,7 +61,7 @@ def _steps(
 ) -> tuple[list[PostOp], dict[int, Operand]] | None:
     """The post-operations, and what they read by position."""
     il, ih, ol, oh = (np.asarray(a, np.float64) for a in (low, high, out_low, out_high))
-    if (ih <= il).any():
+    if not (np.isfinite([*map(np.sum, (il, ih, ol, oh))]).all() and (ih > il).all()):
         return None
     scale = (levels - 1) / (ih - il)
     back = (oh - ol) / (levels - 1)

@@ -67,6 +67,7 @@ def _limits(dequantise: Node, quantise: Node) -> tuple[Array, Array] | None:
         scale, zero = scale.reshape(shape), zero.reshape(shape)
     least, most = (0, 255) if kind == "u8" else (-128, 127)
     low, high = (least - zero) * scale, (most - zero) * scale
-    if (scale <= 0).any():
+    largest = np.finfo(np.float32).max  # exceeded where a mask's -3.4e38 was quantised
+    if not ((scale > 0) & (low >= -largest) & (high <= largest)).all():
         return None
     return low.astype(np.float32), high.astype(np.float32)
