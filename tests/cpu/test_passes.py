@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from polydevice import Core
 from tests.cpu import models
 
 F = np.float32
+
+
+def image(seed, *shape):
+    return np.random.default_rng(seed).normal(size=shape).astype(F)
+
+
 SCALARS = {
     "third": F(3),
     "six": F(6),
@@ -186,3 +193,44 @@ def test_weights_that_another_node_reads_keep_their_values(core):
         ("Conv", ["x", "w"], ["z"], {}),
     ]
     run(core, nodes, weights, values(1, 6, 8, 8), outputs=("y", "z"))
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_half_precision_around_an_if(taken):
+    """The bodies keep the types that the model gives them; the product around them is widened."""
+    half = TensorProto.FLOAT16
+    branches = {
+        name: helper.make_graph(
+            [helper.make_node(op, ["p"], [f"{name}_{k}"]) for k, op in enumerate(ops)],
+            name,
+            [],
+            [helper.make_tensor_value_info(f"{name}_{k}", half, None) for k in range(2)],
+        )
+        for name, ops in (("then", ("Relu", "Neg")), ("else", ("Sqrt", "Abs")))
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node(
+            "If", ["c"], ["a", "b"], then_branch=branches["then"], else_branch=branches["else"]
+        ),
+        helper.make_node("MatMul", ["a", "b"], ["y"]),
+    ]
+    weight = numpy_helper.from_array(np.abs(image(2, 4, 3)).astype(np.float16), "w")
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("x", half, [3, 4]),
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+        ],
+        [helper.make_tensor_value_info("y", half, [3, 3])],
+        [weight],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    given = {"x": np.abs(image(3, 3, 4)).astype(np.float16), "c": np.array(taken)}
+    data = model.SerializeToString()
+    with Core() as core:
+        (y,) = core.load_network(core.read_network(data), "CPU").infer(given).values()
+    (want,) = models.answer(data, given)
+    assert y.dtype == np.float16
+    np.testing.assert_allclose(y.astype(F), want.astype(F), rtol=5e-3)

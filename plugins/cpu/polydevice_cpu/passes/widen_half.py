@@ -18,7 +18,8 @@ HALF = (ElementType.f16, ElementType.bf16)
 def widen_half(network: Network) -> None:
     """Widen constants and what enters, narrow what leaves; does nothing without heavy nodes.
 
-    Networks in which an operation insists on a narrow type (a body, a variable) stay as they are.
+    If, Loop and TensorIterator keep the types of their bodies, which are widened by themselves.
+    Networks in which an operation insists on a narrow type (a variable) stay as they are.
     """
     if not any(
         is_heavy(type(node.op)) and node.outputs[0].element_type in HALF for node in network.nodes()
@@ -43,24 +44,38 @@ def widen_half(network: Network) -> None:
 def _widen(network: Network) -> None:
     replaced: dict[Port, Port] = {}
     for node in network.nodes():
-        node.inputs = [replaced.get(port, port) for port in node.inputs]
+        given = node.inputs
+        node.inputs = [replaced.get(port, port) for port in given]
+        if node.op.has_bodies:
+            for index, port in enumerate(given):
+                if port.element_type in HALF:
+                    name = f"{node.name}/input {index}"
+                    narrow = _converted(network, name, node.inputs[index], port.element_type)
+                    node.inputs[index] = narrow
+            for index, port in enumerate(node.outputs):
+                if port.element_type in HALF:
+                    name = f"{node.name}/output {index}"
+                    replaced[port] = _converted(network, name, port, ElementType.f32)
+            continue
         if not node.outputs or node.outputs[0].element_type not in HALF:
             continue
         if isinstance(node.op, Constant):
             wide = constant(node.name, node.op.value.astype(np.float32))
             replaced[node.output] = wide.output
         elif isinstance(node.op, Parameter):
-            name = unique_name(network, f"{node.name}/widened")
-            convert = Node(name, Convert(destination_type=ElementType.f32), [node.output])
-            replaced[node.output] = convert.output
+            name = f"{node.name}/widened"
+            replaced[node.output] = _converted(network, name, node.output, ElementType.f32)
         elif isinstance(node.op, Convert):
             node.op = node.op.replace(destination_type=ElementType.f32)
+
+
+def _converted(network: Network, name: str, port: Port, element_type: ElementType) -> Port:
+    convert = Convert(destination_type=element_type)
+    return Node(unique_name(network, name), convert, [port]).output
 
 
 def _narrow(network: Network, wanted: list[ElementType]) -> None:
     for result, element_type in zip(network.results, wanted, strict=True):
         port = result.inputs[0]
         if port.element_type is not element_type:
-            name = unique_name(network, f"{result.name}/narrowed")
-            convert = Node(name, Convert(destination_type=element_type), [port])
-            result.inputs = [convert.output]
+            result.inputs = [_converted(network, f"{result.name}/narrowed", port, element_type)]
