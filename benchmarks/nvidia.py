@@ -1,0 +1,299 @@
+"""GPU speed on an NVIDIA device: wall and device time, launches, and other programs beside it.
+
+    python benchmarks/nvidia.py                                # ResNet-50 and the tests' models
+    python benchmarks/nvidia.py --models resnet50 --batches 1,32 --no-peers
+
+`wall`: one synchronous inference from NumPy arrays to NumPy arrays, median. `device`: the time of
+all kernels, from events. `idle`: what the device waits between two kernels, in µs. `error`: largest
+difference from ONNX Runtime's or OpenVINO's answer on CPU, as part of the largest element.
+ResNet-50 has random weights: its time is that of trained ones, its answers mean nothing.
+
+Peers run in this process, in turn with ours, where they are installed: PyTorch (eager, and its CUDA
+graph; torchvision's ResNet-50, channels last, no TF32) and tinygrad (compiled, on OpenCL).
+`recorded` is tinygrad 0.14 on OpenCL on an H100 80GB, 21 November 2026, its inputs already on the
+device; it is printed on other devices too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("DEV", "CL")  # before tinygrad is imported
+os.environ.setdefault("POLYDEVICE_GPU_DEVICES", "all-gpus")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+import pytest
+
+from benchmarks.interleave import Run, interleave
+from benchmarks.resnet50 import pictures, resnet50
+from polydevice import Core, __version__
+from tests.models.models import MODELS, Model
+from tests.models.oracles import case
+
+Array = np.ndarray[Any, Any]
+AGREEMENT = {"f32": 1e-3, "f16": 3e-2}
+"""Largest error of an answer that is timed at all; a wrong answer is no answer."""
+RECORDED = {("f32", 1): 15.1, ("f32", 32): 53.7, ("f16", 1): 21.4, ("f16", 32): 67.9}
+"""Milliseconds of ResNet-50 in tinygrad 0.14 on OpenCL."""
+HEADS = (
+    *(("model", 20), ("type", 5), ("batch", 6), ("wall ms", 9), ("device ms", 10)),
+    *(("launches", 9), ("idle us", 8), ("error", 9), ("others ms (ratio to ours)", 0)),
+)
+
+
+def main() -> int:
+    """Measure and print one row per model, precision and batch."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--models", default="", help="names joined by commas; all if left out")
+    parser.add_argument("--precisions", default="f32,f16", help="f32, f16 or both")
+    parser.add_argument("--batches", default="1,32", help="of ResNet-50")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--json", type=Path, help="also write every figure here")
+    options = parser.parse_args()
+    wanted = options.models.split(",") if options.models else ["resnet50", *_names()]
+    with Core() as core, tempfile.TemporaryDirectory() as folder:
+        if "GPU" not in core.available_devices:
+            raise SystemExit("no GPU under OpenCL; `polydevice devices --why` says more")
+        name = core.get_metric("GPU", "FULL_DEVICE_NAME")
+        if "nvidia" not in name.lower():
+            raise SystemExit(f"{name} is no NVIDIA device; benchmarks/gpu.py is for all of them")
+        title = f"polydevice {__version__}, {name}, driver {_driver()}, {time.strftime('%Y-%m-%d')}"
+        print(f"{title}\n" + "".join(_cell(head, width) for head, width in HEADS), flush=True)
+        rows = []
+        for precision in options.precisions.split(","):
+            if "resnet50" in wanted:
+                for batch in map(int, options.batches.split(",")):
+                    path = Path(folder) / f"resnet50-{batch}.onnx"
+                    resnet50(path, batch)
+                    given = {"image": pictures(batch)}
+                    right = _onnxruntime(path, given)
+                    row = _measure(core, "resnet50", path, given, right, precision, options)
+                    rows.append(row)
+                    print(_line(row), flush=True)
+            for model in MODELS:
+                if model.name in wanted:
+                    rows += _real(core, model, precision, options)
+    if options.json:
+        options.json.write_text(json.dumps({"title": title, "rows": rows}, indent=1) + "\n")
+    return 0
+
+
+def _names() -> list[str]:
+    return [model.name for model in MODELS if not model.host]
+
+
+def _driver() -> str:
+    import pyopencl
+
+    devices = [d for platform in pyopencl.get_platforms() for d in platform.get_devices()]
+    return next((str(d.driver_version) for d in devices if "nvidia" in str(d.vendor).lower()), "?")
+
+
+def _real(core: Core, model: Model, precision: str, options: Any) -> list[dict[str, Any]]:
+    """Measure a model of the tests at its natural input; says so if it is not at hand."""
+    try:
+        given, right = case(model)
+    except pytest.skip.Exception as reason:
+        print(f"{model.name}: skipped: {reason}")
+        return []
+    own = len(right) - len(model.extra_outputs)
+    row = _measure(core, model.name, model.file.get(), given, right[:own], precision, options)
+    print(_line(row), flush=True)
+    return [row]
+
+
+def _measure(
+    core: Core,
+    name: str,
+    path: Path,
+    given: dict[str, Array],
+    right: list[Array] | None,
+    precision: str,
+    options: Any,
+) -> dict[str, Any]:
+    config = {"INFERENCE_PRECISION_HINT": precision}
+    network = core.read_network(path)
+    with core.load_network(network, "GPU", config) as executable:
+        request = executable.create_infer_request()
+        answers = [np.array(array) for array in request.infer(given).values()]
+        error = None if right is None else _error(answers, right)
+        row: dict[str, Any] = {
+            "model": name,
+            "type": precision,
+            "batch": next(iter(given.values())).shape[0],
+            "error": error,
+        }
+        if error is not None and not error < AGREEMENT[precision]:
+            raise SystemExit(f"{name}, {precision}: off by {error:.2g} of the largest element")
+        runs: dict[str, Run] = {"wall": lambda: request.infer(given)}
+        if not options.no_peers:
+            runs.update(_peers(name, path, given, precision))
+        row.update(interleave(runs, options.rounds))
+    with core.load_network(network, "GPU", {**config, "PERF_COUNT": True}) as executable:
+        row.update(_device_times(executable.create_infer_request(), given))
+    if name == "resnet50" and (precision, row["batch"]) in RECORDED:
+        row["recorded"] = RECORDED[precision, row["batch"]]
+    return row
+
+
+def _error(answers: list[Array], right: list[Array]) -> float:
+    errors = []
+    for got, want in zip(answers, right, strict=True):
+        largest = max(float(np.abs(want).max(initial=0)), 1e-6)
+        difference = np.abs(got.astype(np.float64) - want.astype(np.float64))
+        errors.append(float(difference.max(initial=0)) / largest)
+    return max(errors) if np.isfinite(errors).all() else float("inf")
+
+
+def _device_times(request: Any, given: dict[str, Array], rounds: int = 10) -> dict[str, float]:
+    """Return times from events, of the inference whose kernels took least."""
+    best: dict[str, float] = {}
+    for _ in range(rounds):
+        request.infer(given)
+        times = request._last.times()
+        device_ms = sum(time.duration_ns for time in times) / 1e6
+        span_ms = (times[-1].ended_ns - times[0].started_ns) / 1e6
+        if not best or device_ms < best["device"]:
+            idle_us = 1e3 * (span_ms - device_ms) / max(len(times) - 1, 1)
+            best = {"device": device_ms, "launches": len(times), "idle_us": idle_us}
+    return best
+
+
+def _onnxruntime(path: Path, given: dict[str, Array]) -> list[Array] | None:
+    if importlib.util.find_spec("onnxruntime") is None:
+        print("onnxruntime is not installed: ResNet-50's answers are not checked")
+        return None
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return [np.asarray(array) for array in session.run(None, given)]
+
+
+# -- others ----------------------------------------------------------------------------------------
+
+_PEER_FAILS = (
+    *(RuntimeError, NotImplementedError, ValueError, TypeError, KeyError, AttributeError),
+    *(AssertionError, ImportError, OSError),
+)
+"""A peer that fails is left out and named."""
+
+
+def _peers(name: str, path: Path, given: dict[str, Array], precision: str) -> dict[str, Run]:
+    """Return what else can run the network here; says which cannot, once."""
+    made: dict[str, Run] = {}
+    makers: list[tuple[str, Callable[[], dict[str, Run]]]] = []
+    if name == "resnet50":
+        makers.append(("torch", lambda: _torch(given["image"], precision)))
+    if precision == "f32" and path.suffix == ".onnx":
+        makers.append(("tinygrad", lambda: {"tinygrad": _tinygrad(path, given)}))
+    for package, maker in makers:
+        if importlib.util.find_spec(package) is None:
+            _say_once(f"{package} is not installed: left out")
+            continue
+        try:
+            made.update(maker())
+        except _PEER_FAILS as error:
+            _say_once(f"{package} does not run {name}: {type(error).__name__}: {str(error)[:120]}")
+    return made
+
+
+_said: set[str] = set()
+
+
+def _say_once(text: str) -> None:
+    if text not in _said:
+        _said.add(text)
+        print(text)
+
+
+def _torch(image: Array, precision: str) -> dict[str, Run]:
+    """Return PyTorch's eager inference and its replayed CUDA graph."""
+    import torch
+    from torchvision.models import resnet50 as architecture
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+    kind = torch.float16 if precision == "f16" else torch.float32
+    model = architecture(weights=None).eval().cuda().to(kind, memory_format=torch.channels_last)
+    fixed = torch.from_numpy(image).cuda().to(kind, memory_format=torch.channels_last)
+
+    def eager() -> object:
+        with torch.inference_mode():
+            given = torch.from_numpy(image).cuda().to(kind, memory_format=torch.channels_last)
+            return model(given).float().cpu().numpy()
+
+    stream = torch.cuda.Stream()
+    with torch.inference_mode(), torch.cuda.stream(stream):
+        for _ in range(3):
+            model(fixed)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            result = model(fixed)
+    torch.cuda.synchronize()
+
+    def replay() -> object:
+        with torch.inference_mode():
+            fixed.copy_(torch.from_numpy(image))
+            graph.replay()
+            return result.float().cpu().numpy()
+
+    return {"pytorch": eager, "pytorch graph": replay}
+
+
+def _tinygrad(path: Path, given: dict[str, Array]) -> Run:
+    """Return an inference by tinygrad, compiled and warmed up."""
+    from tinygrad import Tensor, TinyJit
+    from tinygrad.nn.onnx import OnnxRunner
+
+    runner = OnnxRunner(path)
+
+    @TinyJit
+    def compiled(**tensors: Any) -> list[Any]:
+        return [tensor.contiguous().realize() for tensor in runner(tensors).values()]
+
+    def run() -> list[Array]:
+        tensors = {name: Tensor(array).realize() for name, array in given.items()}
+        return [tensor.numpy() for tensor in compiled(**tensors)]
+
+    for _ in range(4):
+        run()
+    return run
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+def _cell(text: str, width: int) -> str:
+    return (
+        f"{text:<{width}}" if text == HEADS[0][0] else f"{text:>{width}}" if width else "  " + text
+    )
+
+
+def _line(row: dict[str, Any]) -> str:
+    known = ("wall", "device", "launches", "idle_us", "error", "model", "type", "batch")
+    others = [
+        f"{name} {value:.2f} ({value / row['wall']:.1f}x)"
+        for name, value in row.items()
+        if name not in known
+    ]
+    error = "-" if row["error"] is None else f"{row['error']:.1e}"
+    return (
+        f"{row['model']:<20}{row['type']:>5}{row['batch']:>6}{row['wall']:>9.2f}"
+        f"{row['device']:>10.2f}{row['launches']:>9}{row['idle_us']:>8.1f}{error:>9}  "
+        + ", ".join(others)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
