@@ -29,7 +29,8 @@ from polydevice.shape import Shape
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork, PortInfo
-    from polydevice.profiling import LayerCount, VariableState
+    from polydevice.profiling import LayerCount
+    from polydevice.variable_state import VariableState
 
 _log = logging.getLogger(__name__)
 

@@ -1,12 +1,9 @@
-"""What a request reports after an inference: counters per layer, and its state variables."""
+"""LayerCount: what a request counts for each layer of an inference."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Literal
-
-from polydevice.dtype import Array
 
 Status = Literal["EXECUTED", "OPTIMIZED_OUT", "NOT_RUN"]
 
@@ -43,22 +40,3 @@ class LayerCount:
             "cpu_time": round(self.cpu_time_us),
             "execution_index": self.execution_index,
         }
-
-
-class VariableState(ABC):
-    """A variable that a request keeps between inferences (ReadValue, Assign)."""
-
-    name: str
-
-    @property
-    @abstractmethod
-    def state(self) -> Array:
-        """The value; assigning an array of the same type replaces it."""
-
-    @state.setter
-    @abstractmethod
-    def state(self, value: Array) -> None: ...
-
-    @abstractmethod
-    def reset(self) -> None:
-        """Return to the initial value."""

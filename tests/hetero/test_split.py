@@ -41,7 +41,8 @@ def diamond() -> Network:
 )
 def test_phases(devices, phases):
     place = dict(zip("abcd", devices))
-    found = schedule(diamond(), lambda node: place[node.name])
+    computing = [node for node in diamond().nodes() if node.name in "abcd"]
+    found = schedule(computing, lambda node: place[node.name])
     assert [f"{d}:{''.join(n.name for n in nodes)}" for d, nodes in found] == phases
 
 
@@ -78,3 +79,11 @@ def test_values_used_twice_cross_once():
     assert list(first.targets) == ["a/out"]
     assert list(second.sources) == ["a/in"]
     np.testing.assert_equal(len(second.network.parameters), 1)
+
+
+def test_values_wanted_first_have_subgraphs_of_their_own():
+    network = diamond()
+    first = next(node for node in network.nodes() if node.name == "b").output
+    parts = split(network, lambda node: "A", [first])
+    assert [[node.name for node in part.nodes] for part in parts] == [["a", "b"], ["c", "d"]]
+    assert list(parts[0].targets.values())[-1] is first

@@ -125,7 +125,6 @@ MODELS = [
         "silero_vad_16k_stateful",
         Bundled(f"{DATA}/silero_vad_16k_stateful.xml"),
         inputs.voice_frame_stateful,
-        host="ReadValue, Assign",
     ),
     Model(
         "silero_vad_16k",

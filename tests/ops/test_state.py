@@ -7,14 +7,15 @@ import pytest
 
 from polydevice import Core
 from polydevice.dtype import ElementType
-from polydevice.errors import NetworkError, UnsupportedNetworkError
+from polydevice.errors import BlobError, NetworkError, UnsupportedNetworkError
 from polydevice.network import Network
 from polydevice.node import Node, constant
-from polydevice.ops.arithmetic import Add
+from polydevice.ops.arithmetic import Add, Multiply
+from polydevice.ops.concat import Concat
 from polydevice.ops.io import Parameter, Result
 from polydevice.ops.op import find_operation
 from polydevice.ops.state import Assign, ReadValue
-from polydevice.shape import Shape
+from polydevice.shape import Dim, Shape
 
 F32 = ElementType.f32
 
@@ -71,6 +72,59 @@ def test_a_variable_can_be_read_set_and_reset(device):
         np.testing.assert_array_equal(request.infer({"x": x})["y"], [2, 3, 4])
         variable.reset()
         np.testing.assert_array_equal(request.infer({"x": x})["y"], x * 6)
+
+
+def growing_list(start):
+    """All that was given so far: y = concat(list, x); list = y. `start` makes the first list."""
+    x = Node("x", Parameter(F32, Shape([Dim(0, None), 3])))
+    read = Node("read", ReadValue("list", F32, Shape([Dim(0, None), 3])), [start(x)])
+    longer = Node("longer", Concat(axis=0), [read.output, x.output])
+    assign = Node("assign", Assign("list"), [longer.output])
+    result = Node("y", Result(output_name="y"), [longer.output])
+    return Network("growing", [x], [result], [assign])
+
+
+def nothing(x):
+    return constant("nothing", np.zeros((0, 3), np.float32)).output
+
+
+def doubled(x):
+    return Node("doubled", Multiply(), [x.output, constant("two", np.float32(2)).output]).output
+
+
+@pytest.mark.parametrize("start", [nothing, doubled])
+def test_a_variable_that_grows(start, device):
+    random = np.random.default_rng(7)
+    with Core() as core:
+        executable = load(core, growing_list(start), device)
+        requests = [executable.create_infer_request() for _ in range(2)]
+        for _ in range(2):  # the second time from the beginning again
+            known = [np.zeros((0, 3), np.float32) for _ in requests]
+            for count in (2, 1, 5):
+                for i, request in enumerate(requests):
+                    x = random.standard_normal((count, 3)).astype(np.float32)
+                    if start is doubled and not len(known[i]):
+                        known[i] = x * 2
+                    known[i] = np.concatenate([known[i], x])
+                    request.start_async({"x": x})
+                for i, request in enumerate(requests):
+                    request.wait()
+                    np.testing.assert_array_equal(request.get_blob("y").array, known[i])
+                    np.testing.assert_array_equal(request.query_state()[0].state, known[i])
+            for request in requests:
+                request.query_state()[0].reset()
+
+
+def test_a_value_that_a_variable_cannot_have(device):
+    with Core() as core:
+        request = load(core, running_sum(None), device).create_infer_request()
+        request.infer({"x": np.ones(3, np.float32)})
+        (variable,) = request.query_state()
+        with pytest.raises(BlobError, match="element type f32, not int32|not int32"):
+            variable.state = np.ones(3, np.int32)
+        with pytest.raises(BlobError, match="shape"):
+            variable.state = np.ones(4, np.float32)
+        np.testing.assert_array_equal(variable.state, [1, 1, 1])
 
 
 def test_shapes():

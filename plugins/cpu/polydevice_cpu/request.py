@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from polydevice.blob import Blob
 from polydevice.errors import InferenceError
 from polydevice.infer_request import InferRequest
-from polydevice.profiling import LayerCount, VariableState
+from polydevice.profiling import LayerCount
+from polydevice.variable_state import VariableState
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.plan.bound import BoundPlan
 from polydevice_cpu.plan.compiled import shapes_of

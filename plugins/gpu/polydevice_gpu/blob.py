@@ -71,17 +71,17 @@ class GpuBlob(RemoteBlob):
         """Show the content to the host as an array of bytes or of the blob's type."""
 
     @abstractmethod
-    def _places(self, *, is_target: bool) -> dict[str, Any]:
+    def _places(self) -> dict[str, Any]:
         """Return where a copy between host and this memory begins and ends, for pyopencl."""
 
     def allows(self, kind: str) -> str:
         """Return why the memory cannot be an input or output; empty when it can."""
         return ""
 
-    def acquire(self, queue: cl.Queue) -> None:
-        """Take memory over that belongs to another library between inferences."""
+    def acquire(self, queue: int) -> None:
+        """Take memory over on a queue (OpenCL's handle), if another library owns it meanwhile."""
 
-    def give_back(self, queue: cl.Queue) -> None:
+    def give_back(self, queue: int) -> None:
         """Hand it back."""
 
     # -- the same for all kinds ---------------------------------------------------------------
@@ -127,7 +127,7 @@ class GpuBlob(RemoteBlob):
             if not self.size_bytes:
                 yield np.empty(self.shape, self.element_type.dtype)
                 return
-            with self._mapped(on, mode) as array:
+            with self._acquired(on), self._mapped(on, mode) as array:
                 typed = array.view(self.element_type.dtype).reshape(self.shape)
                 if mode == "r":
                     typed.flags.writeable = False
@@ -136,6 +136,15 @@ class GpuBlob(RemoteBlob):
         finally:
             with self._lock:
                 self._mappings -= 1
+
+    @contextmanager
+    def _acquired(self, queue: Any) -> Iterator[None]:
+        """Own the memory on pyopencl's queue for the length of a block."""
+        self.acquire(queue.int_ptr)
+        try:
+            yield
+        finally:
+            self.give_back(queue.int_ptr)
 
     def _queue(self, queue: Any) -> Any:
         """Return pyopencl's queue for copies: the given one, the context's, or the device's."""
@@ -159,8 +168,10 @@ class GpuBlob(RemoteBlob):
             return _copy_on_device(on, source, self, wait_for, blocking)
         array = source.array if isinstance(source, Blob) else source
         bytes_ = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        places = self._places(is_target=True)
-        return sharing.enqueue_copy(on, self.handle, bytes_, wait_for, blocking, **places)
+        with self._acquired(on):
+            return sharing.enqueue_copy(
+                on, self.handle, bytes_, wait_for, blocking, **self._places()
+            )
 
     def copy_to(
         self,
@@ -180,8 +191,10 @@ class GpuBlob(RemoteBlob):
         if not (array.flags.c_contiguous and array.flags.writeable):
             raise BlobError(f"the target of a copy of {self!r} must be C-contiguous and writable")
         bytes_ = array.reshape(-1).view(np.uint8)
-        places = self._places(is_target=False)
-        return sharing.enqueue_copy(on, bytes_, self.handle, wait_for, blocking, **places)
+        with self._acquired(on):
+            return sharing.enqueue_copy(
+                on, bytes_, self.handle, wait_for, blocking, **self._places()
+            )
 
     def _check_alike(self, other: Blob | Array, doing: str) -> None:
         if not isinstance(other, (Blob, np.ndarray)):
@@ -214,7 +227,9 @@ def _copy_on_device(
         places = {"offset": 0, "origin": (0, 0), **image.region}
     else:
         places = {"byte_count": max(source.size_bytes, 1)}
-    return sharing.enqueue_copy(queue, target.handle, source.handle, wait_for, blocking, **places)
+    ends = (target.handle, source.handle)
+    with source._acquired(queue), target._acquired(queue):
+        return sharing.enqueue_copy(queue, *ends, wait_for, blocking, **places)
 
 
 def overlap(one: GpuBlob, other: GpuBlob) -> bool:
@@ -340,23 +355,34 @@ class BufferBlob(GpuBlob):
             )
         return sharing.mapped(queue, self.handle, self.size_bytes, mode, repr(self))
 
-    def _places(self, *, is_target: bool) -> dict[str, Any]:
+    def _places(self) -> dict[str, Any]:
         return {}
 
 
 class ImageBlob(GpuBlob):
     """A blob in a two-dimensional OpenCL image; kernels get its pixels by a copy on the device."""
 
-    def __init__(self, context: GpuContext, desc: TensorDesc, shared: SharedMemory) -> None:
-        """Use the user's image.
+    def __init__(
+        self,
+        context: GpuContext,
+        desc: TensorDesc,
+        image: cl.Image,
+        shared: SharedMemory | None = None,
+    ) -> None:
+        """Use an image.
+
+        Args:
+            context: the context.
+            desc: element type and shape.
+            image: the image.
+            shared: what the user gave.
 
         Raises:
             BlobError: the image's size or pixels are not those of the blob.
         """
         super().__init__(context, desc)
-        image = cl.Image(shared.handle, f"image {desc}")
         self._image: cl.Image | None = image
-        self._shared: SharedMemory | None = shared
+        self._shared = shared
         item = self.element_type.dtype.itemsize
         channels = image.pixel_bytes // item
         rows: list[tuple[int, ...]] = [(image.height, image.width, channels)]
@@ -415,7 +441,7 @@ class ImageBlob(GpuBlob):
     def _mapped(self, queue: Any, mode: str) -> AbstractContextManager[Array]:
         return sharing.mapped_image(queue, self.handle, mode, repr(self))
 
-    def _places(self, *, is_target: bool) -> dict[str, Any]:
+    def _places(self) -> dict[str, Any]:
         return {"origin": (0, 0), **self.region}
 
 
@@ -453,11 +479,11 @@ class RegionBlob(GpuBlob):
         """A region can be read only."""
         return self.parent.allows(kind) if kind == "input" else "it is a region; only inputs can be"
 
-    def acquire(self, queue: cl.Queue) -> None:
+    def acquire(self, queue: int) -> None:
         """Take the whole over."""
         self.parent.acquire(queue)
 
-    def give_back(self, queue: cl.Queue) -> None:
+    def give_back(self, queue: int) -> None:
         """Hand the whole back."""
         self.parent.give_back(queue)
 
@@ -487,7 +513,7 @@ class RegionBlob(GpuBlob):
     def _mapped(self, queue: Any, mode: str) -> AbstractContextManager[Array]:
         raise BlobError(f"{self!r} is a region; map() it")
 
-    def _places(self, *, is_target: bool) -> dict[str, Any]:
+    def _places(self) -> dict[str, Any]:
         raise BlobError(f"{self!r} is a region and cannot be copied; copy the whole, or map() it")
 
 

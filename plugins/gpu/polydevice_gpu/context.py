@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from polydevice.errors import BlobError, OptionValueError, UnknownOptionError, nearest
+from polydevice.errors import BlobError, DeviceError, OptionValueError, UnknownOptionError, nearest
 from polydevice.remote import RemoteBlob, RemoteContext
 from polydevice.tensor import TensorDesc
 from polydevice_gpu import cl
@@ -45,6 +47,21 @@ class GpuContext(RemoteContext):
             weakref.WeakValueDictionary()
         )
         self._making = threading.Lock()
+        self._running: deque[tuple[cl.Event, object]] = deque()
+
+    def __del__(self) -> None:
+        """Let what nobody waited for end before its memory goes."""
+        running: deque[tuple[cl.Event, object]] = getattr(self, "_running", deque())
+        if running:
+            with contextlib.suppress(DeviceError):
+                running[-1][0].wait()
+
+    def keep_until(self, event: cl.Event, kept: object) -> None:
+        """Keep memory alive until the user's queue got there; called with `lock` held."""
+        running = self._running
+        running.append((event, kept))
+        while len(running) > 1 and running[0][0].is_done:
+            running.popleft()
 
     @property
     def has_queue(self) -> bool:
@@ -138,7 +155,7 @@ class GpuContext(RemoteContext):
             raise BlobError(f"MEM_HANDLE is {found}, but SHARED_MEM_TYPE is {kind}")
         return self._known(key, desc) or self._remember(
             key,
-            ImageBlob(self, desc, memory)
+            ImageBlob(self, desc, cl.Image(memory.handle, f"image {desc}"), memory)
             if memory.is_image
             else BufferBlob.wrapped(self, desc, memory, kind),
         )

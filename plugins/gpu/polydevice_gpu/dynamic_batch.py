@@ -18,6 +18,8 @@ def dynamic_batch_limit(network: Network, services: Services) -> int:
     """
     if network.is_dynamic:
         raise _error(network, "its shapes are dynamic already; infer with the batch you have")
+    if network.state_variables():
+        raise _error(network, "its variables keep values of the whole batch")
     sizes = {node.name: node.output.desc.shape.static for node in network.parameters}  # type: ignore[union-attr]
     firsts = {shape[:1] for shape in sizes.values()}
     if len(firsts) != 1 or firsts == {()}:

@@ -19,6 +19,8 @@ from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.options import Options
+from polydevice.passes.constant_folding import constant_folding
+from polydevice.passes.lower_state import keep_variable, lower_state, start_variable
 from polydevice.placement import Placement
 from polydevice.plugin import Services
 from polydevice_gpu import cl
@@ -30,11 +32,13 @@ from polydevice_gpu.compiler import (
     target_of,
 )
 from polydevice_gpu.context import GpuContext
+from polydevice_gpu.custom.operation import use_custom_layers
 from polydevice_gpu.dynamic_batch import dynamic_batch_limit
 from polydevice_gpu.host import runs_on_host
 from polydevice_gpu.plan import Plan, WeightStore
 from polydevice_gpu.report import Times, execution_graph, explanation, times_by_node
 from polydevice_gpu.request import GpuRequest
+from polydevice_gpu.state import known_starts
 from polydevice_gpu.tuning.tuner import Tuner, TuningMode
 from polydevice_gpu.tuning.tuning_file import TuningFile
 
@@ -47,7 +51,8 @@ CHOICES = "choices of kernels"
 PLAN_LIMIT = 16
 """Most plans kept of a network with dynamic shapes; the one unused the longest goes first."""
 
-Shapes = tuple[tuple[int, ...], ...]
+Shapes = tuple["tuple[int, ...] | None", ...]
+"""Sizes of the inputs and then of the variables; None while a variable has its initial value."""
 
 
 class GpuExecutable(ExecutableNetwork):
@@ -102,6 +107,7 @@ class GpuExecutable(ExecutableNetwork):
         self._builder = builder
         self._services = services
         self._target = target_of(device)
+        self._folded, self._constants = self._fold_once()
         self._weights = WeightStore(device)
         self._plans: OrderedDict[Shapes, Plan] = OrderedDict()
         self._compiling = threading.Lock()
@@ -117,8 +123,20 @@ class GpuExecutable(ExecutableNetwork):
             self._queue_locks = [threading.Lock() for _ in range(streams)]
         self.batch_limit = dynamic_batch_limit(network, services) if dynamic_batch else 0
         """The network's batch, when requests may compute less of it; else 0."""
+        self.variables = lower_state(network.clone())
+        self.starts = known_starts(network, services.evaluate) if self.variables else {}
+        """Variable → its first value, None where the network computes it from its inputs."""
         if not network.is_dynamic:
-            self.plan(tuple(node.output.desc.shape.static for node in network.parameters))  # type: ignore[union-attr]
+            self._compile_ahead()
+
+    def _compile_ahead(self) -> None:
+        """Compile for the shapes that the first inferences will have."""
+        sizes = [node.output.desc.shape.static for node in self._network.parameters]  # type: ignore[union-attr]
+        starts = [self.starts[variable.name] for variable in self.variables]
+        plan = self.plan((*sizes, *(None if start is None else start.shape for start in starts)))
+        following = [plan.graph.outputs.get(variable.output) for variable in self.variables]
+        if all(value is not None and not value.on_host for value in following):
+            self.plan((*sizes, *(value.shape for value in following if value is not None)))
 
     def placement(self) -> list[Placement]:
         """Say which layers run on the host."""
@@ -135,27 +153,51 @@ class GpuExecutable(ExecutableNetwork):
         return self.context
 
     def plan(self, shapes: Shapes) -> Plan:
-        """Return the plan for these input shapes, in the inputs' order."""
+        """Return the plan for these shapes of inputs and variables, in the network's order."""
         with self._compiling:
             known = self._plans.get(shapes)
             if known is not None:
                 self._plans.move_to_end(shapes)
                 return known
-            network = self._network.clone()
+            network = self._folded.clone()
             network.evaluate = self._services.evaluate
-            if self._network.is_dynamic or self.batch_limit:
-                names = [node.name for node in network.parameters]
-                network.reshape(dict(zip(names, shapes, strict=True)))
+            self._specialise(network, shapes)
             check_memory(network, self._gpu)
             graph = build_graph(network, self._target, self._services.evaluate, self._settings)
             plan = compile_plan(
-                *(graph, self._target, self._gpu, self._builder, self._weights),
+                *(graph, self._target, self._gpu, self._builder),
+                self._weights.for_plan(self._constants),
                 *(self._services, self._settings),
             )
             self._plans[shapes] = plan
             while len(self._plans) > PLAN_LIMIT:
                 self._plans.popitem(last=False)
             return plan
+
+    def _fold_once(self) -> tuple[Network, frozenset[int]]:
+        """Return the network with what no shape changes computed, and the ids of its constants.
+
+        Folding again for each shape would make those constants anew, and upload them.
+        """
+        network = self._network.clone()
+        if network.is_dynamic:
+            check_memory(network, self._gpu)
+            use_custom_layers(network, self._settings.custom_layers)
+            constant_folding(network, self._services.evaluate)
+        values = [node.constant for node in network.nodes()]
+        return network, frozenset(id(value) for value in values if value is not None)
+
+    def _specialise(self, network: Network, shapes: Shapes) -> None:
+        """Give a network these sizes, and its variables as inputs and outputs."""
+        variables = lower_state(network)
+        sizes = dict(zip([node.name for node in network.parameters], shapes, strict=True))
+        for variable in variables:
+            if sizes[variable.input] is None:
+                start_variable(network, variable)
+            else:
+                keep_variable(network, variable)
+        if self._network.is_dynamic or self.batch_limit or variables:
+            network.reshape({name: size for name, size in sizes.items() if size is not None})
 
     def note_times(self, plan: Plan, times: Sequence[cl.LaunchTime]) -> None:
         """Keep the times of the latest inference for the execution graph."""

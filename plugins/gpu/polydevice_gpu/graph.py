@@ -229,8 +229,6 @@ class GpuGraph:
     """Layer of the model → what became of it."""
     types: dict[str, str] = field(default_factory=dict)
     """Layer of the model → type of its operation."""
-    pairs: list[tuple[GpuNode, GpuNode]] = field(default_factory=list)
-    """State variables: (ReadValue, Assign)."""
 
     def users(self) -> dict[Value, list[GpuNode]]:
         """Map every value to the nodes that read it, once per reading."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,21 +28,35 @@ from polydevice_gpu.port import Port, Use
 class WeightStore:
     """Constants in device memory, in the form that kernels want; each uploaded once.
 
-    Shared by the plans, streams and requests of an executable network.
+    One store is shared by the plans, streams and requests of an executable network. It holds the
+    network's own constants; those that compiling made for one set of shapes (tables of an
+    interpolation, say) lie in a store of the plan (`for_plan`), and go with it.
     """
 
-    def __init__(self, device: cl.Device) -> None:
+    def __init__(
+        self,
+        device: cl.Device,
+        behind: WeightStore | None = None,
+        shared: AbstractSet[int] = frozenset(),
+    ) -> None:
         self._device = device
+        self._behind, self._shared = behind, shared
         self._lock = threading.Lock()
         self._buffers: dict[tuple[int, str, ElementType], tuple[cl.Buffer, Array]] = {}
 
     def buffer(self, constant: Array, storage: ElementType, form: Weights | None) -> cl.Buffer:
         """Return the buffer that holds a constant in a form (None: as it is)."""
+        if self._behind is not None and id(constant) in self._shared:
+            return self._behind.buffer(constant, storage, form)
         key = (id(constant), form.form if form else "", storage)
         with self._lock:
             if key not in self._buffers:
                 self._buffers[key] = self._uploaded(constant, storage, form)
             return self._buffers[key][0]
+
+    def for_plan(self, shared: AbstractSet[int]) -> WeightStore:
+        """Return a store for one plan that takes the constants of these ids from this one."""
+        return WeightStore(self._device, self, shared)
 
     def _uploaded(
         self, constant: Array, storage: ElementType, form: Weights | None
@@ -57,9 +72,10 @@ class WeightStore:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all constants."""
+        """Bytes of all constants, the shared ones included."""
+        behind = 0 if self._behind is None else self._behind.size_bytes
         with self._lock:
-            return sum(buffer.size_bytes for buffer, _ in self._buffers.values())
+            return behind + sum(buffer.size_bytes for buffer, _ in self._buffers.values())
 
     def clear(self) -> None:
         """Forget all buffers; they are released when nothing uses them any more."""
@@ -187,7 +203,7 @@ class BoundPlan:
             blob.check_usable()
         written = _written(outputs)
         for blob in remote:
-            blob.acquire(queue)
+            blob.acquire(queue.pointer)
         given = self.plan.graph.inputs
         self._on_host = {
             value: array
@@ -207,7 +223,7 @@ class BoundPlan:
         for name, port in self._outputs.items():
             self._collect(queue, port, outputs[name])
         for blob in remote:
-            blob.give_back(queue)
+            blob.give_back(queue.pointer)
 
     def _feed(
         self, queue: cl.Queue, port: Port, given: Array | GpuBlob, written: list[GpuBlob]

@@ -8,6 +8,7 @@ from polydevice.errors import NetworkError, UnsupportedNetworkError
 from polydevice.network import Network
 from polydevice.node import Evaluate
 from polydevice.passes.constant_folding import constant_folding
+from polydevice.passes.lower_state import keep_variable, lower_state
 from polydevice.shape import bounds
 from polydevice.tensor import TensorDesc
 from polydevice_gpu import views
@@ -35,6 +36,8 @@ def unsupported_nodes(
     copy = network.clone()
     copy.evaluate = evaluate
     use_custom_layers(copy, custom_layers)
+    for variable in lower_state(copy):
+        keep_variable(copy, variable)
     if copy.is_dynamic:
         _fix_sizes(copy)
     check_memory(copy, device)

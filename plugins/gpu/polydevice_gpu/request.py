@@ -17,11 +17,13 @@ from polydevice.profiling import LayerCount
 from polydevice.remote import Copies, RemoteBlob
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
+from polydevice.variable_state import VariableState
 from polydevice_gpu import cl
 from polydevice_gpu.blob import GpuBlob
 from polydevice_gpu.kernels.types import storage_type
 from polydevice_gpu.plan import BoundPlan
 from polydevice_gpu.report import layer_counts, times_by_node
+from polydevice_gpu.state import GpuVariable
 
 if TYPE_CHECKING:
     from polydevice_gpu.executable import GpuExecutable, Shapes
@@ -63,9 +65,23 @@ class GpuRequest(InferRequest):
         self._job: Job | None = None
         self._end: cl.Event | None = None
         self._bound: OrderedDict[Shapes, BoundPlan] = OrderedDict()
+        self._variables = {
+            variable.output: GpuVariable(
+                variable, executable.starts[variable.name], executable.context
+            )
+            for variable in executable.variables
+        }
         sizes = [port.sizes for port in executable.inputs.values()]
         if all(size is not None for size in sizes):
-            self._bind_plan(tuple(size for size in sizes if size is not None))
+            self._bind_plan((*sizes, *self._state_sizes()))
+
+    def _state_sizes(self) -> Shapes:
+        values = [variable.value for variable in self._variables.values()]
+        return tuple(None if value is None else value.shape for value in values)
+
+    def query_state(self) -> list[VariableState]:
+        """Return the variables that this request keeps between inferences."""
+        return list(self._variables.values())
 
     def _bind_plan(self, shapes: Shapes) -> BoundPlan:
         bound = self._bound.get(shapes)
@@ -135,7 +151,7 @@ class GpuRequest(InferRequest):
         queue, lock = self._network.queue(0)
         with lock:
             self._enqueue(job, queue)
-            self._end = queue.mark()
+            self._mark(job, queue)
         self._job = job
         return True
 
@@ -150,7 +166,7 @@ class GpuRequest(InferRequest):
         with lock:
             self._enqueue(job, queue)
             if self._network.context.has_queue and job.is_remote and not queue.profiling:
-                self._end = queue.mark()
+                self._mark(job, queue)
             else:
                 self._end = None
                 queue.finish()
@@ -177,7 +193,10 @@ class GpuRequest(InferRequest):
                 inputs[name] = blob
             else:
                 inputs[name] = blob.array if batch == limit else blob.array[:batch]
-        bound = self._bind_plan(tuple(shapes))
+        for variable in self._variables.values():
+            if (value := variable.value) is not None:
+                inputs[variable.variable.input] = value
+        bound = self._bind_plan((*shapes, *self._state_sizes()))
         return Job(bound, inputs, self._outputs(bound))
 
     def _outputs(self, bound: BoundPlan) -> dict[str, Array | GpuBlob]:
@@ -186,6 +205,9 @@ class GpuRequest(InferRequest):
         outputs: dict[str, Array | GpuBlob] = {}
         for name, value in bound.plan.graph.outputs.items():
             if value.on_host:
+                continue
+            if name in self._variables:
+                outputs[name] = self._variables[name].target(value)
                 continue
             blob = self._blobs.get(name)
             shape = (limit, *value.shape[1:]) if limit else value.shape
@@ -207,10 +229,21 @@ class GpuRequest(InferRequest):
         before = dataclasses.replace(queue.copies)
         job.bound.enqueue(queue, job.inputs, job.outputs)
         self._copies = queue.copies.since(before)
+        for name, variable in self._variables.items():
+            if name in job.outputs:
+                variable.advance(job.outputs[name])
+
+    def _mark(self, job: Job, queue: cl.Queue) -> None:
+        """Note where on the user's queue the inference ends; its memory lives until then."""
+        self._end = queue.mark()
+        self._network.context.keep_until(self._end, job)
 
     def _finish(self, job: Job) -> None:
         """Publish what the host gets."""
         for name, array in job.bound.complete(job.outputs).items():
+            if name in self._variables:
+                self._variables[name].advance(array.copy())
+                continue
             port, blob = self._network.outputs[name], self._blobs.get(name)
             if isinstance(blob, GpuBlob):  # computed by the host: the only way is an upload
                 port.check(port.element_type, array.shape)

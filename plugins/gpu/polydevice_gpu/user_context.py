@@ -10,8 +10,9 @@ from polydevice_gpu import cl
 from polydevice_gpu.cl import sharing
 from polydevice_gpu.cl.discovery.report import Report
 from polydevice_gpu.context import GpuContext, check_params
+from polydevice_gpu.va import va_context
 
-CONTEXT_TYPES = ("OCL",)
+CONTEXT_TYPES = ("OCL", "VA_SHARED")
 
 
 def user_context(
@@ -33,6 +34,8 @@ def user_context(
     if kind not in CONTEXT_TYPES:
         given = "is missing" if kind is None else f"{kind!r} is not legal"
         raise OptionValueError(f"CONTEXT_TYPE {given}; legal: {', '.join(CONTEXT_TYPES)}")
+    if kind == "VA_SHARED":
+        return va_context(family, report, params, device_id)
     check_params(params, "OCL_CONTEXT", ("CONTEXT_TYPE", "OCL_CONTEXT", "OCL_QUEUE"))
     context = sharing.context_of(params["OCL_CONTEXT"])
     name, device = _device_in(family, report, sharing.devices_of(context), device_id)
@@ -46,7 +49,7 @@ def _device_in(
     family: str, report: Report, handles: list[int], device_id: str
 ) -> tuple[str, cl.Device]:
     """Return the device to use of those in a context, and its name."""
-    found = {each.id: each for each in report.devices if cl.handle_of(each) in handles}
+    found = {each.id: each for each in report.devices if cl.handles_of(each)[1] in handles}
     chosen = device_id or next(iter(found), "")
     if chosen in found:
         return f"{family}.{chosen}", cl.open_device(found[chosen])

@@ -11,12 +11,12 @@ from polydevice.exported import export_network
 from polydevice.infer_request import InferRequest
 from polydevice.network import Network
 from polydevice.node import Node, Port
+from polydevice.passes.lower_state import Variable
 from polydevice.placement import Placement, bytes_of
 from polydevice_hetero.affinity import AFFINITY, Assignment
 from polydevice_hetero.options import HeteroOptions
 from polydevice_hetero.request import HeteroRequest
 from polydevice_hetero.split import Subgraph
-from polydevice_hetero.state import Variable
 
 PART, MEMBERS = "part", "members"
 """Names of the sections of an exported network: each member's export, and the members' keys."""

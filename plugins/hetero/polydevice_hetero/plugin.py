@@ -18,13 +18,13 @@ from polydevice.exported import ExportedNetwork
 from polydevice.network import Network
 from polydevice.options import Options
 from polydevice.passes.constant_folding import constant_folding
+from polydevice.passes.lower_state import lower_state
 from polydevice.plugin import Plugin, Version
 from polydevice_hetero.affinity import AFFINITY, assign
 from polydevice_hetero.dot import write_dot
 from polydevice_hetero.executable import MEMBERS, PART, HeteroExecutable
 from polydevice_hetero.options import HeteroOptions
 from polydevice_hetero.split import split
-from polydevice_hetero.state import lower_state
 
 
 class HeteroPlugin(Plugin):
@@ -95,7 +95,8 @@ class HeteroPlugin(Plugin):
         manual = any(AFFINITY in node.rt_info for node in network.nodes())
         refused = {} if manual else {m: self._refused(network, m, options) for m in members}
         placed = assign(network, members, refused)
-        subgraphs = split(network, lambda node: placed[node].device)
+        starts = [v.initial for v in variables if v.initial is not None]
+        subgraphs = split(network, lambda node: placed[node].device, starts)
         if options.dump_graph_dot:
             write_dot(network, placed, subgraphs)
         parts = []

@@ -9,7 +9,9 @@ from polydevice.dtype import Array
 from polydevice.errors import InferenceError, PolydeviceError
 from polydevice.infer_request import InferRequest
 from polydevice.node import Port
-from polydevice.profiling import LayerCount, VariableState
+from polydevice.passes.lower_state import zeros
+from polydevice.profiling import LayerCount
+from polydevice.variable_state import VariableState
 from polydevice_hetero.state import RequestVariable
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ class HeteroRequest(InferRequest):
             if kept.value is not None:
                 values[port] = kept.value
             elif variable.initial is None:
-                values[port] = kept.state
+                values[port] = zeros(variable)
             else:
                 self._compute_initial(variable.initial, values)
                 values[port] = _value(variable.initial, values)

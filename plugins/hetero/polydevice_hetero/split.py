@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from polydevice.network import Network
@@ -30,24 +30,48 @@ class Subgraph:
     targets: dict[str, Port] = field(default_factory=dict)
 
 
-def split(network: Network, device_of: Callable[[Node], str]) -> list[Subgraph]:
+def split(
+    network: Network, device_of: Callable[[Node], str], first: Collection[Port] = ()
+) -> list[Subgraph]:
     """Cut the network where values pass from one device to another.
 
     Subgraphs come in an order in which they can run: each needs only inputs of the network and
     outputs of earlier subgraphs.
+
+    Args:
+        network: what is cut.
+        device_of: the device of every node.
+        first: values that subgraphs of their own compute, so that they can run before the rest.
     """
-    phases = schedule(network, device_of)
+    computing = [n for n in network.nodes() if n.type not in ("Parameter", "Const", "Result")]
+    early = _ancestors(first)
+    phases = schedule([node for node in computing if node in early], device_of)
+    phases += schedule([node for node in computing if node not in early], device_of)
     return [_extract(network, device, nodes, index) for index, (device, nodes) in enumerate(phases)]
 
 
-def schedule(network: Network, device_of: Callable[[Node], str]) -> list[tuple[str, list[Node]]]:
-    """Order the computing nodes in phases of one device each, as few as possible.
+def _ancestors(ports: Collection[Port]) -> set[Node]:
+    """Return the nodes on which values depend."""
+    found: set[Node] = set()
+    todo = [port.node for port in ports]
+    while todo:
+        node = todo.pop()
+        if node not in found:
+            found.add(node)
+            todo.extend(port.node for port in node.inputs)
+    return found
+
+
+def schedule(
+    computing: list[Node], device_of: Callable[[Node], str]
+) -> list[tuple[str, list[Node]]]:
+    """Order computing nodes in phases of one device each, as few as possible.
 
     With two devices this is optimal: running everything that is ready before changing the device
     is never worse, so only the first device is a choice, and both are tried. With more devices
-    the one with most ready work is taken, for every first device.
+    the one with most ready work is taken, for every first device. The nodes come in topological
+    order.
     """
-    computing = [n for n in network.nodes() if n.type not in ("Parameter", "Const", "Result")]
     by_device: dict[str, list[Node]] = {}
     for node in computing:
         by_device.setdefault(device_of(node), []).append(node)

@@ -1,0 +1,70 @@
+"""VariableState: a variable (ReadValue, Assign) that a request keeps between inferences."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.errors import BlobError, ShapeError
+from polydevice.shape import Shape, merge
+from polydevice.tensor import TensorDesc
+
+
+class VariableState(ABC):
+    """A variable that a request keeps between inferences.
+
+    Attributes:
+        name: the variable's id.
+        desc: element type, and the shapes that it may have.
+    """
+
+    def __init__(self, name: str, desc: TensorDesc) -> None:
+        """Describe a variable; a device implements how it is kept."""
+        self.name = name
+        self.desc = desc
+
+    @property
+    def state(self) -> Array:
+        """The value, a copy; assigning an array of the same type replaces it.
+
+        Raises:
+            BlobError: it still has its initial value, which only an inference computes; or an
+                array of another type or shape is assigned.
+        """
+        value = self._get()
+        if value is None:
+            raise BlobError(
+                f"variable {self.name!r} has its initial value, which the network computes; "
+                "infer once, or assign an array"
+            )
+        return value
+
+    @state.setter
+    def state(self, value: Array) -> None:
+        if value.dtype != self.desc.element_type.dtype:
+            raise BlobError(
+                f"variable {self.name!r} has element type {self.desc.element_type}, not "
+                f"{value.dtype}"
+            )
+        try:
+            merge(self.desc.shape, Shape(value.shape))
+        except ShapeError as error:
+            raise BlobError(
+                f"variable {self.name!r} has shape {self.desc.shape}, not {Shape(value.shape)}: "
+                f"{error}"
+            ) from None
+        self._set(np.array(value, order="C"))
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Return to the initial value with the next inference."""
+
+    @abstractmethod
+    def _get(self) -> Array | None:
+        """Return a copy of the value; None while only an inference can tell it."""
+
+    @abstractmethod
+    def _set(self, value: Array) -> None:
+        """Keep an array that nobody else holds."""
