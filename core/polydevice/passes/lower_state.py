@@ -15,6 +15,7 @@ from polydevice.errors import NetworkError
 from polydevice.network import Network
 from polydevice.node import Node, Port, constant
 from polydevice.ops.io import Parameter, Result
+from polydevice.ops.state import Assign, ReadValue
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,14 @@ def lower_state(network: Network) -> list[Variable]:
     """Replace ReadValue by Parameter and drop Assign; return what the request must carry."""
     variables: list[Variable] = []
     assigned = {
-        str(getattr(node.op, "variable_id")): node.inputs[0]  # noqa: B009 - not on every Op
+        node.op.variable_id: node.inputs[0]
         for node in network.nodes()
-        if node.type == "Assign"
+        if isinstance(node.op, Assign)
     }
     for node in network.nodes():
-        if node.type != "ReadValue":
+        if not isinstance(node.op, ReadValue):
             continue
-        name = str(getattr(node.op, "variable_id"))  # noqa: B009
+        name = node.op.variable_id
         port = node.output
         parameter = Node(
             f"variable/{name}", Parameter(element_type=port.element_type, shape=port.shape)
@@ -71,18 +72,16 @@ def lower_state(network: Network) -> list[Variable]:
         network.parameters.append(parameter)
         network.replace(port, parameter.output)
     for node in network.nodes():
-        if node.type == "Assign":
+        if isinstance(node.op, Assign):
             for port in node.outputs:
                 network.replace(port, node.inputs[0])
-    network.sinks = [node for node in network.sinks if node.type != "Assign"]
+    network.sinks = [node for node in network.sinks if not isinstance(node.op, Assign)]
     variables = [_after_replacement(v, variables) for v in variables]
     for variable in variables:
-        for name, port in (
-            (variable.output, variable.assigned),
-            (variable.start, variable.initial),
-        ):
-            if port is not None:
-                network.results.append(Node(name, Result(output_name=name), [port]))
+        if variable.assigned is not None:
+            network.results.append(_result(variable.output, variable.assigned))
+        if variable.initial is not None:
+            network.results.append(_result(variable.start, variable.initial))
     return variables
 
 
@@ -96,8 +95,11 @@ def start_variable(network: Network, variable: Variable) -> None:
     Raises:
         NetworkError: it has no initial value, and a shape that is not static.
     """
-    kind = variable.read.element_type
-    initial = variable.initial or constant(f"{variable.input}/zeros", zeros(variable), kind).output
+    if variable.initial is not None:
+        initial = variable.initial
+    else:
+        kind = variable.read.element_type
+        initial = constant(f"{variable.input}/zeros", zeros(variable), kind).output
     network.parameters.remove(variable.read.node)
     network.replace(variable.read, initial)
     _drop_start(network, variable)
@@ -129,8 +131,8 @@ def _drop_start(network: Network, variable: Variable) -> None:
 
 def _after_replacement(variable: Variable, variables: list[Variable]) -> Variable:
     """An Assign that stores another variable's value directly now stores its parameter."""
-    if variable.assigned is None or variable.assigned.node.type != "ReadValue":
+    if variable.assigned is None or not isinstance(variable.assigned.node.op, ReadValue):
         return variable
-    source = str(getattr(variable.assigned.node.op, "variable_id"))  # noqa: B009
+    source = variable.assigned.node.op.variable_id
     port = next(v.read for v in variables if v.name == source)
     return Variable(variable.name, variable.read, port, variable.initial)
