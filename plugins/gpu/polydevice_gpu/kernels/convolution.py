@@ -78,6 +78,10 @@ kernel(Convolution, GroupConvolution)(ConvolutionAsync)
 kernel(Convolution, GroupConvolution)(ConvolutionTiled)
 
 
+_ITEMS_PER_LANE = 8
+"""Work-items that hide each other's waiting; rather these than more pixels for each."""
+
+
 @kernel(Convolution, GroupConvolution)
 class ConvolutionDepthwise(Kernel):
     """One work-item computes LANES channels of PIXELS neighbours, each channel for itself."""
@@ -111,11 +115,17 @@ class ConvolutionDepthwise(Kernel):
         return [channels_last(node.output.shape)]
 
     def default_mode(self, node: GpuNode, target: Target) -> int:
-        """The device's vectors, as far as the channels divide into them."""
+        """The device's vectors, as far as the channels divide into them; work for all of it."""
         lanes = vector_lanes(target)
         while groups_of(node)[0] % lanes:
             lanes //= 2
-        return best_mode(self.modes, lanes, spatial(node.output.shape)[2])
+        best = best_mode(self.modes, lanes, spatial(node.output.shape)[2])
+        if target.is_throughput:
+            wanted = _ITEMS_PER_LANE * target.compute_units * target.scalar_lanes
+            most = max(1, node.output.elements // lanes // wanted)
+            while self.modes[best]["PIXELS"] > most:
+                best -= 1
+        return best
 
     def describe(self, call: Call, mode: Mode) -> None:
         """Loop over the window with vectors of channels."""

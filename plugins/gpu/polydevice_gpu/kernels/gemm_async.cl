@@ -4,7 +4,7 @@
 // Layouts: channels side by side, a multiple of 4 of them.   Types: float.
 // Needs: as gemm_tiled, but STAGES, and no TERMS_AT_ONCE; FILTER as [term, column].
 #define BK 16
-#define ACROSS 8
+#define ACROSS (BN / TN < 8 ? BN / TN : 8)
 #define THREADS ((BM / TM) * (BN / TN))
 #define GROUPS_M (TM / 4)
 #define GROUPS_N (TN / 4)

@@ -18,8 +18,8 @@ from polydevice_gpu.kernels.target import Target
 # Rows and columns of a tile, warps along each, stages of the copy pipeline (47 KiB at most).
 _TILES = (
     ({"BM": 128, "BN": 128, "WARPS_M": 2, "WARPS_N": 4, "STAGES": 2}, Pace(0.3, 0.2)),
-    ({"BM": 128, "BN": 64, "WARPS_M": 2, "WARPS_N": 2, "STAGES": 3}, Pace(0.28, 0.125)),
-    ({"BM": 64, "BN": 64, "WARPS_M": 2, "WARPS_N": 2, "STAGES": 4}, Pace(0.25, 0.077)),
+    ({"BM": 128, "BN": 64, "WARPS_M": 2, "WARPS_N": 2, "STAGES": 3}, Pace(0.28, 0.098)),
+    ({"BM": 64, "BN": 64, "WARPS_M": 2, "WARPS_N": 2, "STAGES": 4}, Pace(0.25, 0.062)),
     ({"BM": 32, "BN": 64, "WARPS_M": 1, "WARPS_N": 4, "STAGES": 4}, Pace(0.23, 0.056)),
 )
 

@@ -82,7 +82,7 @@ def declare_reduction(call: Call) -> tuple[int, int]:
 class ReduceGroup(Kernel):
     """One work-group reduces one row: many terms, lanes that run in lockstep."""
 
-    modes = ({"LANES": 64}, {"LANES": 256})
+    modes = ({"LANES": 64}, {"LANES": 256}, {"LANES": 1024})
 
     def supports(self, node: GpuNode, target: Target) -> bool:
         """Rows long enough to keep a work-group busy, on devices with real local memory."""
@@ -90,6 +90,23 @@ class ReduceGroup(Kernel):
             return False
         count = math.prod(node.inputs[0].shape[axis] for axis in reduced_axes(node))
         return count >= 256 and isinstance(node.op, reduce.Reduction)
+
+    def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
+        """The group fits the device."""
+        return mode["LANES"] <= target.max_work_group_size
+
+    def default_mode(self, node: GpuNode, target: Target) -> int:
+        """The largest group with 16 terms for each lane, if rows leave the device idle."""
+        count = math.prod(node.inputs[0].shape[axis] for axis in reduced_axes(node))
+        rows = node.inputs[0].elements // max(count, 1)
+        if rows >= 8 * target.compute_units:
+            return 0
+        fitting = [
+            number
+            for number, mode in enumerate(self.modes)
+            if self.mode_supports(node, mode, target) and 16 * mode["LANES"] <= count
+        ]
+        return max(fitting, default=0)
 
     def describe(self, call: Call, mode: Mode) -> None:
         """Each lane takes every LANES-th term, then the lanes' results are joined."""
