@@ -68,7 +68,8 @@ def main() -> int:
         name = core.get_metric("GPU", "FULL_DEVICE_NAME")
         if "nvidia" not in name.lower():
             raise SystemExit(f"{name} is no NVIDIA device; benchmarks/gpu.py is for all of them")
-        title = f"polydevice {__version__}, {name}, driver {_driver()}, {time.strftime('%Y-%m-%d')}"
+        driver = core.get_default_context("GPU").device.facts.driver_version
+        title = f"polydevice {__version__}, {name}, driver {driver}, {time.strftime('%Y-%m-%d')}"
         print(f"{title}\n" + "".join(_cell(head, width) for head, width in HEADS), flush=True)
         rows = []
         for precision in options.precisions.split(","):
@@ -91,13 +92,6 @@ def main() -> int:
 
 def _names() -> list[str]:
     return [model.name for model in MODELS if not model.host]
-
-
-def _driver() -> str:
-    import pyopencl
-
-    devices = [d for platform in pyopencl.get_platforms() for d in platform.get_devices()]
-    return next((str(d.driver_version) for d in devices if "nvidia" in str(d.vendor).lower()), "?")
 
 
 def _real(core: Core, model: Model, precision: str, options: Any) -> list[dict[str, Any]]:
