@@ -11,16 +11,15 @@ from polydevice_cpu.implement import implements
 
 @implements(Pad)
 def pad(op: Pad, x: Array, begin: Array, end: Array, value: Array | None = None) -> Array:
-    """Copy into a filled array (constant), or take along each axis (the other modes)."""
+    """Copy into a filled array (constant), or add to both ends of each axis (other modes)."""
     before = [int(n) for n in begin.reshape(-1)]
     after = [int(n) for n in end.reshape(-1)]
     for size, first, last in zip(x.shape, before, after, strict=True):
         op.check(size, first, last)
     if op.pad_mode is not PadMode.CONSTANT:
-        for axis, size in enumerate(x.shape):
-            if before[axis] or after[axis]:
-                index = _source(op.pad_mode, size, np.arange(-before[axis], size + after[axis]))
-                x = np.take(x, index, axis)
+        for axis, (first, last) in enumerate(zip(before, after, strict=True)):
+            if first or last:
+                x = _extended(op.pad_mode, x, axis, first, last)
         return x
     fill = x.dtype.type(0) if value is None else value.reshape(-1)[0].astype(x.dtype)
     y = np.full([b + n + a for n, b, a in zip(x.shape, before, after, strict=True)], fill, x.dtype)
@@ -32,6 +31,19 @@ def pad(op: Pad, x: Array, begin: Array, end: Array, value: Array | None = None)
     target = tuple(slice(max(b, 0), max(b, 0) + n) for n, b in zip(part.shape, before, strict=True))
     y[target] = part
     return y
+
+
+def _extended(mode: PadMode, x: Array, axis: int, before: int, after: int) -> Array:
+    """Pad one axis: the middle as it is, both ends from where their elements come from."""
+    size = x.shape[axis]
+    middle = [slice(None)] * x.ndim
+    middle[axis] = slice(max(-before, 0), max(size + min(after, 0), 0))
+    parts = [x[tuple(middle)]]
+    if before > 0:
+        parts.insert(0, np.take(x, _source(mode, size, np.arange(-before, 0)), axis))
+    if after > 0:
+        parts.append(np.take(x, _source(mode, size, np.arange(size, size + after)), axis))
+    return np.concatenate(parts, axis)
 
 
 def _source(mode: PadMode, size: int, position: Array) -> Array:
