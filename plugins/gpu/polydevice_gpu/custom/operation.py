@@ -41,5 +41,5 @@ def use_custom_layers(network: Network, layers: Mapping[str, CustomLayer]) -> No
     """Let layers compute the operations of their type; also those that kernels exist for."""
     for node in network.nodes():
         layer = layers.get(node.op.type)
-        if layer is not None:
+        if layer is not None and not isinstance(node.op, Custom):
             node.op = Custom(layer, node.op)

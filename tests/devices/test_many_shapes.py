@@ -1,0 +1,139 @@
+"""A thousand input shapes: memory stays bounded, a new shape is planned once, a known one never."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import resource
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from polydevice import Core
+from polydevice.dtype import ElementType
+from polydevice.network import Network
+from polydevice.node import Node, constant
+from polydevice.ops.arithmetic import Multiply
+from polydevice.ops.convert import Convert
+from polydevice.ops.convolution import Convolution
+from polydevice.ops.interpolate import Interpolate4, InterpolateMode, ShapeCalculation
+from polydevice.ops.io import Parameter, Result
+from polydevice.ops.reduce import ReduceSum
+from polydevice.ops.reshape import ShapeOf
+from polydevice.shape import Dim, Shape
+
+RANDOM = np.random.default_rng(11)
+KERNEL = RANDOM.standard_normal((3, 3, 3, 3)).astype(np.float16)
+
+SHAPES = list(
+    itertools.islice(
+        (
+            (2**a, 2**b, 2**c, 2 ** (18 - a - b - c))
+            for a, b, c in itertools.product(range(19), repeat=3)
+            if a + b + c <= 18
+        ),
+        1000,
+    )
+)
+"""All of 2^18 elements: PoCL compiles a kernel again for every other number of work-items, which
+would take minutes."""
+
+
+def scaled() -> Network:
+    """y = x * (sum of its sizes) * factor: a constant of every shape's own, and one for all."""
+    x = Node("x", Parameter(ElementType.f32, Shape([Dim()] * 4)))
+    sizes = Node("sizes", ShapeOf(), [x.output]).output
+    sizes = Node("floats", Convert(destination_type=ElementType.f32), [sizes]).output
+    axis = constant("axis", np.array([0])).output
+    total = Node("sum", ReduceSum(keep_dims=False), [sizes, axis]).output
+    factor = constant("factor", np.full((1, 1, 1, 1), 0.5, np.float32)).output
+    port = Node("scale", Multiply(), [x.output, total]).output
+    port = Node("half", Multiply(), [port, factor]).output
+    return Network("scaled", [x], [Node("y", Result(output_name="y"), [port])])
+
+
+def convolved() -> Network:
+    """Weights that are folded, and a table that depends on the shape."""
+    x = Node("x", Parameter(ElementType.f32, Shape([Dim(), 3, Dim(), Dim()])))
+    held = constant("kernel", KERNEL).output
+    kernel = Node("wide", Convert(destination_type=ElementType.f32), [held]).output
+    op = Convolution(strides=(1, 1), pads_begin=(1, 1), pads_end=(1, 1), dilations=(1, 1))
+    port = Node("convolution", op, [x.output, kernel]).output
+    resize = Interpolate4(InterpolateMode.NEAREST, ShapeCalculation.SCALES)
+    sizes = [constant("none", np.array([1, 1])).output]
+    sizes.append(constant("scales", np.array([2, 2], np.float32)).output)
+    axes = constant("axes", np.array([2, 3])).output
+    port = Node("resize", resize, [port, *sizes, axes]).output
+    return Network("convolved", [x], [Node("y", Result(output_name="y"), [port])])
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@pytest.fixture
+def plans(device: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Grows by one whenever a plan is made."""
+    made: list[object] = []
+    if device == "CPU":
+        from polydevice_cpu.plan.compiled import CompiledNetwork
+
+        owner, name = CompiledNetwork, "_make"
+    elif device.startswith("GPU"):
+        from polydevice_gpu import executable
+
+        owner, name = executable, "compile_plan"
+    else:
+        pytest.skip(f"{device} makes no plans of its own")
+    original = getattr(owner, name)
+
+    def counted(*given: object) -> object:
+        made.append(given[-1] if device == "CPU" else None)
+        return original(*given)
+
+    monkeypatch.setattr(owner, name, counted)
+    return made
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="measures memory through /proc")
+def test_a_thousand_shapes(device: str, plans: list[object]) -> None:
+    with Core() as core, core.load_network(scaled(), device) as executable:
+        request = executable.create_infer_request()
+        assert not plans  # made when a shape comes
+        data = RANDOM.standard_normal(1 << 18).astype(np.float32)
+        for count, shape in enumerate(SHAPES, 1):
+            x = data.reshape(shape)
+            y = request.infer({"x": x})["y"]
+            np.testing.assert_allclose(y, x * (sum(shape) / 2), rtol=1e-6)
+            assert len(plans) == count
+            if count == 200:  # pools and compiled kernels are there
+                gc.collect()
+                memory, objects = resident_bytes(), len(gc.get_objects())
+        gc.collect()
+        # 800 plans, or the memory of 32 of them (1 MiB each), would show.
+        assert len(gc.get_objects()) - objects < 400
+        assert resident_bytes() - memory < 32 << 20
+        plans.clear()
+        for _ in range(3):
+            for shape in SHAPES[-4:]:
+                request.infer({"x": np.zeros(shape, np.float32)})
+        assert not plans
+        other = executable.create_infer_request()
+        for shape in SHAPES[-4:]:
+            other.infer({"x": np.zeros(shape, np.float32)})
+        assert not plans  # requests share them
+
+
+def test_constants_are_uploaded_once(device: str) -> None:
+    """Weights that are folded (f16 to f32) must not be made again for each shape."""
+    if not device.startswith("GPU"):
+        pytest.skip("device memory is counted on GPU")
+    with Core() as core, core.load_network(convolved(), device) as executable:
+        request = executable.create_infer_request()
+        sizes = []
+        for shape in [(1, 3, 4, 4 + i) for i in range(12)]:
+            request.infer({"x": np.zeros(shape, np.float32)})
+            sizes.append(executable._weights.size_bytes)
+        assert sizes[0] >= KERNEL.size * 4
+        assert sizes == sizes[:1] * len(sizes)
