@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import weakref
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from polydevice.errors import BlobError, DeviceError, OptionValueError, UnknownOptionError, nearest
+from polydevice.errors import BlobError, OptionValueError, UnknownOptionError, nearest
 from polydevice.remote import RemoteBlob, RemoteContext
 from polydevice.tensor import TensorDesc
 from polydevice_gpu import cl
@@ -47,21 +46,14 @@ class GpuContext(RemoteContext):
             weakref.WeakValueDictionary()
         )
         self._making = threading.Lock()
-        self._running: deque[tuple[cl.Event, object]] = deque()
-
-    def __del__(self) -> None:
-        """Let what nobody waited for end before its memory goes."""
-        running: deque[tuple[cl.Event, object]] = getattr(self, "_running", deque())
-        if running:
-            with contextlib.suppress(DeviceError):
-                running[-1][0].wait()
+        self._running: deque[cl.Event] = deque()
 
     def keep_until(self, event: cl.Event, kept: object) -> None:
         """Keep memory alive until the user's queue got there; called with `lock` held."""
-        running = self._running
-        running.append((event, kept))
-        while len(running) > 1 and running[0][0].is_done:
-            running.popleft()
+        event.kept = kept
+        self._running.append(event)
+        while len(self._running) > 1 and self._running[0].has_ended:
+            self._running.popleft().kept = None
 
     @property
     def has_queue(self) -> bool:
@@ -81,12 +73,19 @@ class GpuContext(RemoteContext):
         mine = self.device.context.int_ptr
         return isinstance(other, GpuContext) and other.device.context.int_ptr == mine
 
-    def user_queue(self, *, profiling: bool) -> cl.Queue:
+    def user_queue(self, *, profiling: bool, priority: int, throttle: int) -> cl.Queue:
         """Return the user's queue for the launches of one network.
 
         Raises:
-            OptionValueError: times are wanted, but the queue does not record them.
+            OptionValueError: times are wanted, but the queue does not record them; or a priority
+                or throttle, which only who makes a queue decides.
         """
+        for value, word in ((priority, "PRIORITY"), (throttle, "THROTTLE")):
+            if value:
+                raise OptionValueError(
+                    f"GPU_PLUGIN_{word}={value} is not possible on OCL_QUEUE, the user's own "
+                    "queue; leave it at 0, and make the queue so"
+                )
         if profiling and not sharing.is_profiling(self._queue):
             raise OptionValueError(
                 "PERF_COUNT=YES needs times, which OCL_QUEUE does not record; make the queue with "

@@ -113,7 +113,10 @@ class GpuExecutable(ExecutableNetwork):
         self._compiling = threading.Lock()
         self._latest: tuple[Plan, Times] | None = None
         if self.context.has_queue:
-            self._queues = [self.context.user_queue(profiling=profiling)]
+            queue = self.context.user_queue(
+                profiling=profiling, priority=priority, throttle=throttle
+            )
+            self._queues = [queue]
             self._queue_locks = [self.context.lock]
         else:
             self._queues = [

@@ -32,7 +32,7 @@ from polydevice_gpu.cl.discovery import Report, Selection, discover
 
 if TYPE_CHECKING:
     from polydevice_gpu.cl.capabilities import Capabilities
-    from polydevice_gpu.cl.device import Device, handle_of, open_device
+    from polydevice_gpu.cl.device import Device, handles_of, open_device
     from polydevice_gpu.cl.event import Event
     from polydevice_gpu.cl.image import Image
     from polydevice_gpu.cl.launch import LaunchList, LocalMemory
@@ -59,7 +59,7 @@ __all__ = [
     "Selection",
     "define",
     "discover",
-    "handle_of",
+    "handles_of",
     "open_device",
 ]
 
@@ -79,7 +79,7 @@ _HOMES = {
     "ProgramSource": "program",
     "Queue": "queue",
     "define": "program",
-    "handle_of": "device",
+    "handles_of": "device",
     "open_device": "device",
 }
 

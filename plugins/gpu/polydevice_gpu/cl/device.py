@@ -47,15 +47,15 @@ def open_device(admitted: AdmittedDevice) -> Device:
         return _open[key]
 
 
-def handle_of(admitted: AdmittedDevice) -> int:
-    """Return OpenCL's handle of a device that discovery admitted, without opening it.
+def handles_of(admitted: AdmittedDevice) -> tuple[int, int]:
+    """Return OpenCL's handles of the platform and of a device, without opening it.
 
     Raises:
         DeviceNotFoundError: if this process's OpenCL does not offer it (any more).
     """
     found = discovery.enumerate_once()
     runtime.start(found)
-    return _find(admitted.facts, _twin(admitted.facts, found))[1]
+    return _find(admitted.facts, _twin(admitted.facts, found))
 
 
 def _find(facts: DeviceFacts, twin: int) -> tuple[int, int]:

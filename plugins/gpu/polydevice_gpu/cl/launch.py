@@ -110,6 +110,7 @@ class LaunchList:
         self._calls_queue = 0
         self._recording: command_buffer.CommandBuffer | None = None
         self._recording_queue = 0
+        self._exchanged = False
         self._events: LaunchEvents | None = None
 
     def __len__(self) -> int:
@@ -154,7 +155,8 @@ class LaunchList:
     def set_argument(self, launch: int, position: int, argument: Argument) -> None:
         """Exchange an argument of a launch, usually a network's input or output buffer.
 
-        Where command buffers are used, the next `enqueue` records again.
+        Where command buffers are used, the next `enqueue` makes plain calls, and the one after it
+        records again: memory that alternates from run to run would be recorded for nothing.
         """
         changed = self._launches[launch]
         before = changed.arguments[position]
@@ -166,6 +168,7 @@ class LaunchList:
                 changed.set(position, before)
                 raise
         self._forget_recording()
+        self._exchanged = True
 
     def enqueue(self, queue: Queue) -> None:
         """Enqueue all launches in order; returns at once.
@@ -178,8 +181,10 @@ class LaunchList:
         if queue.profiling:
             self._enqueue_timed(queue)
             return
-        if self._use_command_buffer and len(self._launches) > 1 and self._replay(queue):
+        replays = self._use_command_buffer and len(self._launches) > 1 and not self._exchanged
+        if replays and self._replay(queue):
             return
+        self._exchanged = False
         if self._calls_queue != queue.pointer:
             self._prepare(queue)
         for call in self._calls:
