@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import time
+from collections.abc import Iterator, Mapping
 
-from polydevice.errors import NetworkError, UnsupportedNetworkError
+from polydevice.errors import ModelLimitError, NetworkError, PolydeviceError
 from polydevice.network import Network
 from polydevice.node import Evaluate
 from polydevice.passes.constant_folding import constant_folding
@@ -21,6 +23,10 @@ from polydevice_gpu.passes.lower import lower
 from polydevice_gpu.passes.select_kernels import place_constant
 
 _SIZES = (1, 16, 256)
+"""Sizes to ask with where the network leaves them open."""
+
+_RANKS = (4, 3, 2, 5, 1, 0)
+"""Likewise of inputs whose number of dimensions is open."""
 
 
 def unsupported_nodes(
@@ -28,23 +34,49 @@ def unsupported_nodes(
 ) -> dict[str, str]:
     """Return layer name to reason for the layers that no kernel takes.
 
-    The network is not changed. One with dynamic shapes is asked with small ones.
+    The network is not changed. One with dynamic shapes is asked with two sets of sizes that its
+    layers accept; a layer counts as refused if it is with both.
 
     Raises:
         ModelLimitError: when a value is too large for any device.
+        UnsupportedNetworkError: when no sizes of dynamic inputs fit.
+        NetworkError: when none of the sizes tried fits all layers.
     """
     copy = network.clone()
     copy.evaluate = evaluate
     use_custom_layers(copy, custom_layers)
     for variable in lower_state(copy):
         keep_variable(copy, variable)
-    if copy.is_dynamic:
-        _fix_sizes(copy)
-    check_memory(copy, device)
-    constant_folding(copy, evaluate)
+    if not copy.is_dynamic:
+        return _refused(copy, device, evaluate)
+    found: dict[str, str] | None = None
+    error: PolydeviceError | None = None
+    for shapes in _tried(copy):
+        trial = copy.clone()
+        try:
+            trial.reshape(shapes)
+            refused = _refused(trial, device, evaluate)
+        except (NetworkError, ModelLimitError) as reason:  # a window wider than its input, say
+            error = reason
+            continue
+        if found is not None:
+            return {name: reason for name, reason in found.items() if name in refused}
+        found = refused
+        if not found:
+            return found
+    if found is None:
+        assert error is not None
+        raise error
+    return found
+
+
+def _refused(network: Network, device: Device, evaluate: Evaluate) -> dict[str, str]:
+    """Ask about a network of static shapes, which is changed."""
+    check_memory(network, device)
+    constant_folding(network, evaluate)
     target = target_of(device)
     refused: dict[str, str] = {}
-    for node in lower(copy, fp64=target.fp64).nodes:
+    for node in lower(network, fp64=target.fp64).nodes:
         if node.on_host or views.is_view(node):
             continue
         for value in node.inputs:
@@ -56,23 +88,16 @@ def unsupported_nodes(
     return refused
 
 
-def _fix_sizes(network: Network) -> None:
-    """Give the inputs the smallest sizes of `_SIZES` with which every layer still makes sense."""
-    for size in _SIZES:
-        shapes = {node.name: _at_least(size, node.output.desc) for node in network.parameters}
-        try:
-            network.reshape(shapes)
-        except NetworkError:  # a window or padding wider than its input, say
-            if size == _SIZES[-1]:
-                raise
-        else:
-            return
+def _tried(network: Network) -> Iterator[dict[str, list[int]]]:
+    """Yield shapes of all inputs, within what the network says of them, smallest first."""
+    descs = {node.name: node.output.desc for node in network.parameters}
+    known = all(desc.shape is not None for desc in descs.values())
+    for rank, size in itertools.product((0,) if known else _RANKS, _SIZES):
+        yield {name: _at_least(size, rank, desc) for name, desc in descs.items()}
 
 
-def _at_least(wanted: int, desc: TensorDesc) -> list[int]:
+def _at_least(wanted: int, rank: int, desc: TensorDesc) -> list[int]:
     if desc.shape is None:
-        raise UnsupportedNetworkError(
-            f"GPU needs inputs of known rank; {desc} has none. Call network.reshape() first"
-        )
+        return [wanted] * rank
     limits = [bounds(size) for size in desc.shape]
     return [max(low, wanted if high is None else min(wanted, high)) for low, high in limits]
