@@ -58,7 +58,7 @@ class Recurrent(Op):
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """Names of the activation functions, in lower case."""
+        """Names of the activation functions of each direction, in lower case."""
         return tuple(name.lower() for name in self.activations) or self.default_activations
 
     @property
@@ -132,6 +132,17 @@ class SequenceOf(Recurrent):
     """
 
     direction: Direction = attribute(default=Direction.FORWARD)  # noqa: RUF009 - a field
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Names of the activation functions of each direction, in lower case.
+
+        IR that OpenVINO made of bidirectional ONNX models names them once per direction.
+        """
+        names = super().functions
+        half = len(names) // 2
+        repeated = self.direction.count == 2 and names[:half] == names[half:]
+        return names[:half] if repeated and half == len(self.default_activations) else names
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return all hidden states [B, D, T, H] and the last states [B, D, H]."""

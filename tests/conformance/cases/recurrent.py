@@ -73,6 +73,22 @@ def sequences(r: Random) -> list[Case]:
             common = {"hidden_size": HIDDEN, "direction": direction, "tolerance": "recurrent"}
             length = C(np.int32(lengths))
             variant = f"{direction}-{name}"
+            if (direction, name) == ("bidirectional", "short"):
+                # As OpenVINO converts ONNX models: named once per direction.
+                found += [
+                    case(
+                        *(f"{kind}Sequence", 5, x, *state[:states], length, *weights(gates)),
+                        outputs=1 + states,
+                        variant="activations-twice",
+                        activations=f"{activations},{activations}",
+                        **common,
+                    )
+                    for kind, states, gates, activations in (
+                        ("LSTM", 2, 4, "sigmoid,tanh,tanh"),
+                        ("GRU", 1, 3, "sigmoid,tanh"),
+                        ("RNN", 1, 1, "tanh"),
+                    )
+                ]
             found += [
                 case(
                     "LSTMSequence",
