@@ -6,7 +6,12 @@ import itertools
 import time
 from collections.abc import Iterator, Mapping
 
-from polydevice.errors import ModelLimitError, NetworkError, PolydeviceError
+from polydevice.errors import (
+    ModelLimitError,
+    NetworkError,
+    PolydeviceError,
+    UnsupportedNetworkError,
+)
 from polydevice.network import Network
 from polydevice.node import Evaluate
 from polydevice.passes.constant_folding import constant_folding
@@ -25,6 +30,11 @@ from polydevice_gpu.passes.select_kernels import place_constant
 _SIZES = (1, 16, 256)
 """Sizes to ask with where the network leaves them open."""
 
+_PICTURE_SIZES = (32, 48, 64, 128, 224, 320, 512)
+
+SECONDS_FOR_SIZES = 5.0
+"""How long to look for sizes of dynamic inputs; a trial takes 1 to 100 ms."""
+
 _RANKS = (4, 3, 2, 5, 1, 0)
 """Likewise of inputs whose number of dimensions is open."""
 
@@ -40,7 +50,6 @@ def unsupported_nodes(
     Raises:
         ModelLimitError: when a value is too large for any device.
         UnsupportedNetworkError: when no sizes of dynamic inputs fit.
-        NetworkError: when none of the sizes tried fits all layers.
     """
     copy = network.clone()
     copy.evaluate = evaluate
@@ -65,8 +74,10 @@ def unsupported_nodes(
         if not found:
             return found
     if found is None:
-        assert error is not None
-        raise error
+        raise UnsupportedNetworkError(
+            f"GPU found no sizes for the dynamic inputs of {network.name!r} with which every layer "
+            f"makes sense. Call network.reshape() with sizes first. The last it tried: {error}"
+        )
     return found
 
 
@@ -89,15 +100,29 @@ def _refused(network: Network, device: Device, evaluate: Evaluate) -> dict[str, 
 
 
 def _tried(network: Network) -> Iterator[dict[str, list[int]]]:
-    """Yield shapes of all inputs, within what the network says of them, smallest first."""
+    """Yield shapes of all inputs, within what the network says of them, until time is up.
+
+    First the same size everywhere, the smallest first; then pictures of batch 1, since many
+    networks take any width, but only the one height that they were trained for.
+    """
     descs = {node.name: node.output.desc for node in network.parameters}
-    known = all(desc.shape is not None for desc in descs.values())
-    for rank, size in itertools.product((0,) if known else _RANKS, _SIZES):
-        yield {name: _at_least(size, rank, desc) for name, desc in descs.items()}
+    ranks = (0,) if all(desc.shape is not None for desc in descs.values()) else _RANKS
+    end = time.monotonic() + SECONDS_FOR_SIZES
+    same = [(size, size, size) for size in _SIZES]
+    square = [(1, size, size) for size in _PICTURE_SIZES]
+    others = [(1, *sizes) for sizes in itertools.permutations(_PICTURE_SIZES, 2)]
+    for trial, rank in [*itertools.product(same, ranks), *itertools.product(square + others, (4,))]:
+        yield {name: _sizes(trial, rank, desc) for name, desc in descs.items()}
+        if time.monotonic() > end:
+            return
 
 
-def _at_least(wanted: int, rank: int, desc: TensorDesc) -> list[int]:
-    if desc.shape is None:
-        return [wanted] * rank
-    limits = [bounds(size) for size in desc.shape]
-    return [max(low, wanted if high is None else min(wanted, high)) for low, high in limits]
+def _sizes(trial: tuple[int, int, int], rank: int, desc: TensorDesc) -> list[int]:
+    """Return batch, height and width as sizes of an input, of `rank` where it has none."""
+    limits = [(0, None)] * rank if desc.shape is None else [bounds(size) for size in desc.shape]
+    batch, height, width = trial
+    wanted = [batch, *[height] * (len(limits) - 2), width][: len(limits)]
+    return [
+        max(low, size if high is None else min(size, high))
+        for size, (low, high) in zip(wanted, limits, strict=True)
+    ]
