@@ -212,6 +212,8 @@ class GpuPlugin(Plugin):
     ) -> GpuExecutable:
         from polydevice_gpu.executable import GpuExecutable
 
+        if network.is_dynamic:
+            self._check_supported(network, options)
         streams = 1 if context.has_queue else options.streams
         exclusive = options.exclusive_async_requests and streams == 1
         try:
@@ -231,15 +233,26 @@ class GpuPlugin(Plugin):
                 settings=_settings(options, tuner),
                 context=context,
             )
-        except UnsupportedNetworkError as error:
+        except UnsupportedNetworkError:
+            self._check_supported(network, options)
+            raise
+
+    def _check_supported(self, network: Network, options: GpuOptions) -> None:
+        """Raise UnsupportedNetworkError listing every layer that no kernel takes.
+
+        A network with dynamic shapes is compiled at its first inference; what no kernel takes
+        whatever the shapes is known before. Where no shapes could be guessed, nothing is said.
+        """
+        try:
             refused = self.unsupported_nodes(network, options)
-            if not refused:
-                raise
+        except UnsupportedNetworkError:
+            return
+        if refused:
             listed = "\n".join(f"  {name}: {reason}" for name, reason in refused.items())
             raise UnsupportedNetworkError(
                 f"{self.name} cannot run {len(refused)} layers of {network.name!r}:\n{listed}\n"
                 "Load it on HETERO:GPU,CPU to run these on CPU, or on CPU"
-            ) from error
+            )
 
     def _exclusive_executor(self) -> Executor:
         with self._lock:
