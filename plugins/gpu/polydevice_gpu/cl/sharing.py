@@ -242,16 +242,17 @@ def mapped(
 
 @contextmanager
 def mapped_image(queue: ocl.CommandQueue, handle: Any, mode: str, what: str) -> Iterator[Array]:
-    """Show an image's bytes to the host: rows × bytes of a row."""
-    width, height, pixel = handle.width, handle.height, handle.element_size
+    """Show an image's bytes to the host: rows × pixels × bytes of a pixel."""
+    shape = (handle.height, handle.width, handle.element_size)
     enqueue: Any = ocl.enqueue_map_image  # with another result in pyopencl's types
     with translated(f"mapping {what}"):
-        array, _ = enqueue(
-            *(queue, handle, _map_flags(mode), (0, 0, 0), (width, height, 1)),
-            *((height, width, pixel), np.dtype(np.uint8)),
+        array, _, row_pitch, _ = enqueue(
+            *(queue, handle, _map_flags(mode), (0, 0, 0), (shape[1], shape[0], 1)),
+            *(shape, np.dtype(np.uint8)),
         )
     try:
-        yield array
+        # Rows may begin at multiples of more than they hold, which only the mapping tells.
+        yield np.lib.stride_tricks.as_strided(array, shape, (row_pitch, shape[2], 1))
     finally:
         _unmap(queue, array, what)
 
