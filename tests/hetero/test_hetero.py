@@ -23,7 +23,7 @@ from polydevice.errors import (
 from polydevice.network import Network
 
 ROOT = Path(__file__).parents[2]
-FACES = ROOT / "tests/models/data/mpov_face_detection.xml"
+FACES = ROOT / "samples/models/blazeface/blazeface.xml"
 SPEECH = ROOT / "tests/models/data/silero_vad_16k_stateful.xml"
 
 

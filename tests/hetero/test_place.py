@@ -11,7 +11,7 @@ from polydevice.placement import Placement
 from polydevice.placement_svg import placement_svg
 
 ROOT = Path(__file__).parents[2]
-MODEL = ROOT / "tests/models/data/mpov_face_detection.xml"
+MODEL = ROOT / "samples/models/blazeface/blazeface.xml"
 
 
 def test_one_device_runs_everything(capsys):

@@ -107,8 +107,8 @@ MODELS = [
         inputs.crops_for_onet,
     ),
     Model(
-        "mpov_face_detection",
-        Bundled(f"{DATA}/mpov_face_detection.xml"),
+        "blazeface",
+        Bundled("samples/models/blazeface/blazeface.xml"),
         inputs.face_for_blazeface,
     ),
     Model(
