@@ -318,6 +318,11 @@ def _attentions(dtype: str) -> Iterator[OpCase]:
     scale = np.array(0.3, dtype)
     mask = floats(11, 1, dtype=dtype)
     yield case(attention(), *qkv(1, 1, queries=11, keys=70, size=33), mask, scale)
+    # Keys enough to be cut into parts.
+    sink = floats(1, 2, 1, 1, dtype=dtype)
+    inputs = qkv(1, 2, queries=3, keys=1201, size=8)
+    zero = np.zeros((1, 1), dtype)
+    yield case(attention(), *inputs, zero, scale, sink)
 
 
 def _colors(op: type[Op]) -> Callable[[str], Iterator[OpCase]]:

@@ -18,6 +18,7 @@ from polydevice.ops.attention import ScaledDotProductAttention
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.convolution import vector_lanes
 from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.launch import Launch, Scratch
 from polydevice_gpu.kernels.source import Call, Groups, aligned_widths, step_along
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
@@ -85,8 +86,13 @@ def heads(node: GpuNode) -> Heads:
     )  # fmt: skip
 
 
-def declare(call: Call, lanes: int = 1) -> Heads:
+def declare(call: Call, lanes: int = 1, *, by_keys: bool = False) -> Heads:
     """Declare everything an attention reads, and its sizes.
+
+    Args:
+        call: the launch.
+        lanes: width of the vectors in which inputs are read.
+        by_keys: whether IN1 is read as vectors of keys, not of elements of a key.
 
     IN0_AT(batch, query, e), IN1_AT(batch, key, e), IN2_AT(batch, key, v) as usual, SCALE,
     SINK(batch, query), HAS_SINK, CAUSAL, MASKED(score, batch, query, key) and, for `lanes` above 1,
@@ -96,13 +102,12 @@ def declare(call: Call, lanes: int = 1) -> Heads:
     op, found, optional = node.op, heads(node), dict(enumerate(node.own_inputs))
     assert isinstance(op, ScaledDotProductAttention)
     widths = (lanes,) if lanes > 1 else ()
-    turned = [0, 2, 1]  # IN1 is read as vectors of keys where they lie side by side
     for role, layout, shape in zip(
         ("IN0", "IN1", "IN2"), found.inputs, found.shapes(), strict=True
     ):
         value = node.inputs[int(role[2])]
         groups = found.groups()
-        read = [groups[i] for i in turned] if role == "IN1" and keys_inside(node) else groups
+        read = [groups[i] for i in (0, 2, 1)] if by_keys and role == "IN1" else groups
         call.pointer(role, value)
         call.access(role, value.storage, aligned_widths(layout, shape, read, widths))
         call.index(role, value, layout, shape, groups)
@@ -179,15 +184,19 @@ class Attention(Kernel):
         return [ordered(out.shape, query.placed.order(query.shape))]
 
 
+_THREADS = 128
+_SPLITS = (1, 4, 16)
+
+
 @kernel(ScaledDotProductAttention)
 class AttentionTiled(Attention):
-    """A work-group computes BM queries of one head; keys and values pass through local memory."""
+    """A work-group computes BM queries of one head; keys and values pass through local memory.
 
-    modes = (
-        {"BM": 64, "BN": 32, "TX": 16, "TY": 8},
-        {"BM": 32, "BN": 32, "TX": 16, "TY": 8},
-        {"BM": 16, "BN": 32, "TX": 16, "TY": 4},
-        {"BM": 8, "BN": 32, "TX": 32, "TY": 2},
+    Where queries are few the keys are cut into parts for several groups, and joined afterwards.
+    """
+
+    modes = tuple(
+        {"BM": rows, "BN": 32, "SPLIT": split} for rows in (64, 32, 16, 8) for split in _SPLITS
     )
 
     def supports(self, node: GpuNode, target: Target) -> bool:
@@ -195,46 +204,74 @@ class AttentionTiled(Attention):
         return any(self.mode_supports(node, mode, target) for mode in self.modes)
 
     def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
-        """The tiles fit local memory and the group fits the device."""
-        bytes_needed = 4 * sum(_tile_floats(heads(node), mode))
+        """The tiles fit local memory, the group fits the device, every part has two strips."""
+        found = heads(node)
+        strips = -(-found.keys // mode["BN"])
         return (
-            bytes_needed <= target.local_memory_bytes
-            and mode["TX"] * mode["TY"] <= target.max_work_group_size
+            _local_bytes(found, mode) <= target.local_memory_bytes
+            and target.max_work_group_size >= _THREADS
+            and (mode["SPLIT"] == 1 or strips >= 2 * mode["SPLIT"])
         )
 
     def default_mode(self, node: GpuNode, target: Target) -> int:
-        """The largest tile that the queries fill, while every processor has one."""
+        """The mode with the least expected time."""
         found = heads(node)
 
         def cost(index: int) -> float:
             mode = self.modes[index]
             if not self.mode_supports(node, mode, target):
                 return math.inf
-            groups = found.batches * -(-found.queries // mode["BM"])
-            waves = max(1.0, groups / (2 * target.compute_units))
-            # Loading a strip of keys and values costs as much as four rows of queries.
-            return waves * (mode["BM"] + 4) * mode["BN"] / (mode["TX"] * mode["TY"])
+            split = mode["SPLIT"]
+            groups = found.batches * -(-found.queries // mode["BM"]) * split
+            strips = -(-found.keys // (mode["BN"] * split))
+            # Fetching a strip costs as much as 24 queries; two groups share a processor; starting
+            # costs two strips, joining parts another launch.
+            rounds = max(1.0, groups / (2 * target.compute_units))
+            return rounds * (strips + 2) * (mode["BM"] + 24) + (100 if split > 1 else 0)
 
         return min(range(len(self.modes)), key=cost)
 
-    def describe(self, call: Call, mode: Mode) -> None:
-        """Tiles of queries by heads."""
-        found = declare(call)
+    def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
+        """Return the attention, and the joining of its parts if the keys are split."""
+        call = Call(self.name, self.source, node, target)
+        found = declare(call, 4)
+        split = mode["SPLIT"]
+        parts = None
+        if split > 1:
+            size = split * found.batches * found.queries * (found.values + 2)
+            parts = Scratch(size, ElementType.f32)
+            call.buffer("PARTS", parts, "float", written=True)
+        else:
+            call.result(found.groups(), (4,))
+        for letter, value, size in zip("QKV", node.inputs, (0, 0, 1), strict=False):
+            count = found.values if size else found.size
+            wide = value.placed.pitches[-1] == 1 and count % 4 == 0
+            call.define(**{f"WIDE_{letter}": wide})
         call.define(**mode)
-        roles = ("Q_TILE", "KV_TILE", "P_TILE", "PART")
-        for role, elements in zip(roles, _tile_floats(found, mode), strict=True):
-            call.local(role, "float", elements)
-        call.result(found.groups())
-        threads = mode["TX"] * mode["TY"]
         tiles = -(-found.queries // mode["BM"])
-        call.dispatch((tiles * threads, found.batches), (threads, 1))
+        call.dispatch((tiles * _THREADS, found.batches, split), (_THREADS, 1, 1))
+        made = [call.launch()]
+        if parts is not None:
+            join = Call("attention_join", "attention_join.cl", node, target)
+            join.buffer("PARTS", parts, "float")
+            join.define(SPLIT=split)
+            join.scalars(VALUES=found.values, QUERIES=found.queries)
+            join.result(found.groups())
+            join.dispatch((found.values, found.queries, found.batches), (32, 1, 1))
+            made.append(join.launch())
+        return made
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Not used: `launches` makes one or two."""
+        raise NotImplementedError
 
 
-def _tile_floats(found: Heads, mode: Mode) -> tuple[int, int, int, int]:
-    """Return the floats of local memory for queries, keys or values, weights, partial maxima."""
+def _local_bytes(found: Heads, mode: Mode) -> int:
+    """Return the local memory of a group: queries, a strip of keys or values, weights, maxima."""
     rows, columns = mode["BM"], mode["BN"]
-    strip = max(columns * (found.size + 1), columns * found.values)
-    return rows * (found.size + 1), strip, rows * (columns + 1), rows * (mode["TX"] + 1)
+    pitch = 4 * (-(-found.size // 4) | 1)
+    strip = columns * max(pitch, 4 * -(-found.values // 4))
+    return 4 * (rows * pitch + strip + rows * (columns + 4) + rows * 17)
 
 
 @kernel(ScaledDotProductAttention)
@@ -277,8 +314,9 @@ class AttentionRows(Attention):
     def describe(self, call: Call, mode: Mode) -> None:
         """Rows of queries by heads."""
         lanes = mode["LANES"]
-        found = declare(call, lanes)
-        call.define(KEYS_INSIDE=keys_inside(call.node), **mode)
+        inside = keys_inside(call.node)
+        found = declare(call, lanes, by_keys=inside)
+        call.define(KEYS_INSIDE=inside, **mode)
         tiles = -(-found.queries // mode["ROWS"])
         call.scalars(TILES=tiles)
         call.result(found.groups(), (lanes,))

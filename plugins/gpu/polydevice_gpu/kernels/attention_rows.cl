@@ -30,6 +30,12 @@ static inline float largest_of(VECTOR v) {
     return part[0];
 }
 
+#if CAUSAL
+#define UNSEEN(key, row) ((key) >= KEYS || (key) > (row))
+#else
+#define UNSEEN(key, row) ((key) >= KEYS)
+#endif
+
 KERNEL(attention_rows) {
     const int tile = get_global_id(0), b = get_global_id(1), first = tile * ROWS;
     if (tile >= TILES) return;
@@ -96,7 +102,7 @@ KERNEL(attention_rows) {
                     VSTORE(s[r], 0, &p[r][at]);
                     for (int i = 0; i < LANES; i++) {
                         const int one = key + i;
-                        if (one >= KEYS || (CAUSAL && one > row))
+                        if (UNSEEN(one, row))
                             p[r][at + i] = -INFINITY;
                         else
                             p[r][at + i] = MASKED(p[r][at + i], b, row, one);

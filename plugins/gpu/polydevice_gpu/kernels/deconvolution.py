@@ -15,6 +15,7 @@ from polydevice_gpu.kernels.convolution import (
     vector_lanes,
 )
 from polydevice_gpu.kernels.convolution_shape import has_channels_inside
+from polydevice_gpu.kernels.deconvolution_phases import DeconvolutionPhases
 from polydevice_gpu.kernels.geometry import (
     Geometry,
     declare_sizes,
@@ -53,6 +54,9 @@ def groups_of(node: GpuNode) -> tuple[int, int, int]:
 def _is_depthwise(node: GpuNode) -> bool:
     groups, group_out, group_in = groups_of(node)
     return group_out == group_in == 1 and groups % 4 == 0
+
+
+kernel(ConvolutionBackpropData)(DeconvolutionPhases)
 
 
 @kernel(ConvolutionBackpropData, GroupConvolutionBackpropData)

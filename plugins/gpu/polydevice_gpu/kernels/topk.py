@@ -58,7 +58,10 @@ class Selection(Kernel):
 class TopkGroup(Selection):
     """One work-group sorts one row in local memory, a strip at a time."""
 
-    modes = ({"KEPT": 256, "LANES": 128}, {"KEPT": 1024, "LANES": 256})
+    modes = (
+        {"KEPT": 256, "LANES": 128},
+        {"KEPT": 1024, "LANES": 256},
+    )
 
     def supports(self, node: GpuNode, target: Target) -> bool:
         """Rows worth a group, no more elements wanted than a strip has, real local memory."""
