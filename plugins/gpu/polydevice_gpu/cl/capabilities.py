@@ -24,7 +24,7 @@ from polydevice_gpu.cl.discovery.enumeration import probe_timeout_s
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Icd
 from polydevice_gpu.cl.discovery.icd import loader_environment
 
-_FORMAT = 2  # raise it when a probe or its meaning changes
+_FORMAT = 3  # raise it when a probe or its meaning changes
 _LIMIT_FACTOR = 6  # a first compile on a cold GPU driver takes seconds, loading it alone less
 _MAXIMUM_CRASHES = 8
 _FILE_LIMIT_BYTES = 64 * 1024
