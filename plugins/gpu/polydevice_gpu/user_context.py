@@ -24,7 +24,7 @@ def user_context(
         family: "GPU".
         report: the devices that may be used.
         params: CONTEXT_TYPE, and what that type needs.
-        device_id: of the device to use; "" for the context's first.
+        device_id: of the device to use; "" for the queue's, or else the context's first.
 
     Raises:
         UnknownOptionError: for a parameter that does not exist.
@@ -38,9 +38,12 @@ def user_context(
         return va_context(family, report, params, device_id)
     check_params(params, "OCL_CONTEXT", ("CONTEXT_TYPE", "OCL_CONTEXT", "OCL_QUEUE"))
     context = sharing.context_of(params["OCL_CONTEXT"])
-    name, device = _device_in(family, report, sharing.devices_of(context), device_id)
-    device = device.within(context)
     users = params.get("OCL_QUEUE")
+    handles = sharing.devices_of(context)
+    if users is not None and not device_id:
+        handles = [handle for handle in handles if handle == sharing.device_of(users)]
+    name, device = _device_in(family, report, handles or sharing.devices_of(context), device_id)
+    device = device.within(context)
     queue = None if users is None else sharing.queue_of(users, device)
     return GpuContext(name, device, queue)
 

@@ -24,7 +24,7 @@ from polydevice_gpu.cl.status import check, exception_for, name_of
 NO_COMPILE_VARIABLE = "POLYDEVICE_NO_COMPILE"
 
 _BUILD_LOG = 0x1183
-_BINARY_SIZES, _BINARIES = 0x1165, 0x1166
+_PROGRAM_DEVICES, _BINARY_SIZES, _BINARIES = 0x1163, 0x1165, 0x1166
 _KERNEL_NUM_ARGS = 0x1191
 _WORK_GROUP_SIZE, _LOCAL_MEM_SIZE, _PREFERRED_MULTIPLE, _PRIVATE_MEM_SIZE = (
     0x11B0,
@@ -85,15 +85,21 @@ class Program:
     @functools.cached_property
     def binary(self) -> bytes:
         """What the driver gives as the program's binary; empty if it gives none."""
-        cl = library.library()
-        sizes = library.info_bytes(cl.clGetProgramInfo, self.pointer, _BINARY_SIZES) or b""
-        size = int.from_bytes(sizes[: ctypes.sizeof(ctypes.c_size_t)], "little")
-        if not size:
+        query = library.library().clGetProgramInfo
+        handles, sizes = (
+            list(memoryview(library.info_bytes(query, self.pointer, what) or b"").cast("N"))
+            for what in (_PROGRAM_DEVICES, _BINARY_SIZES)
+        )
+        # In a user's context there may be other devices, for which nothing was built; PoCL 3.1
+        # leaves them out of the sizes.
+        every = len(sizes) == len(handles)
+        mine = handles.index(self.device.handle.int_ptr) if every else 0
+        if not any(sizes):
             return b""
-        content = ctypes.create_string_buffer(size)
-        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(content))
-        width = ctypes.sizeof(pointers)
-        code = cl.clGetProgramInfo(self.pointer, _BINARIES, width, pointers, None)
+        content = ctypes.create_string_buffer(sizes[mine])
+        pointers = (ctypes.c_void_p * len(sizes))()
+        pointers[mine] = ctypes.addressof(content)
+        code = query(self.pointer, _BINARIES, ctypes.sizeof(pointers), pointers, None)
         return b"" if code else content.raw
 
     def __repr__(self) -> str:

@@ -69,6 +69,16 @@ def devices_of(context: ocl.Context) -> list[int]:
     return [device.int_ptr for device in context.devices]
 
 
+def device_of(queue: Any) -> int:
+    """Return the handle of a user's queue's device.
+
+    Raises:
+        OptionValueError: for anything but a queue.
+    """
+    pointer = handle_of(queue, ocl.CommandQueue, "OCL_QUEUE")
+    return _number(library.library().clGetCommandQueueInfo, pointer, _QUEUE_DEVICE)
+
+
 def queue_of(value: Any, device: Device) -> ocl.CommandQueue:
     """Return a user's queue, retained, after a check that networks can run on it.
 
