@@ -34,6 +34,9 @@ from polydevice_gpu.layout import Layout, channels_last, planar
 SPLITS = (1, 2, 4, 8, 16)
 """Into how many parts the terms of a product may be cut, each for other work-groups."""
 
+CHANNELS_SIDE_BY_SIDE = 8
+"""Fewest input channels for which a convolution asks for channels-last data."""
+
 
 class Pace(NamedTuple):
     """How fast work-groups of a tile take their steps; for choosing a mode.
@@ -187,7 +190,7 @@ class ConvolutionProduct(Product):
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
         """Channels side by side, unless there are so few that any layout will do."""
         x = node.inputs[0]
-        return {0: channels_last(x.shape)} if x.shape[1] >= 8 else {}
+        return {0: channels_last(x.shape)} if x.shape[1] >= CHANNELS_SIDE_BY_SIDE else {}
 
     def accepts_layout(self, node: GpuNode, index: int, layout: Layout, target: Target) -> bool:
         """Channels side by side; pixels may lie further apart."""

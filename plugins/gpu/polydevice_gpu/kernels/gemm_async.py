@@ -5,6 +5,7 @@ from __future__ import annotations
 from polydevice.dtype import ElementType
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.gemm import (
+    CHANNELS_SIDE_BY_SIDE,
     ConvolutionProduct,
     MatmulProduct,
     Pace,
@@ -63,8 +64,9 @@ class ConvolutionAsync(AsyncEngine, ConvolutionProduct):
     """Convolution in float with asynchronous copies."""
 
     def supports(self, node: GpuNode, target: Target) -> bool:
-        """Float data, channels in pieces of 4."""
-        return self.is_product(node) and self.fits_copies(node, target)
+        """Float data, channels in pieces of 4, and so many that they are laid side by side."""
+        few = node.inputs[0].shape[1] < CHANNELS_SIDE_BY_SIDE
+        return self.is_product(node) and self.fits_copies(node, target) and not few
 
 
 class MatmulAsync(AsyncEngine, MatmulProduct):

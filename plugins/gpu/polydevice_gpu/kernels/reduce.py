@@ -82,7 +82,7 @@ def declare_reduction(call: Call) -> tuple[int, int]:
 class ReduceGroup(Kernel):
     """One work-group reduces one row: many terms, lanes that run in lockstep."""
 
-    modes = ({"LANES": 64}, {"LANES": 256}, {"LANES": 1024})
+    modes = ({"LANES": 64}, {"LANES": 256})
 
     def supports(self, node: GpuNode, target: Target) -> bool:
         """Rows long enough to keep a work-group busy, on devices with real local memory."""
