@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pyopencl as ocl
 
@@ -47,7 +49,14 @@ class User:
         return made
 
     def kernel(self) -> ocl.Kernel:
-        return ocl.Program(self.context, DOUBLE).build().twice
+        with warnings.catch_warnings():  # some compilers always say something
+            warnings.simplefilter("ignore", ocl.CompilerWarning)
+            return ocl.Program(self.context, DOUBLE).build().twice
+
+
+def exact(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Random multiples of 1/64: exact whether or not a device rounds between * and +."""
+    return np.round(64 * rng.standard_normal(shape)).astype("f4") / np.float32(64)
 
 
 def desc(array: np.ndarray) -> TensorDesc:

@@ -20,7 +20,7 @@ from polydevice import (
 )
 from polydevice.errors import BlobError, DeviceError, OptionValueError, UnknownOptionError
 from tests.cpu.models import answer, build
-from tests.gpu.remote import FLAGS, User, affine, convolution, desc
+from tests.gpu.remote import FLAGS, User, affine, convolution, desc, exact
 
 rng = np.random.default_rng(60)
 SHAPE = (2, 3, 5, 7)
@@ -28,7 +28,7 @@ NOTHING = Copies(0, 0, 0)
 
 
 def normal(*shape: int) -> np.ndarray:
-    return rng.standard_normal(shape).astype("f4")
+    return exact(rng, *shape)
 
 
 @pytest.fixture

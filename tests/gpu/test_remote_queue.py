@@ -13,7 +13,7 @@ from polydevice import Copies, Core, StatusCode
 from polydevice.errors import InferenceError, OptionValueError, RequestBusyError
 from polydevice_gpu.cl import library
 from tests.cpu.models import answer, build
-from tests.gpu.remote import User, affine, convolution, desc
+from tests.gpu.remote import User, affine, convolution, desc, exact
 
 rng = np.random.default_rng(61)
 SHAPE = (2, 3, 5, 7)
@@ -68,7 +68,7 @@ def test_user_kernel_inference_user_kernel(core, user, how) -> None:
     first, last = user.buffer(buffers["x"].size), user.buffer(buffers["r"].size)
     result = np.empty(executable.outputs["r"].sizes, "f4")
     for turn in range(3):
-        x = rng.standard_normal(SHAPE).astype("f4")
+        x = exact(rng, *SHAPE)
         gate = Gate(user)
         # pyopencl waits when the event of a copy from the host is dropped.
         uploaded = ocl.enqueue_copy(user.queue, first, x, is_blocking=False)
@@ -135,7 +135,7 @@ def test_networks_on_one_queue_pass_blobs_without_waiting(core, user) -> None:
     one, buffers = bound(first, user)
     two, ends = bound(second, user)
     two.set_blob("x", one.get_blob("r"))
-    x = rng.standard_normal(SHAPE).astype("f4")
+    x = exact(rng, *SHAPE)
     gate = Gate(user)
     uploaded = ocl.enqueue_copy(user.queue, buffers["x"], x, is_blocking=False)
     one.infer()
@@ -150,7 +150,7 @@ def test_host_memory_is_waited_for(core, user) -> None:
     context = core.create_context("GPU", user.params)
     executable = core.load_network(core.read_network(affine(*SHAPE)), context)
     request, _ = bound(executable, user)
-    x = rng.standard_normal(SHAPE).astype("f4")
+    x = exact(rng, *SHAPE)
     request.set_blob("y", np.zeros(SHAPE, "f4"))
     y = request.infer({"x": x})["y"]
     np.testing.assert_array_equal(y, x * 3 + 1)
@@ -166,7 +166,7 @@ def test_start_async_with_host_memory_keeps_the_callers_order(core, user) -> Non
     request, buffers = bound(executable, user)
     found = np.zeros(SHAPE, "f4")
     request.set_blob("y", found)
-    before = rng.standard_normal(SHAPE).astype("f4")
+    before = exact(rng, *SHAPE)
     gate = Gate(user)
     uploaded = ocl.enqueue_copy(user.queue, buffers["x"], before, is_blocking=False)
     request.start_async()
@@ -229,7 +229,7 @@ def test_infer_queue_on_a_users_queue(core, user) -> None:
     results = []
     queue.set_callback(lambda request, x: results.append((x, request.get_blob("y").array.copy())))
     for _ in range(8):
-        x = rng.standard_normal(SHAPE).astype("f4")
+        x = exact(rng, *SHAPE)
         queue.start_async({"x": x}, x)
     queue.wait_all()
     assert len(results) == 8
