@@ -81,6 +81,7 @@ class InferRequest(ABC):
         self.executable = executable
         self._ports: dict[str, PortInfo] = {**executable.outputs, **executable.inputs}
         self._blobs: dict[str, Blob] = {}
+        self._kept: dict[str, RemoteBlob | None] = {}
         self._busy = threading.Lock()
         self._outcome = _NEVER
         self._callback: tuple[Callback, Any] | None = None
@@ -163,7 +164,36 @@ class InferRequest(ABC):
         self._enter()
         try:
             for port, made in self._checked(name, blob):
+                self._kept.pop(port.name, None)
                 self._bind(port.name, made)
+        finally:
+            self._busy.release()
+
+    def keep_on_device(self, name: str, memory: RemoteBlob | None = None) -> None:
+        """Leave an output in device memory that the request allocates, whatever its sizes.
+
+        After an inference `get_blob` returns it, a `RemoteBlob` that the next inference overwrites.
+        Devices without contexts, outputs whose sizes are known only when they are computed, and
+        types that the device holds as others go on using host memory. `set_blob` ends it.
+
+        Args:
+            name: of the output.
+            memory: what the request may use instead of new memory, if the output has its shape.
+
+        Raises:
+            BlobError: unknown name, an input, or memory that cannot be used.
+            RequestBusyError: while the request runs.
+        """
+        self._enter()
+        try:
+            port = self._port(name)
+            if port.kind != "output":
+                raise BlobError(
+                    f"{name!r} is an input; outputs: {', '.join(self.executable.outputs)}"
+                )
+            if memory is not None:
+                self._checked(port.name, memory)
+            self._kept[port.name] = memory
         finally:
             self._busy.release()
 

@@ -17,7 +17,7 @@ class Placement:
         device: where it runs; "" for what was computed when the network was loaded.
         reason: why it runs there.
         subgraph: number of the part it belongs to; None for inputs, constants and results.
-        bytes_in: bytes that cross from other parts to reach it; None when a shape is dynamic.
+        bytes_in: bytes that cross from other devices to reach it; None when a shape is dynamic.
     """
 
     node: str

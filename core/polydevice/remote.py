@@ -41,6 +41,14 @@ class Copies:
     downloads: int = 0
     on_device: int = 0
 
+    def __add__(self, other: Copies) -> Copies:
+        """Count both."""
+        return Copies(
+            self.uploads + other.uploads,
+            self.downloads + other.downloads,
+            self.on_device + other.on_device,
+        )
+
     def since(self, before: Copies) -> Copies:
         """Return what was added to a former count."""
         return Copies(
@@ -70,6 +78,14 @@ class RemoteContext(ABC):
     @abstractmethod
     def params(self) -> dict[str, Any]:
         """What describes the context: CONTEXT_TYPE and the device's objects."""
+
+    def shares_memory_with(self, other: RemoteContext) -> bool:
+        """Whether blobs of another context can be used in this one."""
+        return other is self
+
+    def holds(self, element_type: ElementType) -> bool:
+        """Whether blobs of a type can be inputs and outputs of the context's networks."""
+        return True
 
     @abstractmethod
     def create_blob(self, desc: TensorDesc, params: Mapping[str, Any] | None = None) -> RemoteBlob:
@@ -170,6 +186,10 @@ class RemoteBlob(Blob, ABC):
     @abstractmethod
     def _region(self, bounds: tuple[slice, ...]) -> RemoteBlob:
         """Return the part within these bounds."""
+
+    def overlaps(self, other: RemoteBlob) -> bool:
+        """Whether another blob of the context may share bytes with this one."""
+        return other is self
 
     # -- the same for all devices -------------------------------------------------------------
 

@@ -86,6 +86,15 @@ class GpuBlob(RemoteBlob):
 
     # -- the same for all kinds ---------------------------------------------------------------
 
+    def overlaps(self, other: RemoteBlob) -> bool:
+        """Whether another blob may share bytes with this one."""
+        if other is self:
+            return True
+        if not isinstance(other, GpuBlob) or self.is_released or other.is_released:
+            return False
+        (root, start, end), (other_root, other_start, other_end) = self.span, other.span
+        return root == other_root and start < other_end and other_start < end
+
     def check_usable(self) -> None:
         """Refuse memory that cannot be used now.
 
@@ -230,14 +239,6 @@ def _copy_on_device(
     ends = (target.handle, source.handle)
     with source._acquired(queue), target._acquired(queue):
         return sharing.enqueue_copy(queue, *ends, wait_for, blocking, **places)
-
-
-def overlap(one: GpuBlob, other: GpuBlob) -> bool:
-    """Whether two blobs may share bytes."""
-    if one is other:
-        return True
-    (root, start, end), (other_root, other_start, other_end) = one.span, other.span
-    return root == other_root and start < other_end and other_start < end
 
 
 class BufferBlob(GpuBlob):

@@ -8,12 +8,14 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from polydevice.dtype import ElementType
 from polydevice.errors import BlobError, OptionValueError, UnknownOptionError, nearest
 from polydevice.remote import RemoteBlob, RemoteContext
 from polydevice.tensor import TensorDesc
 from polydevice_gpu import cl
 from polydevice_gpu.blob import BufferBlob, GpuBlob, ImageBlob
 from polydevice_gpu.cl import sharing
+from polydevice_gpu.kernels.types import storage_type
 
 SHARED_MEM_TYPES = ("OCL_BUFFER", "OCL_IMAGE2D", "OCL_SVM", "VA_SURFACE")
 """Values of SHARED_MEM_TYPE."""
@@ -72,6 +74,10 @@ class GpuContext(RemoteContext):
         """Whether blobs of another context can be used in this one: both are one OpenCL context."""
         mine = self.device.context.int_ptr
         return isinstance(other, GpuContext) and other.device.context.int_ptr == mine
+
+    def holds(self, element_type: ElementType) -> bool:
+        """Whether kernels read and write the type as it is, instead of a wider one."""
+        return storage_type(element_type, fp64=self.device.capabilities.fp64) is element_type
 
     def user_queue(self, *, profiling: bool, priority: int, throttle: int) -> cl.Queue:
         """Return the user's queue for the launches of one network.

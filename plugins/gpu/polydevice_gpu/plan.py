@@ -17,7 +17,7 @@ from polydevice.dtype import Array, ElementType
 from polydevice.errors import BlobError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice_gpu import cl
-from polydevice_gpu.blob import GpuBlob, overlap
+from polydevice_gpu.blob import GpuBlob
 from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Place, Value
 from polydevice_gpu.host import HostGroup, HostRun
 from polydevice_gpu.kernels.launch import Argument, Launch, Local, Scratch, Weights
@@ -234,7 +234,7 @@ class BoundPlan:
             if port.value.elements:
                 queue.upload(self.region(port.memory), port.to_device(given), wait=False)
             return
-        in_place = given.buffer is not None and not any(overlap(given, blob) for blob in written)
+        in_place = given.buffer is not None and not any(given.overlaps(blob) for blob in written)
         self._connect(port.memory, given.buffer if in_place else None)
         if not in_place and port.value.elements:
             given.fetch(queue, self.region(port.memory), port.memory.bytes)
@@ -320,7 +320,7 @@ def _written(outputs: Mapping[str, Array | GpuBlob]) -> list[GpuBlob]:
     for name, blob in outputs.items():
         if not isinstance(blob, GpuBlob):
             continue
-        if any(overlap(blob, other) for other in blobs):
+        if any(blob.overlaps(other) for other in blobs):
             raise BlobError(f"output {name!r} shares memory with another output; use two blobs")
         blobs.append(blob)
     return blobs

@@ -19,7 +19,8 @@ from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice.variable_state import VariableState
 from polydevice_gpu import cl
-from polydevice_gpu.blob import GpuBlob
+from polydevice_gpu.blob import BufferBlob, GpuBlob
+from polydevice_gpu.graph import Value
 from polydevice_gpu.kernels.types import storage_type
 from polydevice_gpu.plan import BoundPlan
 from polydevice_gpu.report import layer_counts, times_by_node
@@ -209,8 +210,11 @@ class GpuRequest(InferRequest):
             if name in self._variables:
                 outputs[name] = self._variables[name].target(value)
                 continue
-            blob = self._blobs.get(name)
             shape = (limit, *value.shape[1:]) if limit else value.shape
+            if name in self._kept and value.storage is value.element_type:
+                outputs[name] = self._blobs[name] = self._memory_to_keep(name, value, shape)
+                continue
+            blob = self._blobs.get(name)
             if isinstance(blob, GpuBlob):
                 if blob.shape != shape:
                     raise BlobError(
@@ -224,6 +228,14 @@ class GpuRequest(InferRequest):
                 self._bind(name, blob)
             outputs[name] = blob.array[:batch] if limit else blob.array
         return outputs
+
+    def _memory_to_keep(self, name: str, value: Value, shape: tuple[int, ...]) -> GpuBlob:
+        """Return device memory of the request's own for an output, allocated when it changes."""
+        held = self._kept[name]
+        if not isinstance(held, GpuBlob) or held.is_released or held.shape != shape:
+            desc = TensorDesc(value.element_type, Shape(shape))
+            held = self._kept[name] = BufferBlob.allocated(self._network.context, desc)
+        return held
 
     def _enqueue(self, job: Job, queue: cl.Queue) -> None:
         before = dataclasses.replace(queue.copies)
@@ -245,7 +257,8 @@ class GpuRequest(InferRequest):
                 self._variables[name].advance(array.copy())
                 continue
             port, blob = self._network.outputs[name], self._blobs.get(name)
-            if isinstance(blob, GpuBlob):  # computed by the host: the only way is an upload
+            if isinstance(blob, GpuBlob) and name not in self._kept:
+                # Computed by the host: the only way is an upload.
                 port.check(port.element_type, array.shape)
                 blob.copy_from(array)
                 self._copies.uploads += 1

@@ -13,9 +13,11 @@ from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.passes.lower_state import Variable
 from polydevice.placement import Placement, bytes_of
+from polydevice.remote import RemoteContext
 from polydevice_hetero.affinity import AFFINITY, Assignment
 from polydevice_hetero.options import HeteroOptions
 from polydevice_hetero.request import HeteroRequest
+from polydevice_hetero.sharing import Sharing
 from polydevice_hetero.split import Subgraph
 
 PART, MEMBERS = "part", "members"
@@ -57,12 +59,13 @@ class HeteroExecutable(ExecutableNetwork):
         self.subgraphs = list(subgraphs)
         self.parts = list(parts)
         self.variables = list(variables)
+        self.sharing = Sharing(subgraphs, parts, variables)
         self.sources: dict[str, Port] = dict(
             zip(self.outputs, (port for _, port in network.output_ports()))
         )
         self.parameters = {node.name: node.output for node in network.parameters}
         self.results = dict(network.output_ports())
-        self._placement = _placement(whole, network, placed, subgraphs)
+        self._placement = _placement(whole, network, placed, subgraphs, self.sharing)
 
     def _create_request(self) -> InferRequest:
         return HeteroRequest(self)
@@ -70,6 +73,26 @@ class HeteroExecutable(ExecutableNetwork):
     def placement(self) -> list[Placement]:
         """Say for every node on which device it runs, why, and what crosses to reach it."""
         return self._placement
+
+    def get_context(self) -> RemoteContext:
+        """Return the context of the one device with contexts that takes part.
+
+        Raises:
+            DeviceError: no such device, or several, takes part.
+        """
+        found = self.sharing.devices_in_use
+        if not found:
+            raise DeviceError(
+                f"no part of {self.name!r} on {self.device} runs on a device with contexts; "
+                "its inputs and outputs are host memory"
+            )
+        if len(found) > 1:
+            names = ", ".join(context.device_name for context in found)
+            raise DeviceError(
+                f"the parts of {self.name!r} are in {len(found)} contexts ({names}), none of which "
+                "is that of the network; use core.get_default_context() of a device"
+            )
+        return found[0]
 
     def export(self) -> bytes:
         """Return the network with its placement, and what each member exports of its part.
@@ -99,6 +122,7 @@ def _placement(
     network: Network,
     placed: Mapping[Node, Assignment],
     subgraphs: Sequence[Subgraph],
+    sharing: Sharing,
 ) -> list[Placement]:
     number = {node: i for i, part in enumerate(subgraphs) for node in part.nodes}
     by_name = {node.name: node for node in network.nodes()}
@@ -111,7 +135,9 @@ def _placement(
         crossing = [
             bytes_of(port.desc)
             for port in dict.fromkeys(inner.inputs)
-            if inner in number and number.get(port.node, number[inner]) != number[inner]
+            if inner in number
+            and number.get(port.node, number[inner]) != number[inner]
+            and sharing.crosses(port, number[inner])
         ]
         known = [size for size in crossing if size is not None]
         rows.append(

@@ -1,18 +1,20 @@
-"""HeteroRequest: runs the parts one after another and hands blobs from one to the next."""
+"""HeteroRequest: runs the parts one after another and hands values from one to the next."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from polydevice.blob import Blob
-from polydevice.dtype import Array
-from polydevice.errors import InferenceError, PolydeviceError
+from polydevice.errors import BlobError, InferenceError, PolydeviceError
+from polydevice.executable_network import PortInfo
 from polydevice.infer_request import InferRequest
 from polydevice.node import Port
 from polydevice.passes.lower_state import zeros
 from polydevice.profiling import LayerCount
+from polydevice.remote import Copies, RemoteBlob
 from polydevice.variable_state import VariableState
 from polydevice_hetero.state import RequestVariable
+from polydevice_hetero.values import Value, Values
 
 if TYPE_CHECKING:
     from polydevice_hetero.executable import HeteroExecutable
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 class HeteroRequest(InferRequest):
     """One inference over all parts.
 
-    Values pass between parts as host blobs, shared and not copied; a device that keeps its values
-    elsewhere copies on its own side.
+    Values pass between parts on one device as blobs in its memory, in place, and between others as
+    host blobs, shared and not copied; a device that keeps its values elsewhere copies on its side.
     """
 
     executable: HeteroExecutable
@@ -32,34 +34,120 @@ class HeteroRequest(InferRequest):
         super().__init__(executable)
         self._parts = [part.create_infer_request() for part in executable.parts]
         self._variables = [RequestVariable(v) for v in executable.variables]
+        self._values = Values()
+        self._copies = Copies()
+        for port in executable.sharing.kept:
+            index, target = executable.sharing.producers[port]
+            self._parts[index].keep_on_device(target)
 
     def query_state(self) -> list[VariableState]:
         """Return the variables that this request keeps between inferences."""
         return list(self._variables)
 
+    @property
+    def copies(self) -> Copies:
+        """What the last inference copied, in all parts and between them."""
+        return self._copies + self._values.copies
+
+    # -- device memory ------------------------------------------------------------------------
+
+    def _check_remote(self, port: PortInfo, blob: RemoteBlob) -> None:
+        """Refuse memory that no part which reads or writes it can use."""
+        sharing = self.executable.sharing
+        if port.kind == "input":
+            users = sharing.readers.get(self.executable.parameters[port.name], [])
+        else:
+            producer = sharing.producers.get(self.executable.sources[port.name])
+            users = [] if producer is None else [producer[0]]
+        able = [index for index in users if sharing.takes(index, blob.context)]
+        if not able:
+            word = "read" if port.kind == "input" else "computed"
+            where = [self.executable.subgraphs[index].device for index in users]
+            raise BlobError(
+                f"{port.kind} {port.name!r} cannot be {blob!r}: it is {word} on "
+                f"{', '.join(dict.fromkeys(where)) or 'the host'}, outside of the blob's context. "
+                "Use host memory for it, or a blob of executable.get_context()"
+            )
+        for index in able:
+            self._parts[index]._check_remote(port, blob)
+
+    def _bind(self, name: str, blob: Blob) -> None:
+        before = self._blobs.get(name)
+        super()._bind(name, blob)
+        if blob is before or not (isinstance(blob, RemoteBlob) or isinstance(before, RemoteBlob)):
+            return
+        sources = self.executable.sources
+        for output in [name] if name in sources else self._remote_outputs():
+            self._direct(sources[output])
+
+    def _remote_outputs(self) -> dict[str, RemoteBlob]:
+        """Return the outputs for which the user set device memory."""
+        return {
+            name: blob
+            for name in self.executable.sources
+            if isinstance(blob := self._blobs.get(name), RemoteBlob) and name not in self._kept
+        }
+
+    def keep_on_device(self, name: str, memory: RemoteBlob | None = None) -> None:
+        """Leave an output on the device that computes it; see `InferRequest.keep_on_device`."""
+        super().keep_on_device(name, memory)
+        self._enter()
+        try:
+            self._direct(self.executable.sources[self._port(name).name])
+        finally:
+            self._busy.release()
+
+    def _direct(self, port: Port) -> None:
+        """Tell the part that computes an output where to leave it.
+
+        That is the user's memory, unless it is that of an input too, which other parts may read
+        later; then the output is copied there in the end.
+        """
+        producer = self.executable.sharing.producers.get(port)
+        if producer is None:
+            return
+        part, target = self._parts[producer[0]], producer[1]
+        inputs = [self._blobs.get(name) for name in self.executable.inputs]
+        for name, blob in self._remote_outputs().items():
+            if self.executable.sources[name] is port and not any(
+                isinstance(other, RemoteBlob) and other.overlaps(blob) for other in inputs
+            ):
+                part.set_blob(target, blob)
+                return
+        part.keep_on_device(target)
+
+    def _check_outputs(self) -> None:
+        written = list(self._remote_outputs().items())
+        for number, (name, blob) in enumerate(written):
+            if any(blob.overlaps(other) for _, other in written[:number]):
+                raise BlobError(f"output {name!r} shares memory with another output; use two blobs")
+
+    # -- running ------------------------------------------------------------------------------
+
     def _run(self, stream: int) -> None:
-        executable = self.executable
-        values: dict[Port, Array] = {}
+        executable, values = self.executable, self._values
+        self._copies = Copies()
+        self._check_outputs()
+        values.begin()
         for name, port in executable.parameters.items():
             if name in executable.inputs:
-                values[port] = self._blob(self._ports[name]).array
-        todo = list(range(len(self._parts)))
-        todo = self._start_variables(values, todo)
-        for index in todo:
-            self._run_part(index, values)
+                blob = self._blob(self._ports[name])
+                values[port] = blob if isinstance(blob, RemoteBlob) else blob.array
+        self._start_variables()
+        for index in range(len(self._parts)):
+            if not self._is_done(index):
+                self._run_part(index)
         for name, port in executable.sources.items():
-            self._publish(name, _value(port, values))
-        for variable, kept in zip(executable.variables, self._variables):
-            if variable.assigned is not None:
-                kept.value = _value(variable.assigned, values).copy()
+            self._publish(name, port)
+        self._keep_variables()
 
-    def _start_variables(self, values: dict[Port, Array], todo: list[int]) -> list[int]:
+    def _start_variables(self) -> None:
         """Feed the variables; the parts that compute a first value run before those that read it.
 
         A part that would need the variable to compute its own first value cannot exist: a
         variable's initial value never depends on the variable.
         """
-        later = list(todo)
+        values = self._values
         for variable, kept in zip(self.executable.variables, self._variables):
             port = variable.read
             if kept.value is not None:
@@ -67,43 +155,88 @@ class HeteroRequest(InferRequest):
             elif variable.initial is None:
                 values[port] = zeros(variable)
             else:
-                self._compute_initial(variable.initial, values)
-                values[port] = _value(variable.initial, values)
-        return [index for index in later if not self._is_done(index, values)]
+                self._compute_initial(variable.initial)
+                values[port] = values[variable.initial]
 
-    def _compute_initial(self, wanted: Port, values: dict[Port, Array]) -> None:
-        if wanted in values or wanted.node.type == "Const":
+    def _keep_variables(self) -> None:
+        """Carry on what was assigned; what stays on the device, in memory of its own."""
+        sharing, users = self.executable.sharing, list(self._blobs.values())
+        for variable, kept in zip(self.executable.variables, self._variables):
+            port = variable.assigned
+            if port is None:
+                continue
+            value = self._values[port]
+            owned = isinstance(value, RemoteBlob) and not any(value is blob for blob in users)
+            if variable.name in sharing.variables and isinstance(value, RemoteBlob) and owned:
+                index, target = sharing.producers[port]
+                self._parts[index].keep_on_device(target, kept.advance(value))
+            else:
+                kept.value = self._values.on_host(port).copy()
+
+    def _compute_initial(self, wanted: Port) -> None:
+        if wanted in self._values or wanted.node.type == "Const":
             return
         for index, part in enumerate(self.executable.subgraphs):
             if wanted in part.targets.values():
                 for port in part.sources.values():
-                    self._compute_initial(port, values)
-                self._run_part(index, values)
+                    self._compute_initial(port)
+                self._run_part(index)
                 return
         raise InferenceError(f"no part computes {wanted.name!r}")
 
-    def _is_done(self, index: int, values: dict[Port, Array]) -> bool:
+    def _is_done(self, index: int) -> bool:
         targets = self.executable.subgraphs[index].targets.values()
-        return bool(targets) and all(port in values for port in targets)
+        return bool(targets) and all(port in self._values for port in targets)
 
-    def _run_part(self, index: int, values: dict[Port, Array]) -> None:
+    def _run_part(self, index: int) -> None:
         part, request = self.executable.subgraphs[index], self._parts[index]
         try:
-            results = request.infer(
-                {name: _value(port, values) for name, port in part.sources.items()}
-            )
+            inputs = {name: self._input(index, port) for name, port in part.sources.items()}
+            results = request.infer(inputs)
+            for name, port in part.targets.items():
+                array = results.get(name)
+                if array is not None:
+                    self._values[port] = array
+                    continue
+                blob = request.get_blob(name)
+                assert isinstance(blob, RemoteBlob)
+                self._values[port] = blob
         except PolydeviceError as error:
             raise type(error)(f"subgraph {index} on {part.device}: {error}") from error
-        for name, port in part.targets.items():
-            values[port] = results[name]
+        self._copies += request.copies
 
-    def _publish(self, name: str, value: Array) -> None:
+    def _input(self, index: int, port: Port) -> Value:
+        """Return a value in the form in which a part reads it with the fewest copies."""
+        sharing = self.executable.sharing
+        own = sharing.contexts[index]
+        if own is None:
+            return self._values.on_host(port)
+        common = sharing.uploads.get(port)
+        if isinstance(self._values[port], RemoteBlob) or (
+            common is not None and own.shares_memory_with(common)
+        ):
+            return self._values.on_device(port, own)
+        return self._values.on_host(port)
+
+    def _publish(self, name: str, port: Port) -> None:
         """Give an output to the user: in place where the user set memory, else as it is."""
-        blob = self._blobs.get(name)
-        if blob is not None and blob.array is not value and blob.shape == value.shape:
-            blob.array[...] = value
+        value, blob = self._values[port], self._blobs.get(name)
+        if isinstance(value, RemoteBlob) and name in self._kept:
+            self._blobs[name] = value
+            return
+        if isinstance(blob, RemoteBlob) and name not in self._kept:
+            if blob is not value:  # two outputs of one value, or memory of an input
+                blob.copy_from(value)
+                self._copies += Copies(on_device=1)
+            return
+        own = None if blob is None or isinstance(blob, RemoteBlob) else blob.array
+        array = self._values.on_host(port, own)
+        if own is array:
+            return
+        if own is not None and own.shape == array.shape:
+            own[...] = array
         else:
-            super()._bind(name, Blob(value, self._ports[name].element_type))
+            super()._bind(name, Blob(array, self._ports[name].element_type))
 
     def _perf_counts(self) -> list[LayerCount]:
         counts: list[LayerCount] = []
@@ -121,8 +254,3 @@ class HeteroRequest(InferRequest):
                     )
                 )
         return counts
-
-
-def _value(port: Port, values: dict[Port, Array]) -> Array:
-    constant = port.node.constant
-    return constant if constant is not None else values[port]
