@@ -488,7 +488,7 @@ def test_memory_that_makes_no_blob(core, user, opencl) -> None:
     refused("'DX_BUFFER' is not legal; legal: OCL_BUFFER", {"SHARED_MEM_TYPE": "DX_BUFFER"})
     refused("pyopencl.MemoryObject or", {"MEM_HANDLE": "a"})
     refused("no shared virtual memory", {"SHARED_MEM_TYPE": "OCL_SVM", "MEM_HANDLE": gone})
-    refused("no parameter 'MEM_HANDEL'. Did you mean 'MEM_HANDLE'", {"MEM_HANDEL": 1})
+    refused("no parameter 'MEM_HANDLES'. Did you mean 'MEM_HANDLE'", {"MEM_HANDLES": 1})
     buffer = user.buffer(240)
     refused("is a buffer, but", {"SHARED_MEM_TYPE": "OCL_IMAGE2D", "MEM_HANDLE": buffer})
     refused("VA_SURFACE needs a context", {"SHARED_MEM_TYPE": "VA_SURFACE"})
