@@ -19,7 +19,8 @@ RANDOM = np.random.default_rng(61)
 @pytest.mark.parametrize(
     ("shape", "axis"),
     [((5,), 0), ((3, 7), 1), ((3, 7), 0), ((2, 3, 4, 5), 1), ((2, 3, 4, 5), -1), ((2, 3, 4, 5), 2),
-     ((1, 1000), 1), ((4, 1), 1), ((2, 2, 3, 2, 3), 3)],
+     ((1, 1000), 1), ((4, 1), 1), ((2, 2, 3, 2, 3), 3),
+     ((40, 31, 2), -1), ((3, 1200), 0), ((30, 4, 50), 1)],
 )  # fmt: skip
 def test_against_openvino(op, shape, axis, device):
     x = RANDOM.uniform(-5, 5, shape).astype(np.float32)
