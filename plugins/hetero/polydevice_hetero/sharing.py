@@ -49,11 +49,13 @@ class Sharing:
         assigned = [variable.assigned for variable in variables]
         self.variables: set[str] = set()
         for variable in variables:
-            port = variable.assigned
-            if port is None or assigned.count(port) > 1:  # each needs memory of its own
+            first, following = variable.initial, variable.assigned
+            if first is not None and self._sharers(first, variable.read):
+                self.kept.add(first)
+            if following is None or assigned.count(following) > 1:  # each needs memory of its own
                 continue
-            if self._sharers(port, variable.read):
-                self.kept.add(port)
+            if self._sharers(following, variable.read):
+                self.kept.add(following)
                 self.variables.add(variable.name)
 
     def takes(self, index: int, context: RemoteContext) -> bool:

@@ -34,7 +34,8 @@ class RequestVariable(VariableState):
     def _get(self) -> Array | None:
         if isinstance(self.value, RemoteBlob):
             with self.value.map("r") as array:
-                return array.copy()
+                copied: Array = array.copy()
+            return copied
         return None if self.value is None else self.value.copy()
 
     def _set(self, value: Array) -> None:
