@@ -4,7 +4,7 @@
     python benchmarks/load.py --models open_nsfw
 
 `cold` compiles every kernel and stores it; `warm` finds all of them. Drivers keep their own caches
-(PoCL in its folder, NVIDIA's in ~/.nv): the folder that PoCL uses is a fresh one here too.
+(PoCL, NVIDIA): the folders that they use are fresh ones here too.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+os.environ.setdefault("POLYDEVICE_GPU_DEVICES", "all-gpus,cpu")
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
@@ -48,25 +49,27 @@ def main() -> int:
         shapes = {name: list(array.shape) for name, array in model.inputs().items()}
         with tempfile.TemporaryDirectory() as folder:
             argument = json.dumps([str(model.file.get()), shapes, folder])
-            cold, *warm = (_seconds(argument, folder) for _ in range(3))
-        if cold is None or None in warm:
-            print(f"{model.name:<28}  does not load on this device")
-            continue
-        best = min(time for time in warm if time is not None)
+            try:
+                cold, *warm = (_seconds(argument, folder) for _ in range(3))
+            except subprocess.CalledProcessError as error:
+                print(f"{model.name:<28}  {error.stderr.strip().splitlines()[-1]}")
+                continue
+        best = min(warm)
         print(f"{model.name:<28}{cold:>9.2f}{best:>9.2f}{cold / best:>8.1f}", flush=True)
     return 0
 
 
-def _seconds(argument: str, folder: str) -> float | None:
-    environment = {**os.environ, "POCL_CACHE_DIR": f"{folder}/driver"}
+def _seconds(argument: str, folder: str) -> float:
+    driver = f"{folder}/driver"
+    environment = {**os.environ, "POCL_CACHE_DIR": driver, "CUDA_CACHE_PATH": driver}
     done = subprocess.run(
         [sys.executable, "-c", _SCRIPT, argument],
         capture_output=True,
         text=True,
-        check=False,
+        check=True,
         env=environment,
     )
-    return float(done.stdout) if done.returncode == 0 else None
+    return float(done.stdout)
 
 
 if __name__ == "__main__":
