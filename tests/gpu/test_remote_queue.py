@@ -17,6 +17,13 @@ from tests.gpu.remote import User, affine, convolution, desc, exact
 
 rng = np.random.default_rng(61)
 SHAPE = (2, 3, 5, 7)
+
+
+def normal(*shape: int) -> np.ndarray:
+    """Quarters, so that sums and products are exact in any order, fused or not."""
+    return (rng.integers(-8, 9, shape) / 4).astype("f4")
+
+
 PROPERTIES = ocl.command_queue_properties
 
 
