@@ -82,12 +82,18 @@ def main() -> int:
                     row = _measure(core, "resnet50", path, given, right, precision, options)
                     rows.append(row)
                     print(_line(row), flush=True)
+                    _keep(options.json, title, rows)
             for model in MODELS:
                 if model.name in wanted:
                     rows += _real(core, model, precision, options)
-    if options.json:
-        options.json.write_text(json.dumps({"title": title, "rows": rows}, indent=1) + "\n")
+                    _keep(options.json, title, rows)
     return 0
+
+
+def _keep(path: Path | None, title: str, rows: list[dict[str, Any]]) -> None:
+    """Write all rows so far: a run that is cut short loses nothing."""
+    if path:
+        path.write_text(json.dumps({"title": title, "rows": rows}, indent=1) + "\n")
 
 
 def _names() -> list[str]:
