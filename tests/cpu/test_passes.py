@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polydevice import Core
+from polydevice_cpu.onednn.library import library
 from tests.cpu import models
 
 F = np.float32
@@ -234,3 +235,56 @@ def test_half_precision_around_an_if(taken):
     (want,) = models.answer(data, given)
     assert y.dtype == np.float16
     np.testing.assert_allclose(y.astype(F), want.astype(F), rtol=5e-3)
+
+
+def _dynamically_quantised(weights, zero, sizes, *, integers):
+    """What quantize_dynamic makes of a product or a convolution; the integers come out too."""
+    op = "ConvInteger" if weights.ndim == 4 else "MatMulInteger"
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        helper.make_node(op, ["q", "w", "z", "wz"], ["i"], name="product"),
+        helper.make_node("Cast", ["i"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["f", "s"], ["y"]),
+    ]
+    outputs = [("y", TensorProto.FLOAT), ("i", TensorProto.INT32)][: 2 if integers else 1]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes)],
+        [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs],
+        [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(zero, "wz")],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
+
+
+@pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
+@pytest.mark.parametrize(
+    ("shape", "x_shape"), [((24, 7), (5, 24)), ((1500, 9), (3, 1500)), ((6, 4, 3, 3), (2, 4, 9, 8))]
+)
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize("integers", [True, False])
+def test_dynamically_quantised_products(shape, x_shape, kind, integers):
+    """They run on f32 kernels, unless a model wants integers that f32 might not hold."""
+    rng = np.random.default_rng(4)
+    limits = np.iinfo(kind)
+    weights = rng.integers(limits.min, limits.max + 1, shape).astype(kind)
+    zero = np.array(3 if kind is np.int8 else 121, kind)
+    sizes = ["n", "k"] if len(shape) == 2 else ["n", shape[1], "h", "w"]
+    model = _dynamically_quantised(weights, zero, sizes, integers=integers)
+    given = {"x": image(5, *x_shape)}
+    with Core() as core:
+        executable = core.load_network(core.read_network(model), "CPU", {"PERF_COUNT": "YES"})
+        request = executable.create_infer_request()
+        got = [np.array(a) for a in request.infer(given).values()]
+        counts = request.get_perf_counts().values()
+    want = models.answer(model, given)
+    np.testing.assert_allclose(got[0], want[0], rtol=1e-5, atol=1e-5 * np.abs(want[0]).max())
+    if integers:
+        assert got[1].dtype == np.int32
+        np.testing.assert_array_equal(got[1], want[1])
+    products = ("MatMul", "Convolution")
+    kernels = {c["exec_type"] for c in counts if c["layer_type"].startswith(products)}
+
+    assert kernels, counts
+    assert ("numpy" in kernels) == (integers and shape[0] == 1500)

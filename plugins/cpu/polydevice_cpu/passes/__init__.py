@@ -10,6 +10,7 @@ from polydevice_cpu.passes.decompose_attention import decompose_attention
 from polydevice_cpu.passes.decompose_batch_norm import decompose_batch_norm
 from polydevice_cpu.passes.fold_scale import fold_scale
 from polydevice_cpu.passes.fuse_quantize import fuse_quantize
+from polydevice_cpu.passes.integer_products import integer_products
 from polydevice_cpu.passes.merge_additions import merge_additions
 from polydevice_cpu.passes.recognise_activation import recognise_activation
 from polydevice_cpu.passes.recognise_layer_norm import recognise_layer_norm
@@ -25,6 +26,7 @@ PIPELINE: tuple[Callable[[Network], None], ...] = (
     _fold,  # weights stored as f16 or quantised become plain f32 constants
     widen_half,  # after folding, which has made f32 of most f16 weights
     fuse_quantize,
+    integer_products,
     decompose_attention,
     decompose_batch_norm,  # before fold_scale, which takes its factor
     recognise_activation,  # before fold_scale, which would take a factor out of an activation
