@@ -25,6 +25,7 @@ from polydevice.errors import ModelFormatError, PolydeviceError
 from polydevice.network import Network
 from polydevice.node import Evaluate, Node, Port
 from polydevice.ops.op import Op, operations
+from polydevice.ops.unknown import UnknownOperation
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc
 
@@ -158,7 +159,9 @@ class _Decoder:
     def __init__(self, data: bytes, evaluate: Evaluate | None) -> None:
         self._data = data
         self._evaluate = evaluate
-        self._classes = {(cls.domain, cls.type, cls.since[-1]): cls for cls in operations()}
+        self._classes: dict[tuple[Any, ...], type[Op]] = {
+            (cls.domain, cls.type, cls.since[-1]): cls for cls in operations()
+        }
         self._depth = 0
 
     def network(self, graph: Mapping[str, Any]) -> Network:
@@ -196,6 +199,8 @@ class _Decoder:
 
     def _op(self, key: list[Any], attributes: Mapping[str, Any]) -> Op:
         cls = self._classes.get(tuple(key))
+        if key[0] == UnknownOperation.domain:
+            cls = UnknownOperation
         if cls is None:
             raise ModelFormatError(
                 f"the archived network needs operation {key[1]!r} of {key[0]!r}, which is not "

@@ -235,9 +235,7 @@ def _ops(_: argparse.Namespace) -> int:
     from polydevice.ops.op import operations
     from polydevice.registry import Registry
 
-    registry = Registry()
-    registry.load_all()
-    registry.hooks.hook.register_operations()
+    Registry().define_operations()
     rows = {
         (
             cls.type,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from polydevice.dtype import Array
 from polydevice.errors import DeviceError, UnknownMetricError, UnsupportedNetworkError, nearest
+from polydevice.ops.unknown import UnknownOperation
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork
@@ -58,13 +59,20 @@ def unsupported(network: Network, device: str, reasons: Mapping[str, str]) -> De
     groups: dict[tuple[str, str, str], list[str]] = {}
     for node in network.nodes():
         if node.name in reasons:
-            key = (node.op.type, node.op.opset, reasons[node.name])
+            reason = reasons[node.name]
+            key = (node.op.type, node.op.opset, reason)
             groups.setdefault(key, []).append(node.name)
     lines = [
         f"  {kind} ({opset}), {len(names)} of them, the first {names[0]!r}: {reason}"
         for (kind, opset, reason), names in groups.items()
     ]
-    if device.partition(".")[0] == "CPU":
+    unknown = any(isinstance(n.op, UnknownOperation) for n in network.nodes() if n.name in reasons)
+    if unknown:
+        step = (
+            "Define what is not known as operations of a plugin (docs/adding-an-operator.md), or "
+            "give GPU kernels for it in a CONFIG_FILE (docs/custom-layers.md)."
+        )
+    elif device.partition(".")[0] == "CPU":
         step = "Define them as operations of a plugin (docs/adding-an-operator.md)."
     else:
         step = f"Load the network on 'HETERO:{device},CPU' to run these nodes on the CPU."

@@ -46,6 +46,7 @@ class Registry:
         self.failures: dict[str, PluginError] = {}
         self._factories: dict[str, Factory] = {}
         self._modules: set[str] = set()
+        self._asked: set[str] = set()
         self._lock = threading.RLock()
         for point in importlib_metadata.entry_points(group=GROUP):
             distribution = point.dist.name if point.dist is not None else "?"
@@ -129,6 +130,17 @@ class Registry:
         with self._lock:
             for name in list(self.entries):
                 self._load(name)
+
+    def define_operations(self) -> bool:
+        """Let every plugin define its operations; return whether that was not done before."""
+        with self._lock:
+            fresh = set(self.entries) - self._asked
+            if not fresh:
+                return False
+            self._asked |= fresh
+            self.load_all()
+            self.hooks.hook.register_operations()
+            return True
 
     def _load(self, name: str) -> None:
         entry = self.entries[name]

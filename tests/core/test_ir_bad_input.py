@@ -9,12 +9,15 @@ import time
 import pytest
 
 import polydevice.ops  # noqa: F401 - fills the table of operations
+from polydevice import Core
+from polydevice.archive import network_from_bytes, network_to_bytes
 from polydevice.errors import (
     ModelFileError,
     ModelFormatError,
     ModelLimitError,
     NetworkError,
     ShapeError,
+    UnsupportedNetworkError,
     UnsupportedOperationError,
     WeightsError,
 )
@@ -340,27 +343,65 @@ def test_version_10_input_shapes(shape):
 # -- operations -----------------------------------------------------------------------------------
 
 
-def test_all_unsupported_operations_are_listed_at_once():
+def unknown_types():
     chain = [
         (1, "a", "Frobnicate", "opset1"), (2, "b", "Frobnicate", "opset1"),
-        (3, "c", "ReLU", "opset99"), (4, "d", "Convolutoin", "opset1"),
+        (3, "c", "ReLU", "opset1"), (4, "d", "Convolutoin", "opset1"),
         (5, "e", "Special", "vendor"), (6, "f", "Frobnicate", "opset3"),
     ]  # fmt: skip
-    layers = [layer(i, n, t, None, ONE, OUT, version=v) for i, n, t, v in chain]
+    layers = [layer(i, n, t, {"size": "4"}, ONE, OUT, version=v) for i, n, t, v in chain]
     links = [(0, 0, 1, 0), *((i, 1, i + 1, 0) for i in range(1, 7))]
-    topology = net(
-        parameter(0, "x", (2, 3)) + "".join(layers) + result(7, "y", (2, 3)), edges(*links)
-    )
+    return net(parameter(0, "x", (2, 3)) + "".join(layers) + result(7, "y", (2, 3)), edges(*links))
+
+
+def test_operations_that_a_set_lacks_are_listed_at_once():
+    topology = unknown_types().replace(b'"ReLU" version="opset1"', b'"ReLU" version="opset99"')
+    topology = topology.replace(b'"Convolutoin" version="opset1"', b'"Mish" version="opset1"')
     with pytest.raises(UnsupportedOperationError) as caught:
         read_ir(topology)
     text = str(caught.value)
-    assert "uses 5 operations" in text
-    assert "Frobnicate (opset1): 2 layers, first 'a'" in text
-    assert "Frobnicate (opset3): 1 layer, first 'f'" in text
+    assert "uses 2 operations" in text
+    assert "ReLU (opset99): 1 layer, first 'c': there is no operation set opset99" in text
     assert "opset99; known are opset1 to opset17" in text
-    assert "Did you mean 'Convolution'" in text
-    assert "Special (vendor): 1 layer, first 'e'" in text
+    assert "Mish (opset1): 1 layer, first 'd'" in text
     assert "register_operations" in text
+
+
+@pytest.mark.parametrize("name", ["CPU", "HETERO:CPU"])
+def test_unknown_types_are_carried_along_and_listed_when_loading(name):
+    network = read_ir(unknown_types())
+    node = network.node("a")
+    assert (node.type, node.op.opset, node.op.to_ir()) == ("Frobnicate", "opset1", {"size": "4"})
+    assert str(node.output.desc) == "f32[2,3]"
+    with Core() as core, pytest.raises(UnsupportedNetworkError) as caught:
+        core.load_network(network, name)
+    text = str(caught.value)
+    if name == "CPU":
+        assert "Frobnicate (opset1), 2 of them, the first 'a': polydevice does not know" in text
+        assert "Frobnicate (opset3), 1 of them, the first 'f'" in text
+        assert "Special (vendor), 1 of them, the first 'e'" in text
+        assert "Did you mean 'Convolution'" in text
+        assert "register" in text or "adding-an-operator" in text
+        assert "CONFIG_FILE" in text
+    for node in "abdef":
+        assert node in text
+
+
+def test_unknown_types_survive_writing_and_archives(tmp_path):
+    network = read_ir(unknown_types())
+    network.serialize(tmp_path / "again.xml")
+    for again in (read_ir(tmp_path / "again.xml"), network_from_bytes(network_to_bytes(network))):
+        assert [(n.name, n.op) for n in again] == [(n.name, n.op) for n in network]
+
+
+def test_unknown_types_say_what_they_take():
+    network = read_ir(unknown_types())
+    with pytest.raises(ShapeError, match=r"'a'.*f32\[4,3\] where the file says f32\[2,3\]"):
+        network.reshape({"x": [4, 3]})
+    topology = unknown_types().replace(
+        b'<output><port id="1" precision="FP32">', b'<output><port id="1">', 2
+    )
+    refused(ModelFormatError, "'a'.*port 1 has no precision", topology)
 
 
 def test_unsupported_operations_inside_bodies_are_found():

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polydevice.errors import ModelFileError
+from polydevice.errors import ModelFileError, UnsupportedOperationError
 
 if TYPE_CHECKING:
     from polydevice.network import Network, PathLike
@@ -30,7 +30,8 @@ def read(
         model: path or content.
         weights: IR only: path or content of the constants.
         evaluate: computes shape arithmetic while shapes are inferred.
-        registry: plugins whose hooks add formats and operations.
+        registry: plugins whose hooks add formats and, when the model has operations that are not
+            known, operations.
 
     Raises:
         ModelFileError: the file is missing, empty or not a file.
@@ -43,12 +44,18 @@ def read(
         if third_party is not None:
             network: Network = third_party(model, weights)
             return network
+    define = registry.define_operations if registry is not None else None
     if _looks_like_xml(model):
         from polydevice.readers.ir import read_ir
 
-        return read_ir(model, weights, evaluate=evaluate)
+        return read_ir(model, weights, evaluate=evaluate, define=define)
     from polydevice.readers.onnx import read_onnx
 
+    try:
+        return read_onnx(model, evaluate=evaluate)
+    except UnsupportedOperationError:
+        if define is None or not define():
+            raise
     return read_onnx(model, evaluate=evaluate)
 
 

@@ -10,6 +10,7 @@ from polydevice.executor import Executor
 from polydevice.exported import ExportedNetwork
 from polydevice.network import Network
 from polydevice.ops.io import Constant, Parameter, Result
+from polydevice.ops.unknown import UnknownOperation
 from polydevice.options import Options
 from polydevice.plugin import Plugin, Version, unsupported
 from polydevice_cpu import processor
@@ -53,7 +54,9 @@ class CpuPlugin(Plugin):
     def unsupported_nodes(self, network: Network, options: Options) -> dict[str, str]:
         """Return the nodes that nothing here computes."""
         return {
-            node.name: "CPU has no implementation of it"
+            node.name: node.op.hint
+            if isinstance(node.op, UnknownOperation)
+            else "CPU has no implementation of it"
             for node in network.nodes()
             if not isinstance(node.op, (Parameter, Constant, Result))
             and not has_starter(type(node.op))

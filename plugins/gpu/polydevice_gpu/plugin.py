@@ -19,7 +19,7 @@ from polydevice.executor import Executor
 from polydevice.exported import ExportedNetwork
 from polydevice.network import Network
 from polydevice.options import Options
-from polydevice.plugin import DeviceReport, Plugin, Services, Version
+from polydevice.plugin import DeviceReport, Plugin, Services, Version, unsupported
 from polydevice.remote import RemoteContext
 from polydevice_gpu import cl
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Verdict
@@ -248,11 +248,7 @@ class GpuPlugin(Plugin):
         except UnsupportedNetworkError:
             return
         if refused:
-            listed = "\n".join(f"  {name}: {reason}" for name, reason in refused.items())
-            raise UnsupportedNetworkError(
-                f"{self.name} cannot run {len(refused)} layers of {network.name!r}:\n{listed}\n"
-                "Load it on HETERO:GPU,CPU to run these on CPU, or on CPU"
-            )
+            raise unsupported(network, self.name, refused)
 
     def _exclusive_executor(self) -> Executor:
         with self._lock:

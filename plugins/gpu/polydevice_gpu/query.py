@@ -14,6 +14,7 @@ from polydevice.errors import (
 )
 from polydevice.network import Network
 from polydevice.node import Evaluate
+from polydevice.ops.unknown import UnknownOperation
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.passes.lower_state import keep_variable, lower_state
 from polydevice.shape import bounds
@@ -22,7 +23,7 @@ from polydevice_gpu import views
 from polydevice_gpu.cl.device import Device
 from polydevice_gpu.compiler import check_memory, target_of
 from polydevice_gpu.custom.layer import CustomLayer
-from polydevice_gpu.custom.operation import use_custom_layers
+from polydevice_gpu.custom.operation import Custom, use_custom_layers
 from polydevice_gpu.kernels.kernel import kernels_of
 from polydevice_gpu.passes.lower import lower
 from polydevice_gpu.passes.select_kernels import place_constant
@@ -88,6 +89,11 @@ def _refused(network: Network, device: Device, evaluate: Evaluate) -> dict[str, 
     target = target_of(device)
     refused: dict[str, str] = {}
     for node in lower(network, fp64=target.fp64).nodes:
+        if isinstance(node.op, UnknownOperation):
+            refused[node.name] = node.op.hint
+            continue
+        if isinstance(node.op, Custom) and node.on_host:
+            refused[node.name] = "its custom layer needs sizes that are known beforehand"
         if node.on_host or views.is_view(node):
             continue
         for value in node.inputs:

@@ -18,12 +18,14 @@ from polydevice.node import Evaluate, Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import Op, parse_shape
 from polydevice.ops.split import Split
+from polydevice.ops.unknown import UnknownOperation
 from polydevice.readers.ir.control_flow import is_control_flow, read_operation
 from polydevice.readers.ir.layers import GraphRecord, LayerRecord, PortRecord
 from polydevice.readers.ir.operations import operation_of
 from polydevice.readers.ir.order import needed, producers_first
 from polydevice.readers.ir.weights import Weights
 from polydevice.readers.limits import ReadLimits
+from polydevice.tensor import TensorDesc
 
 
 @dataclass
@@ -95,6 +97,8 @@ class GraphBuilder:
         kind, opset = operation_of(layer)
         if kind is Constant:
             return self._constant(layer)
+        if kind is UnknownOperation:
+            return _unknown(layer, inputs)
         if is_control_flow(kind):
             return read_operation(kind, layer, self)
         op = kind.from_ir(_typed(layer) if kind is Parameter else layer.data, opset)
@@ -161,6 +165,24 @@ class GraphBuilder:
                 f"{layer.title} makes a tensor of shape {list(shape)}, more than "
                 f"ReadLimits.tensor_elements = {self.limits.tensor_elements}"
             )
+
+
+def _unknown(layer: LayerRecord, inputs: list[Port]) -> UnknownOperation:
+    """Make the operation of a type that nothing here defines."""
+    outputs = []
+    for port in layer.outputs:
+        if port.element_type in (None, ElementType.dynamic):
+            raise ModelFormatError(
+                f"{layer.title}: output port {port.id} has no precision, and nothing here knows "
+                "the operation; the file must say what it gives"
+            )
+        outputs.append(TensorDesc(port.element_type, port.shape))  # type: ignore[arg-type]
+    given = [
+        TensorDesc(port.element_type, record.shape)
+        for port, record in zip(inputs, layer.inputs, strict=True)
+    ]
+    texts = tuple(layer.data.items())
+    return UnknownOperation(layer.type, layer.version, texts, tuple(given), tuple(outputs))
 
 
 def _typed(layer: LayerRecord) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from polydevice.errors import UnsupportedOperationError
 from polydevice.ops.op import find_operation, is_defined, split_version
+from polydevice.ops.unknown import UnknownOperation
 from polydevice.readers.ir.layers import LayerRecord, Operation
 
 NEWEST_OPSET = 17
@@ -19,8 +20,10 @@ FORGOTTEN = frozenset({"mvn", "roipooling", "reorgyolo"})
 def operation_of(layer: LayerRecord) -> Operation:
     """Return the operation class of a layer, and the number of its operation set.
 
+    A type that nothing defines becomes an `UnknownOperation`.
+
     Raises:
-        UnsupportedOperationError: nothing here defines it.
+        UnsupportedOperationError: it names a set that does not exist or lacks the operation.
     """
     if layer.operation is None:
         layer.operation = _find(layer)
@@ -36,6 +39,8 @@ def _find(layer: LayerRecord) -> Operation:
         )
     if layer.version == "opset1" and kind.lower() in FORGOTTEN:
         return find_operation(kind, "opset2"), 2
-    if domain in OLD_EXTENSIONS and not is_defined(kind, domain):
+    if domain in OLD_EXTENSIONS and not is_defined(kind, domain) and is_defined(kind, "opset"):
         return find_operation(kind, "opset6"), 6
+    if layer.version and not is_defined(kind, domain):
+        return UnknownOperation, number
     return find_operation(kind, layer.version), number

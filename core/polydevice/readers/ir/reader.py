@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def read_ir(
     limits: ReadLimits | None = None,
     *,
     evaluate: Evaluate | None = None,
+    define: Callable[[], bool] | None = None,
 ) -> Network:
     """Read a network from an OpenVINO IR v10 or v11.
 
@@ -39,6 +41,8 @@ def read_ir(
             topology with the same stem.
         limits: bounds on what the file may ask for; None takes the defaults.
         evaluate: computes shape arithmetic while shapes are inferred.
+        define: lets plugins define operations, when the model has types that are not known; returns
+            whether that was not done before.
 
     Returns:
         The network. Shapes and types are inferred anew; what the file says of them is not
@@ -48,7 +52,8 @@ def read_ir(
     Raises:
         ModelFileError: the topology is missing, empty, or no regular file.
         ModelFormatError: it is not a consistent IR of a known version.
-        UnsupportedOperationError: it has operations that nothing here defines; all are listed.
+        UnsupportedOperationError: it has operations that its sets lack; all are listed. A type
+            that nothing defines is no error here: a device may know it (`UnknownOperation`).
         WeightsError: weights are missing, too short, or do not fit a constant.
         ModelLimitError: it exceeds a limit.
         NetworkError: (or a subclass) an operation does not accept its inputs.
@@ -63,7 +68,7 @@ def read_ir(
     try:
         version = _version(root)
         graph = read_graph(root, limits, version)
-        check_supported(graph)
+        check_supported(graph, define)
         data = Weights.open(None if weights == "" else weights, path, limits)
         builder = GraphBuilder(data, limits, version, evaluate)
         network = builder.build(graph, root.attributes.get("name", "")).network
