@@ -25,9 +25,12 @@ from polydevice.ops import (
 )
 from polydevice.ops.attention import ScaledDotProductAttention
 from polydevice.ops.concat import Concat
-from polydevice.ops.gather import Gather, GatherElements, GatherND
+from polydevice.ops.embedding import EmptySegment, SegmentMax
+from polydevice.ops.gather import Gather, GatherElements, GatherND, GatherTree
+from polydevice.ops.linear_algebra import Det, Inverse
 from polydevice.ops.op import Op
 from polydevice.ops.pad import Pad, PadMode
+from polydevice.ops.patches import Col2Im
 from polydevice.ops.roi import AlignedMode, PSROIPooling, ROIAlign, RoiMode, ROIPooling
 from polydevice.ops.scatter import ScatterElementsUpdate, ScatterNDUpdate, ScatterUpdate
 from polydevice.ops.softmax import LogSoftmax, SoftMax
@@ -325,6 +328,60 @@ def _attentions(dtype: str) -> Iterator[OpCase]:
     yield case(attention(), *inputs, zero, scale, sink)
 
 
+def _col2im(dtype: str) -> Iterator[OpCase]:
+    plain = {"strides": (1, 1), "dilations": (1, 1), "pads_begin": (0, 0), "pads_end": (0, 0)}
+    for size, window, batch, settings in (
+        ((5, 7), (2, 3), (2,), {}),
+        ((7, 6), (3, 2), (), {"strides": (2, 2), "pads_begin": (1, 0), "pads_end": (1, 2)}),
+        ((8, 9), (2, 3), (3,), {"dilations": (2, 3)}),
+    ):
+        op = Col2Im(**{**plain, **settings})
+        places = int(np.prod(op.places(size, window)))
+        x = floats(*batch, 3 * int(np.prod(window)), places, dtype=dtype)
+        yield openvino_case(op, x, ints(*size), ints(*window), constants={1, 2})
+
+
+def _matrices(dtype: str) -> Array:
+    """Return well-conditioned matrices whose first pivot is not the largest element."""
+    x = floats(3, 2, 5, 5, dtype=dtype) + 3 * np.roll(np.eye(5, dtype=dtype), 1, 0)
+    return np.asarray(x.astype(dtype))
+
+
+def _dets(dtype: str) -> Iterator[OpCase]:
+    x = _matrices(dtype)
+    answer = np.linalg.det(x.astype("f8")).astype(dtype)
+    yield OpCase(Det(), [x], lambda: [answer], tolerance=(1e-2, 1e-2) if dtype == "f2" else None)
+
+
+def _inverses(dtype: str) -> Iterator[OpCase]:
+    for adjoint in (False, True):
+        x = _matrices(dtype)
+        answer = np.linalg.inv(x.astype("f8")).astype(dtype)
+        expected = answer.swapaxes(-1, -2) if adjoint else answer
+        yield OpCase(
+            Inverse(adjoint=adjoint), [x], lambda expected=expected: [expected],
+            tolerance=(2e-2, 2e-2) if dtype == "f2" else (1e-3, 1e-4),
+        )  # fmt: skip
+
+
+def _segments(dtype: str) -> Iterator[OpCase]:
+    x, segments = floats(7, 3, dtype=dtype) - 5, np.array([0, 0, 2, 2, 2, 4, 4], np.int32)
+    for fill, count in ((EmptySegment.ZERO, 6), (EmptySegment.LOWEST, 3)):
+        if fill is EmptySegment.LOWEST and dtype == "f2":
+            continue  # OpenVINO computes in f32, whose lowest number is -inf in f16
+        op = SegmentMax(fill_mode=fill)
+        yield openvino_case(op, x, segments, np.array(count, np.int32), constants={2})
+
+
+def _trees(dtype: str) -> Iterator[OpCase]:
+    if dtype == "f4":
+        for kind in ("f4", "i4"):
+            ids = _random.integers(1, 9, (7, 3, 5)).astype(kind)
+            parents = _random.integers(0, 5, (7, 3, 5)).astype(kind)
+            lengths, end = np.array([7, 4, 1], kind), np.array(3, kind)
+            yield openvino_case(GatherTree(), ids, parents, lengths, end)
+
+
 def _colors(op: type[Op]) -> Callable[[str], Iterator[OpCase]]:
     def cases(dtype: str) -> Iterator[OpCase]:
         if dtype == "f4":
@@ -395,6 +452,11 @@ CASES: dict[type[Op], Callable[[str], Iterator[OpCase]]] = {
     ScatterElementsUpdate: _scatter_elements,
     ScatterNDUpdate: _scatter_nd,
     TopK: _topk,
+    Col2Im: _col2im,
+    Det: _dets,
+    Inverse: _inverses,
+    SegmentMax: _segments,
+    GatherTree: _trees,
     ScaledDotProductAttention: _attentions,
     ROIAlign: _roi_align,
     ROIPooling: _roi_pooling,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from polydevice.ops.gather import Gather, GatherElements, GatherND
+from polydevice.ops.gather import Gather, GatherElements, GatherND, GatherTree
 from polydevice.shape import normalize_axis
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
@@ -102,3 +102,19 @@ class GatherNdRef(Kernel):
             math.prod(indices.shape[a] for a in tuples),
             math.prod(x.shape[:batch]),
         ))  # fmt: skip
+
+
+@kernel(GatherTree)
+class GatherTreeRef(Kernel):
+    """One work-item traces one beam."""
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Back over the steps, then forwards to the first end."""
+        node = call.node
+        steps, batches, beams = node.output.shape
+        for index, value in enumerate(node.inputs[:4]):
+            groups = [(0,), (1,), (2,)] if index < 2 else [tuple(range(value.rank))]
+            call.tensor(f"IN{index}", value, groups)
+        call.scalars(STEPS=steps, BEAMS=beams)
+        call.result()
+        call.dispatch((beams, batches))

@@ -23,7 +23,8 @@ from polydevice.ops.broadcast import Broadcast, Tile
 from polydevice.ops.concat import Concat
 from polydevice.ops.pad import Pad
 from polydevice.ops.reverse import Roll
-from polydevice.ops.slice import Slice
+from polydevice.ops.scatter import ScatterUpdate
+from polydevice.ops.slice import Slice, SliceScatter, resolved, slice_index
 from polydevice.ops.transpose import Transpose
 from polydevice.ops.yolo import ReorgYolo
 from polydevice.shape import normalize_axis
@@ -165,3 +166,25 @@ def _roll(build: Builder, op: Roll, inputs: Sequence[Value]) -> list[Value]:
             end = cut(build, y, axis, size - start, size)
             y = build.one(Concat(axis=axis), end, cut(build, y, axis, 0, size - start))
     return [y]
+
+
+@decomposes(SliceScatter, when=lambda op, inputs: _known(op, inputs[1:]))
+def _slice_scatter(build: Builder, op: SliceScatter, inputs: Sequence[Value]) -> list[Value]:
+    """Scatter to places that are known beforehand."""
+    x, updates = inputs[:2]
+    start, stop, step, *axes = (
+        [int(n) for n in np.asarray(v.constant).reshape(-1)] for v in inputs[2:]
+    )
+    items = slice_index(len(x.shape), start, stop, step, axes[0] if axes else None)
+    index = tuple(resolved(item, size) for item, size in zip(items, x.shape, strict=True))
+    places = np.arange(x.elements, dtype=np.int64).reshape(x.shape)[index].reshape(-1)
+    if not places.size:
+        return [x]
+    flat = build.one(
+        ScatterUpdate(),
+        reshape(build, x, (x.elements,)),
+        build.constant(places),
+        reshape(build, updates, (updates.elements,)),
+        build.constant(np.asarray(0, np.int64)),
+    )
+    return [reshape(build, flat, x.shape)]
