@@ -235,7 +235,7 @@ class Core:
             options = self._options[name.family]
             if name.device_id:
                 key = (name.family, name.device_id)
-                merged = {**self._device_config.get(key, {}), **config}
+                merged = options.merged(self._device_config.get(key, {}), config)
                 options.updated(merged)  # validates
                 if name.device_id not in self._ids(plugin, options):
                     self._check_exists(plugin, options, device_name, name.device_id)
@@ -435,12 +435,14 @@ class Core:
         device_name: str,
         config: Mapping[str, Any] | None = None,
     ) -> dict[str, str]:
-        """Return node name → device name for every node that the device can run."""
+        """Return node name → device name for every node that the device can run.
+
+        For "HETERO:GPU.1,CPU" that is the first of its members that can. Affinities that are set in
+        the network are not looked at.
+        """
         prepared = self._prepared(network)
         plugin, options, device_id = self._resolve(device_name, config)
-        refused = plugin.unsupported_nodes(prepared, options)
-        name = f"{plugin.name}.{device_id}" if device_id else plugin.name
-        return {n.name: name for n in prepared.nodes() if n.name not in refused}
+        return plugin.query_network(prepared, options, device_id)
 
     def unsupported_nodes(
         self,

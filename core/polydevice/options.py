@@ -62,6 +62,7 @@ def option(
     deprecated: str = "",
     legal: str = "",
     exported: bool = True,
+    adds: bool = False,
     ge: int | None = None,
     le: int | None = None,
 ) -> Any:
@@ -75,6 +76,8 @@ def option(
         deprecated: why the key itself is deprecated and what to use instead.
         legal: legal values in words, where the type and range do not say it.
         exported: whether an exported network keeps it; not what is about one machine or run.
+        adds: whether the key is a list of words, and setting it again adds words to it; an empty
+            text empties it.
         ge: smallest legal number.
         le: largest legal number.
     """
@@ -84,6 +87,7 @@ def option(
         "deprecated": deprecated,
         "legal": legal,
         "exported": exported,
+        "adds": adds,
     }
     return Field(default, description=help, ge=ge, le=le, json_schema_extra=extra)
 
@@ -173,12 +177,29 @@ class Options(BaseModel):
             changes[field], given[field] = value, key
         if not changes:
             return self
+        for field, value in list(changes.items()):
+            if self._adds(field):
+                changes[field] = _together(getattr(self, field), value)
         try:
             # Re-validating the whole keeps what one field says about another checked as well.
             made = type(self).model_validate({**self.model_dump(exclude_unset=True), **changes})
         except ValidationError as error:
             raise OptionValueError(_explain(type(self), given, error)) from None
         self._warn(given)
+        return made
+
+    @classmethod
+    def _adds(cls, field: str) -> bool:
+        extra = typing.cast("dict[str, Any]", cls.model_fields[field].json_schema_extra or {})
+        return bool(extra.get("adds"))
+
+    @classmethod
+    def merged(cls, earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what two configurations given one after the other amount to, by their keys."""
+        made = {**earlier, **later}
+        for key in set(earlier) & set(later):
+            if cls._adds(cls.field_of(key)):
+                made[key] = _together(earlier[key], later[key])
         return made
 
     def exported(self) -> dict[str, str]:
@@ -216,6 +237,14 @@ class Options(BaseModel):
             UnknownOptionError: naming the nearest legal keys.
         """
         return as_text(getattr(self, self.field_of(key)))
+
+
+def _together(earlier: Any, later: Any) -> Any:
+    """Append the words of a text; one that was there moves to the end, where it counts last."""
+    if not isinstance(later, str) or not later.strip():
+        return later
+    added = later.split()
+    return " ".join([word for word in str(earlier).split() if word not in added] + added)
 
 
 def as_text(value: Any) -> str:

@@ -126,6 +126,40 @@ def test_later_files_and_elements_replace_earlier_ones(core, files) -> None:
     np.testing.assert_array_equal(y, X["x"] * np.float32(5) + np.float32(0.5))
 
 
+def test_files_set_later_are_added(core, files) -> None:
+    """As in the original: the table of layers grows, and what comes later wins."""
+    other = DEFINES.replace('"3"', '"5"')
+    (files / "clamp.xml").write_text(layer("Clamp", defines=DEFINES))
+    (files / "five.xml").write_text(layer(defines=other))
+    good, clamp, five = (str(files / f"{name}.xml") for name in ("good", "clamp", "five"))
+    network = core.read_network(relu())
+
+    def factor(config=None, device="GPU") -> float:
+        y = core.load_network(network, device, config).infer(X)["y"]
+        return float((y.max() - np.float32(0.5)) / X["x"].max())
+
+    core.set_config({"CONFIG_FILE": good}, "GPU")
+    core.set_config({"CONFIG_FILE": clamp}, "GPU")
+    assert core.get_config("GPU", "CONFIG_FILE") == f"{good} {clamp}"
+    assert factor() == 3
+    assert factor({"CONFIG_FILE": five}) == 5  # for this load
+    assert factor() == 3
+    core.set_config({"CONFIG_FILE": five}, "GPU")
+    assert factor() == 5
+    core.set_config({"CONFIG_FILE": good}, "GPU")  # again: now it is the latest
+    assert core.get_config("GPU", "CONFIG_FILE") == f"{clamp} {five} {good}"
+    assert factor() == 3
+    core.set_config({"CONFIG_FILE": ""}, "GPU")
+    assert core.get_config("GPU", "CONFIG_FILE") == ""
+    np.testing.assert_array_equal(
+        core.load_network(network, "GPU").infer(X)["y"], np.maximum(X["x"], 0)
+    )
+    core.set_config({"CONFIG_FILE": five}, "GPU.0")
+    core.set_config({"CONFIG_FILE": clamp}, "GPU.0")
+    assert core.get_config("GPU.0", "CONFIG_FILE") == f"{five} {clamp}"
+    assert factor(device="GPU.0") == 5
+
+
 def test_attributes_become_defines(core, files) -> None:
     """Clamp's bounds; a name that Clamp does not have takes the default."""
     defines = (

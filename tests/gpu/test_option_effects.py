@@ -11,6 +11,13 @@ import numpy as np
 import pytest
 
 from polydevice import Core
+from polydevice.dtype import ElementType
+from polydevice.network import Network
+from polydevice.node import Node
+from polydevice.ops.activation import Relu
+from polydevice.ops.io import Parameter, Result
+from polydevice.ops.math import Abs
+from polydevice.shape import Shape
 from polydevice_gpu.cl.program import ProgramBuilder
 from polydevice_gpu.graph import Place
 from polydevice_gpu.passes import PIPELINE
@@ -69,6 +76,22 @@ def test_graph_dumps_show_every_stage(core, tmp_path) -> None:
         assert text.count("Parameter") == 1 and text.count("Result") == 3
     assert "convolution" not in first and "convolution" in last  # kernels are chosen at the end
     assert "then " not in first and "then " in last  # and activations fused
+
+
+def test_graph_dumps_of_equal_names_stay_apart(core, tmp_path) -> None:
+    """Networks of one name and shape, and loading twice: each has files of its own."""
+    for op in (Relu(), Abs(), Abs()):
+        x = Node("x", Parameter(ElementType.f32, Shape([2, 3])))
+        y = Node("y", op, [x.output])
+        network = Network("same", [x], [Node("out", Result(), [y.output])])
+        core.load_network(network, "GPU", {"CLDNN_GRAPH_DUMPS_DIR": str(tmp_path)})
+    found = sorted(tmp_path.glob("*_lower.dot"))
+    assert [path.name for path in found] == [
+        "same_2x3_00_lower.dot", "same_2x3_2_00_lower.dot", "same_2x3_3_00_lower.dot"
+    ]  # fmt: skip
+    expressions = [path.read_text().lower() for path in found]
+    assert "abs" not in expressions[0] and all("abs" in text for text in expressions[1:])
+    assert len(list(tmp_path.glob("*.dot"))) == 3 * (1 + len(PIPELINE))
 
 
 def test_source_dumps_compile_to_the_same_programs(core, opencl, tmp_path) -> None:

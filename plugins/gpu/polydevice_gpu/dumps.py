@@ -6,10 +6,11 @@ A folder that cannot be written costs one warning: looking at a network must not
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value
@@ -22,7 +23,9 @@ class Dumps:
     """Where to write; an empty text writes nothing.
 
     Attributes:
-        graphs: folder for ``<network>_<stage>.dot``, GraphViz texts (CLDNN_GRAPH_DUMPS_DIR).
+        graphs: folder for ``<network>_<shapes>_<stage>.dot``, GraphViz texts
+            (CLDNN_GRAPH_DUMPS_DIR). What is compiled after another of the same name and shapes, in
+            this process or any, gets a number behind them: nothing is overwritten.
         sources: folder for ``clDNN_program_<kernel>_<hash>.cl`` (CLDNN_SOURCES_DUMPS_DIR).
         custom_sources: folder for the same files of custom layers only (DUMP_KERNELS).
     """
@@ -30,13 +33,18 @@ class Dumps:
     graphs: str = ""
     sources: str = ""
     custom_sources: str = ""
+    _names: dict[int, str] = field(default_factory=dict, repr=False, compare=False)
 
     def graph(self, number: int, stage: str, graph: GpuGraph) -> None:
         """Write a graph as it is after a stage; stages sort by their number."""
-        if self.graphs:
+        if not self.graphs:
+            return
+        suffix = f"{number:02}_{stage}.dot"
+        if number == 0:
             shapes = "_".join("x".join(map(str, v.shape)) for v in graph.inputs.values())
             name = _file_name(f"{graph.name}_{shapes}"[:120])
-            _write(self.graphs, f"{name}_{number:02}_{stage}.dot", graphviz(graph, stage))
+            self._names[id(graph)] = _claimed(Path(self.graphs), name, suffix)
+        _write(self.graphs, f"{self._names[id(graph)]}_{suffix}", graphviz(graph, stage))
 
     def source(self, kernel: str, text: str, log: str, *, custom: bool = False) -> None:
         """Write what the compiler was given, and its log as a comment at the end.
@@ -105,6 +113,22 @@ def _quoted(*parts: str) -> str:
 
 def _file_name(text: str) -> str:
     return re.sub(r"[^\w.-]+", "_", text).strip("._") or "network"
+
+
+def _claimed(folder: Path, name: str, suffix: str) -> str:
+    """Return the name, with a number if need be, under which no file is yet; makes the file."""
+    for number in itertools.count(1):
+        unique = name if number == 1 else f"{name}_{number}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{unique}_{suffix}").open("x").close()
+        except FileExistsError:
+            if folder.is_dir():
+                continue
+        except OSError:
+            pass  # writing will say why
+        return unique
+    raise AssertionError("there are more numbers than files")
 
 
 def _write(folder: str, name: str, content: str) -> None:

@@ -186,9 +186,11 @@ class GpuOptions(Options):
     config_file: Annotated[str, BeforeValidator(_config_file)] = option(
         "CONFIG_FILE",
         "",
+        adds=True,
         legal="paths of XML files, separated by blanks",
         help="Files with the user's kernels for operations, which win over the device's own; see "
-        "[custom layers](custom-layers.md). Read when the key is set and when a network is loaded.",
+        "[custom layers](custom-layers.md). Read when the key is set and when a network is loaded. "
+        "Setting it again adds files, whose layers win; an empty text forgets all.",
     )
     tuning_mode: TuningMode = option(
         "TUNING_MODE",
