@@ -77,9 +77,11 @@ class PortInfo:
                 f"not {element_type}"
             )
         if not fits(self.desc.shape, sizes):
-            raise BlobError(
-                f"{self.kind} {self.name!r} has shape {self.desc.shape}, not {Shape(sizes)}"
-            )
+            shape = self.desc.shape
+            text = f"{self.kind} {self.name!r} has shape {shape}, not {Shape(sizes)}"
+            if len(self.layout) > 2 and sorted(map(str, shape or ())) == sorted(map(str, sizes)):
+                text += f"; its layout is {self.layout}, so transpose, or set another layout on it"
+            raise BlobError(text)
 
     def as_array(self, value: Any) -> Array:
         """Return `value` as an array that can be read in place; itself when it fits already.
@@ -171,7 +173,7 @@ class ExecutableNetwork(ABC):
         Raises:
             DeviceError: for devices that have none.
         """
-        raise DeviceError(f"{self.device} uses host memory and has no contexts")
+        raise DeviceError(f"a network on {self.device} has no context of its own")
 
     def get_exec_graph_info(self) -> Network:
         """Return the graph that the device runs, as a network for inspection."""

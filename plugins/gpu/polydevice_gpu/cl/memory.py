@@ -9,6 +9,7 @@ element offsets of the kernel that reads them.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 from typing import Any
@@ -181,10 +182,13 @@ class Memory:
 
     def wrap(self, handle: ocl.Buffer, size_bytes: int, name: str) -> Buffer:
         """Return memory of somebody else as a buffer; it does not count as allocated here."""
-        parent: Any = handle  # pyopencl's types do not know the attribute
-        whole = parent.associated_memobject or handle
-        allocation = _Allocation(self, whole, 0, name)
-        return Buffer(allocation, handle, handle.offset, size_bytes, name)
+        whole, offset = handle, 0
+        # Intel's runtime does not give the whole of a sub-buffer whose own handle was released.
+        with contextlib.suppress(ocl.Error):
+            parent: Any = handle  # pyopencl's types do not know the attribute
+            if parent.associated_memobject is not None:
+                whole, offset = parent.associated_memobject, parent.offset
+        return Buffer(_Allocation(self, whole, 0, name), handle, offset, size_bytes, name)
 
     @property
     def queue(self) -> ocl.CommandQueue:
