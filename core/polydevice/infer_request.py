@@ -306,6 +306,10 @@ class InferRequest(ABC):
             RequestBusyError: while the request runs.
             InferenceError: (or a DeviceError) when the inference fails.
         """
+        return self._infer(inputs, 0)
+
+    def _infer(self, inputs: Mapping[str, Any] | None, stream: int) -> dict[str, Array]:
+        """Run one inference in the calling thread, on the given stream of the device."""
         if not self._busy.acquire(blocking=False):
             raise self._busy_error()
         try:
@@ -314,7 +318,7 @@ class InferRequest(ABC):
             self._outcome = _FAILED
             start = time.perf_counter()
             try:
-                self._run(0)
+                self._run(stream)
             except BaseException as error:
                 if isinstance(error, (PolydeviceError, KeyboardInterrupt)):
                     raise

@@ -146,6 +146,12 @@ class Plugin(ABC):
     def unsupported_nodes(self, network: Network, options: Options) -> dict[str, str]:
         """Return node name → reason for every node that the device cannot run."""
 
+    def query_network(self, network: Network, options: Options, device_id: str) -> dict[str, str]:
+        """Return node name → device name for every node that the device can run."""
+        refused = self.unsupported_nodes(network, options)
+        name = f"{self.name}.{device_id}" if device_id else self.name
+        return {node.name: name for node in network.nodes() if node.name not in refused}
+
     @abstractmethod
     def load_network(self, network: Network, options: Options, device_id: str) -> ExecutableNetwork:
         """Compile a network for a device.

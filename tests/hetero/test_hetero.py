@@ -255,3 +255,34 @@ def test_a_third_party_device_takes_part(core, monkeypatch):
     devices = {row.device for row in executable.placement()}
     assert {"NPU", "CPU"} <= devices
     assert_same(executable.infer(inputs), core.load_network(network, "CPU").infer(inputs))
+
+
+def test_query_names_the_member_of_each_node(core):
+    """Each node's first member, as it was named; affinities are not looked at."""
+    network = faces(core)
+    for node in network.nodes():
+        node.rt_info["affinity"] = "CPU"
+    found = core.query_network(network, "HETERO:PICKY.0,CPU")
+    types = {node.name: node.type for node in network.nodes()}
+    assert found.keys() == types.keys()
+    computing = {n for n, kind in types.items() if kind not in ("Parameter", "Const", "Result")}
+    for name in computing:
+        assert found[name] == ("CPU" if types[name] == "ReLU" else "PICKY.0"), name
+    alone = core.query_network(network, "HETERO:PICKY")
+    assert computing - alone.keys() == {n for n, kind in types.items() if kind == "ReLU"}
+
+
+def test_a_member_that_cannot_tell_what_it_runs_is_given_nothing(core, monkeypatch):
+    plugin = sys.modules["second_cpu"].PickyPlugin
+
+    def refuse(self, network, options):
+        raise UnsupportedNetworkError("no sizes for input 'x' were found; call reshape()")
+
+    monkeypatch.setattr(plugin, "unsupported_nodes", refuse)
+    network = faces(core)
+    executable = core.load_network(network, "HETERO:PICKY,CPU")
+    assert [part.device for part in executable.subgraphs] == ["CPU"]
+    reasons = {row.reason for row in executable.placement() if row.type == "ReLU"}
+    assert reasons == {"PICKY cannot run it: no sizes for input 'x' were found; call reshape()"}
+    with pytest.raises(UnsupportedNetworkError, match="PICKY cannot run it: no sizes for input"):
+        core.load_network(network, "HETERO:PICKY")

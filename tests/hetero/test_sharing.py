@@ -697,3 +697,37 @@ def test_outputs_that_are_kept(core) -> None:
         assert request.copies == Copies(uploads=2, downloads=1)
     request.set_blob("y", np.zeros((4, 3), "f4"))
     check(request, model, normal(3, 3))
+
+
+def test_a_configuration_that_changes_the_inputs_of_parts(core) -> None:
+    model = build([("Mul", ["x", "three"], ["y"], {})], {"x": (1, 3, 4, 6)}, ["y"], WEIGHTS)
+    network = core.read_network(model)
+    network.inputs["x"].precision = "U8"
+    network.inputs["x"].preprocess.color_format = "NV12"
+    with pytest.raises(DeviceError, match="inputs x_Y0, x_UV0 instead of x; leave out"):
+        core.load_network(network, "HETERO:GPU,CPU", {"GPU_NV12_TWO_INPUTS": "YES"})
+
+
+def test_streams_of_the_members_are_used(core, monkeypatch) -> None:
+    """Two requests are on the two streams of GPU at the same time."""
+    model = build([("Mul", ["x", "three"], ["y"], {})], {"x": (4,)}, ["y"], WEIGHTS)
+    config = {"GPU_THROUGHPUT_STREAMS": "2"}
+    executable = core.load_network(core.read_network(model), "HETERO:GPU,CPU", config)
+    requests = [executable.create_infer_request() for _ in range(2)]
+    together = threading.Barrier(2)
+    streams = []
+    for request in requests:
+        part = request._parts[0]
+
+        def run(stream: int, real: Callable[[int], None] = part._run) -> None:
+            together.wait(20)
+            streams.append(stream)
+            real(stream)
+
+        monkeypatch.setattr(part, "_run", run)
+    for request in requests:
+        request.start_async({"x": np.ones(4, "f4")})
+    for request in requests:
+        request.wait()
+        np.testing.assert_array_equal(request.get_blob("y").array, np.full(4, 3))
+    assert sorted(streams) == [0, 1]

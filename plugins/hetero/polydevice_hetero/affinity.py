@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from polydevice.device_name import DeviceName
@@ -72,8 +72,22 @@ def _manual(network: Network) -> dict[Node, Assignment]:
 def _automatic(
     network: Network, members: Sequence[str], refused: Mapping[str, Mapping[str, str]]
 ) -> dict[Node, Assignment]:
+    placed, homeless = _claimed(network, members, refused)
+    if homeless:
+        raise UnsupportedNetworkError(
+            f"none of {', '.join(members)} can run {len(homeless)} nodes:\n  "
+            + "\n  ".join(f"{node.title}: {reason}" for node, reason in homeless.items())
+            + "\nAdd a device that can, or define them as custom layers"
+        )
+    return placed
+
+
+def _claimed(
+    network: Network, members: Sequence[str], refused: Mapping[str, Mapping[str, str]]
+) -> tuple[dict[Node, Assignment], dict[Node, str]]:
+    """Give every computing node to the first member that can run it; return also the others."""
     placed: dict[Node, Assignment] = {}
-    homeless: list[str] = []
+    homeless: dict[Node, str] = {}
     for node in network.nodes():
         if node.type in _FOLLOWERS:
             continue
@@ -86,27 +100,40 @@ def _automatic(
                 break
             reasons.append(f"{member} cannot run it: {why}")
         else:
-            homeless.append(f"{node.title}: {'; '.join(reasons)}")
-    if homeless:
-        raise UnsupportedNetworkError(
-            f"none of {', '.join(members)} can run {len(homeless)} nodes:\n  "
-            + "\n  ".join(homeless)
-            + "\nAdd a device that can, or define them as custom layers"
-        )
-    return placed
+            homeless[node] = "; ".join(reasons)
+    return placed, homeless
 
 
-def _place_followers(network: Network, placed: dict[Node, Assignment], default: str) -> None:
-    """Put inputs and constants with their first reader, and results with their producer."""
+def claims(
+    network: Network, members: Sequence[str], refused: Mapping[str, Mapping[str, str]]
+) -> dict[str, str]:
+    """Return node name → member for the nodes that some member can run; see `assign`."""
+    placed, homeless = _claimed(network, members, refused)
+    _place_followers(network, placed, members[0], homeless)
+    return {node.name: assignment.device for node, assignment in placed.items()}
+
+
+def _place_followers(
+    network: Network,
+    placed: dict[Node, Assignment],
+    default: str,
+    homeless: Collection[Node] = (),
+) -> None:
+    """Put inputs and constants with their first reader, and results with their producer.
+
+    Those whose only neighbours are homeless are so, too.
+    """
     consumers = network.consumers()
     nodes = network.nodes()
     for node in reversed(nodes):
-        if node in placed or node.type == "Result":
+        if node in placed or node in homeless or node.type == "Result":
             continue
         readers = [user for port in node.outputs for user, _ in consumers[port]]
         found = next((placed[user] for user in readers if user in placed), None)
+        if found is None and any(user in homeless for user in readers):
+            continue
         placed[node] = Assignment(found.device if found else default, "kept with its reader")
     for node in nodes:
-        if node not in placed:
+        if node.type == "Result" and node not in placed and node.inputs[0].node in placed:
             device = placed[node.inputs[0].node].device
             placed[node] = Assignment(device, "kept with its producer")

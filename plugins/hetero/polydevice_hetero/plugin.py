@@ -8,9 +8,11 @@ from typing import Any
 
 from polydevice.device_name import DeviceName
 from polydevice.errors import (
+    DeviceError,
     DeviceNotFoundError,
     ModelFormatError,
     UnknownOptionError,
+    UnsupportedNetworkError,
     nearest,
 )
 from polydevice.executable_network import ExecutableNetwork
@@ -20,11 +22,11 @@ from polydevice.options import Options
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.passes.lower_state import lower_state
 from polydevice.plugin import Plugin, Version
-from polydevice_hetero.affinity import AFFINITY, assign
+from polydevice_hetero.affinity import AFFINITY, assign, claims
 from polydevice_hetero.dot import write_dot
 from polydevice_hetero.executable import MEMBERS, PART, HeteroExecutable
 from polydevice_hetero.options import HeteroOptions
-from polydevice_hetero.split import split
+from polydevice_hetero.split import Subgraph, split
 
 
 class HeteroPlugin(Plugin):
@@ -57,6 +59,13 @@ class HeteroPlugin(Plugin):
             for name in refused[0]
             if all(name in others for others in refused)
         }
+
+    def query_network(self, network: Network, options: Options, device_id: str) -> dict[str, str]:
+        """Return node name → the member, as it was named, that would be given the node."""
+        assert isinstance(options, HeteroOptions)
+        members = self._members(options)
+        refused = {member: self._refused(network, member, options) for member in members}
+        return claims(network, members, refused)
 
     def load_network(self, network: Network, options: Options, device_id: str) -> ExecutableNetwork:
         """Place, cut, and load every part on its member.
@@ -108,6 +117,7 @@ class HeteroPlugin(Plugin):
                     parts.append(self.services.import_network(known, part.device, config))
                 else:
                     parts.append(self.services.load_network(part.network, part.device, config))
+                _check_inputs(part, parts[-1])
         except BaseException:
             for executable in parts:
                 executable.close()
@@ -124,8 +134,12 @@ class HeteroPlugin(Plugin):
         return [str(m) for m in DeviceName.parse(f"HETERO:{options.target_fallback}").members]
 
     def _refused(self, network: Network, member: str, options: HeteroOptions) -> dict[str, str]:
+        """Return node name → reason; a member that cannot tell is not given any."""
         config = self._config_for(member, options)
-        return self.services.unsupported_nodes(network, member, config)
+        try:
+            return self.services.unsupported_nodes(network, member, config)
+        except UnsupportedNetworkError as error:
+            return {node.name: str(error).partition("\n")[0] for node in network.nodes()}
 
     def _config_for(self, member: str, options: HeteroOptions) -> dict[str, Any]:
         known = set(self.services.option_keys(member))
@@ -148,6 +162,20 @@ class HeteroPlugin(Plugin):
 def _forwarded(options: Options) -> dict[str, Any]:
     assert isinstance(options, HeteroOptions)
     return options.member_config
+
+
+def _check_inputs(part: Subgraph, executable: ExecutableNetwork) -> None:
+    """Refuse configurations by which a member gives its part other inputs.
+
+    Raises:
+        DeviceError: naming both.
+    """
+    if executable.inputs.keys() != part.sources.keys():
+        raise DeviceError(
+            f"{part.device} loaded a part of the network with the inputs "
+            f"{', '.join(executable.inputs)} instead of {', '.join(part.sources)}; leave out the "
+            f"configuration of {part.device} that does so (GPU_NV12_TWO_INPUTS, for example)"
+        )
 
 
 def _name(members: Sequence[str]) -> str:

@@ -133,15 +133,15 @@ class HeteroRequest(InferRequest):
             if name in executable.inputs:
                 blob = self._blob(self._ports[name])
                 values[port] = blob if isinstance(blob, RemoteBlob) else blob.array
-        self._start_variables()
+        self._start_variables(stream)
         for index in range(len(self._parts)):
             if not self._is_done(index):
-                self._run_part(index)
+                self._run_part(index, stream)
         for name, port in executable.sources.items():
             self._publish(name, port)
         self._keep_variables()
 
-    def _start_variables(self) -> None:
+    def _start_variables(self, stream: int) -> None:
         """Feed the variables; the parts that compute a first value run before those that read it.
 
         A part that would need the variable to compute its own first value cannot exist: a
@@ -155,7 +155,7 @@ class HeteroRequest(InferRequest):
             elif variable.initial is None:
                 values[port] = zeros(variable)
             else:
-                self._compute_initial(variable.initial)
+                self._compute_initial(variable.initial, stream)
                 values[port] = values[variable.initial]
 
     def _keep_variables(self) -> None:
@@ -173,14 +173,14 @@ class HeteroRequest(InferRequest):
             else:
                 kept.value = self._values.on_host(port).copy()
 
-    def _compute_initial(self, wanted: Port) -> None:
+    def _compute_initial(self, wanted: Port, stream: int) -> None:
         if wanted in self._values or wanted.node.type == "Const":
             return
         for index, part in enumerate(self.executable.subgraphs):
             if wanted in part.targets.values():
                 for port in part.sources.values():
-                    self._compute_initial(port)
-                self._run_part(index)
+                    self._compute_initial(port, stream)
+                self._run_part(index, stream)
                 return
         raise InferenceError(f"no part computes {wanted.name!r}")
 
@@ -188,11 +188,11 @@ class HeteroRequest(InferRequest):
         targets = self.executable.subgraphs[index].targets.values()
         return bool(targets) and all(port in self._values for port in targets)
 
-    def _run_part(self, index: int) -> None:
+    def _run_part(self, index: int, stream: int) -> None:
         part, request = self.executable.subgraphs[index], self._parts[index]
         try:
             inputs = {name: self._input(index, port) for name, port in part.sources.items()}
-            results = request.infer(inputs)
+            results = request._infer(inputs, stream)
             for name, port in part.targets.items():
                 array = results.get(name)
                 if array is not None:
