@@ -95,17 +95,6 @@ def test_alias_works_and_warns(alias, key) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("LP_TRANSFORMS_MODE", "YES"),
-    ],
-)
-def test_key_without_effect_yet_says_so(key, value) -> None:
-    with pytest.raises(OptionValueError, match=f"{key}=.*not implemented yet: .*leave the key out"):
-        GpuOptions().updated({key: value})
-
-
-@pytest.mark.parametrize(
     "key", ["LOG_LEVEL", "CPU_THREADS_NUM", "perf_count", "KEY_KEY_PERF_COUNT"]
 )
 def test_unknown_key_names_the_known_ones(key) -> None:

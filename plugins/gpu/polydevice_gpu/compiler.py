@@ -83,6 +83,11 @@ def target_of(device: cl.Device) -> Target:
     )
 
 
+def is_quantized(network: Network) -> bool:
+    """Whether some layer rounds to a few levels, as in networks made for int8."""
+    return any(isinstance(node.op, QUANTIZATION) for node in network.nodes())
+
+
 def check_memory(network: Network, device: cl.Device) -> None:
     """Check that memory can hold every value of known size, and that kernels can count it.
 
@@ -114,7 +119,7 @@ def _build_graph(
     network: Network, target: Target, evaluate: Evaluate, settings: CompileSettings
 ) -> GpuGraph:
     floats = settings.floats
-    if settings.quantized_in_f32 and any(isinstance(n.op, QUANTIZATION) for n in network.nodes()):
+    if settings.quantized_in_f32 and is_quantized(network):
         floats = ElementType.f32
     use_custom_layers(network, settings.custom_layers)
     constant_folding(network, evaluate)

@@ -6,7 +6,7 @@ import os
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import BeforeValidator
 
 from polydevice.errors import OptionValueError
 from polydevice.options import Flag, Options, option
@@ -73,17 +73,6 @@ def _config_file(value: object) -> str:
         raise ValueError("legal: paths of XML files, separated by blanks")
     read_layers(value)
     return value
-
-
-def _pending(default: Any, what: str) -> AfterValidator:
-    """Refuse every value but the default, because the effect of others is not there yet."""
-
-    def check(value: Any) -> Any:
-        if value != default:
-            raise ValueError(f"not implemented yet: {what}; leave the key out")
-        return value
-
-    return AfterValidator(check)
 
 
 def available_cores() -> int:
@@ -239,8 +228,12 @@ class GpuOptions(Options):
         help="Write the sources of custom layers, with their macros and the compiler's log, as "
         "clDNN_program_*.cl to CLDNN_SOURCES_DUMPS_DIR or else the working directory.",
     )
-    low_precision: Annotated[Flag, _pending(False, "int8 kernels")] = option(
-        "LP_TRANSFORMS_MODE", False, help="Compute quantized networks in int8."
+    low_precision: Flag = option(
+        "LP_TRANSFORMS_MODE",
+        False,
+        help="Allow quantised networks to be computed in int8. There are no int8 kernels yet: they "
+        "are computed in floating point, exactly as their FakeQuantize or QuantizeLinear layers "
+        "say, with YES too; loading one then warns.",
     )
     nv12_two_inputs: Flag = option(
         "GPU_NV12_TWO_INPUTS",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -210,10 +211,18 @@ class GpuPlugin(Plugin):
         builder: cl.ProgramBuilder,
         tuner: Tuner | None,
     ) -> GpuExecutable:
+        from polydevice_gpu.compiler import is_quantized
         from polydevice_gpu.executable import GpuExecutable
 
         if network.is_dynamic:
             self._check_supported(network, options)
+        if options.low_precision and is_quantized(network):
+            warnings.warn(
+                f"LP_TRANSFORMS_MODE=YES: {self.name} has no int8 kernels; {network.name!r} is "
+                "computed in floating point, with the results its layers describe",
+                RuntimeWarning,
+                stacklevel=4,
+            )
         streams = 1 if context.has_queue else options.streams
         exclusive = options.exclusive_async_requests and streams == 1
         try:
