@@ -247,6 +247,33 @@ class DeviceSuite:
         request.infer()
         self.check(y, random_input(4))
 
+    def test_shares_its_memory_or_says_that_it_has_none(self, core: Core) -> None:
+        """Remote blobs of the network's context are inputs and outputs; or there is no context."""
+        executable = self.load(core)
+        try:
+            context = executable.get_context()
+        except DeviceError as error:
+            assert self.device.partition(".")[0] in str(error)
+            return
+        request = executable.create_infer_request()
+        source = context.create_blob(executable.inputs["x"].desc)
+        result = context.create_blob(executable.outputs["y"].desc)
+        request.set_blob("x", source)
+        request.set_blob("y", result)
+        for seed in (1, 2):
+            source.copy_from(random_input(seed))
+            assert request.infer() == {}
+            request.wait()
+            assert request.copies.with_host == 0
+            with result.map("r") as array:
+                self.check(array, random_input(seed))
+        with pytest.raises(BlobError):
+            request.set_blob("x", context.create_blob(TensorDesc(ElementType.f32, Shape([1]))))
+        assert request.get_blob("x") is source
+        source.release()
+        with pytest.raises(BlobError):
+            request.infer()
+
     def test_converts_what_does_not_fit_in_place(self, core: Core) -> None:
         """Strided and f64 inputs are converted."""
         request = self.load(core).create_infer_request()
