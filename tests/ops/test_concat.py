@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -49,3 +51,12 @@ def test_concat_refuses():
         Concat(axis=0).infer([a, TensorDesc(ElementType.f32, Shape([2]))])
     with pytest.raises(ElementTypeError):
         Concat(axis=0).infer([a, TensorDesc(ElementType.i32, Shape([2, 3]))])
+
+
+def test_thousands_of_inputs_take_no_time() -> None:
+    """The message about shapes was once written for every input: 5,000 took a minute."""
+    inputs = [TensorDesc(ElementType.f32, Shape([2, Dim(), 3]))] * 5000
+    begin = time.process_time()
+    (joined,) = Concat(axis=2).infer(inputs)
+    assert joined.shape == (2, Dim(), 15000)
+    assert time.process_time() - begin < 5

@@ -39,15 +39,15 @@ class Concat(Op):
         axis = normalize_axis(self.axis, rank)
         sizes: list[DimLike] = list(known[0])
         for shape in known[1:]:
-            text = ", ".join(str(s) for s in known)
             if len(shape) != rank:
-                raise ShapeError(f"inputs differ in rank: {text}")
+                raise ShapeError(f"inputs differ in rank: {', '.join(map(str, known))}")
             try:
                 sizes = [
                     s + t if i == axis else merge_dim(s, t)
                     for i, (s, t) in enumerate(zip(sizes, shape, strict=True))
                 ]
             except ShapeError:
+                text = ", ".join(map(str, known))
                 raise ShapeError(
                     f"inputs differ in a size other than axis {axis}: {text}"
                 ) from None

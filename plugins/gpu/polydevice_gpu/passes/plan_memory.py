@@ -12,6 +12,8 @@ may have, often to a quarter of the device's memory.
 
 from __future__ import annotations
 
+import bisect
+import math
 from dataclasses import dataclass
 
 from polydevice_gpu.graph import GpuGraph, Memory, Place
@@ -75,20 +77,33 @@ def plan_memory(graph: GpuGraph, scratch: dict[int, list[Memory]], reuse: bool =
     return place(lives)
 
 
+@dataclass
+class _Block:
+    """Pieces of memory that share bytes, ordered by time; the largest came first."""
+
+    bytes: int
+    lives: list[tuple[int, int]]
+    pieces: list[Memory]
+
+    def take(self, memory: Memory, life: Life) -> bool:
+        """Add a piece unless another is alive at the same time; in logarithmic time."""
+        behind = bisect.bisect(self.lives, (life.last, math.inf))
+        if behind and self.lives[behind - 1][1] >= life.first:
+            return False
+        self.lives.insert(behind, (life.first, life.last))
+        self.pieces.append(memory)
+        return True
+
+
 def place(lives: dict[Memory, Life]) -> ArenaPlan:
     """Give pieces of memory with known lives their blocks."""
-    blocks: list[list[Memory]] = []
+    blocks: list[_Block] = []
     for memory in sorted(lives, key=lambda m: (-m.bytes, lives[m].first)):
         life = lives[memory]
         # The first piece of a block is its largest, and later blocks are no larger.
-        for block in reversed(blocks):
-            if all(
-                lives[other].last < life.first or life.last < lives[other].first for other in block
-            ):
-                block.append(memory)
-                break
-        else:
-            blocks.append([memory])
-    places = {memory: number for number, block in enumerate(blocks) for memory in block}
-    sizes = tuple(max(block[0].bytes, 1) for block in blocks)
+        if not any(block.take(memory, life) for block in reversed(blocks)):
+            first = [(life.first, life.last)]
+            blocks.append(_Block(max(memory.bytes, 1), first, [memory]))
+    places = {memory: number for number, block in enumerate(blocks) for memory in block.pieces}
+    sizes = tuple(block.bytes for block in blocks)
     return ArenaPlan(sizes, places, sum(max(memory.bytes, 1) for memory in lives))
