@@ -18,6 +18,7 @@ from polydevice_gpu.compiler import target_of
 from polydevice_gpu.custom.operation import Custom
 from polydevice_gpu.executable import GpuExecutable
 from polydevice_gpu.kernels.kernel import Kernel, all_kernels, kernels_of
+from polydevice_gpu.ops import ResampleYuv
 from polydevice_gpu.passes.lower import lower
 from polydevice_gpu.passes.select_kernels import place_constant
 from polydevice_gpu.plan import BoundPlan
@@ -26,8 +27,10 @@ from tests.gpu.kernel_cases import CASES
 SEPARATE_BUFFERS = "POLYDEVICE_TEST_SEPARATE_BUFFERS"
 MODES = "POLYDEVICE_TEST_MODES"
 
-# Custom layers bring their own kernels; test_custom_layers has those.
-OPERATIONS = {op: kernels for op, kernels in all_kernels().items() if op is not Custom}
+# Custom layers bring their own kernels, and no single operation becomes a ResampleYuv;
+# test_custom_layers and test_fused_frames have those.
+ELSEWHERE = (Custom, ResampleYuv)
+OPERATIONS = {op: kernels for op, kernels in all_kernels().items() if op not in ELSEWHERE}
 KERNELS = [(op, kernel) for op, kernels in OPERATIONS.items() for kernel in kernels]
 
 

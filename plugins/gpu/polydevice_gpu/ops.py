@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from polydevice.dtype import ElementType
+from polydevice.ops.color import FromYuv
 from polydevice.ops.op import Op
+from polydevice.shape import Shape, broadcast
 from polydevice.tensor import TensorDesc
 
 
@@ -123,8 +125,6 @@ class Fused(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the broadcast shape and the fragment's type."""
-        from polydevice.shape import Shape, broadcast
-
         shape: Shape | None = Shape([])
         for x in inputs:
             shape = broadcast(shape, x.shape)
@@ -158,3 +158,30 @@ class Resample(Op):
             assert table is not None
             sizes[axis] = table[0]
         return [x.with_shape(sizes)]
+
+
+@dataclass(frozen=True)
+class ResampleYuv(Op):
+    """A resized image out of a YUV frame, whose colours are computed only where they are read.
+
+    Inputs:  planes    the frame's, as `colors` takes them
+             index, weight  of rows, then of columns: tables as for `Resample`
+    Outputs: y         [N, 3, rows, columns], floating point, 0 to 255
+    Source:  made from Resample of a converted frame; values of integer frames are rounded before
+             they are weighted, as in the original
+    """
+
+    type = "ResampleYuv"
+    domain = "polydevice_gpu"
+
+    colors: FromYuv
+    element_type: ElementType = ElementType.f32
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the tables' sizes."""
+        rows, columns = inputs[-4].shape, inputs[-2].shape
+        frame = self.colors.infer(inputs[:-4])[0].shape
+        assert rows is not None
+        assert columns is not None
+        assert frame is not None
+        return [TensorDesc(self.element_type, Shape([frame[0], 3, rows[0], columns[0]]))]

@@ -8,6 +8,7 @@ from polydevice_gpu.graph import GpuGraph
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.passes.concat_in_place import concat_in_place
 from polydevice_gpu.passes.fuse_attention import fuse_attention
+from polydevice_gpu.passes.fuse_frame import fuse_frame
 from polydevice_gpu.passes.fuse_pad import fuse_pad
 from polydevice_gpu.passes.fuse_pointwise import fuse_pointwise
 from polydevice_gpu.passes.group_convolutions import group_convolutions
@@ -18,6 +19,7 @@ Pass = Callable[[GpuGraph, Target], None]
 PIPELINE: tuple[Pass, ...] = (
     group_convolutions,  # first: afterwards biases are no longer to be seen
     fuse_attention,  # before its scales, masks and casts join the products
+    fuse_frame,  # before what comes behind joins the resizing
     fuse_pad,  # before kernels are chosen: a convolution pads for nothing
     fuse_pointwise,  # so that kernels are chosen knowing their epilogue
     select_kernels,  # layouts, views and kernels depend on one another
