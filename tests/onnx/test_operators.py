@@ -322,6 +322,23 @@ def suppression(rng: Rng) -> Case:
     return helper.make_node("NonMaxSuppression", list(inputs), ["y"]), inputs, set("nit")
 
 
+@case
+def stft(rng: Rng) -> Case:
+    length, step = int(rng.integers(5, 13)), int(rng.integers(2, 6))
+    kind = str(rng.choice(["flat", "real", "both sides", "complex"]))
+    size = int(rng.integers(20, 40))
+    shape = {"flat": (2, size), "complex": (2, size, 2)}.get(kind, (2, size, 1))
+    inputs = {"x": _f(rng, *shape), "step": np.array(step), "w": _f(rng, length)}
+    names = list(inputs)
+    if rng.random() < 0.5:
+        inputs["length"] = np.array(length)
+        names = list(inputs) if rng.random() < 0.5 else ["x", "step", "", "length"]
+    onesided = int(kind in ("flat", "real"))
+    node = helper.make_node("STFT", names, ["y"], onesided=onesided)
+    inputs = {name: array for name, array in inputs.items() if name in names}
+    return node, inputs, {name for name in names if name not in ("x", "")}
+
+
 @pytest.mark.parametrize("repeat", range(REPEATS))
 @pytest.mark.parametrize("name", CASES)
 def test_as_onnxruntime(name: str, repeat: int) -> None:

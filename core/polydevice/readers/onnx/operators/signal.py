@@ -22,6 +22,7 @@ from polydevice.ops.comparison import Equal
 from polydevice.ops.concat import Concat
 from polydevice.ops.convert import Convert
 from polydevice.ops.cumulative import CumProd
+from polydevice.ops.gather import Gather
 from polydevice.ops.generate import Range
 from polydevice.ops.math import Cos, Exp, Floor, Log, Sqrt
 from polydevice.ops.op import Op
@@ -33,6 +34,7 @@ from polydevice.ops.slice import Slice
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.element_types import element_type_of
 from polydevice.readers.onnx.node import OnnxNode
+from polydevice.readers.onnx.operators.topk import axis_size
 
 
 @translates("CumSum", "CumProd")
@@ -75,10 +77,11 @@ def dft(n: OnnxNode) -> Port:
 
 @translates("STFT", since=17)
 def stft(n: OnnxNode) -> Port:
-    """Fourier transforms of overlapping frames of a real signal."""
+    """Fourier transforms of overlapping frames of a signal [B, T], [B, T, 1] or complex [B, T, 2].
+
+    The result is [B, frames, frequencies, 2]; a real signal's second half is left out if onesided.
+    """
     x, step, window, length = n.input(0), n.input(1), n.optional(2), n.optional(3)
-    if x.shape is None or x.shape[-1] != 1 or not n.attribute("onesided", 1):
-        raise n.unsupported("only real signals with onesided=1 are supported")
     if length is None:
         if window is None:
             raise n.unsupported("neither a window nor a frame length is given")
@@ -86,8 +89,29 @@ def stft(n: OnnxNode) -> Port:
     if window is None:
         shape = n.emit(Reshape(special_zero=False), length, [1])
         window = n.emit(Broadcast(), n.like(1, x), shape)
-    signal = n.emit(Squeeze(), x, [-1])
-    return n.emit(STFT(transpose_frames=False), signal, window, length, step)
+    if n.rank(x) == 2:  # ONNX Runtime takes it too
+        x = n.emit(Unsqueeze(), x, [2])
+    numbers, onesided = None if x.shape is None else x.shape[2], n.attribute("onesided", 1)
+    if numbers == 1 and onesided:
+        signal = n.emit(Squeeze(), x, [2])
+        return n.emit(STFT(transpose_frames=False), signal, window, length, step)
+    if numbers not in (1, 2) or onesided:
+        raise n.unsupported(
+            "the last axis must be known to be 1 (real) or 2 (complex, with onesided=0)"
+        )
+    frames = n.emit(Multiply(), _frames(n, x, step, length), n.emit(Unsqueeze(), window, [1]))
+    if numbers == 1:
+        frames = n.emit(Concat(3), frames, n.emit(Multiply(), frames, n.like(0, frames)))
+    return n.emit(DFT(), frames, [2])
+
+
+def _frames(n: OnnxNode, x: Port, step: Port, length: Port) -> Port:
+    """Cut [B, T, C] into frames [B, frames, length, C] that begin every `step`; whole ones only."""
+    step, length = (n.emit(Convert(ElementType.i64), port) for port in (step, length))
+    end = n.emit(Add(), n.emit(Subtract(), axis_size(n, x, 1), length), 1)
+    starts = n.emit(Unsqueeze(), n.emit(Range(ElementType.i64), 0, end, step), [1])
+    places = n.emit(Add(), starts, n.emit(Range(ElementType.i64), 0, length, 1))
+    return n.emit(Gather(), x, places, 1)
 
 
 def _kind(n: OnnxNode, default: ElementType) -> ElementType:
