@@ -40,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument("-w", "--weights", help=".bin of an IR, when it has another name")
     command.add_argument("--svg", metavar="FILE", help="also draw a picture")
     command.set_defaults(run=_place)
-    command = commands.add_parser("bench", help="measure a network, like benchmark_app")
+    command = commands.add_parser(
+        "bench", help="measure a network, like benchmark_app", add_help=False
+    )
     add_arguments(command)
     command.set_defaults(run=_bench)
     command = commands.add_parser("cache", help="look after a folder that CACHE_DIR names")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polydevice.benchmark.arguments import Limits, parse_names, parse_shapes, parse_streams
+from polydevice.benchmark import configuration
+from polydevice.benchmark.arguments import (
+    Limits,
+    add_arguments,
+    parse_channels,
+    parse_names,
+    parse_shapes,
+    parse_streams,
+)
 from polydevice.benchmark.inputs import make_inputs
 from polydevice.benchmark.measure import Statistics
 from polydevice.benchmark.report import average, closing_lines, counter_lines
@@ -72,6 +82,121 @@ def test_precisions_layouts_and_extensions_by_name(capsys):
     assert "'no_such_module' cannot be imported" in capsys.readouterr().err
 
 
+def test_names_and_channels_for_all_inputs():
+    assert parse_names("[NHWC]", ["a", "b"], "-layout") == {"a": "NHWC", "b": "NHWC"}
+    assert parse_channels("[1, 2.5]", ["a", "b"], "-imean") == {"a": [1, 2.5], "b": [1, 2.5]}
+    assert parse_channels("a[1e2],b[-1,2]", ["a", "b"], "-imean") == {"a": [100], "b": [-1, 2]}
+    for text in ("1,2", "a[x]", "a[]", "[1,,2]"):
+        with pytest.raises(OptionValueError, match="is not legal"):
+            parse_channels(text, ["a"], "-imean")
+    with pytest.raises(OptionValueError, match="-iscale names 'c'"):
+        parse_channels("c[1]", ["a"], "-iscale")
+
+
+QUICK = ["bench", "-m", str(MODEL), "-niter", "1", "-api", "sync"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["-pin", "NUMA"], "-pin NUMA has no effect: CPU leaves its threads"),
+        (["--infer_threads_pinning", "yes"], "-pin YES has no effect"),
+        (["-qb", "8"], "-qb 8 has no effect: it is for GNA"),
+        (["-c", "layers.xml"], "-c is for GPU; CPU has no key CONFIG_FILE"),
+    ],
+)
+def test_options_without_a_meaning_here_say_so(given, said, capsys):
+    assert main([*QUICK, *given]) == 0
+    assert said in capsys.readouterr().out
+
+
+def test_options_that_change_a_network_that_is_not_read_say_so(capsys):
+    main([*QUICK, "-lfile", "-b", "1"])  # fails later, as the model's batch is dynamic
+    assert "--batch_size: without effect" in capsys.readouterr().out
+
+
+def test_options_that_are_not_legal():
+    for given in (["-pin", "MAYBE"], ["-qb", "4"], ["-niter", "0"], ["--latency_percentile", "0"]):
+        with pytest.raises(SystemExit):
+            main([*QUICK, *given])
+
+
+def test_every_option_of_benchmark_app_is_there(capsys):
+    """The names of its help, short and long."""
+    names = """-h --help -m --path_to_model -i --paths_to_input -d --target_device
+        -l --path_to_extension -c --path_to_cldnn_config -hint --perf_hint -api --api_type
+        -niter --number_iterations -nireq --number_infer_requests -b --batch_size -t --time
+        -progress --progress -stream_output --stream_output -shape --shape -layout --layout
+        -nstreams --number_streams --latency_percentile -enforcebf16 --enforce_bfloat16
+        -nthreads --number_threads -pin --infer_threads_pinning -exec_graph_path
+        --exec_graph_path -pc --perf_counts -report_type --report_type -report_folder
+        --report_folder -dump_config --dump_config -load_config --load_config -qb
+        --quantization_bits -ip --input_precision -op --output_precision -iop
+        --input_output_precision -cdir --cache_dir -lfile --load_from_file -imean --mean_values
+        -iscale --scale_values"""
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "-h"])
+    assert ended.value.code == 0
+    out = capsys.readouterr().out
+    known = set(re.findall(r"(?<![\w-])--?[a-z][\w]*", out))
+    assert set(names.split()) <= known
+    assert re.search(r"Available target devices: .*CPU", out)
+
+
+def test_mean_and_scale_are_part_of_the_network(tmp_path):
+    """Fed 3 everywhere with mean 1 and scale 2, the network sees 1."""
+    from polydevice import Core
+    from polydevice.benchmark.application import Application
+
+    with Core() as core:
+        network = core.read_network(MODEL)
+        shape = [1, 3, 224, 224]
+        network.reshape({"image": shape})
+        (right,) = core.load_network(network, "CPU").infer(
+            {"image": np.ones(shape, np.float32)}
+        ).values()  # fmt: skip
+        parser = argparse.ArgumentParser(add_help=False)
+        add_arguments(parser)
+        options = parser.parse_args(["-m", str(MODEL), "-imean", "[1]", "-iscale", "image[2,2,2]"])
+        network = core.read_network(MODEL)
+        network.reshape({"image": shape})
+        Application(options, "CPU")._set_precisions(network)
+        (y,) = core.load_network(network, "CPU").infer(
+            {"image": np.full(shape, 3, np.float32)}
+        ).values()  # fmt: skip
+    np.testing.assert_allclose(y, right, rtol=1e-4, atol=1e-5)
+
+
+def test_configurations_of_several_devices_are_dumped_together(tmp_path, capsys):
+    path = tmp_path / "config.json"
+    devices = ["-d", "CPU HETERO:CPU", "-dump_config", str(path), "-enforcebf16", "-nthreads", "1"]
+    main([*QUICK[:3], "-niter", "1", "-api", "sync", *devices])
+    assert list(json.loads(path.read_text())) == ["CPU", "HETERO:CPU"]
+
+
+def test_streams_of_a_device_that_has_none(capsys):
+    assert main([*QUICK, "-d", "HETERO:CPU", "-nstreams", "CPU:1"]) in (0, 1)
+    with pytest.raises(OptionValueError, match="-nstreams NPU:2: NPU has no key NPU_THROUGHPUT"):
+        options = argparse.Namespace(number_streams="NPU:2", api="async", perf_hint=None)
+        configuration._streams(options, "NPU", {"PERF_COUNT"})
+
+
+def test_folders_and_lists_of_inputs(tmp_path):
+    for number in range(3):
+        np.save(tmp_path / f"{number}.npy", np.full((1, 2), number, np.float32))
+    port = PortInfo("input", "x", TensorDesc(ElementType.f32, Shape([1, 2])), "NC", frozenset())
+    first, last = tmp_path / "0.npy", tmp_path / "2.npy"
+    for text, wanted in [
+        (str(tmp_path), [0, 1, 2]), (f"x:{tmp_path}", [0, 1, 2]), (f"x:{last},{first}", [2, 0, 2]),
+        (f"{last},{first}", [2, 0, 2]),
+    ]:  # fmt: skip
+        sets = make_inputs({"x": port}, [text], 0, 3)
+        assert [int(one["x"][0, 0]) for one in sets] == wanted
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BlobError, match="has no files"):
+        make_inputs({"x": port}, [str(tmp_path / "empty")], 0, 1)
+
+
 def test_streams():
     assert parse_streams("4", ["CPU", "GPU"]) == {"CPU": "4", "GPU": "4"}
     assert parse_streams("CPU:2,GPU:4", ["CPU", "GPU"]) == {"CPU": "2", "GPU": "4"}
@@ -86,6 +211,8 @@ def test_limits_round_up_to_the_requests():
     assert Limits.of(Options, 4) == Limits(12, None)  # type: ignore[arg-type]
     Options.number_iterations = None  # type: ignore[assignment]
     assert Limits.of(Options, 4) == Limits(None, 60.0)  # type: ignore[arg-type]
+    assert Limits.of(Options, 4, "HETERO:GPU,CPU").seconds == 60  # type: ignore[arg-type]
+    assert Limits.of(Options, 4, "NPU").seconds == 120  # type: ignore[arg-type]
 
 
 def port(sizes, element_type=ElementType.f32, layout="NCHW") -> PortInfo:

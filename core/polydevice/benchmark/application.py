@@ -14,7 +14,7 @@ import numpy as np
 
 from polydevice import __version__
 from polydevice.benchmark import report
-from polydevice.benchmark.arguments import Limits, parse_names, parse_shapes
+from polydevice.benchmark.arguments import Limits, parse_channels, parse_names, parse_shapes
 from polydevice.benchmark.configuration import make_configuration
 from polydevice.benchmark.first_inference import measure_first_inference
 from polydevice.benchmark.inputs import make_inputs
@@ -32,6 +32,7 @@ from polydevice.dtype import Array
 from polydevice.errors import ModelFileError, OptionValueError, PolydeviceError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
+from polydevice.shape import Shape
 
 T = TypeVar("T")
 
@@ -86,6 +87,8 @@ class Application:
         if not Path(path).is_file():
             raise ModelFileError(f"model file {path!r} does not exist")
         number = 1 if options.api == "sync" else options.number_infer_requests or 0
+        if path.endswith(".blob") or options.load_from_file:
+            self._warn_of_unread()
         if path.endswith(".blob"):
             self._skip(3)
             self._next()
@@ -114,6 +117,14 @@ class Application:
             lambda: core.load_network(network, self.device, config, number),
         )
 
+    def _warn_of_unread(self) -> None:
+        """Name the options that change a network, which is not read here."""
+        names = ("batch_size", "shape", "layout", "iop", "input_precision", "output_precision",
+                 "mean_values", "scale_values")  # fmt: skip
+        given = [f"--{name}" for name in names if getattr(self.options, name)]
+        if given:
+            warn(f"{', '.join(given)}: without effect on a network that is loaded from a file")
+
     def _reshape(self, network: Network) -> None:
         shapes = parse_shapes(self.options.shape, list(network.inputs))
         begin = time.perf_counter()
@@ -135,9 +146,16 @@ class Application:
         names = [*network.inputs, *network.outputs]
         own = parse_names(self.options.iop, names, "-iop")
         layouts = parse_names(self.options.layout, list(network.inputs), "-layout")
+        means = parse_channels(self.options.mean_values, list(network.inputs), "-imean")
+        scales = parse_channels(self.options.scale_values, list(network.inputs), "-iscale")
         for name, inner in network.inputs.items():
             if name in layouts:
                 inner.layout = layouts[name]
+            if name in means or name in scales:
+                inner.preprocess.set_mean(
+                    _per_channel(means.get(name, [0.0]), inner.shape),
+                    scale=_per_channel(scales.get(name, [1.0]), inner.shape),
+                )
             if name in own or self.options.input_precision:
                 inner.precision = own.get(name, self.options.input_precision)
             info(f"Network input {name!r}: precision {inner.precision}, {inner.shape}")
@@ -163,7 +181,7 @@ class Application:
         inputs = make_inputs(
             executable.inputs, options.paths_to_input, options.seed, max(2, requests)
         )
-        limits = Limits.of(options, requests)
+        limits = Limits.of(options, requests, self.device)
         summary = (
             f"{options.api}, {requests} inference requests, {streams} streams on {self.device}, "
             f"limits: {limits}"
@@ -350,6 +368,14 @@ class Application:
                 f"{family}: {version.description} {version.major}.{version.minor}, "
                 f"build {version.build_number}"
             )
+
+
+def _per_channel(values: Sequence[float], shape: Shape | None) -> list[float]:
+    """Repeat one value for every channel of an input [N, C, …]."""
+    channels = shape[1] if shape is not None and len(shape) > 1 else 1
+    if len(values) == 1 and isinstance(channels, int):
+        return [values[0]] * channels
+    return list(values)
 
 
 def load_extension(module: str) -> None:

@@ -11,13 +11,14 @@ from polydevice.benchmark.arguments import parse_streams
 from polydevice.benchmark.printing import warn
 from polydevice.core import Core
 from polydevice.device_name import DeviceName
+from polydevice.errors import OptionValueError
 
 
 def make_configuration(core: Core, options: argparse.Namespace, device: str) -> dict[str, str]:
     """Combine the loaded file, what reports need, and the command line, which wins.
 
     Raises:
-        OptionValueError: for -nstreams of a device that is not measured.
+        OptionValueError: for -nstreams of a device that is not measured or has no streams.
     """
     config: dict[str, str] = {}
     if options.load_config:
@@ -35,14 +36,42 @@ def make_configuration(core: Core, options: argparse.Namespace, device: str) -> 
         config["CPU_THREADS_NUM"] = str(options.number_threads)
     if options.enforcebf16:
         config["ENFORCE_BF16"] = "YES"
-    if options.path_to_cldnn_config:
-        config["CONFIG_FILE"] = options.path_to_cldnn_config
+    config.update(_for_some_devices(options, device, keys))
     if options.cache_dir and "CACHE_DIR" in keys:
         config["CACHE_DIR"] = options.cache_dir
     if options.dump_config:
-        text = json.dumps({device: config}, indent=4)
-        Path(options.dump_config).write_text(text + "\n", encoding="utf-8")
+        _dump(Path(options.dump_config), options.target_device.split(), device, config)
     return config
+
+
+def _for_some_devices(options: argparse.Namespace, device: str, keys: set[str]) -> dict[str, str]:
+    """What only some devices understand; a warning for the others."""
+    config: dict[str, str] = {}
+    if options.path_to_cldnn_config:
+        if "CONFIG_FILE" in keys:
+            config["CONFIG_FILE"] = options.path_to_cldnn_config
+        else:
+            warn(f"-c is for GPU; {device} has no key CONFIG_FILE")
+    if options.infer_threads_pinning:
+        if "CPU_BIND_THREAD" in keys:
+            config["CPU_BIND_THREAD"] = options.infer_threads_pinning
+        else:
+            warn(
+                f"-pin {options.infer_threads_pinning} has no effect: {device} leaves its threads "
+                "to the operating system; taskset or numactl can place the whole process"
+            )
+    if options.quantization_bits:
+        warn(f"-qb {options.quantization_bits} has no effect: it is for GNA devices, not {device}")
+    return config
+
+
+def _dump(path: Path, devices: list[str], device: str, config: Mapping[str, str]) -> None:
+    """Write the configuration of a device beside those of the devices measured before it."""
+    earlier = devices[: devices.index(device)] if device in devices else []
+    kept = json.loads(path.read_text(encoding="utf-8")) if earlier and path.is_file() else {}
+    found = {name: kept[name] for name in earlier if name in kept}
+    text = json.dumps({**found, device: config}, indent=4)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def _counting(options: argparse.Namespace, config: Mapping[str, str]) -> dict[str, str]:
@@ -75,8 +104,10 @@ def _streams(options: argparse.Namespace, device: str, keys: set[str]) -> dict[s
     for family in dict.fromkeys(families):
         key = f"{family}_THROUGHPUT_STREAMS"
         if key not in keys:
-            if family in given:
-                warn(f"{family} has no key {key}; -nstreams is not used for it")
+            if family in given and family in options.number_streams:
+                raise OptionValueError(
+                    f"-nstreams {options.number_streams}: {family} has no key {key}"
+                )
             continue
         if family in given:
             config[key] = given[family]

@@ -19,7 +19,7 @@ def make_inputs(
 
     Args:
         ports: the inputs; shapes must be static.
-        files: paths, or ``name:path``; used in turn.
+        files: paths of files or folders, several joined by commas, or ``name:paths``; used in turn.
         seed: of the random values.
         count: number of sets.
 
@@ -28,10 +28,11 @@ def make_inputs(
     """
     by_name: dict[str, list[Path]] = {name: [] for name in ports}
     for item in files:
-        name, colon, path = item.partition(":")
-        targets = [name] if colon and name in ports else list(ports)
-        for target in targets:
-            by_name[target].append(Path(path if len(targets) == 1 and colon else item))
+        name, colon, listed = item.partition(":")
+        named = bool(colon) and name in ports
+        for path in _paths(listed if named else item):
+            for target in [name] if named else ports:
+                by_name[target].append(path)
     random = np.random.default_rng(seed)
     sets: list[dict[str, Array]] = []
     for index in range(count):
@@ -43,6 +44,21 @@ def make_inputs(
             )
         sets.append(one)
     return sets
+
+
+def _paths(listed: str) -> list[Path]:
+    """Return the files of a list joined by commas; those of a folder by name."""
+    found: list[Path] = []
+    for text in [listed] if Path(listed).exists() else listed.split(","):
+        path = Path(text)
+        if path.is_dir():
+            inside = sorted(file for file in path.iterdir() if file.is_file())
+            if not inside:
+                raise BlobError(f"input folder {text!r} has no files")
+            found += inside
+        else:
+            found.append(path)
+    return found
 
 
 def _random(port: PortInfo, random: np.random.Generator) -> Array:

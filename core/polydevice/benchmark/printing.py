@@ -6,8 +6,10 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from polydevice.benchmark.measure import Progress
+if TYPE_CHECKING:
+    from polydevice.benchmark.measure import Progress
 
 
 def info(text: str) -> None:
