@@ -176,7 +176,7 @@ def _unknown(layer: LayerRecord, inputs: list[Port]) -> UnknownOperation:
                 f"{layer.title}: output port {port.id} has no precision, and nothing here knows "
                 "the operation; the file must say what it gives"
             )
-        outputs.append(TensorDesc(port.element_type, port.shape))  # type: ignore[arg-type]
+        outputs.append(TensorDesc(port.element_type, port.shape))
     given = [
         TensorDesc(port.element_type, record.shape)
         for port, record in zip(inputs, layer.inputs, strict=True)
