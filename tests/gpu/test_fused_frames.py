@@ -148,3 +148,15 @@ def test_what_somebody_else_reads_is_kept(opencl, value) -> None:
 def test_pixels_are_not_converted_many_times(opencl) -> None:
     assert "ResampleYuv" not in operations(compiled(network(60, 80)))
     assert "ResampleYuv" in operations(compiled(network(11, 15)))
+
+
+def test_the_executed_graph_names_it(opencl, tmp_path) -> None:
+    executable = loaded(network(5, 7), opencl, cl.ProgramBuilder(opencl))
+    graph = executable.get_exec_graph_info()
+    node = graph.node("y")
+    assert node.type == "Interpolate"
+    assert node.rt_info["originalLayersNames"] == "y,colors"
+    assert node.rt_info["layerType"] == "ResampleYuv"
+    assert node.rt_info["primitiveType"] == "resample_yuv_ref"
+    graph.serialize(tmp_path / "graph.xml")
+    assert 'layerType="ResampleYuv"' in (tmp_path / "graph.xml").read_text()

@@ -124,7 +124,7 @@ def _replace(graph: GpuGraph, node: GpuNode, frames: list[GpuNode], between: lis
         graph.nodes.remove(node)
     else:
         assert host is not None
-        host.origins = [*host.origins, *node.origins]
+        host.origins = [*node.origins, *host.origins]
         graph.nodes.remove(node)
     for each in between:
         graph.remove(each, "OPTIMIZED_OUT", host.name, f"part of {host.name}")
