@@ -404,14 +404,14 @@ class Core:
     def import_network(
         self,
         data: bytes | PathLike,
-        device_name: str,
+        device_name: str | RemoteContext,
         config: Mapping[str, Any] | None = None,
     ) -> ExecutableNetwork:
         """Load what ``ExecutableNetwork.export`` of the same device family wrote.
 
         Args:
             data: the bytes, or the path of a file with them.
-            device_name: "CPU", "GPU.1"…
+            device_name: "CPU", "GPU.1"…; or a context, whose memory the network then shares.
             config: keys for this network, on top of the device's and of those it was loaded with.
 
         Raises:
@@ -419,12 +419,17 @@ class Core:
             ModelFormatError: the bytes are damaged, of another device or another version.
             DeviceError: the device cannot import networks.
         """
-        plugin, options, device_id = self._resolve(device_name, config)
+        context = None if isinstance(device_name, str) else _context(device_name)
+        name = str(device_name) if context is None else context.device_name
+        plugin, options, device_id = self._resolve(name, config)
         try:
             content = data if isinstance(data, bytes) else Path(data).read_bytes()
         except OSError as error:
             raise ModelFileError(f"{str(data)!r} cannot be read: {error.strerror}") from error
-        executable = plugin.import_network(content, options, device_id)
+        if context is not None:
+            executable = plugin.import_network_in_context(content, options, context)
+        else:
+            executable = plugin.import_network(content, options, device_id)
         with self._lock:
             self._networks.add(executable)
         return executable

@@ -193,6 +193,12 @@ class Plugin(ABC):
         """
         raise DeviceError(f"{self.name} has no contexts")
 
+    def import_network_in_context(
+        self, data: bytes, options: Options, context: RemoteContext
+    ) -> ExecutableNetwork:
+        """Load what ``ExecutableNetwork.export`` wrote, sharing the context's memory."""
+        raise DeviceError(f"{self.name} cannot import networks in a context; load the model in it")
+
     def explain_devices(self, options: Options) -> list[DeviceReport]:
         """Say what was found while looking for devices, and why things were left out."""
         return [

@@ -87,6 +87,14 @@ def test_loading_in_a_context(sharing, network) -> None:
             sharing.load_network(network, wrong)
 
 
+def test_importing_in_a_context(sharing) -> None:
+    context = sharing.create_context("SHARE.1", {})
+    with pytest.raises(DeviceError, match="SHARE cannot import networks in a context"):
+        sharing.import_network(b"", context)
+    with pytest.raises(DeviceNameError, match="a device name .* or a context, is needed"):
+        sharing.import_network(b"", 3)
+
+
 # -- remote blobs in requests -----------------------------------------------------------------
 
 

@@ -113,6 +113,20 @@ def test_load_network_needs_a_name_or_a_context(core) -> None:
         core.load_network(core.read_network(affine(*SHAPE)), 3)
 
 
+def test_import_into_a_context(core, user, monkeypatch) -> None:
+    """Exported in one context, imported in another; blobs of that one, and nothing compiled."""
+    exported = core.load_network(core.read_network(affine(3, 5)), "GPU").export()
+    context = core.create_context("GPU", user.params)
+    monkeypatch.setenv("POLYDEVICE_NO_COMPILE", "1")
+    executable = core.import_network(exported, context)
+    request = executable.create_infer_request()
+    x = normal(3, 5)
+    blob = context.create_blob(desc(x))
+    blob.copy_from(x)
+    np.testing.assert_array_equal(request.infer({"x": blob})["y"], x * 3 + 1)
+    assert request.copies == Copies(downloads=1)
+
+
 # -- in place ---------------------------------------------------------------------------------
 
 

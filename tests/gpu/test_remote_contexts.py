@@ -45,7 +45,8 @@ with Core() as core, tempfile.TemporaryDirectory() as folder:
             executable = core.load_network(network, context)
             assert executable.device == f"GPU.{number}"
             np.testing.assert_array_equal(executable.infer({"x": x})["y"], 3 * x + 1)
-            imported = core.import_network(executable.export(), f"GPU.{number}")
+            imported = core.import_network(executable.export(), context)
+            assert imported.get_context() is context
             np.testing.assert_array_equal(imported.infer({"x": x})["y"], 3 * x + 1)
             blob = context.create_blob(executable.inputs["x"].desc)
             blob.copy_from(x)

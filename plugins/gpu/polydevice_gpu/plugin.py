@@ -128,6 +128,13 @@ class GpuPlugin(Plugin):
 
         return user_context(self.name, self._report(options), params, device_id)
 
+    def _own(self, context: RemoteContext) -> GpuContext:
+        from polydevice_gpu.context import GpuContext
+
+        if not isinstance(context, GpuContext):
+            raise DeviceError(f"{context!r} is no context of {self.name}; create one for it")
+        return context
+
     # -- networks -----------------------------------------------------------------------------
 
     def unsupported_nodes(self, network: Network, options: Options) -> dict[str, str]:
@@ -143,6 +150,18 @@ class GpuPlugin(Plugin):
 
         Elsewhere the exported kernels do not fit and are compiled again.
         """
+        context = self.default_context(options, device_id)
+        return self.import_network_in_context(data, options, context)
+
+    def import_network_in_context(
+        self, data: bytes, options: Options, context: RemoteContext
+    ) -> GpuExecutable:
+        """Load what `GpuExecutable.export` wrote, sharing the context's memory.
+
+        Raises:
+            DeviceError: for a context of another plugin.
+        """
+        context = self._own(context)
         from polydevice_gpu.executable import KERNELS, choices_from
 
         assert isinstance(options, GpuOptions)
@@ -155,7 +174,6 @@ class GpuPlugin(Plugin):
         parts = unpack(found.extra.get(KERNELS, b""), KERNELS)
         options = options.over(found.config)
         assert isinstance(options, GpuOptions)
-        context = self.default_context(options, device_id)
         try:
             binaries = {bytes.fromhex(key): binary for key, binary in parts.items()}
         except ValueError as error:
@@ -191,12 +209,10 @@ class GpuPlugin(Plugin):
                 what a user's queue makes impossible.
         """
         assert isinstance(options, GpuOptions)
-        from polydevice_gpu.context import GpuContext
         from polydevice_gpu.passes.split_nv12_inputs import split_nv12_inputs
         from polydevice_gpu.tuning.tuner import Tuner
 
-        if not isinstance(context, GpuContext):
-            raise DeviceError(f"{context!r} is no context of {self.name}; create one for it")
+        context = self._own(context)
         if options.nv12_two_inputs:
             split_nv12_inputs(network)
         builder = context.builder(options.cache_dir, options.compile_threads)

@@ -14,6 +14,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from polydevice.errors import KernelBuildError
 from polydevice.file_cache import DEFAULT_LIMIT_BYTES
 from polydevice_gpu.cl import library
@@ -87,7 +89,7 @@ class Program:
         """What the driver gives as the program's binary; empty if it gives none."""
         query = library.library().clGetProgramInfo
         handles, sizes = (
-            list(memoryview(library.info_bytes(query, self.pointer, what) or b"").cast("N"))
+            np.frombuffer(library.info_bytes(query, self.pointer, what) or b"", np.uintp).tolist()
             for what in (_PROGRAM_DEVICES, _BINARY_SIZES)
         )
         # In a user's context there may be other devices, for which nothing was built; PoCL 3.1
