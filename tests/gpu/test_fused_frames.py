@@ -119,7 +119,7 @@ def network(rows: int, columns: int, mode: str = "linear_onnx", **outputs: str):
     values["real"] = s.add("real", Convert(destination_type=ElementType.f32), values["planar"])
     op = Interpolate(mode=InterpolateMode(mode), shape_calculation_mode=ShapeCalculation.SIZES)
     sizes, axes = s.const("sizes", np.array([rows, columns])), s.const("axes", np.array([2, 3]))
-    y = s.add("y", op, values["real"], sizes, axes)
+    y = s.add("resized", op, values["real"], sizes, axes)
     return s.network(y=y, **{name: values[value] for name, value in outputs.items()})
 
 
@@ -130,8 +130,11 @@ def operations(graph) -> list[str]:
 def test_one_launch_stands_for_all(opencl) -> None:
     graph = compiled(network(5, 7))
     assert operations(graph) == ["ResampleYuv"]
-    assert set(graph.nodes[0].origins) == {"colors", "y"}
-    assert {name: fate.node for name, fate in graph.fates.items()} == {"planar": "y", "real": "y"}
+    assert set(graph.nodes[0].origins) == {"colors", "resized"}
+    assert {name: fate.node for name, fate in graph.fates.items()} == {
+        "planar": "resized",
+        "real": "resized",
+    }
     assert operations(compiled(network(3, 2, "nearest"))) == ["ResampleYuv"]
     assert operations(compiled(network(3, 2, "cubic"))) == ["ResampleYuv"]
 
@@ -155,7 +158,7 @@ def test_the_executed_graph_names_it(opencl, tmp_path) -> None:
     graph = executable.get_exec_graph_info()
     (node,) = (node for node in graph if node.rt_info.get("layerType") == "ResampleYuv")
     assert node.type == "Interpolate"
-    assert node.rt_info["originalLayersNames"] == "y,colors"
+    assert node.rt_info["originalLayersNames"] == "resized,colors"
     assert node.rt_info["primitiveType"] == "resample_yuv_ref"
     graph.serialize(tmp_path / "graph.xml")
     assert 'layerType="ResampleYuv"' in (tmp_path / "graph.xml").read_text()
