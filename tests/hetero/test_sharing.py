@@ -507,19 +507,34 @@ def test_variables_take_turns_in_two_blobs(core) -> None:
     assert seen[-1] is not seen[-2]
 
 
-def test_the_first_value_is_computed_in_a_part_of_its_own(core) -> None:
+def test_the_first_value_is_computed_in_a_part_of_its_own(core, monkeypatch) -> None:
     """GPU, then GPU: the part that begins passes its value to the one that goes on."""
     two = constant("two", np.float32(2))
     network = memory(lambda x: Node("doubled", Multiply(), [x.output, two.output]))
-    executable = core.load_network(place(network, lambda node: "GPU"), "HETERO:GPU,CPU")
+    place(network, lambda node: "GPU")
+    executable = core.load_network(network, "HETERO:GPU,CPU", {"PERF_COUNT": "YES"})
     assert [part.device for part in executable.subgraphs] == ["GPU", "GPU"]
     request = executable.create_infer_request()
     x = np.array([1, 2, 3], "f4")
     np.testing.assert_array_equal(request.infer({"x": x})["y"], 3 * x)
     assert request.copies == Copies(uploads=1, downloads=2)
+    assert any(name.startswith("subgraph0: ") for name in request.get_perf_counts())
+
+    def never(stream: int) -> None:
+        raise AssertionError("the first value is known")
+
+    monkeypatch.setattr(request._parts[0], "_run", never)
     for count in (4, 5, 6):
         np.testing.assert_array_equal(request.infer({"x": x})["y"], count * x)
-        assert request.copies.downloads == 2
+        assert request.copies == Copies(uploads=1, downloads=2)
+        assert {name[:9] for name in request.get_perf_counts()} == {"subgraph1"}
+    monkeypatch.undo()
+    request.query_state()[0].reset()
+    np.testing.assert_array_equal(request.infer({"x": x})["y"], 3 * x)
+    fresh = executable.create_infer_request()
+    fresh.query_state()[0].state = x
+    np.testing.assert_array_equal(fresh.infer({"x": x})["y"], 2 * x)
+    assert {name[:9] for name in fresh.get_perf_counts()} == {"subgraph1"}
 
 
 def test_a_variable_that_grows(core) -> None:

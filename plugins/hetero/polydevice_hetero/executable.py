@@ -60,6 +60,7 @@ class HeteroExecutable(ExecutableNetwork):
         self.parts = list(parts)
         self.variables = list(variables)
         self.sharing = Sharing(subgraphs, parts, variables)
+        self._to_run: dict[frozenset[str], list[int]] = {}
         self.sources: dict[str, Port] = dict(
             zip(self.outputs, (port for _, port in network.output_ports()))
         )
@@ -69,6 +70,28 @@ class HeteroExecutable(ExecutableNetwork):
 
     def _create_request(self) -> InferRequest:
         return HeteroRequest(self)
+
+    def parts_to_run(self, starting: frozenset[str]) -> list[int]:
+        """Return the parts that an inference needs, in order.
+
+        Args:
+            starting: names of the variables whose first value is to be computed; what computes
+                the first values of others alone does not run.
+        """
+        if starting not in self._to_run:
+            wanted = set(self.sources.values())
+            for variable in self.variables:
+                wanted.update([variable.assigned] if variable.assigned is not None else [])
+                if variable.name in starting and variable.initial is not None:
+                    wanted.add(variable.initial)
+            found: list[int] = []
+            for index in reversed(range(len(self.subgraphs))):
+                part = self.subgraphs[index]
+                if part.network.sinks or not wanted.isdisjoint(part.targets.values()):
+                    wanted.update(part.sources.values())
+                    found.append(index)
+            self._to_run[starting] = found[::-1]
+        return self._to_run[starting]
 
     def placement(self) -> list[Placement]:
         """Say for every node on which device it runs, why, and what crosses to reach it."""

@@ -36,6 +36,7 @@ class HeteroRequest(InferRequest):
         self._variables = [RequestVariable(v) for v in executable.variables]
         self._values = Values()
         self._copies = Copies()
+        self._ran: set[int] = set()
         for port in executable.sharing.kept:
             index, target = executable.sharing.producers[port]
             self._parts[index].keep_on_device(target)
@@ -133,21 +134,24 @@ class HeteroRequest(InferRequest):
             if name in executable.inputs:
                 blob = self._blob(self._ports[name])
                 values[port] = blob if isinstance(blob, RemoteBlob) else blob.array
-        self._start_variables(stream)
-        for index in range(len(self._parts)):
-            if not self._is_done(index):
+        self._ran.clear()
+        starting = self._start_variables(stream)
+        for index in executable.parts_to_run(starting):
+            if index not in self._ran:
                 self._run_part(index, stream)
         for name, port in executable.sources.items():
             self._publish(name, port)
         self._keep_variables()
 
-    def _start_variables(self, stream: int) -> None:
-        """Feed the variables; the parts that compute a first value run before those that read it.
+    def _start_variables(self, stream: int) -> frozenset[str]:
+        """Feed the variables, and return the names of those whose first value was computed.
 
-        A part that would need the variable to compute its own first value cannot exist: a
-        variable's initial value never depends on the variable.
+        The parts that compute a first value run before those that read it. A part that would need
+        the variable to compute its own first value cannot exist: a variable's initial value never
+        depends on the variable.
         """
         values = self._values
+        starting: list[str] = []
         for variable, kept in zip(self.executable.variables, self._variables):
             port = variable.read
             if kept.value is not None:
@@ -157,6 +161,8 @@ class HeteroRequest(InferRequest):
             else:
                 self._compute_initial(variable.initial, stream)
                 values[port] = values[variable.initial]
+                starting.append(variable.name)
+        return frozenset(starting)
 
     def _keep_variables(self) -> None:
         """Carry on what was assigned; what stays on the device, in memory of its own."""
@@ -184,10 +190,6 @@ class HeteroRequest(InferRequest):
                 return
         raise InferenceError(f"no part computes {wanted.name!r}")
 
-    def _is_done(self, index: int) -> bool:
-        targets = self.executable.subgraphs[index].targets.values()
-        return bool(targets) and all(port in self._values for port in targets)
-
     def _run_part(self, index: int, stream: int) -> None:
         part, request = self.executable.subgraphs[index], self._parts[index]
         try:
@@ -203,6 +205,7 @@ class HeteroRequest(InferRequest):
                 self._values[port] = blob
         except PolydeviceError as error:
             raise type(error)(f"subgraph {index} on {part.device}: {error}") from error
+        self._ran.add(index)
         self._copies += request.copies
 
     def _input(self, index: int, port: Port) -> Value:
@@ -241,6 +244,8 @@ class HeteroRequest(InferRequest):
     def _perf_counts(self) -> list[LayerCount]:
         counts: list[LayerCount] = []
         for index, request in enumerate(self._parts):
+            if self._ran and index not in self._ran:
+                continue  # it computes first values of variables, which this inference had
             for count in request._perf_counts():
                 counts.append(
                     LayerCount(
