@@ -230,6 +230,10 @@ def test_regions_that_are_not_possible(core) -> None:
     for call in (region.copy_to, region.copy_from):
         with pytest.raises(BlobError, match="is a region and cannot be copied"):
             call(np.zeros((1, 3, 5, 7), "f4"))
+    other = context.create_blob(region.desc)
+    for call in (other.copy_to, other.copy_from):
+        with pytest.raises(BlobError, match="is a region and cannot be copied"):
+            call(region)
     whole.release()
     with pytest.raises(BlobError, match="is released"):
         request.infer()

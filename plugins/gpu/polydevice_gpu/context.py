@@ -13,8 +13,10 @@ from polydevice.errors import BlobError, OptionValueError, UnknownOptionError, n
 from polydevice.remote import RemoteBlob, RemoteContext
 from polydevice.tensor import TensorDesc
 from polydevice_gpu import cl
-from polydevice_gpu.blob import BufferBlob, GpuBlob, ImageBlob
+from polydevice_gpu.blob import GpuBlob
+from polydevice_gpu.buffer_blob import BufferBlob
 from polydevice_gpu.cl import sharing
+from polydevice_gpu.image_blob import ImageBlob
 from polydevice_gpu.kernels.types import storage_type
 
 SHARED_MEM_TYPES = ("OCL_BUFFER", "OCL_IMAGE2D", "OCL_SVM", "VA_SURFACE")

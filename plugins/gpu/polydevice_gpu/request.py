@@ -19,7 +19,8 @@ from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice.variable_state import VariableState
 from polydevice_gpu import cl
-from polydevice_gpu.blob import BufferBlob, GpuBlob
+from polydevice_gpu.blob import GpuBlob
+from polydevice_gpu.buffer_blob import BufferBlob
 from polydevice_gpu.graph import Value
 from polydevice_gpu.kernels.types import storage_type
 from polydevice_gpu.plan import BoundPlan

@@ -14,7 +14,8 @@ from polydevice.passes.lower_state import Variable, lower_state, zeros
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice.variable_state import VariableState
-from polydevice_gpu.blob import BufferBlob, GpuBlob
+from polydevice_gpu.blob import GpuBlob
+from polydevice_gpu.buffer_blob import BufferBlob
 from polydevice_gpu.context import GpuContext
 from polydevice_gpu.graph import Value
 

@@ -8,10 +8,11 @@ from typing import Any
 from polydevice.errors import BlobError, DeviceError, OptionValueError
 from polydevice.tensor import TensorDesc
 from polydevice_gpu import cl
-from polydevice_gpu.blob import GpuBlob, ImageBlob
+from polydevice_gpu.blob import GpuBlob
 from polydevice_gpu.cl.discovery.report import Report
 from polydevice_gpu.cl.va import VaFunctions, missing_libva
 from polydevice_gpu.context import GpuContext, check_params
+from polydevice_gpu.image_blob import ImageBlob
 
 
 class VaContext(GpuContext):

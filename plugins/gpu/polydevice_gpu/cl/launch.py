@@ -7,8 +7,8 @@ functools.partial (Python 3.11; measured on a call that the loader answers itsel
 On CPU devices none of that shows, because worker threads run meanwhile: 2.2 to 2.9 µs a launch with
 PoCL 3.1 and Intel's CPU runtime in every way of launching.
 Where the device replays command buffers correctly, the whole list is one call: 2.4 instead of
-2.9 µs a launch on Intel's CPU runtime (which keeps memory of every replay, so that the probe refuses
-it), no difference on PoCL.
+2.9 µs a launch on Intel's CPU runtime (which keeps memory of every replay, so that the probe
+refuses it), no difference on PoCL.
 """
 
 from __future__ import annotations
