@@ -31,7 +31,15 @@ from polydevice.ops.linear_algebra import Det, Inverse
 from polydevice.ops.op import Op
 from polydevice.ops.pad import Pad, PadMode
 from polydevice.ops.patches import Col2Im
-from polydevice.ops.roi import AlignedMode, PSROIPooling, ROIAlign, RoiMode, ROIPooling
+from polydevice.ops.roi import (
+    AlignedMode,
+    DeformablePSROIPooling,
+    PSROIPooling,
+    ROIAlign,
+    ROIAlignRotated,
+    RoiMode,
+    ROIPooling,
+)
 from polydevice.ops.scatter import ScatterElementsUpdate, ScatterNDUpdate, ScatterUpdate
 from polydevice.ops.softmax import LogSoftmax, SoftMax
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
@@ -421,6 +429,27 @@ def _ps_roi_pooling(dtype: str) -> Iterator[OpCase]:
     yield openvino_case(op, x, np.abs(_regions(dtype, 0, 1, 0)))
 
 
+def _deformable(dtype: str) -> Iterator[OpCase]:
+    x = floats(2, 18, 9, 11, dtype=dtype)
+    op = DeformablePSROIPooling(
+        output_dim=2, spatial_scale=0.5, group_size=3, mode="bilinear_deformable",
+        spatial_bins_x=2, spatial_bins_y=3, trans_std=0.1, part_size=3,
+    )  # fmt: skip
+    rois = np.abs(_regions(dtype, 0, 1, 0))
+    yield openvino_case(op, x, rois)
+    yield openvino_case(op, x, rois, floats(3, 2, 3, 3, dtype=dtype))
+
+
+def _rotated(dtype: str) -> Iterator[OpCase]:
+    sizes = _random.uniform((4, 4, 2, 2, -3), (16, 16, 12, 12, 3), (5, 5)).astype(dtype)
+    for ratio, clockwise in ((0, True), (2, False)):
+        op = ROIAlignRotated(
+            pooled_h=2, pooled_w=3, sampling_ratio=ratio, spatial_scale=0.5,
+            clockwise_mode=clockwise,
+        )  # fmt: skip
+        yield openvino_case(op, floats(2, 3, 9, 11, dtype=dtype), sizes, np.int32([0, 1, 0, 1, 1]))
+
+
 CASES: dict[type[Op], Callable[[str], Iterator[OpCase]]] = {
     convolution.Convolution: _convolutions,
     convolution.GroupConvolution: _convolutions,
@@ -461,6 +490,8 @@ CASES: dict[type[Op], Callable[[str], Iterator[OpCase]]] = {
     ROIAlign: _roi_align,
     ROIPooling: _roi_pooling,
     PSROIPooling: _ps_roi_pooling,
+    DeformablePSROIPooling: _deformable,
+    ROIAlignRotated: _rotated,
     Concat: _concats,
     Pad: _pads,
     Gather: _gathers,

@@ -1,8 +1,16 @@
-"""ROIAlign, ROIPooling and PSROIPooling: regions of a feature map as small rectangles."""
+"""ROIAlign, ROIPooling and their relatives: regions of a feature map as small rectangles."""
 
 from __future__ import annotations
 
-from polydevice.ops.roi import AlignedMode, PSROIPooling, ROIAlign, RoiMode, ROIPooling
+from polydevice.ops.roi import (
+    AlignedMode,
+    DeformablePSROIPooling,
+    PSROIPooling,
+    ROIAlign,
+    ROIAlignRotated,
+    RoiMode,
+    ROIPooling,
+)
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
 from polydevice_gpu.kernels.source import Call
@@ -94,3 +102,54 @@ class PsRoiPoolingRef(Kernel):
             SCALE=float(op.spatial_scale), SAMPLES_X=op.spatial_bins_x, SAMPLES_Y=op.spatial_bins_y
         )
         call.define(BILINEAR=op.mode == "bilinear")
+
+
+@kernel(DeformablePSROIPooling)
+class DeformablePsRoiPoolingRef(Kernel):
+    """One work-item computes one bin of one output channel."""
+
+    def supports(self, node: GpuNode, target: Target) -> bool:
+        """Floats; the number of samples must be bounded, and offsets there for every region."""
+        op, rois = node.op, node.inputs[1]
+        assert isinstance(op, DeformablePSROIPooling)
+        offsets = node.own_inputs[2].shape if len(node.own_inputs) > 2 else None
+        parts = (op.part_size, op.part_size)
+        whole = offsets is None or (
+            offsets[0] >= rois.shape[0] and offsets[1] >= 2 and offsets[2:] == parts
+        )
+        few = max(op.spatial_bins_x, op.spatial_bins_y) <= MAX_SAMPLES
+        return _is_float(node) and few and whole
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Coordinates: region, output channel, bin."""
+        op, inputs = call.node.op, call.node.own_inputs
+        assert isinstance(op, DeformablePSROIPooling)
+        _describe_regions(call)
+        call.scalars(
+            SCALE=float(op.spatial_scale), SAMPLES_X=op.spatial_bins_x, SAMPLES_Y=op.spatial_bins_y
+        )
+        call.define(MOVED=len(inputs) > 2)
+        if len(inputs) > 2:
+            call.tensor("IN2", inputs[2])
+            pairs = max(inputs[2].shape[1] // 2, 1)
+            call.scalars(DEVIATION=float(op.trans_std), PAIRS=pairs)
+            call.scalars(PARTS=op.part_size, GROUP=max(op.output_dim // pairs, 1))
+
+
+@kernel(ROIAlignRotated)
+class RoiAlignRotatedRef(Kernel):
+    """One work-item averages one bin of one channel."""
+
+    def supports(self, node: GpuNode, target: Target) -> bool:
+        """Floats; the number of samples must be bounded."""
+        assert isinstance(node.op, ROIAlignRotated)
+        return _is_float(node) and node.op.sampling_ratio <= MAX_SAMPLES
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Coordinates: region, channel, bin."""
+        op, batches = call.node.op, call.node.inputs[2]
+        assert isinstance(op, ROIAlignRotated)
+        _describe_regions(call)
+        call.tensor("IN2", batches, [tuple(range(batches.rank))])
+        call.scalars(SCALE=float(op.spatial_scale))
+        call.define(RATIO=op.sampling_ratio, TURN=-1 if op.clockwise_mode else 1)
