@@ -122,6 +122,15 @@ def test_constants_of_every_element_type(kind, data, expected):
     assert value.astype(wide or object).tolist() == expected
 
 
+def test_normal_floats_are_read_as_f32():
+    """The codes of nf4, as NNCF compresses weights; OpenVINO 2026.4 gives the same values."""
+    value = of_constant("nf4", (2, 3), b"\x80\x17\xcf")
+    assert value.dtype == np.float32
+    expected = [[-1, 0.0795803, 0], [-0.6961928, 1, 0.44070983]]
+    np.testing.assert_allclose(value, np.float32(expected), rtol=1e-6)
+    assert not value.flags.writeable
+
+
 def test_string_constants():
     """Count, start, ends, then UTF-8: as OpenVINO 2026.4 wrote them."""
     data = (

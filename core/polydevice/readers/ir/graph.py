@@ -115,8 +115,10 @@ class GraphBuilder:
         missing = [key for key in ("element_type", "offset", "size") if key not in data]
         if missing:
             raise ModelFormatError(f"{layer.title} has no attribute {missing[0]!r}")
+        # Only compressed weights are of nf4, and whatever reads them makes floats of them first.
+        is_nf4 = data["element_type"] == "nf4"
         try:
-            element_type = ElementType.parse(data["element_type"])
+            element_type = ElementType.f32 if is_nf4 else ElementType.parse(data["element_type"])
         except ElementTypeError as error:
             raise ModelFormatError(f"{layer.title} cannot be read: {error}") from None
         if element_type is ElementType.dynamic:
@@ -129,7 +131,10 @@ class GraphBuilder:
                 f"{layer.title} has illegal numbers in shape, offset or size: {error}"
             ) from None
         self._check_size(layer, shape)
-        value = self.weights.constant(element_type, shape, offset, size, layer.title)
+        if is_nf4:
+            value = self.weights.normal_floats(shape, offset, size, layer.title)
+        else:
+            value = self.weights.constant(element_type, shape, offset, size, layer.title)
         return Constant(value, element_type)
 
     def _check_parameter(self, layer: LayerRecord, op: Parameter) -> None:

@@ -59,6 +59,18 @@ def read_topology(path: Path, limits: ReadLimits) -> bytes:
         return file.read(limits.topology_bytes + 1)
 
 
+NORMAL_FLOATS = np.array(
+    [
+        *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
+        *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
+        *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
+        *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+    ],
+    np.float32,
+)
+"""What the 16 codes of nf4 stand for: quantiles of a normal distribution (QLoRA, appendix E)."""
+
+
 class Weights:
     """The bytes of a weights file, and constants as arrays on them (without copies)."""
 
@@ -137,6 +149,17 @@ class Weights:
                 )
             values = _elements(raw, element_type, elements)
         values = values.reshape(shape)
+        values.flags.writeable = False
+        return values
+
+    def normal_floats(self, shape: tuple[int, ...], offset: int, size: int, title: str) -> Array:
+        """Return a constant of the IR's type nf4 in f32, read-only.
+
+        Raises:
+            WeightsError: as `constant`.
+        """
+        codes = self.constant(ElementType.u4, shape, offset, size, title)
+        values: Array = NORMAL_FLOATS[codes.astype(np.uint8)]
         values.flags.writeable = False
         return values
 
