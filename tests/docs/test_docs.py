@@ -78,6 +78,8 @@ def test_generated_pages_are_fresh() -> None:
 
 def test_every_operation_says_what_it_gives_and_where_it_comes_from() -> None:
     for cls in operations():
+        if not cls.__module__.startswith("polydevice."):
+            continue  # a plugin's, in another test
         text = inspect.getdoc(cls) or ""
         assert "Outputs:" in text, cls
         assert "Source:" in text, cls
