@@ -18,7 +18,13 @@ from polydevice import (
     make_shared_blob,
     make_shared_context,
 )
-from polydevice.errors import BlobError, DeviceError, OptionValueError, UnknownOptionError
+from polydevice.errors import (
+    BlobError,
+    DeviceError,
+    DeviceMemoryError,
+    OptionValueError,
+    UnknownOptionError,
+)
 from tests.cpu.models import answer, build
 from tests.gpu.remote import FLAGS, User, affine, convolution, desc, exact
 
@@ -509,6 +515,15 @@ def test_memory_that_makes_no_blob(core, user, opencl) -> None:
     dynamic = TensorDesc(ElementType.f32, Shape([None, 3]))
     refused("needs a static shape", {}, dynamic)
     refused("needs a static shape", {"MEM_HANDLE": buffer}, dynamic)
+
+
+def test_memory_that_is_not_there(core) -> None:
+    context = core.get_default_context("GPU")
+    before = context.device.memory.bytes_allocated
+    huge = TensorDesc(ElementType.f32, Shape([1 << 20, 1 << 20, 1 << 20]))
+    with pytest.raises(DeviceMemoryError, match="cannot allocate 4611686018427387904 bytes"):
+        context.create_blob(huge)
+    assert context.device.memory.bytes_allocated == before
 
 
 # -- what a request refuses -------------------------------------------------------------------
