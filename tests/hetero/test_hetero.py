@@ -167,6 +167,10 @@ def test_configuration_reaches_the_members_that_know_it(core):
         network, "HETERO:PICKY,CPU", {"CPU_THREADS_NUM": "1", "PERF_COUNT": "YES"}
     )
     assert all(part.get_config("CPU_THREADS_NUM") == "1" for part in executable.parts)
+    assert executable.get_config("PERF_COUNT") == "YES"
+    assert executable.get_config("TARGET_FALLBACK") == "PICKY,CPU"
+    with pytest.raises(UnknownOptionError, match="unknown configuration key 'PERF_COUNTS'"):
+        executable.get_config("PERF_COUNTS")
     request = executable.requests[0]
     request.infer(face_inputs(network))
     names = list(request.get_perf_counts())

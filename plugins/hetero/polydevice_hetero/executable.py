@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from polydevice.errors import DeviceError
+from polydevice.errors import DeviceError, UnknownOptionError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.exported import export_network
 from polydevice.infer_request import InferRequest
@@ -96,6 +96,16 @@ class HeteroExecutable(ExecutableNetwork):
     def placement(self) -> list[Placement]:
         """Say for every node on which device it runs, why, and what crosses to reach it."""
         return self._placement
+
+    def get_config(self, key: str) -> str:
+        """Return the value of a key of HETERO, or of the first part that knows the key."""
+        try:
+            return super().get_config(key)
+        except UnknownOptionError:
+            for part in self.parts:
+                if key.removeprefix("KEY_") in part.get_metric("SUPPORTED_CONFIG_KEYS"):
+                    return part.get_config(key)
+            raise
 
     def get_context(self) -> RemoteContext:
         """Return the context of the one device with contexts that takes part.
