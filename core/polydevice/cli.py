@@ -224,7 +224,7 @@ def _place(options: argparse.Namespace) -> int:
         devices = Counter(r.device for r in rows if r.device)
         crossing = sum(r.bytes_in or 0 for r in rows)
         counts = ", ".join(f"{count} nodes on {device}" for device, count in devices.items())
-        print(f"{counts}; {crossing} bytes cross between parts in one inference.")
+        print(f"{counts}; {crossing} bytes cross between devices in one inference.")
     return 0
 
 

@@ -64,6 +64,27 @@ def test_remote_inputs_that_the_host_reads_too(core) -> None:
         request.set_blob("b", result)
 
 
+def test_a_region_that_device_and_host_read(core) -> None:
+    """Regions are gathered on the device for GPU, and by mapping them for CPU."""
+    nodes = [("Mul", ["x", "three"], ["a"], {}), ("Tanh", ["a"], ["b"], {})]
+    nodes += [("Sigmoid", ["x"], ["c"], {}), ("Add", ["b", "c"], ["d"], {})]
+    nodes += [("Add", ["d", "x"], ["y"], {})]
+    model = build(nodes, {"x": (1, 2, 3, 4)}, ["a", "y"], WEIGHTS)
+    network = place(core.read_network(model), by_type(Tanh="CPU", Sigmoid="CPU"))
+    executable = core.load_network(network, "HETERO:GPU,CPU")
+    context = executable.get_context()
+    request = executable.create_infer_request()
+    picture = normal(1, 2, 6, 9)
+    whole = context.create_blob(TensorDesc(F32, Shape(picture.shape)))
+    whole.copy_from(picture)
+    request.set_blob("x", whole.roi(x=2, y=1, width=4, height=3))
+    right = answer(model, {"x": picture[:, :, 1:4, 2:6].copy()})
+    for _ in range(2):
+        for found, value in zip(request.infer().values(), right, strict=True):
+            np.testing.assert_allclose(found, value, rtol=1e-5, atol=1e-6)
+        assert request.copies == Copies(uploads=2, downloads=3, on_device=2)
+
+
 def test_the_same_memory_for_input_and_output(core) -> None:
     """The last part reads x after y is there: y is copied into the blob in the end."""
     nodes = [

@@ -8,6 +8,7 @@ from typing import Any
 
 from polydevice.dtype import Array
 from polydevice.errors import BlobError
+from polydevice.remote import RemoteBlob
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice_gpu import cl
@@ -49,6 +50,10 @@ class RegionBlob(GpuBlob):
     def allows(self, kind: str) -> str:
         """A region can be read only."""
         return self.parent.allows(kind) if kind == "input" else "it is a region; only inputs can be"
+
+    def overlaps(self, other: RemoteBlob) -> bool:
+        """Whether another blob may share bytes with the whole."""
+        return other is self or self.parent.overlaps(other)
 
     def acquire(self, queue: int) -> None:
         """Take the whole over."""

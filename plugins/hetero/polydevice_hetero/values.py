@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.errors import BlobError
 from polydevice.node import Port
 from polydevice.remote import Copies, RemoteBlob, RemoteContext
 from polydevice.shape import Shape
@@ -64,7 +65,7 @@ class Values:
                 into = self._arrays.get(port)
             if into is None or not _fits(into, value):
                 into = self._arrays[port] = np.empty(value.shape, value.element_type.dtype)
-            value.copy_to(into)
+            _copy(value, into)
             self.copies.downloads += 1
             self._down[port] = into
         return self._down[port]
@@ -83,6 +84,14 @@ class Values:
             self.copies.uploads += 1
             self._up[port] = blob
         return self._up[port]
+
+
+def _copy(blob: RemoteBlob, into: Array) -> None:
+    try:
+        blob.copy_to(into)
+    except BlobError:  # a region, which the host sees by mapping it only
+        with blob.map("r") as array:
+            into[...] = array
 
 
 def _fits(array: Array, blob: RemoteBlob) -> bool:
