@@ -10,7 +10,7 @@ import textwrap
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 
 from polydevice import Core
 from polydevice_cpu import processor
@@ -447,3 +447,49 @@ def test_quantised_mask_whose_limits_overflow(core, kind):
     (y,) = load(core, model).infer({"x": x}).values()
     (want,) = models.answer(model, {"x": x})
     np.testing.assert_array_equal(y, want)
+
+
+@needs_onednn
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("shape", [(3, 40, 7), (2, 3, 5, 8), (1, 1), (6,)])
+def test_quantize_linear(core, kind, known, shape):
+    """Exact at halves, at the limits and in any memory order; scale known or computed."""
+    rng = np.random.default_rng(8)
+    scale, zero = np.array(0.07, np.float32), np.array(5, kind)
+    order = list(range(len(shape)))[::-1]
+    sizes = ["n"] * len(shape)
+    graph = helper.make_graph(
+        [
+            helper.make_node("Transpose", ["x"], ["t"], perm=order),
+            helper.make_node("QuantizeLinear", ["t", "s", "z"], ["y"]),
+        ],
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes),
+            helper.make_tensor_value_info("s", TensorProto.FLOAT, []),
+            helper.make_tensor_value_info("z", helper.np_dtype_to_tensor_dtype(zero.dtype), []),
+        ][: 1 if known else 3],
+        [helper.make_empty_tensor_value_info("y")],
+        [numpy_helper.from_array(scale, "s"), numpy_helper.from_array(zero, "z")][
+            : 2 if known else 0
+        ],
+    )
+    opset = [helper.make_opsetid("", 13)]
+    proto = helper.make_model(graph, opset_imports=opset, ir_version=8)
+    proto.graph.output[0].type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(zero.dtype)
+    model = proto.SerializeToString()
+    x = rng.choice([rng.uniform(-20, 20), 1e30, -1e30, 0.0], shape).astype(np.float32)
+    steps_ = rng.integers(-200, 200, shape)
+    x = np.where(rng.random(shape) < 0.8, np.float32(0.07) * (steps_ + np.float32(0.5)), x)
+    given = {"x": x.astype(np.float32)} | ({} if known else {"s": scale, "z": zero})
+    executable = load(core, model, PERF_COUNT="YES")
+    request = executable.create_infer_request()
+    (y,) = request.infer(given).values()
+    (want,) = models.answer(model, given)
+    assert y.dtype == kind
+    np.testing.assert_array_equal(y, want)
+    counts = request.get_perf_counts().values()
+    kernels = {c["exec_type"] for c in counts if c["layer_type"] == "QuantizeLinear"}
+    assert "numpy" not in kernels
+    assert kernels
