@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydevice import Core
-from polydevice.errors import KernelBuildError, OptionValueError, UnsupportedNetworkError
+from polydevice.errors import (
+    KernelBuildError,
+    ModelFormatError,
+    OptionValueError,
+    UnsupportedNetworkError,
+)
 from polydevice_gpu.custom.formula import calculate
 from polydevice_gpu.custom.layer import read_layers
 from tests.cpu.models import build
@@ -469,6 +474,26 @@ def test_types_that_only_the_file_knows(core, files, version, net) -> None:
     np.testing.assert_array_equal(executable.infer(given)["abs"], by_hand())
     again = core.import_network(executable.export(), "GPU", config)
     np.testing.assert_array_equal(again.infer(given)["abs"], by_hand())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0.5f; out[0] = 7",
+        "0.5f&#10;#include &quot;secret&quot;",
+        "(out[0] = 7)",
+        "1 // none",
+        "a\\",
+    ],
+)
+def test_attributes_of_a_model_cannot_bring_code(core, files, text) -> None:
+    (files / "blend.cl").write_text(BLEND_CL)
+    (files / "blend.xml").write_text(BLEND)
+    model = blended("mine").replace(b'weight="0.5"', f'weight="{text}"'.encode())
+    with pytest.raises(ModelFormatError, match=r"blend.*attribute weight=.*macro WEIGHT"):
+        core.load_network(
+            core.read_network(model), "GPU", {"CONFIG_FILE": str(files / "blend.xml")}
+        )
 
 
 def test_unknown_types_run_on_the_gpu_of_several_devices(core, files) -> None:

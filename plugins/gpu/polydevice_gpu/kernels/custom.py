@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
-from polydevice.errors import OptionValueError
+from polydevice.errors import ModelFormatError, OptionValueError
 from polydevice_gpu.custom.formula import calculate
 from polydevice_gpu.custom.layer import ANY, FORMATS, CustomLayer, Define
 from polydevice_gpu.custom.operation import Custom
@@ -16,6 +17,11 @@ from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, ordered
 
 _TYPES = {"i8": "char", "u8": "uchar", "i32": "int", "i64": "long", "f16": "half", "f32": "float"}
+
+_PLAIN = re.compile(r"[-+.,\w ]*", re.ASCII)
+"""What an attribute may put into a kernel's source: numbers and words. The file of a model is not
+trusted, and with brackets or lines of its own it could bring code, which PoCL runs in the process.
+"""
 
 
 @kernel(Custom)
@@ -83,7 +89,7 @@ class CustomRef(Kernel):
         macros += _tensor_macros("OUTPUT0", node.output)
         assert isinstance(node.op, Custom)
         attributes = node.op.original.to_ir()
-        macros += [_user_macro(define, attributes) for define in layer.defines]
+        macros += [_user_macro(define, attributes, node.name) for define in layer.defines]
         text = "\n".join(
             [
                 f"// {layer.name}, options: {' '.join(layer.options)}",
@@ -163,8 +169,13 @@ def _tensor_macros(role: str, value: Value) -> list[str]:
     ]
 
 
-def _user_macro(define: Define, attributes: dict[str, str]) -> str:
+def _user_macro(define: Define, attributes: Mapping[str, str], name: str) -> str:
     value = attributes.get(define.param) if define.param else None
+    if value is not None and not _PLAIN.fullmatch(value):
+        raise ModelFormatError(
+            f"{name}: attribute {define.param}={value[:80]!r} cannot become the macro "
+            f"{define.name}; only numbers and words with blanks, commas and signs between them can"
+        )
     value = define.default if value is None else {"true": "1", "false": "0"}.get(value, value)
     if define.type in {"int[]", "float[]"}:
         value = f"({define.type}) {{{value}}}".replace("[]", " []")
