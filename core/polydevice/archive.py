@@ -21,7 +21,7 @@ import numpy as np
 
 from polydevice import container
 from polydevice.dtype import Array, ElementType
-from polydevice.errors import ModelFormatError, PolydeviceError
+from polydevice.errors import ModelFormatError, PolydeviceError, UnsupportedOperationError
 from polydevice.network import Network
 from polydevice.node import Evaluate, Node, Port
 from polydevice.ops.op import Op, operations
@@ -50,6 +50,7 @@ def network_from_bytes(content: bytes, evaluate: Evaluate | None = None) -> Netw
 
     Raises:
         ModelFormatError: the bytes are damaged, from another version, or not consistent.
+        UnsupportedOperationError: it has an operation that nothing here defines.
         NetworkError: (or a subclass) an operation does not accept what it is given.
     """
     sections = container.unpack(content, _KIND)
@@ -202,7 +203,7 @@ class _Decoder:
         if key[0] == UnknownOperation.domain:
             cls = UnknownOperation
         if cls is None:
-            raise ModelFormatError(
+            raise UnsupportedOperationError(
                 f"the archived network needs operation {key[1]!r} of {key[0]!r}, which is not "
                 "here; install the plugin that defines it"
             )

@@ -237,7 +237,7 @@ def _ops(_: argparse.Namespace) -> int:
     from polydevice.ops.op import operations
     from polydevice.registry import Registry
 
-    Registry().define_operations()
+    Registry().define_operations(seen=0)
     rows = {
         (
             cls.type,

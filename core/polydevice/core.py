@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -417,6 +418,7 @@ class Core:
         Raises:
             ModelFileError: the file cannot be read.
             ModelFormatError: the bytes are damaged, of another device or another version.
+            UnsupportedOperationError: the network has an operation of a plugin that is not here.
             DeviceError: the device cannot import networks.
         """
         context = None if isinstance(device_name, str) else _context(device_name)
@@ -427,9 +429,11 @@ class Core:
         except OSError as error:
             raise ModelFileError(f"{str(data)!r} cannot be read: {error.strerror}") from error
         if context is not None:
-            executable = plugin.import_network_in_context(content, options, context)
+            load = partial(plugin.import_network_in_context, content, options, context)
         else:
-            executable = plugin.import_network(content, options, device_id)
+            load = partial(plugin.import_network, content, options, device_id)
+        with self._contract(plugin.name, "importing a network"):
+            executable = self._registry.with_operations(load)
         with self._lock:
             self._networks.add(executable)
         return executable

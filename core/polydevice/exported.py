@@ -56,6 +56,7 @@ class ExportedNetwork:
 
         Raises:
             ModelFormatError: they are damaged, of another device, or from another version.
+            UnsupportedOperationError: the network has an operation that nothing here defines.
         """
         sections = unpack(data, f"network on {device}")
         try:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import importlib_metadata
 import pluggy
 
 from polydevice import hookspecs
-from polydevice.errors import DeviceNameError, PluginError
+from polydevice.errors import DeviceNameError, PluginError, UnsupportedOperationError
 from polydevice.plugin import Plugin, Services
 
 GROUP = "polydevice.plugins"
@@ -21,6 +22,9 @@ IMPORT_LIMIT_S = float(os.environ.get("POLYDEVICE_PLUGIN_TIMEOUT", "10"))
 """How long importing a third-party plugin may take, in seconds."""
 
 Factory = Callable[[str, Services], Plugin]
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 
 class Entry(NamedTuple):
@@ -36,6 +40,7 @@ class Registry:
     Attributes:
         entries: device name → where its plugin comes from.
         failures: device name → why its plugin cannot be used.
+        definitions: how often plugins were let define operations.
     """
 
     def __init__(self) -> None:
@@ -46,7 +51,8 @@ class Registry:
         self.failures: dict[str, PluginError] = {}
         self._factories: dict[str, Factory] = {}
         self._modules: set[str] = set()
-        self._asked: set[str] = set()
+        self.definitions = 0
+        self._asked: set[Any] = set()
         self._lock = threading.RLock()
         for point in importlib_metadata.entry_points(group=GROUP):
             distribution = point.dist.name if point.dist is not None else "?"
@@ -131,16 +137,41 @@ class Registry:
             for name in list(self.entries):
                 self._load(name)
 
-    def define_operations(self) -> bool:
-        """Let every plugin define its operations; return whether that was not done before."""
+    def define_operations(self, seen: int) -> bool:
+        """Let every plugin that was not asked before define its operations.
+
+        One that fails costs a warning in the log, and only its own operations.
+
+        Args:
+            seen: `definitions` before the caller missed an operation.
+
+        Returns:
+            Whether plugins were asked since then, here or by another thread.
+        """
         with self._lock:
-            fresh = set(self.entries) - self._asked
-            if not fresh:
-                return False
-            self._asked |= fresh
             self.load_all()
-            self.hooks.hook.register_operations()
-            return True
+            plugins = self.hooks.get_plugins()
+            fresh = plugins - self._asked
+            for plugin in fresh:
+                only_this = self.hooks.subset_hook_caller("register_operations", plugins - {plugin})
+                try:
+                    only_this()
+                except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a plugin does
+                    name = self.hooks.get_name(plugin)
+                    _log.warning("plugin %s failed to define its operations: %r", name, error)
+            self._asked |= fresh
+            self.definitions += bool(fresh)
+            return self.definitions > seen
+
+    def with_operations(self, work: Callable[[], T]) -> T:
+        """Do `work`; again with the operations of all plugins, if it needs one that is unknown."""
+        seen = self.definitions
+        try:
+            return work()
+        except UnsupportedOperationError:
+            if not self.define_operations(seen):
+                raise
+        return work()
 
     def _load(self, name: str) -> None:
         entry = self.entries[name]

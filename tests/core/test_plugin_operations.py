@@ -5,13 +5,17 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
 from polydevice import Core, hookimpl
+from polydevice.archive import network_from_bytes, network_to_bytes
 from polydevice.errors import UnsupportedOperationError
+from polydevice.ops import op as table
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.ops.unknown import UnknownOperation
+from polydevice.registry import Registry
 from polydevice.tensor import TensorDesc
 
 from .ir_text import edges, layer, net, parameter, result
@@ -88,3 +92,69 @@ def test_plugins_are_asked_for_operators_of_onnx_too(plugin: list[str]) -> None:
         with pytest.raises(UnsupportedOperationError, match="Frobnicate"):
             core.read_network(helper.make_model(graph).SerializeToString())
     assert plugin == ["now"]
+
+
+def test_operations_that_another_thread_lets_plugins_define_meanwhile_are_found() -> None:
+    registry, tries = Registry(), []
+
+    def work() -> str:
+        tries.append(len(tries))
+        if len(tries) == 1:
+            assert registry.define_operations(seen=0)  # what the other thread does
+            raise UnsupportedOperationError("unknown")
+        return "read"
+
+    assert registry.with_operations(work) == "read"
+    assert not registry.define_operations(registry.definitions)
+
+
+def test_plugin_that_fails_to_define_costs_only_its_own(
+    plugin: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = types.ModuleType("broken_plugin")
+
+    @hookimpl
+    def register_devices(register: Callable[..., None]) -> None:
+        register("BROKEN", None)
+
+    @hookimpl
+    def register_operations() -> None:
+        raise SystemExit("no licence")
+
+    broken.register_devices, broken.register_operations = register_devices, register_operations
+    monkeypatch.setitem(sys.modules, "broken_plugin", broken)
+    with Core() as core:
+        core.register_plugin("operations_plugin", "OPERATIONS")
+        core.register_plugin("broken_plugin", "BROKEN")
+        node = core.read_network(model("Halve", f"mine{len(made)}")).node("y")
+    assert type(node.op).__name__ == "Halve"
+    assert "broken_plugin" in caplog.text
+    assert "no licence" in caplog.text
+
+
+def test_archived_networks_find_operations_of_plugins(
+    plugin: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    domain = f"mine{len(made)}"
+    with Core() as core:
+        core.register_plugin("operations_plugin", "OPERATIONS")
+        content = network_to_bytes(core.read_network(model("Halve", domain)))
+    made.pop()  # as in another process: the operation is not defined yet
+    kept = {key: value for key, value in table._TABLE.items() if key[0] != domain}
+    monkeypatch.setattr(table, "_TABLE", kept)
+    with pytest.raises(UnsupportedOperationError, match=f"needs operation 'Halve' of '{domain}'"):
+        network_from_bytes(content)
+    registry = Registry()
+    registry.register("operations_plugin", "OPERATIONS")
+    network = registry.with_operations(lambda: network_from_bytes(content))
+    assert str(network.node("y").output.desc) == "f32[1,3]"
+
+
+def test_unknown_operations_survive_archives_and_ir_files(tmp_path: Path) -> None:
+    with Core() as core:
+        network = core.read_network(model("Frobnicate", "other"))
+        again = network_from_bytes(network_to_bytes(network), core.evaluate)
+        network.serialize(tmp_path / "written.xml")
+        written = core.read_network(tmp_path / "written.xml")
+    assert again.node("y").op == written.node("y").op == network.node("y").op
+    assert again.node("y").op.to_ir() == {"parts": "4"}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polydevice.errors import ModelFileError, UnsupportedOperationError
+from polydevice.errors import ModelFileError
 
 if TYPE_CHECKING:
     from polydevice.network import Network, PathLike
@@ -44,19 +45,16 @@ def read(
         if third_party is not None:
             network: Network = third_party(model, weights)
             return network
-    define = registry.define_operations if registry is not None else None
     if _looks_like_xml(model):
         from polydevice.readers.ir import read_ir
 
+        seen = 0 if registry is None else registry.definitions
+        define = None if registry is None else partial(registry.define_operations, seen)
         return read_ir(model, weights, evaluate=evaluate, define=define)
     from polydevice.readers.onnx import read_onnx
 
-    try:
-        return read_onnx(model, evaluate=evaluate)
-    except UnsupportedOperationError:
-        if define is None or not define():
-            raise
-    return read_onnx(model, evaluate=evaluate)
+    work = partial(read_onnx, model, evaluate=evaluate)
+    return work() if registry is None else registry.with_operations(work)
 
 
 def _head(model: PathLike | bytes) -> bytes:

@@ -42,7 +42,7 @@ def read_ir(
         limits: bounds on what the file may ask for; None takes the defaults.
         evaluate: computes shape arithmetic while shapes are inferred.
         define: lets plugins define operations, when the model has types that are not known; returns
-            whether that was not done before.
+            whether there may be more of them now.
 
     Returns:
         The network. Shapes and types are inferred anew; what the file says of them is not

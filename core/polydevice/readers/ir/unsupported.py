@@ -20,7 +20,7 @@ def check_supported(graph: GraphRecord, define: Callable[[], bool] | None = None
 
     Args:
         graph: of the whole model.
-        define: lets plugins define operations, and says whether they had not been asked before;
+        define: lets plugins define operations, and says whether there may be more of them now;
             called when a type is not known.
 
     Raises:
