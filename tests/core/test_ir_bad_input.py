@@ -132,7 +132,7 @@ def test_offsets_that_are_no_numbers(text):
     refused(ModelFormatError, "illegal numbers", topology)
 
 
-@pytest.mark.parametrize("kind", ["nf4", "u3", "float", "", "f32; rm"])
+@pytest.mark.parametrize("kind", ["nf5", "u3", "float", "", "f32; rm"])
 def test_unknown_element_types(kind):
     topology = addition().replace(
         b'element_type="f32" shape="2,3" offset',

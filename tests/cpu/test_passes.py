@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from polydevice import Core
 from polydevice_cpu.onednn.library import library
@@ -278,7 +280,8 @@ def test_dynamically_quantised_products(shape, x_shape, kind, integers):
         request = executable.create_infer_request()
         got = [np.array(a) for a in request.infer(given).values()]
         counts = request.get_perf_counts().values()
-    want = models.answer(model, given)
+    # Not ONNX Runtime: for Python 3.10 there are only versions without all kinds of ConvInteger.
+    want = ReferenceEvaluator(onnx.load_from_string(model)).run(None, given)
     np.testing.assert_allclose(got[0], want[0], rtol=1e-5, atol=1e-5 * np.abs(want[0]).max())
     if integers:
         assert got[1].dtype == np.int32

@@ -218,6 +218,7 @@ def takes(request, context, name: str) -> bool:
 
 def test_memory_goes_with_the_requests(core) -> None:
     memory = core.get_default_context("GPU").device.memory
+    gc.collect()  # what earlier tests left
     before = memory.bytes_allocated
     network = place(core.read_network(there_and_back(50, 40)), by_type(Tanh="CPU"))
     used = []
