@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polydevice.blob import Blob
+from polydevice.dtype import Array
 from polydevice.errors import BlobError
 
 
@@ -18,16 +19,17 @@ class NV12Blob:
 
     __slots__ = ("uv", "y")
 
-    def __init__(self, y: Blob, uv: Blob) -> None:
-        """Join the planes.
+    def __init__(self, y: Blob | Array, uv: Blob | Array) -> None:
+        """Join the planes, blobs or arrays to share.
 
         Args:
             y: u8 [1, H, W, 1].
             uv: u8 [1, H/2, W/2, 2].
 
         Raises:
-            BlobError: planes of other types or shapes.
+            BlobError: planes of other types or shapes, or not C-contiguous.
         """
+        y, uv = (plane if isinstance(plane, Blob) else Blob(plane) for plane in (y, uv))
         height, width = y.shape[1:3] if len(y.shape) == 4 else (0, 0)
         wanted = ((1, height, width, 1), (1, height // 2, width // 2, 2))
         types = {y.element_type.value, uv.element_type.value}

@@ -192,6 +192,11 @@ class InferRequest(ABC):
                     f"{name!r} is an input; outputs: {', '.join(self.executable.outputs)}"
                 )
             if memory is not None:
+                if not isinstance(memory, RemoteBlob):
+                    raise BlobError(
+                        f"output {name!r} cannot be kept in {type(memory).__name__}, which is not "
+                        "device memory; give a RemoteBlob, or nothing to have it allocated"
+                    )
                 self._checked(port.name, memory)
             self._kept[port.name] = memory
         finally:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from polydevice.blob import Blob, crop
 from polydevice.compound_blob import NV12Blob
 from polydevice.dtype import Array, ElementType
-from polydevice.errors import BlobError
+from polydevice.errors import BlobError, OptionValueError
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 
@@ -50,7 +50,7 @@ class Copies:
         )
 
     def since(self, before: Copies) -> Copies:
-        """Return what was added to a former count."""
+        """Return what was added to an earlier count."""
         return Copies(
             self.uploads - before.uploads,
             self.downloads - before.downloads,
@@ -177,7 +177,17 @@ class RemoteBlob(Blob, ABC):
         wait_for: Sequence[Any] = (),
         blocking: bool = True,
     ) -> Any:
-        """Copy the content elsewhere, as `copy_from` does; returns the device's event."""
+        """Copy the content elsewhere; returns the device's event.
+
+        Args:
+            target: a blob of the same context, or host memory that can be written.
+            queue: see `copy_from`; so are `wait_for` and `blocking`.
+            wait_for: events of the device to wait for.
+            blocking: return when the copy is done; else `target` must not be read until then.
+
+        Raises:
+            BlobError: as `copy_from`.
+        """
 
     @abstractmethod
     def release(self) -> None:
@@ -220,7 +230,11 @@ class RemoteBlob(Blob, ABC):
         return TensorDesc(self.element_type, Shape(self._shape))
 
     def roi(self, x: int, y: int, width: int, height: int, layout: str = "NCHW") -> RemoteBlob:
-        """Return a region of an image, to be set as an input; see `Blob.roi`."""
+        """Return a region of an image, to be set as an input; see `Blob.roi`.
+
+        Raises:
+            BlobError: a region that is not inside, or another layout.
+        """
         return self._region(crop(self._shape, layout, x, y, width, height))
 
     def __dlpack__(self, **arguments: Any) -> Any:
@@ -252,9 +266,17 @@ def make_shared_context(
         device_name: "GPU", or "GPU.1" to choose one of the context's devices.
         context: a pyopencl.Context or OpenCL's handle as a number.
         queue: the user's in-order queue, on which networks are to run.
-        va_display: a VADisplay as a number, instead of `context`.
+        va_display: a VADisplay as a number, instead of `context` and `queue`.
+
+    Raises:
+        OptionError: (a subclass) both a display and a context or queue, or what does not exist.
+        DeviceError: the device has no contexts.
     """
     if va_display is not None:
+        if context is not None or queue is not None:
+            raise OptionValueError(
+                "va_display makes a context of its own; leave out context and queue with it"
+            )
         return core.create_context(
             device_name, {"CONTEXT_TYPE": "VA_SHARED", "VA_DEVICE": va_display}
         )
@@ -280,7 +302,13 @@ def make_shared_blob(
         memory: a buffer, image or SVM memory of the device's library; None allocates.
         surface: a VASurfaceID instead.
         plane: of the surface: 0 for Y, 1 for UV.
+
+    Raises:
+        BlobError: both memory and a surface, or what `RemoteContext.create_blob` refuses.
+        DeviceMemoryError: the memory cannot be allocated.
     """
+    if memory is not None and surface is not None:
+        raise BlobError("a blob is of memory or of a surface, not of both; leave one out")
     if surface is not None:
         params = {"SHARED_MEM_TYPE": "VA_SURFACE", "DEV_OBJECT_HANDLE": surface, "VA_PLANE": plane}
         return context.create_blob(desc, params)

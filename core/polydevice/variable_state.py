@@ -27,7 +27,7 @@ class VariableState(ABC):
 
     @property
     def state(self) -> Array:
-        """The value, a copy; assigning an array of the same type replaces it.
+        """The value, a copy; assigning an array of the same type replaces it with a copy of that.
 
         Raises:
             BlobError: it still has its initial value, which only an inference computes; or an
@@ -43,6 +43,7 @@ class VariableState(ABC):
 
     @state.setter
     def state(self, value: Array) -> None:
+        value = np.asarray(value)
         if value.dtype != self.desc.element_type.dtype:
             raise BlobError(
                 f"variable {self.name!r} has element type {self.desc.element_type}, not "

@@ -23,7 +23,13 @@ from polydevice import (
     make_shared_context,
 )
 from polydevice.compound_blob import plane_blobs
-from polydevice.errors import BlobError, DeviceError, DeviceNameError, PluginError
+from polydevice.errors import (
+    BlobError,
+    DeviceError,
+    DeviceNameError,
+    OptionValueError,
+    PluginError,
+)
 
 F32 = TensorDesc(ElementType.f32, Shape([2, 3]))
 
@@ -170,10 +176,19 @@ def test_requests_of_other_devices_copy_nothing(core, network, x) -> None:
     assert request.copies == Copies()
 
 
-# -- what the helpers ask for -----------------------------------------------------------------
+def test_outputs_are_kept_in_device_memory_only(executable, x) -> None:
+    request = executable.create_infer_request()
+    for wrong in (x, Blob(x)):
+        with pytest.raises(BlobError, match="'relu' cannot be kept in .* not device memory"):
+            request.keep_on_device("relu", wrong)
+    with pytest.raises(BlobError, match="'x' is an input; outputs: relu"):
+        request.keep_on_device("x")
 
 
-def test_helpers(sharing) -> None:
+# -- shorter forms ----------------------------------------------------------------------------
+
+
+def test_shorter_forms(sharing) -> None:
     context = make_shared_context(sharing, "SHARE", "the user's")
     assert context.params == {"CONTEXT_TYPE": "OCL", "OCL_CONTEXT": "the user's"}
     context = make_shared_context(sharing, "SHARE", "the user's", queue="his queue")
@@ -184,13 +199,17 @@ def test_helpers(sharing) -> None:
     assert make_shared_blob(F32, context, "memory").params == {"MEM_HANDLE": "memory"}
     surface = {"SHARED_MEM_TYPE": "VA_SURFACE", "DEV_OBJECT_HANDLE": 0, "VA_PLANE": 1}
     assert make_shared_blob(F32, context, surface=0, plane=1).params == surface
+    with pytest.raises(OptionValueError, match="leave out context and queue"):
+        make_shared_context(sharing, "SHARE", queue="his queue", va_display=7)
+    with pytest.raises(BlobError, match="not of both"):
+        make_shared_blob(F32, context, "memory", surface=0)
 
 
 class Picture:
     height, width = 4, 6
 
 
-def test_nv12_helper(sharing) -> None:
+def test_shorter_form_of_nv12(sharing) -> None:
     context = make_shared_context(sharing, "SHARE", 1)
     blob = make_shared_blob_nv12(context, Picture(), "uv")
     assert (blob.y.shape, blob.uv.shape) == ((1, 4, 6, 1), (1, 2, 3, 2))
@@ -278,6 +297,15 @@ def test_nv12_regions() -> None:
         nv12().roi(1, 2, 4, 2)
     with pytest.raises(BlobError, match="not inside"):
         nv12().roi(4, 2, 4, 2)
+
+
+def test_planes_may_be_arrays() -> None:
+    y, uv = nv12().y.array, nv12().uv.array
+    assert NV12Blob(y, uv).y.array is y
+    with pytest.raises(BlobError, match="wraps a NumPy array, not list"):
+        NV12Blob(y, [1, 2])
+    with pytest.raises(BlobError, match="C-contiguous"):
+        NV12Blob(y[:, ::2], uv)
 
 
 def test_planes_go_to_their_ports() -> None:
