@@ -143,9 +143,16 @@ class InferRequest(ABC):
             "on GPU with DYN_BATCH_ENABLED=YES, or reshape() it to a dynamic batch"
         )
 
+    def _variable_states(self) -> list[VariableState]:
+        """Return the variables that the device keeps for this request."""
+        return []
+
     def query_state(self) -> list[VariableState]:
         """Return the variables (ReadValue, Assign) that this request keeps between inferences."""
-        return []
+        found = self._variable_states()
+        for variable in found:
+            variable.guard(self._busy)
+        return found
 
     # -- inputs and outputs -------------------------------------------------------------------
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.errors import BlobError, ShapeError
+from polydevice.errors import BlobError, RequestBusyError, ShapeError
 from polydevice.shape import Shape, merge
 from polydevice.tensor import TensorDesc
 
 
 class VariableState(ABC):
-    """A variable that a request keeps between inferences.
+    """A variable that a request keeps between inferences, which may be used between them only.
 
     Attributes:
         name: the variable's id.
@@ -24,6 +27,22 @@ class VariableState(ABC):
         """Describe a variable; a device implements how it is kept."""
         self.name = name
         self.desc = desc
+        self._busy = threading.Lock()
+
+    def guard(self, busy: threading.Lock) -> None:
+        """Refuse reading and changing the value while a request holds this lock."""
+        self._busy = busy
+
+    @contextmanager
+    def _idle(self) -> Iterator[None]:
+        if not self._busy.acquire(blocking=False):
+            raise RequestBusyError(
+                f"the request that keeps variable {self.name!r} is running; wait() for it"
+            )
+        try:
+            yield
+        finally:
+            self._busy.release()
 
     @property
     def state(self) -> Array:
@@ -32,8 +51,10 @@ class VariableState(ABC):
         Raises:
             BlobError: it still has its initial value, which only an inference computes; or an
                 array of another type or shape is assigned.
+            RequestBusyError: while the request runs.
         """
-        value = self._get()
+        with self._idle():
+            value = self._get()
         if value is None:
             raise BlobError(
                 f"variable {self.name!r} has its initial value, which the network computes; "
@@ -56,11 +77,21 @@ class VariableState(ABC):
                 f"variable {self.name!r} has shape {self.desc.shape}, not {Shape(value.shape)}: "
                 f"{error}"
             ) from None
-        self._set(np.array(value, order="C"))
+        with self._idle():
+            self._set(np.array(value, order="C"))
+
+    def reset(self) -> None:
+        """Return to the initial value with the next inference.
+
+        Raises:
+            RequestBusyError: while the request runs.
+        """
+        with self._idle():
+            self._reset()
 
     @abstractmethod
-    def reset(self) -> None:
-        """Return to the initial value with the next inference."""
+    def _reset(self) -> None:
+        """Return to the initial value."""
 
     @abstractmethod
     def _get(self) -> Array | None:

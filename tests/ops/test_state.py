@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
 from polydevice import Core
 from polydevice.dtype import ElementType
-from polydevice.errors import BlobError, NetworkError, UnsupportedNetworkError
+from polydevice.errors import (
+    BlobError,
+    NetworkError,
+    RequestBusyError,
+    UnsupportedNetworkError,
+)
 from polydevice.network import Network
 from polydevice.node import Node, constant
 from polydevice.ops.arithmetic import Add, Multiply
@@ -125,6 +132,37 @@ def test_a_value_that_a_variable_cannot_have(device):
         with pytest.raises(BlobError, match="shape"):
             variable.state = np.ones(4, np.float32)
         np.testing.assert_array_equal(variable.state, [1, 1, 1])
+
+
+def test_variables_are_left_alone_while_their_request_runs(device):
+    """The callback of one request, which has ended, looks at another that waits for the stream."""
+    x = np.ones(3, np.float32)
+    with Core() as core:
+        executable = load(core, running_sum(5.0), device)
+        request = executable.create_infer_request()
+        (variable,) = request.query_state()
+        ready, seen = threading.Event(), []
+
+        def look(*_):
+            ready.wait(30)
+            for act in (
+                lambda: variable.state,
+                variable.reset,
+                lambda: setattr(variable, "state", x),
+            ):
+                with pytest.raises(RequestBusyError, match="variable 'total' is running"):
+                    act()
+            seen.append(True)
+
+        other = executable.create_infer_request()
+        other.set_completion_callback(look)
+        other.start_async({"x": x})
+        request.start_async({"x": x})
+        ready.set()
+        other.wait()
+        request.wait()
+        assert seen == [True]
+        np.testing.assert_array_equal(variable.state, x * 6)
 
 
 def test_shapes():

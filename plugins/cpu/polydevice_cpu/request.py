@@ -121,6 +121,6 @@ class CpuInferRequest(InferRequest):
                 )
         return counts
 
-    def query_state(self) -> list[VariableState]:
+    def _variable_states(self) -> list[VariableState]:
         """Return the variables that this request keeps between inferences."""
         return list[VariableState](self._variables)

@@ -18,8 +18,7 @@ class CpuVariable(VariableState):
         super().__init__(name, desc)
         self._context = context
 
-    def reset(self) -> None:
-        """Return to the initial value with the next inference."""
+    def _reset(self) -> None:
         self._context.variables.pop(self.name, None)
 
     def _get(self) -> Array | None:

@@ -54,8 +54,7 @@ class GpuVariable(VariableState):
         """What the next inference reads; None when its plan computes the first value."""
         return self._start if self._held is None else self._held
 
-    def reset(self) -> None:
-        """Return to the initial value with the next inference."""
+    def _reset(self) -> None:
         self._held = None
 
     def _get(self) -> Array | None:

@@ -41,7 +41,7 @@ class HeteroRequest(InferRequest):
             index, target = executable.sharing.producers[port]
             self._parts[index].keep_on_device(target)
 
-    def query_state(self) -> list[VariableState]:
+    def _variable_states(self) -> list[VariableState]:
         """Return the variables that this request keeps between inferences."""
         return list(self._variables)
 

@@ -22,8 +22,7 @@ class RequestVariable(VariableState):
         self.value: Array | RemoteBlob | None = None
         self._memory: RemoteBlob | None = None
 
-    def reset(self) -> None:
-        """Return to the initial value with the next inference."""
+    def _reset(self) -> None:
         self.value = None
 
     def advance(self, blob: RemoteBlob) -> RemoteBlob | None:
