@@ -24,12 +24,17 @@ from polydevice import (
     make_shared_context,
 )
 from polydevice.errors import BlobError, DeviceError, OptionValueError, UnknownOptionError
-from polydevice_gpu import va
+from polydevice.network import Network
+from polydevice.ops.arithmetic import Add
+from polydevice.ops.convert import Convert
+from polydevice_gpu import cl, va
 from polydevice_gpu.cl import library
+from tests.gpu.graphs import Sketch
 from tests.gpu.remote import FLAGS
 from tests.gpu.test_remote_images import HEIGHT, WIDTH, bgr, frame, load_nv12, planes
 
 DISPLAY = 0xD15B1A4
+LUMA = TensorDesc(ElementType.u8, Shape([1, HEIGHT, WIDTH, 1]))
 handle, any_, uint = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint
 rng = np.random.default_rng(63)
 
@@ -172,9 +177,8 @@ def test_surfaces_as_nv12_input(core, driver) -> None:
 def test_surface_blobs(core, driver) -> None:
     context = core.create_context("GPU", {"CONTEXT_TYPE": "VA_SHARED", "VA_DEVICE": DISPLAY})
     driver.frames = {7: frame()}
-    luma = TensorDesc(ElementType.u8, Shape([1, HEIGHT, WIDTH, 1]))
-    blob = make_shared_blob(luma, context, surface=7)
-    assert make_shared_blob(luma, context, surface=7, plane=0) is blob
+    blob = make_shared_blob(LUMA, context, surface=7)
+    assert make_shared_blob(LUMA, context, surface=7, plane=0) is blob
     params = blob.params
     assert params.pop("MEM_HANDLE") == driver.images[7, 0]
     assert params.pop("OCL_CONTEXT") == driver.context
@@ -195,24 +199,64 @@ def test_surface_blobs(core, driver) -> None:
         np.testing.assert_array_equal(found[0, :, :, 0], driver.frames[7][1:4, 2:6])
 
 
+def sum_of_parts() -> Network:
+    """Two parts of an image, 3 × 4, added."""
+    s = Sketch()
+    images = [s.input(name, 1, 3, 4, 1, kind=ElementType.u8) for name in "ab"]
+    cast = Convert(destination_type=ElementType.f32)
+    a, b = (s.add(f"cast{number}", cast, image) for number, image in enumerate(images))
+    return s.network(y=s.add("sum", Add(), a, b))
+
+
+def test_two_regions_of_a_surface_take_it_over_once(core, driver) -> None:
+    context = make_shared_context(core, "GPU", va_display=DISPLAY)
+    driver.frames = {7: frame()}
+    surface = make_shared_blob(LUMA, context, surface=7)
+    request = core.load_network(sum_of_parts(), context).create_infer_request()
+    request.set_blob("a", surface.roi(2, 1, 4, 3, "NHWC"))
+    request.set_blob("b", surface.roi(0, 2, 4, 3, "NHWC"))
+    y = request.infer()["y"]
+    assert driver.log == ["acquire 7.0", "release 7.0"]
+    image = driver.frames[7].astype("f4")
+    np.testing.assert_array_equal(y[0, :, :, 0], image[1:4, 2:6] + image[2:5, :4])
+
+
+def test_surfaces_are_handed_back_when_an_inference_fails(core, driver, monkeypatch) -> None:
+    def fail(*_: object) -> None:
+        raise DeviceError("the launches failed")
+
+    context = make_shared_context(core, "GPU", va_display=DISPLAY)
+    driver.frames = {7: frame()}
+    surface = make_shared_blob(LUMA, context, surface=7)
+    request = core.load_network(sum_of_parts(), context).create_infer_request()
+    for name in "ab":
+        request.set_blob(name, surface.roi(2, 1, 4, 3, "NHWC"))
+    with monkeypatch.context() as patch:
+        patch.setattr(cl.LaunchList, "enqueue", fail)
+        with pytest.raises(DeviceError, match="the launches failed"):
+            request.infer()
+    assert not driver.owned
+    y = request.infer()["y"]
+    np.testing.assert_array_equal(y[0, :, :, 0], driver.frames[7][1:4, 2:6].astype("f4") * 2)
+
+
 def test_surfaces_that_make_no_blob(core, driver) -> None:
     context = make_shared_context(core, "GPU", va_display=DISPLAY)
     driver.frames = {7: frame()}
-    luma = TensorDesc(ElementType.u8, Shape([1, HEIGHT, WIDTH, 1]))
     with pytest.raises(DeviceError, match=r"sharing plane 0 of VA surface 8: OpenCL error \(-1098"):
-        make_shared_blob(luma, context, surface=8)
+        make_shared_blob(LUMA, context, surface=8)
     for params, match in (
         ({}, "DEV_OBJECT_HANDLE=None is no VASurfaceID"),
         ({"DEV_OBJECT_HANDLE": -1}, "DEV_OBJECT_HANDLE=-1 is no VASurfaceID"),
         ({"DEV_OBJECT_HANDLE": 7, "VA_PLANE": 2}, "VA_PLANE=2 is not legal; legal: 0"),
     ):
         with pytest.raises(BlobError, match=match):
-            context.create_blob(luma, {"SHARED_MEM_TYPE": "VA_SURFACE", **params})
-    blob = make_shared_blob(luma, context, surface=7)
+            context.create_blob(LUMA, {"SHARED_MEM_TYPE": "VA_SURFACE", **params})
+    blob = make_shared_blob(LUMA, context, surface=7)
     with pytest.raises(BlobError, match=r"is SurfaceBlob.* already"):
         make_shared_blob(TensorDesc(ElementType.u8, Shape([HEIGHT, WIDTH])), context, surface=7)
     with pytest.raises(BlobError, match="bytes a pixel cannot be"):
-        make_shared_blob(luma, context, surface=7, plane=1)
+        make_shared_blob(LUMA, context, surface=7, plane=1)
     assert not blob.is_released
 
 

@@ -49,6 +49,11 @@ class GpuBlob(RemoteBlob):
         return (0, 0, 0)
 
     @property
+    def whole(self) -> GpuBlob:
+        """The blob that owns the memory; another one for regions."""
+        return self
+
+    @property
     @abstractmethod
     def handle(self) -> Any:
         """pyopencl's memory object."""

@@ -202,8 +202,26 @@ class BoundPlan:
         for blob in remote:
             blob.check_usable()
         written = _written(outputs)
-        for blob in remote:
-            blob.acquire(queue.pointer)
+        # Several may be regions of one, which is taken over once.
+        owners = dict.fromkeys(blob.whole for blob in remote)
+        owned: list[GpuBlob] = []
+        try:
+            for blob in owners:
+                blob.acquire(queue.pointer)
+                owned.append(blob)
+            self._enqueue_all(queue, inputs, outputs, written)
+        finally:
+            for blob in owned:
+                blob.give_back(queue.pointer)
+
+    def _enqueue_all(
+        self,
+        queue: cl.Queue,
+        inputs: Mapping[str, Array | GpuBlob],
+        outputs: Mapping[str, Array | GpuBlob],
+        written: list[GpuBlob],
+    ) -> None:
+        """Enqueue inputs, stretches and outputs, while all blobs are ours."""
         given = self.plan.graph.inputs
         self._on_host = {
             value: array
@@ -222,8 +240,6 @@ class BoundPlan:
                 stretch.enqueue(queue)
         for name, port in self._outputs.items():
             self._collect(queue, port, outputs[name])
-        for blob in remote:
-            blob.give_back(queue.pointer)
 
     def _feed(
         self, queue: cl.Queue, port: Port, given: Array | GpuBlob, written: list[GpuBlob]

@@ -31,6 +31,11 @@ class RegionBlob(GpuBlob):
         return self.parent.params
 
     @property
+    def whole(self) -> GpuBlob:
+        """The blob that this is a region of."""
+        return self.parent
+
+    @property
     def handle(self) -> Any:
         """pyopencl's memory object."""
         return self.parent.handle
