@@ -10,6 +10,7 @@ import pytest
 from polydevice.dtype import ElementType
 from polydevice.ops.arithmetic import Add, Divide, Multiply
 from polydevice.ops.attention import ScaledDotProductAttention
+from polydevice.ops.comparison import Greater
 from polydevice.ops.convert import Convert
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.reshape import Reshape
@@ -77,8 +78,8 @@ def attention_in(graph):
     return found[0] if found else None
 
 
-def check_same(network, opencl, builder, unfused, kernel="attention_"):
-    given = random_inputs(network)
+def check_same(network, opencl, builder, unfused, kernel="attention_", given=None):
+    given = given or random_inputs(network)
     fused, plain = loaded(network, opencl, builder), unfused(network)
     assert kernel in fused.explain()
     assert kernel not in plain.explain()
@@ -155,16 +156,26 @@ def test_heads_may_be_joined_with_the_batch_around_the_mask(opencl, builder, unf
     check_same(network, opencl, builder, unfused)
 
 
-def test_a_selecting_mask_is_added_so_that_hidden_rows_stay_defined(opencl, builder, unfused):
+@pytest.mark.parametrize("far", [np.finfo("f4").min, -1e4])
+@pytest.mark.parametrize("known", [True, False], ids=["constant mask", "mask as input"])
+def test_a_selecting_mask_is_added_so_that_hidden_rows_stay_defined(
+    known, far, opencl, builder, unfused
+):
     s = Sketch()
     q, k, v = (s.input(name, 2, n, 8) for name, n in (("q", 5), ("k", 7), ("v", 7)))
     seen = RANDOM.random((5, 7)) < 0.5
     seen[1] = False
+    mask = (
+        s.const("seen", seen)
+        if known
+        else s.add("seen", Greater(), s.input("m", 5, 7), s.const("0", np.float32(0)))
+    )
     y = s.add("scores", MatMul(transpose_b=True), q, k)
-    far = s.const("far", np.float32(np.finfo("f4").min))
-    y = s.add("mask", Select(), s.const("seen", seen), y, far)
+    y = s.add("mask", Select(), mask, y, s.const("far", np.float32(far)))
     y = s.add("sum", MatMul(), s.add("weights", SoftMax(axis=-1), y), v)
-    given, outputs = check_same(s.network(y=y), opencl, builder, unfused)
+    network = s.network(y=y)
+    given = {**random_inputs(network), **({} if known else {"m": seen.astype("f4")})}
+    given, outputs = check_same(network, opencl, builder, unfused, given=given)
     np.testing.assert_allclose(outputs["y"][:, 1], given["v"].mean(1), 1e-4, 1e-5)
 
 

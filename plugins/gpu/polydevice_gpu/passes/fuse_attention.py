@@ -31,6 +31,8 @@ Users = dict[Value, list[GpuNode]]
 _RESHAPES = (Reshape, Squeeze, Unsqueeze)
 _FAR = -1e4
 """What a mask puts in place of hidden scores must be below this: exp() of the distance is 0."""
+_VANISHING = -1e30
+"""Added to a score, this is all that is left of it in float."""
 
 
 @dataclass
@@ -309,12 +311,14 @@ def _mask(found: _Pattern, made: list[GpuNode]) -> Value | None:
         return mask
     if np.isneginf(found.fill):
         return mask
-    # Scores that are all hidden stay equal, not undefined: add the number instead of hiding.
+    # Scores that are all hidden become equal, not undefined: add a number instead of hiding, and
+    # one so far away that nothing of the scores is left.
+    fill = min(found.fill, _VANISHING)
     name = f"{mask.name}/added{len(made)}"
     if mask.constant is not None:
-        added: Array = np.where(np.asarray(mask.constant) != 0, 0, found.fill).astype(np.float32)
+        added: Array = np.where(np.asarray(mask.constant) != 0, 0, fill).astype(np.float32)
         return constant_value(name, added)
-    zero, far = (constant_value(f"{name}/{v}", np.float32(v)) for v in (0.0, found.fill))
+    zero, far = (constant_value(f"{name}/{v}", np.float32(v)) for v in (0.0, fill))
     kinds = [v.storage for v in (mask, zero, far)]
     result = Value(name, ElementType.f32, mask.shape)
     node = GpuNode(
