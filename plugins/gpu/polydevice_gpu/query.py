@@ -31,13 +31,14 @@ from polydevice_gpu.passes.select_kernels import place_constant
 _SIZES = (1, 16, 256)
 """Sizes to ask with where the network leaves them open."""
 
+_RANKS = (4, 3, 2, 5, 1, 0)
+"""Likewise of inputs whose number of dimensions is open."""
+
 _PICTURE_SIZES = (32, 48, 64, 128, 224, 320, 512)
+"""Heights and widths to ask with after those."""
 
 SECONDS_FOR_SIZES = 5.0
 """How long to look for sizes of dynamic inputs; a trial takes 1 to 100 ms."""
-
-_RANKS = (4, 3, 2, 5, 1, 0)
-"""Likewise of inputs whose number of dimensions is open."""
 
 
 def unsupported_nodes(

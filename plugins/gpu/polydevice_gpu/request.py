@@ -81,7 +81,7 @@ class GpuRequest(InferRequest):
         values = [variable.value for variable in self._variables.values()]
         return tuple(None if value is None else value.shape for value in values)
 
-    def query_state(self) -> list[VariableState]:
+    def _variable_states(self) -> list[VariableState]:
         """Return the variables that this request keeps between inferences."""
         return list(self._variables.values())
 
@@ -176,11 +176,11 @@ class GpuRequest(InferRequest):
 
     def wait(self, timeout_ms: float | None = None) -> StatusCode:
         """Wait for the last inference; also for one that `infer` left on a user's queue."""
-        status = super().wait(timeout_ms)
-        if status is not StatusCode.OK or self._end is None:
+        status, end = super().wait(timeout_ms), self._end
+        if status is not StatusCode.OK or end is None:
             return status
         forever = timeout_ms is None or timeout_ms == -1
-        done = self._end.wait(None if forever else (timeout_ms or 0) / 1e3)
+        done = end.wait(None if forever else (timeout_ms or 0) / 1e3)
         return StatusCode.OK if done else StatusCode.RESULT_NOT_READY
 
     def _prepare(self) -> Job:
