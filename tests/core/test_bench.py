@@ -111,8 +111,9 @@ def test_options_without_a_meaning_here_say_so(given, said, capsys):
 
 
 def test_options_that_change_a_network_that_is_not_read_say_so(capsys):
-    main([*QUICK, "-lfile", "-b", "1"])  # fails later, as the model's batch is dynamic
-    assert "--batch_size: without effect" in capsys.readouterr().out
+    # fails later, as the model's batch is dynamic
+    main([*QUICK, "-lfile", "-b", "1", "-iop", "image:U8"])
+    assert "--batch_size, --input_output_precision: without effect" in capsys.readouterr().out
 
 
 def test_options_that_are_not_legal():

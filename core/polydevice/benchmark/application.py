@@ -119,9 +119,11 @@ class Application:
 
     def _warn_of_unread(self) -> None:
         """Name the options that change a network, which is not read here."""
-        names = ("batch_size", "shape", "layout", "iop", "input_precision", "output_precision",
+        names = ("batch_size", "shape", "layout", "input_precision", "output_precision",
                  "mean_values", "scale_values")  # fmt: skip
         given = [f"--{name}" for name in names if getattr(self.options, name)]
+        if self.options.iop:
+            given.append("--input_output_precision")
         if given:
             warn(f"{', '.join(given)}: without effect on a network that is loaded from a file")
 
