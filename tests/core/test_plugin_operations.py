@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 
@@ -148,13 +147,3 @@ def test_archived_networks_find_operations_of_plugins(
     registry.register("operations_plugin", "OPERATIONS")
     network = registry.with_operations(lambda: network_from_bytes(content))
     assert str(network.node("y").output.desc) == "f32[1,3]"
-
-
-def test_unknown_operations_survive_archives_and_ir_files(tmp_path: Path) -> None:
-    with Core() as core:
-        network = core.read_network(model("Frobnicate", "other"))
-        again = network_from_bytes(network_to_bytes(network), core.evaluate)
-        network.serialize(tmp_path / "written.xml")
-        written = core.read_network(tmp_path / "written.xml")
-    assert again.node("y").op == written.node("y").op == network.node("y").op
-    assert again.node("y").op.to_ir() == {"parts": "4"}
