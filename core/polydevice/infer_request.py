@@ -327,7 +327,7 @@ class InferRequest(ABC):
         try:
             if inputs:
                 self._set_inputs(inputs, copy=False)
-            self._outcome = _FAILED
+            self._outcome, self._begun = _FAILED, False
             start = time.perf_counter()
             try:
                 self._run(stream)

@@ -159,7 +159,8 @@ class GpuRequest(InferRequest):
 
     def _run(self, stream: int) -> None:
         job, self._job = self._job, None
-        if job is not None and self._end is not None:  # begun in start_async()
+        # Begun in start_async(); a job of another run is one that was cancelled or dropped.
+        if self._begun and job is not None and self._end is not None:
             self._end.wait()
             self._finish(job)
             return
