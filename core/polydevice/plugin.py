@@ -14,6 +14,7 @@ from polydevice.ops.unknown import UnknownOperation
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork
     from polydevice.network import Network
+    from polydevice.node import Node
     from polydevice.ops.op import Op
     from polydevice.options import Options
     from polydevice.remote import RemoteContext
@@ -48,6 +49,10 @@ class DeviceReport:
     device: str = ""
 
 
+_SIMILAR_LIMIT = 50
+"""For so many types a message looks for similar names; a file may have any number of types."""
+
+
 def unsupported(network: Network, device: str, reasons: Mapping[str, str]) -> DeviceError:
     """Make the error for nodes that a device cannot run, grouped by operation.
 
@@ -56,17 +61,18 @@ def unsupported(network: Network, device: str, reasons: Mapping[str, str]) -> De
         device: the device's name.
         reasons: node name → why the device cannot run it.
     """
-    groups: dict[tuple[str, str, str], list[str]] = {}
+    groups: dict[tuple[str, str, str], list[Node]] = {}
     for node in network.nodes():
         if node.name in reasons:
-            reason = reasons[node.name]
-            key = (node.op.type, node.op.opset, reason)
-            groups.setdefault(key, []).append(node.name)
-    lines = [
-        f"  {kind} ({opset}), {len(names)} of them, the first {names[0]!r}: {reason}"
-        for (kind, opset, reason), names in groups.items()
-    ]
-    unknown = any(isinstance(n.op, UnknownOperation) for n in network.nodes() if n.name in reasons)
+            key = (node.op.type, node.op.opset, reasons[node.name])
+            groups.setdefault(key, []).append(node)
+    lines, unknown = [], 0
+    for (kind, opset, reason), (node, *others) in groups.items():
+        line = f"  {kind} ({opset}), {1 + len(others)} of them, the first {node.name!r}: {reason}"
+        if isinstance(node.op, UnknownOperation):
+            unknown += 1
+            line += node.op.similar() if unknown <= _SIMILAR_LIMIT else ""
+        lines.append(line)
     if unknown:
         step = (
             "Define what is not known as operations of a plugin (docs/adding-an-operator.md), or "

@@ -394,6 +394,23 @@ def test_unknown_types_survive_writing_and_archives(tmp_path):
         assert [(n.name, n.op) for n in again] == [(n.name, n.op) for n in network]
 
 
+def test_similar_names_are_looked_for_a_few_times_only():
+    """It takes 1 ms for each type, and a file may have half a million."""
+    number = 60
+    layers = [
+        layer(i + 1, f"n{i}", f"ReLUU{i}", {}, ONE, OUT, version="mine") for i in range(number)
+    ]
+    links = [(0, 0, 1, 0), *((i, 1, i + 1, 0) for i in range(1, number)), (number, 1, 9999, 0)]
+    topology = net(
+        parameter(0, "x", (2, 3)) + "".join(layers) + result(9999, "y", (2, 3)), edges(*links)
+    )
+    with Core() as core, pytest.raises(UnsupportedNetworkError) as caught:
+        core.load_network(read_ir(topology), "CPU")
+    assert "Did you mean 'ReLU'" in str(caught.value)
+    assert str(caught.value).count("Did you mean") == 50
+    assert "ReLUU59 (mine), 1 of them" in str(caught.value)
+
+
 def test_unknown_types_say_what_they_take():
     network = read_ir(unknown_types())
     with pytest.raises(ShapeError, match=r"'a'.*f32\[4,3\] where the file says f32\[2,3\]"):
