@@ -9,6 +9,7 @@ import pyopencl as ocl
 import pytest
 
 from polydevice import (
+    Blob,
     Copies,
     Core,
     ElementType,
@@ -376,6 +377,23 @@ def test_dynamic_batch(core) -> None:
     right = np.full_like(x, 9)
     right[:3] = x[:3] * 3 + 1
     np.testing.assert_array_equal(held(result), right)
+
+
+@pytest.mark.parametrize(("shape", "layout"), [((4, 2, 6, 5), "NCHW"), ((4, 6, 5, 2), "NHWC")])
+@pytest.mark.parametrize("corner", [(0, 0, 5, 6), (1, 2, 3, 4), (0, 2, 5, 4)])
+def test_dynamic_batch_of_regions(core, shape, layout, corner) -> None:
+    context = core.get_default_context("GPU")
+    x = normal(*shape)
+    source = context.create_blob(desc(x))
+    source.copy_from(x)
+    part, right = source.roi(*corner, layout), Blob(x).roi(*corner, layout).array * 3 + 1
+    network = core.read_network(affine(*part.shape))
+    executable = core.load_network(network, "GPU", {"DYN_BATCH_ENABLED": "YES"})
+    request = executable.create_infer_request()
+    request.set_blob("x", part)
+    for batch in (4, 3, 1):
+        request.set_batch(batch)
+        np.testing.assert_array_equal(request.infer()["y"][:batch], right[:batch])
 
 
 # -- memory of the user -----------------------------------------------------------------------

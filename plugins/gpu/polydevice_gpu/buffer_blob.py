@@ -151,7 +151,7 @@ def block(
 
     Args:
         shape: of the whole, planar.
-        bounds: per axis; at most two neighbouring axes are cut.
+        bounds: per axis; at most two neighbouring axes are cut, and the end of the first one.
         itemsize: bytes of an element.
 
     Returns:
@@ -166,8 +166,5 @@ def block(
     height = shape[first] if last else 1
     origin = [columns.start * inner, rows.start, 0]
     sizes = [(columns.stop - columns.start) * inner, rows.stop - rows.start]
-    return (
-        origin,
-        [*sizes, math.prod(shape[:first]) if last else 1],
-        [row_pitch, row_pitch * height],
-    )
+    planes = math.prod(part.stop - part.start for part in bounds[:first]) if last else 1
+    return origin, [*sizes, planes], [row_pitch, row_pitch * height]

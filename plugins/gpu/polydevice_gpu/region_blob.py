@@ -69,8 +69,11 @@ class RegionBlob(GpuBlob):
         self.parent.give_back(queue)
 
     def fetch(self, queue: cl.Queue, target: cl.Buffer, size_bytes: int) -> None:
-        """Enqueue a copy of the region."""
-        self.parent.fetch_region(queue, target, self._bounds)
+        """Enqueue a copy of the region, or of the first items of its batch."""
+        items = min(size_bytes * self.shape[0] // self.size_bytes, self.shape[0])
+        first, *others = self._bounds
+        bounds = (slice(first.start, first.start + items), *others)
+        self.parent.fetch_region(queue, target, bounds)
 
     def store(self, queue: cl.Queue, source: cl.Buffer, size_bytes: int) -> None:
         """Regions are read only."""
