@@ -147,6 +147,8 @@ class Options(BaseModel):
         Raises:
             UnknownOptionError: naming the nearest legal keys.
         """
+        if not isinstance(key, str):
+            raise UnknownOptionError(f"configuration keys are strings, not {key!r}")
         name = key.removeprefix("KEY_")
         for row in cls.table():
             if name == row.key or name in row.aliases:
@@ -166,8 +168,6 @@ class Options(BaseModel):
         changes: dict[str, Any] = {}
         given: dict[str, str] = {}
         for key, value in config.items():
-            if not isinstance(key, str):
-                raise UnknownOptionError(f"configuration keys are strings, not {key!r}")
             field = self.field_of(key)
             if field in changes and changes[field] != value:
                 raise OptionValueError(
@@ -195,12 +195,19 @@ class Options(BaseModel):
 
     @classmethod
     def merged(cls, earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what two configurations given one after the other amount to, by their keys."""
-        made = {**earlier, **later}
-        for key in set(earlier) & set(later):
-            if cls._adds(cls.field_of(key)):
-                made[key] = _together(earlier[key], later[key])
-        return made
+        """Return what two configurations given one after the other amount to.
+
+        Raises:
+            UnknownOptionError: for a key that does not exist.
+        """
+        before = {cls.field_of(key): (key, value) for key, value in earlier.items()}
+        made: dict[str, Any] = {}
+        for key, value in later.items():
+            field = cls.field_of(key)
+            adds = field in before and cls._adds(field)
+            made[key] = _together(before[field][1], value) if adds else value
+        named = {cls.field_of(key) for key in later}
+        return {**{key: v for field, (key, v) in before.items() if field not in named}, **made}
 
     def exported(self) -> dict[str, str]:
         """Return key → text of what was set and an exported network keeps."""

@@ -20,6 +20,7 @@ class Sample(Options):
         "TUNING_MODE", "TUNING_DISABLED", help="Tuning."
     )
     folder: str = option("CACHE_DIR", "", help="Folder.")
+    files: str = option("FILES", "", adds=True, help="Files.")
 
 
 def test_defaults_and_read_back():
@@ -102,3 +103,15 @@ def test_table_describes_every_key():
     assert all(row.help for row in rows.values())
     keys = Sample.keys()
     assert "CLDNN_PLUGIN_PRIORITY" in keys
+
+
+def test_configurations_given_one_after_the_other():
+    """By the option that a key sets, however it is written."""
+    earlier = {"PERF_COUNT": "YES", "FILES": "a b", "CACHE_DIR": "here"}
+    later = {"KEY_PERF_COUNT": "NO", "KEY_FILES": "c a"}
+    made = Sample().updated(Sample.merged(earlier, later))
+    assert (made.perf_count, made.files, made.folder) == (False, "b c a", "here")
+    assert Sample.merged(earlier, {"KEY_FILES": ""})["KEY_FILES"] == ""
+    for wrong in ({"FILE": "c"}, {3: "c"}):
+        with pytest.raises(UnknownOptionError):
+            Sample.merged(earlier, wrong)
