@@ -8,6 +8,7 @@ import pytest
 
 from polydevice.errors import KernelBuildError
 from polydevice_gpu import cl
+from polydevice_gpu.cl import library
 
 SOURCE = "__kernel void twice(__global int* x) { x[get_global_id(0)] *= FACTOR; }"
 
@@ -82,6 +83,13 @@ def test_kernel_that_is_not_there(builder) -> None:
     program = builder.build("twice", SOURCE, ("-DFACTOR=2",))
     with pytest.raises(KernelBuildError, match="'twice' has no kernel 'thrice'"):
         program.kernel("thrice")
+
+
+def test_a_driver_that_gives_no_binary(builder, monkeypatch) -> None:
+    program = builder.build("twice", SOURCE, ("-DFACTOR=2",))
+    with monkeypatch.context() as patch:
+        patch.setattr(library, "info_bytes", lambda *_: None)
+        assert program.binary == b""
 
 
 def test_compiling_can_be_forbidden(builder, monkeypatch) -> None:

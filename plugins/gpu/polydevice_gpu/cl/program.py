@@ -92,12 +92,12 @@ class Program:
             np.frombuffer(library.info_bytes(query, self.pointer, what) or b"", np.uintp).tolist()
             for what in (_PROGRAM_DEVICES, _BINARY_SIZES)
         )
+        if not any(sizes):
+            return b""
         # In a user's context there may be other devices, for which nothing was built; PoCL 3.1
         # leaves them out of the sizes.
         every = len(sizes) == len(handles)
         mine = handles.index(self.device.handle.int_ptr) if every else 0
-        if not any(sizes):
-            return b""
         content = ctypes.create_string_buffer(sizes[mine])
         pointers = (ctypes.c_void_p * len(sizes))()
         pointers[mine] = ctypes.addressof(content)
