@@ -290,6 +290,24 @@ def test_bf16(core):
     assert all("bf16" in name for name in heavy), heavy
 
 
+@needs_bf16
+@pytest.mark.parametrize("kind", ["Add", "Mul"])
+def test_bf16_groups_joined_with_another_tensor(core, kind):
+    """oneDNN offers code that fuses this and computes it wrongly."""
+    weights = {"w": image(12, 36, 8, 3, 3) / 8}
+    nodes = [
+        ("Conv", ["x", "w"], ["a"], {"group": 3}),
+        ("Relu", ["a"], ["b"], {}),
+        ("Conv", ["x", "w"], ["c"], {"group": 3, "strides": [1, 1]}),
+        (kind, ["c", "b"], ["y"], {}),
+    ]
+    model = models.build(nodes, {"x": [1, 24, 9, 9]}, ["y"], weights)
+    x = image(13, 1, 24, 9, 9)
+    (got,) = load(core, model, ENFORCE_BF16="YES").infer({"x": x}).values()
+    (want,) = models.answer(model, {"x": x})
+    assert np.abs(got - want).max() < 0.02 * np.abs(want).max()
+
+
 def test_perf_counts_name_every_layer(core):
     executable = load(core, models.residual(), PERF_COUNT="YES")
     request = executable.create_infer_request()

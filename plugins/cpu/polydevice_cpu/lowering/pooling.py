@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from polydevice.dtype import ElementType
 from polydevice.ops.pooling import AvgPool, MaxPool, MaxPoolWithIndices, Pool
+from polydevice_cpu.lowering.column import Order, orders, turned
 from polydevice_cpu.lowering.convolution import end_padding
 from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp
@@ -49,24 +50,29 @@ def lower_pool(builder: Builder, node: Node) -> bool:
             if op.exclude_pad
             else Algorithm.POOLING_AVG_INCLUDE_PADDING
         )
-    return value.in_reach and hold_pool(
-        builder,
-        node,
-        value,
-        algorithm,
-        output,
-        window.strides,
-        op.kernel,
-        window.dilations,
-        begin,
-        needed,
+    return value.in_reach and any(
+        _hold(
+            builder,
+            node,
+            value,
+            order,
+            algorithm,
+            output,
+            window.strides,
+            op.kernel,
+            window.dilations,
+            begin,
+            needed,
+        )
+        for order in orders(node)
     )
 
 
-def hold_pool(
+def _hold(
     builder: Builder,
     node: Node,
     value: Value,
+    order: Order,
     algorithm: Algorithm,
     output: Sequence[int],
     strides: Sequence[int],
@@ -76,7 +82,7 @@ def hold_pool(
     end: Sequence[int],
 ) -> bool:
     """Hold a pooling primitive for the node's first output; False without a good one."""
-    layout = value.descriptor
+    layout = value.descriptor.turned() if order is turned else value.descriptor
 
     def make(post_ops: Sequence[PostOp], _bias: bool) -> Primitive | None:
         if not all(isinstance(post_op, Binary) for post_op in post_ops):
@@ -84,12 +90,12 @@ def hold_pool(
         made = pooling(
             algorithm,
             layout,
-            Descriptor.any(output, layout.data_type),
-            strides,
-            kernel,
-            dilations,
-            begin,
-            end,
+            Descriptor.any(order(output), layout.data_type),
+            order(strides),
+            order(kernel),
+            order(dilations),
+            order(begin),
+            order(end),
             Attributes(post_ops),
         )
         return None if made is None or made.is_reference else made
@@ -97,5 +103,6 @@ def hold_pool(
     primitive = make([], False)
     if primitive is None:
         return False
-    builder.hold(node.outputs[0], Pending(node, make, {Arg.SRC: Flow(value)}, primitive))
+    pending = Pending(node, make, {Arg.SRC: Flow(value)}, primitive, turned=order is turned)
+    builder.hold(node.outputs[0], pending)
     return True

@@ -128,6 +128,27 @@ class Descriptor:
         query("memory_desc_query", self.handle, Query.STRIDES, c.byref(values))
         return tuple(values[k] for k in range(len(self.shape)))
 
+    def turned(self) -> Descriptor:
+        """The same bytes with the last two axes exchanged; turning twice gives the same layout.
+
+        The stride of an axis of size 1, which means nothing, becomes the one that a row-major or
+        channels-last tensor of these sizes has.
+        """
+        *lead, a, b = range(len(self.shape))
+        order = [*lead, b, a]
+        shape = tuple(self.shape[d] for d in order)
+        if self.strides is None:
+            handle = self._library.create(
+                "memory_desc_permute_axes", self.handle, (c.c_int * len(order))(*order)
+            )
+            return Descriptor(handle, shape, self.data_type)
+        *strides, first, second = (self.strides[d] for d in order)
+        if shape[-1] == 1:
+            second = first
+        elif shape[-2] == 1:
+            first = second * shape[-1]
+        return Descriptor.strided(shape, (*strides, first, second), self.data_type)
+
     @property
     def dtype(self) -> np.dtype[Any]:
         """The NumPy type of the elements."""

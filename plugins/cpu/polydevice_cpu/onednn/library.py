@@ -42,6 +42,7 @@ _PROTOTYPES: dict[str, list[Any]] = {
     "memory_desc_destroy": [p],
     "memory_desc_equal": [p, p],
     "memory_desc_get_size": [p],
+    "memory_desc_permute_axes": [p, p, p],
     "memory_desc_query": [p, i, p],
     "memory_create": [p, p, p, p],
     "memory_destroy": [p],

@@ -68,6 +68,7 @@ class Pending:
         *,
         bias_shape: tuple[int, ...] | None = None,
         own_post_ops: int = 0,
+        turned: bool = False,
     ) -> None:
         """Hold back a primitive.
 
@@ -79,6 +80,9 @@ class Pending:
             bias_shape: shape of what could be added as its bias, one size per dimension of the
                 result; None if it takes no bias.
             own_post_ops: how many post-operations `make` puts before those it is given.
+            turned: whether the primitive sees all tensors with their last two axes exchanged
+                (`Value.turned`). `make` and `Packed` arguments are for what it sees, everything
+                else is as in the network.
         """
         self.node = node
         self.types = [node.type]
@@ -88,12 +92,13 @@ class Pending:
         self._operands: dict[int, Operand] = {}
         self._bias_shape = bias_shape
         self._own_post_ops = own_post_ops
+        self._turned = turned
         self.primitive = primitive
 
     @property
     def dst(self) -> Descriptor:
         """Layout of the result."""
-        return self.primitive.dst
+        return self.primitive.dst.turned() if self._turned else self.primitive.dst
 
     def extend(
         self, node: Node, post_ops: Sequence[PostOp], operands: dict[int, Operand] | None = None
@@ -103,7 +108,7 @@ class Pending:
         `operands` maps the position in `post_ops` to what that one reads.
         """
         combined = [*self._post_ops, *post_ops]
-        primitive = self._make(combined, Arg.BIAS in self._arguments)
+        primitive = self._made(combined)
         if primitive is None:
             return False
         start = len(self._post_ops)
@@ -123,6 +128,16 @@ class Pending:
         self._accept(node, primitive)
         return True
 
+    def _made(self, post_ops: Sequence[PostOp]) -> Primitive | None:
+        if self._turned:
+            post_ops = [
+                Binary(post_op.algorithm, post_op.operand.turned())
+                if isinstance(post_op, Binary)
+                else post_op
+                for post_op in post_ops
+            ]
+        return self._make(post_ops, Arg.BIAS in self._arguments)
+
     def _accept(self, node: Node, primitive: Primitive) -> None:
         self.primitive = primitive
         self.types.append(node.type)
@@ -137,36 +152,44 @@ class Pending:
             if isinstance(argument, Packed):
                 arguments[index] = builder.packed(argument.array, want)
             elif want is None:
-                arguments[index] = argument.value
+                arguments[index] = self._seen(argument.value)
             else:
-                arguments[index] = builder.in_layout(argument.value, want)
+                want = want.turned() if self._turned else want
+                arguments[index] = self._seen(builder.in_layout(argument.value, want))
         sums = []
         for position, operand in self._operands.items():
             index = Arg.ATTR_POST_OP * (self._own_post_ops + position + 1) | operand.argument
             if isinstance(operand.source, Value):
-                arguments[index] = builder.in_layout(operand.source, operand.descriptor)
-                if self._adds_all(position, primitive):
+                value = builder.in_layout(operand.source, operand.descriptor)
+                arguments[index] = self._seen(value)
+                if self._adds_all(position):
                     sums.append(Sum(index, partial(self._with_sum, position)))
             else:
-                arguments[index] = builder.packed(operand.source, operand.descriptor)
-        result = builder.new(primitive.dst)
-        arguments[Arg.DST] = result
+                value = builder.packed(operand.source, operand.descriptor)
+                is_slope = operand.argument is Arg.WEIGHTS  # one axis, which stays
+                arguments[index] = value if is_slope else self._seen(value)
+        result = builder.new(self.dst)
+        arguments[Arg.DST] = self._seen(result)
         types = "+".join(self.types)
         builder.emit(PrimitiveStep(self.node.name, types, primitive, arguments, (Arg.DST,), sums))
         return result
 
-    def _adds_all(self, position: int, primitive: Primitive) -> bool:
+    def _seen(self, value: Value) -> Value:
+        """The value as the primitive sees it."""
+        return value.turned() if self._turned else value
+
+    def _adds_all(self, position: int) -> bool:
         """Whether a post-operation adds a tensor of the result's size."""
         post_op = self._post_ops[position]
         return (
             isinstance(post_op, Binary)
             and post_op.algorithm == Algorithm.BINARY_ADD
             and self._own_post_ops == 0
-            and post_op.operand == primitive.dst
+            and post_op.operand == self.dst
         )
 
     def _with_sum(self, position: int) -> Primitive | None:
         """The primitive that adds what the destination holds instead of an operand."""
         post_ops = [*self._post_ops]
         post_ops[position] = SumPostOp()
-        return self._make(post_ops, Arg.BIAS in self._arguments)
+        return self._made(post_ops)

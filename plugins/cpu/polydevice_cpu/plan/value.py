@@ -139,6 +139,21 @@ class Value:
             offset_bytes=self.offset_bytes + skip_bytes,
         )
 
+    def turned(self) -> Value:
+        """Return another look at the same bytes, the last two axes exchanged.
+
+        Only where `in_reach`.
+        """
+        descriptor = self.descriptor.turned()
+        return Value(
+            self.storage,
+            descriptor.shape,
+            self.dtype,
+            descriptor.strides,
+            offset_bytes=self.offset_bytes,
+            descriptor=descriptor,
+        )
+
     def array(self, data: Array) -> Array:
         """Return the NumPy view of this value; `data` holds the storage's bytes (uint8)."""
         assert self.strides is not None
