@@ -55,7 +55,7 @@ class GpuVariable(VariableState):
         return self._start if self._held is None else self._held
 
     def _reset(self) -> None:
-        self._held = None
+        self._replace(None)
 
     def _get(self) -> Array | None:
         value = self.value
@@ -65,6 +65,12 @@ class GpuVariable(VariableState):
             return array.astype(self.desc.element_type.dtype)
 
     def _set(self, value: Array) -> None:
+        self._replace(value)
+
+    def _replace(self, value: Array | None) -> None:
+        """Put a value of the host's, or none, in place of the present one; keep its memory."""
+        if self._spare is None and isinstance(self._held, GpuBlob):
+            self._spare = self._held
         self._held = value
 
     def target(self, value: Value) -> GpuBlob:
