@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 from polydevice import Core, __version__
-from polydevice.network import Network, Port
+from polydevice.network import Network
+from polydevice.node import Port
 from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.reshape import Reshape
