@@ -2,7 +2,8 @@
 
 Both are the same bytes in every layout: row-major, channels-last, in blocks of channels. oneDNN
 computes a register's worth of results along the last axis at once, so that convolutions of columns
-(one-dimensional ones, as TensorFlow exports them) were 4 to 12 times slower than those of rows (measured with AVX-512).
+(one-dimensional ones, as TensorFlow exports them) were 4 to 12 times slower than those of rows
+(measured with AVX-512).
 """
 
 from __future__ import annotations
