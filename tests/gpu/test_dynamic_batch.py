@@ -14,6 +14,7 @@ BATCH = 5
 MODEL = residual(batch=BATCH)
 NAMES = ("y", "logits", "p1")
 X = np.random.default_rng(1).random((BATCH, 3, 14, 14), np.float32)
+rng = np.random.default_rng(17)
 
 
 @pytest.fixture
@@ -106,3 +107,32 @@ def test_inputs_of_different_batches_and_dynamic_networks(core) -> None:
         load(core, add)
     with pytest.raises(UnsupportedNetworkError, match="dynamic already"):
         load(core, residual(batch="n"))
+
+
+def test_weights_that_loading_computes_are_on_the_device_once(core, opencl) -> None:
+    """Half weights, widened when the network is loaded; beside a shape that follows the batch."""
+    weights = {
+        "half": rng.standard_normal((400, 300)).astype("f2"),
+        "zero": np.array(0),
+        "rest": np.array([-1]),
+        "axis": np.array([0]),
+    }
+    nodes = [
+        ("Shape", ["x"], ["sizes"], {}),
+        ("Gather", ["sizes", "zero"], ["batch"], {}),
+        ("Unsqueeze", ["batch", "axis"], ["first"], {}),
+        ("Concat", ["first", "rest"], ["flat"], {"axis": 0}),
+        ("Reshape", ["x", "flat"], ["rows"], {}),
+        ("Cast", ["half"], ["wide"], {"to": 1}),
+        ("MatMul", ["rows", "wide"], ["y"], {}),
+    ]
+    executable = load(core, build(nodes, {"x": (BATCH, 20, 20)}, ["y"], weights))
+    request = executable.create_infer_request()
+    x = rng.standard_normal((BATCH, 20, 20)).astype("f4")
+    right = x.reshape(BATCH, 400) @ weights["half"].astype("f4")
+    before = opencl.memory.bytes_allocated
+    for size in (BATCH, 3, 2, 1):
+        request.set_batch(size)
+        found = request.infer({"x": x})["y"]
+        np.testing.assert_allclose(found[:size], right[:size], rtol=1e-3, atol=1e-4)
+    assert opencl.memory.bytes_allocated < before + weights["half"].nbytes

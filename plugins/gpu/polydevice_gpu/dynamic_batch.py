@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from polydevice.errors import NetworkError, UnsupportedNetworkError
 from polydevice.network import Network
 from polydevice.plugin import Services
+from polydevice.shape import Dim
 
 
 def dynamic_batch_limit(network: Network, services: Services) -> int:
@@ -37,6 +40,17 @@ def dynamic_batch_limit(network: Network, services: Services) -> int:
         if port.shape is None or not len(port.shape) or port.shape[0] != limit + 1:
             raise _error(network, f"output {name!r} does not follow the batch of the inputs")
     return limit
+
+
+def open_batch(network: Network, limit: int) -> None:
+    """Leave the batch of a network open, so that nothing of it that depends on it is a constant.
+
+    A network in which no open batch is possible stays as it is.
+    """
+    shapes = {node.name: node.output.desc.shape for node in network.parameters}
+    batch = Dim(1, limit)
+    with contextlib.suppress(NetworkError):
+        network.reshape({name: [batch, *shape[1:]] for name, shape in shapes.items() if shape})
 
 
 def _with_batch(

@@ -33,7 +33,7 @@ from polydevice_gpu.compiler import (
 )
 from polydevice_gpu.context import GpuContext
 from polydevice_gpu.custom.operation import use_custom_layers
-from polydevice_gpu.dynamic_batch import dynamic_batch_limit
+from polydevice_gpu.dynamic_batch import dynamic_batch_limit, open_batch
 from polydevice_gpu.host import runs_on_host
 from polydevice_gpu.plan import Plan, WeightStore
 from polydevice_gpu.report import Times, execution_graph, explanation, times_by_node
@@ -107,6 +107,8 @@ class GpuExecutable(ExecutableNetwork):
         self._builder = builder
         self._services = services
         self._target = target_of(device)
+        self.batch_limit = dynamic_batch_limit(network, services) if dynamic_batch else 0
+        """The network's batch, when requests may compute less of it; else 0."""
         self._folded, self._constants = self._fold_once()
         self._weights = WeightStore(device)
         self._plans: OrderedDict[Shapes, Plan] = OrderedDict()
@@ -124,8 +126,6 @@ class GpuExecutable(ExecutableNetwork):
                 for _ in range(streams)
             ]
             self._queue_locks = [threading.Lock() for _ in range(streams)]
-        self.batch_limit = dynamic_batch_limit(network, services) if dynamic_batch else 0
-        """The network's batch, when requests may compute less of it; else 0."""
         self.variables = lower_state(network.clone())
         self.starts = known_starts(network, services.evaluate) if self.variables else {}
         """Variable → its first value, None where the network computes it from its inputs."""
@@ -183,6 +183,8 @@ class GpuExecutable(ExecutableNetwork):
         Folding again for each shape would make those constants anew, and upload them.
         """
         network = self._network.clone()
+        if self.batch_limit > 1:
+            open_batch(network, self.batch_limit)
         if network.is_dynamic:
             check_memory(network, self._gpu)
             use_custom_layers(network, self._settings.custom_layers)
