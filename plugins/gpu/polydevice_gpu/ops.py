@@ -1,4 +1,4 @@
-"""The GPU graph's own operations: fused pointwise operations, and resampling by tables.
+"""The GPU graph's own operations: fused pointwise operations, resampling, recurrent steps.
 
 Everything else in the graph is an operation of the core. A `Fragment` is a small program of
 pointwise operations; as the operation `Fused` it is a launch of its own, as a node's epilogue it
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from polydevice.dtype import ElementType
 from polydevice.ops.color import FromYuv
 from polydevice.ops.op import Op
+from polydevice.ops.recurrent import Direction, Recurrent
 from polydevice.shape import Shape, broadcast
 from polydevice.tensor import TensorDesc
 
@@ -185,3 +186,37 @@ class ResampleYuv(Op):
         assert columns is not None
         assert frame is not None
         return [TensorDesc(self.element_type, Shape([frame[0], 3, rows[0], columns[0]]))]
+
+
+@dataclass(frozen=True)
+class RecurrentSteps(Op):
+    """A recurrent layer over time whose inputs are multiplied with their weights already.
+
+    Inputs:  x        [B, T, D * gates * H], biases added
+             R        [D, gates * H, H]
+             states   [B, D, H], as many as the layer has
+             lengths  [B], if `has_lengths`; all T otherwise
+             after    [D, H], if `has_after`: the bias of a GRU's recurrent product
+             P        [D, 3 * H], if `has_peepholes`, of i, o, f
+    Outputs: Y [B, D, T, H], last states [B, D, H]
+    Source:  made from LSTMSequence, GRUSequence and RNNSequence
+    """
+
+    type = "RecurrentSteps"
+    domain = "polydevice_gpu"
+
+    layer: Recurrent
+    """Gates, activations and clip."""
+    direction: Direction
+    has_lengths: bool = False
+    has_after: bool = False
+    has_peepholes: bool = False
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return all hidden states and the last states."""
+        x = inputs[0]
+        assert x.shape is not None
+        batch, steps, _ = x.shape
+        count, hidden = self.direction.count, self.layer.hidden_size
+        last = x.with_shape([batch, count, hidden])
+        return [x.with_shape([batch, count, steps, hidden]), *[last] * self.layer.states]

@@ -1,8 +1,8 @@
 # ruff: noqa: ARG001 - every decomposition takes builder, operation and inputs
-"""What recurrent layers are made of: one matrix product for all inputs, then a few nodes per step.
+"""What recurrent layers are made of: one matrix product for all inputs, then the steps.
 
-Time is unrolled, as sizes are static here. The products of a step with its state stay on the
-device like everything else; what is pointwise between them fuses into one or two launches.
+A few steps are unrolled into nodes, whose pointwise parts fuse into one or two launches each. More
+are one node, `RecurrentSteps`, and one launch.
 """
 
 from __future__ import annotations
@@ -12,22 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polydevice.ops.activation import (
-    Clamp,
-    Elu,
-    HardSigmoid,
-    PRelu,
-    Relu,
-    Sigmoid,
-    SoftPlus,
-    SoftSign,
-)
+from polydevice.ops.activation import Clamp, Elu, HardSigmoid, PRelu
 from polydevice.ops.arithmetic import Add, Multiply, Subtract
 from polydevice.ops.comparison import Greater
 from polydevice.ops.concat import Concat
 from polydevice.ops.math import Tanh
 from polydevice.ops.matmul import MatMul
-from polydevice.ops.op import Op
 from polydevice.ops.recurrent import (
     Cell,
     Direction,
@@ -40,13 +30,19 @@ from polydevice.ops.select import Select
 from polydevice.ops.split import Split, VariadicSplit
 from polydevice.ops.transpose import Transpose
 from polydevice_gpu.graph import Value
+from polydevice_gpu.kernels.recurrent import PLAIN_FUNCTIONS, parameters
+from polydevice_gpu.ops import RecurrentSteps
 from polydevice_gpu.passes.decompose import decomposes, reshape
 
 if TYPE_CHECKING:
     from polydevice_gpu.passes.lower import Builder
 
-MAX_STEPS = 1024
-"""Longest sequence that is unrolled; a longer one would make a plan of over ten thousand nodes."""
+MAX_UNROLLED_STEPS = 4
+"""Longest sequence that is unrolled, which uses all of a device for one sequence.
+
+Two LSTM layers of 4 steps on 2 cores (PoCL 3.1), unrolled and in one launch each: 0.15 and 0.06 ms
+with 32 hidden units, 0.20 and 0.17 with 128, 1.2 and 3.1 with 512. A plan grows with every step.
+"""
 
 Step = Callable[[Value, Sequence[Value]], "list[Value]"]
 """f(projected input [B, gates * H], states) returns the new states, H first."""
@@ -91,11 +87,9 @@ class _Maker:
         """Apply one of the layer's functions."""
         if op.clip and clip:
             x = self.build.one(Clamp(min=-op.clip, max=op.clip), x)
-        name = op.functions[index]
-        alpha = _at(op.activations_alpha, index, _ALPHA.get(name, 0.0))
-        beta = _at(op.activations_beta, index, _BETA.get(name, 0.0))
-        if name in _PLAIN:
-            return self.build.one(_PLAIN[name], x)
+        name, alpha, beta = parameters(op, index)
+        if name in PLAIN_FUNCTIONS:
+            return self.build.one(PLAIN_FUNCTIONS[name], x)
         if name == "elu":
             return self.build.one(Elu(alpha=alpha), x)
         if name == "leakyrelu":
@@ -110,21 +104,6 @@ class _Maker:
         assert name == "thresholdedrelu", name
         above = self.build.one(Greater(), x, self.number(alpha))
         return self.build.one(Select(), above, x, self.number(0.0))
-
-
-_PLAIN: dict[str, Op] = {
-    "sigmoid": Sigmoid(), "tanh": Tanh(), "relu": Relu(), "softsign": SoftSign(),
-    "softplus": SoftPlus(),
-}  # fmt: skip
-_ALPHA = {
-    "affine": 1.0, "leakyrelu": 0.01, "thresholdedrelu": 1.0, "scaledtanh": 1.0,
-    "hardsigmoid": 0.2, "elu": 1.0,
-}  # fmt: skip
-_BETA = {"affine": 0.0, "scaledtanh": 1.0, "hardsigmoid": 0.5}
-
-
-def _at(values: tuple[float, ...], index: int, default: float) -> float:
-    return values[index] if index < len(values) else default
 
 
 def _lstm(make: _Maker, op: Lstm, r: Value, bias: Value | None, peepholes: Value | None) -> Step:
@@ -213,12 +192,39 @@ def _cell(build: Builder, op: Cell, inputs: Sequence[Value]) -> list[Value]:
     return _step(make, op, r, more)(_projected(make, op, x, w, more), states)
 
 
-def _is_short(op: Any, inputs: Sequence[Value]) -> bool:
-    return inputs[0].elements > 0 and inputs[0].shape[1] <= MAX_STEPS
+def _is_not_empty(op: Any, inputs: Sequence[Value]) -> bool:
+    return inputs[0].elements > 0
 
 
-@decomposes(SequenceOf, when=_is_short)
+@decomposes(SequenceOf, when=_is_not_empty)
 def _sequence(build: Builder, op: SequenceOf, inputs: Sequence[Value]) -> list[Value]:
+    unrolled = inputs[0].shape[1] <= MAX_UNROLLED_STEPS
+    return _unrolled(build, op, inputs) if unrolled else _in_one_launch(build, op, inputs)
+
+
+def _in_one_launch(build: Builder, op: SequenceOf, inputs: Sequence[Value]) -> list[Value]:
+    """Multiply the inputs of all steps and directions at once; one launch does the rest."""
+    make = _Maker(build, inputs[0])
+    x, *states = inputs[: 1 + op.states]
+    lengths, w, r, *more = inputs[1 + op.states :]
+    n, rows = op.hidden_size, op.direction.count * op.gates * op.hidden_size
+    projected = make.product(x, reshape(build, w, (rows, x.shape[2])))
+    after: list[Value] = []
+    if more:
+        bias, *more = more
+        if isinstance(op, Gru) and op.linear_before_reset:
+            bias, *after = make.cut(bias, [3 * n, n], 1)
+        projected = make.add(projected, reshape(build, bias, (rows,)))
+    own = [] if _is_whole(lengths, x.shape[1]) else [lengths]
+    steps = RecurrentSteps(
+        layer=op, direction=op.direction, has_lengths=bool(own), has_after=bool(after),
+        has_peepholes=bool(more),
+    )  # fmt: skip
+    return build.add(steps, projected, r, *states, *own, *after, *more)
+
+
+def _unrolled(build: Builder, op: SequenceOf, inputs: Sequence[Value]) -> list[Value]:
+    """Add the nodes of every step."""
     make = _Maker(build, inputs[0])
     x, *states = inputs[: 1 + op.states]
     lengths = inputs[1 + op.states]
@@ -255,9 +261,14 @@ def _of_directions(make: _Maker, value: Value, count: int, axis: int) -> list[Va
     return [reshape(make.build, part, shape) for part in parts]
 
 
+def _is_whole(lengths: Value, steps: int) -> bool:
+    """Whether every item is known to last for all steps."""
+    return lengths.constant is not None and bool(np.all(np.asarray(lengths.constant) >= steps))
+
+
 def _running(build: Builder, lengths: Value, steps: int) -> list[Value] | None:
     """Return for each step which items it concerns; None when it is all of them."""
-    if lengths.constant is not None and np.all(np.asarray(lengths.constant) >= steps):
+    if _is_whole(lengths, steps):
         return None
     column = reshape(build, lengths, (lengths.elements, 1))
     kind = lengths.element_type
