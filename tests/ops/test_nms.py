@@ -53,6 +53,15 @@ def test_non_max_suppression(device, encoding, descending, limit, iou, least, ki
     check(openvino_case(op, boxes, scores, *limits, constants={2, 3, 4}), device)
 
 
+@pytest.mark.parametrize("limit", [1, 63, 64, 65, 150, 1000])
+@pytest.mark.parametrize("iou", [0.05, 0.6])
+def test_many_boxes(device, limit, iou):
+    """More than are judged at once, with limits around that number."""
+    boxes, scores = detections(1, 2, 333)
+    limits = [scalar(limit, np.int64), scalar(iou), scalar(0.1)]
+    check(openvino_case(NonMaxSuppression(), boxes, scores, *limits, constants={2, 3, 4}), device)
+
+
 def test_corners_in_any_order(device):
     boxes, scores = detections(1, 2, 20)
     boxes = boxes[..., [2, 1, 0, 3]]

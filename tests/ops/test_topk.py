@@ -42,6 +42,20 @@ def test_equal_elements_keep_their_order(device, mode, dtype):
     check(OpCase(op, [x, np.array(4)], expected, constants={1}), device)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_infinities_and_zeros_of_both_signs(device, dtype):
+    """-0 equals 0, so that the lower index comes first."""
+    x = np.array([-0.0, 0.0, -np.inf, np.inf, -0.0, -1.0], dtype)
+    for mode, order in (
+        (TopKMode.MAX, [3, 0, 1, 4, 5, 2]),
+        (TopKMode.MIN, [2, 5, 0, 1, 4, 3]),
+    ):
+        for k in (6, 4):
+            index = np.array(order[:k], np.int32)
+            op = TopK(axis=0, mode=mode, sort=TopKSort.VALUE, stable=True)
+            check(OpCase(op, [x, np.array(k)], [x[index], index], constants={1}), device)
+
+
 def test_unsigned_and_extreme_integers(device):
     x = np.array([0, 2**63 - 1, -(2**63), 5], np.int64)
     op = TopK(axis=0, mode=TopKMode.MAX, sort=TopKSort.VALUE)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice_cpu.ranking import smallest
 
 
 def areas(boxes: Array, offset: float = 0.0) -> Array:
@@ -65,30 +66,36 @@ def suppress(
     kept: list[Array] = []
     while index.size and most > 0:
         # The best of the rest judge one another, then, all at once, those behind them.
-        chosen = _free(clash(table[:, :BLOCK], table[:, :BLOCK], threshold), most)
-        kept.append(index[:BLOCK][chosen])
+        first, table = table[:, :BLOCK], table[:, BLOCK:]
+        chosen = _free(clash(first, first, threshold), most)
+        kept.append(index[chosen])
+        index = index[BLOCK:]
         most -= len(chosen)
-        free = ~clash(table[:, chosen], table[:, BLOCK:], threshold).any(axis=0)
-        index, table = index[BLOCK:][free], table[:, BLOCK:][:, free]
+        if index.size and most > 0:
+            free = ~clash(first[:, chosen], table, threshold).any(axis=0)
+            index, table = index[free], table[:, free]
     return np.concatenate(kept) if kept else np.zeros(0, np.int64)
 
 
-BLOCK = 128
-"""Boxes judged at once: 3 times as fast as one by one, and a table of 128 × n stays small."""
+BLOCK = 64
+"""Boxes judged at once; measured from 100 to 10,000 boxes, 32 and 128 are slower."""
 
 Clash = Callable[[Array, Array, float], Array]
 
 
 def _free(clashes: Array, most: int) -> list[int]:
     """Return which boxes remain when each one, the best first, removes those it clashes with."""
-    removed = np.zeros(len(clashes), bool)
+    # Rows as bits of Python's integers, which are faster than arrays of 64 flags.
+    bits = np.packbits(clashes, axis=1, bitorder="little")
+    data, width = bits.tobytes(), bits.shape[1]
+    removed = 0
     chosen: list[int] = []
-    for i, row in enumerate(clashes):
-        if not removed[i]:
+    for i in range(len(clashes)):
+        if not removed >> i & 1:
             chosen.append(i)
             if len(chosen) == most:
                 break
-            removed |= row
+            removed |= int.from_bytes(data[i * width : (i + 1) * width], "little")
     return chosen
 
 
@@ -110,17 +117,26 @@ def _suppress_adaptively(
 
 def _overlaps(box: Array, others: Array, offset: float, *, gap: bool) -> Array:
     """Return the intersection over union of boxes [5, …] with others [5, …] that broadcast."""
-    width = np.minimum(box[2], others[2]) - np.maximum(box[0], others[0])
-    height = np.minimum(box[3], others[3]) - np.maximum(box[1], others[1])
+    width = np.minimum(box[2], others[2])
+    width -= np.maximum(box[0], others[0])
+    height = np.minimum(box[3], others[3])
+    height -= np.maximum(box[1], others[1])
     least = -offset if gap else 0.0
-    meets = (width >= least) & (height >= least)
-    shared = np.where(meets, (width + offset) * (height + offset), 0)
-    union = box[4] + others[4] - shared
-    valid = (shared > 0) & (others[4] > 0) & (box[4] > 0)
-    return np.asarray(np.divide(shared, union, out=np.zeros_like(union), where=valid))
+    valid = (width >= least) & (height >= least)
+    if offset:
+        width += offset
+        height += offset
+    shared = width
+    shared *= height
+    valid &= shared > 0
+    valid &= (others[4] > 0) & (box[4] > 0)
+    union = box[4] + others[4]
+    union -= shared
+    shared /= union  # all of it, which is faster than a masked division
+    np.copyto(shared, 0, where=~valid)
+    return np.asarray(shared)
 
 
 def by_score(scores: Array, limit: int | None = None) -> Array:
     """Return the indices of the best scores, best first; of equal ones the lower index first."""
-    order = np.argsort(-scores.astype(np.float64), kind="stable")
-    return order if limit is None else order[:limit]
+    return smallest(-scores, limit)

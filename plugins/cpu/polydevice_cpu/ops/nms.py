@@ -73,9 +73,11 @@ def _corners(boxes: Array, encoding: BoxEncoding) -> Array:
     if encoding is BoxEncoding.CENTER:
         half = boxes[..., 2:] / 2
         return np.concatenate([boxes[..., :2] - half, boxes[..., :2] + half], axis=-1)
-    low = np.minimum(boxes[..., :2], boxes[..., 2:])
-    high = np.maximum(boxes[..., :2], boxes[..., 2:])
-    return np.concatenate([low, high], axis=-1)
+    corners = np.empty_like(boxes)
+    for low, high in ((0, 2), (1, 3)):  # whole columns: pairs of coordinates are 4 times slower
+        np.minimum(boxes[..., low], boxes[..., high], out=corners[..., low])
+        np.maximum(boxes[..., low], boxes[..., high], out=corners[..., high])
+    return corners
 
 
 def _non_max_suppression(
