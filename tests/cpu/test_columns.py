@@ -197,3 +197,35 @@ def test_a_chain_needs_no_reorders():
     ]
     shapes = [step.values[0].shape for step in steps if "Conv" in step.type]
     assert shapes == [(1, 16, 1, 62), (1, 32, 1, 62), (1, 32, 1, 31)]
+
+
+@needs_onednn
+def test_one_dimensional_layers_need_no_reorders():
+    """Between Unsqueeze and Squeeze, with the bias behind, for a batch that is not known."""
+    rng = np.random.default_rng(6)
+    weights = {
+        "w0": random(rng, 32, 16, 5, 1),
+        "w1": random(rng, 19, 32, 3, 1),
+        "b0": random(rng, 32, 1),
+        "b1": random(rng, 19, 1),
+        "axis": np.array([3]),
+    }
+    nodes = []
+    for k, source in enumerate(["x", "r0"]):
+        nodes += [
+            ("Unsqueeze", [source, "axis"], [f"u{k}"], {}),
+            ("Conv", [f"u{k}", f"w{k}"], [f"c{k}"], {"strides": [2, 1]}),
+            ("Squeeze", [f"c{k}", "axis"], [f"s{k}"], {}),
+            ("Add", [f"s{k}", f"b{k}"], [f"a{k}"], {}),
+            ("Relu", [f"a{k}"], [f"r{k}"], {}),
+        ]
+    model = models.build(nodes, {"x": ["n", 16, 63]}, ["r1"], weights)
+    inputs = {"x": random(rng, 3, 16, 63)}
+    got, steps = infer(model, inputs, {})
+    check(got, models.answer(model, inputs), 1e-4)
+    assert [step.type for step in steps] == [
+        "Reorder",  # the input, to channels-last
+        "Convolution+Add+ReLU",
+        "Convolution+Add+ReLU",
+        "Reorder",  # the output, to row-major
+    ]

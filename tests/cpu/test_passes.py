@@ -177,6 +177,54 @@ def test_batch_normalisation_joins_the_weights(core, name, bias):
     assert left[1] == "Add"
 
 
+SQUEEZED = {
+    "bias": ([("Add", ["s", "b"], ["y"], {})], ["Add"]),
+    "subtracted from": ([("Sub", ["b", "s"], ["y"], {})], ["Subtract"]),
+    "a number per place": ([("Add", ["s", "row"], ["y"], {})], ["Add"]),
+    "several": (
+        [
+            ("Add", ["b", "s"], ["d"], {}),
+            ("Relu", ["d"], ["e"], {}),
+            ("Mul", ["e", "two"], ["y"], {}),
+        ],
+        ["Add", "ReLU", "Multiply"],
+    ),
+    "slopes": ([("PRelu", ["s", "b"], ["y"], {})], None),
+    "stretched": ([("Add", ["s", "long"], ["y"], {})], None),
+    "read twice": ([("Sigmoid", ["s"], ["g"], {}), ("Add", ["s", "g"], ["y"], {})], None),
+    "two inputs": ([("Add", ["s", "s"], ["y"], {})], None),
+}
+
+
+@pytest.mark.parametrize("name", SQUEEZED)
+@pytest.mark.parametrize("axis", [2, 3])
+def test_pointwise_operations_come_before_a_squeeze(core, name, axis):
+    """As in a one-dimensional convolution that TensorFlow exports, or JAX with a useless Slice."""
+    nodes, moved = SQUEEZED[name]
+    kernel, size = ((1, 3), (1, 9)) if axis == 2 else ((3, 1), (9, 1))
+    weights = {
+        "w": values(8, 6, *kernel),
+        "b": values(8, 1),
+        "row": values(7),
+        "long": values(3, 1, 1),
+        "two": F(2),
+        "axis": np.array([axis]),
+        "zero": np.array([0, 0]),
+        "sizes": np.array([8, 7]),
+        "sliced": np.array([1, 5 - axis]),
+    }
+    head = [
+        ("Conv", ["x", "w"], ["c"], {}),
+        ("Slice", ["c", "zero", "sizes", "sliced"], ["t"], {}),
+        ("Squeeze", ["t", "axis"], ["s"], {}),
+    ]
+    left = run(core, [*head, *nodes], weights, values(1, 6, *size))
+    if moved is None:
+        assert left[:2] == ["Convolution", "Squeeze"]
+    else:
+        assert left == ["Convolution", *moved, "Squeeze"]
+
+
 @pytest.mark.parametrize("transposed", [0, 1])
 def test_a_factor_joins_a_matrix(core, transposed):
     weights = {"w": values(5, 7) if transposed else values(7, 5), "b": values(5), "f": values(5)}

@@ -14,6 +14,7 @@ from polydevice_cpu.passes.integer_products import integer_products
 from polydevice_cpu.passes.merge_additions import merge_additions
 from polydevice_cpu.passes.recognise_activation import recognise_activation
 from polydevice_cpu.passes.recognise_layer_norm import recognise_layer_norm
+from polydevice_cpu.passes.sink_squeeze import sink_squeeze
 from polydevice_cpu.passes.widen_half import widen_half
 
 
@@ -31,6 +32,7 @@ PIPELINE: tuple[Callable[[Network], None], ...] = (
     decompose_batch_norm,  # before fold_scale, which takes its factor
     recognise_activation,  # before fold_scale, which would take a factor out of an activation
     recognise_layer_norm,
+    sink_squeeze,  # after recognise_activation: it moves operations with one input and constants
     fold_scale,
     merge_additions,  # of what fold_scale leaves
 )
