@@ -153,6 +153,13 @@ def _matmuls(dtype: str) -> Iterator[OpCase]:
         yield openvino_case(product(), data(3, 1, 4, 6), data(2, 6, 8), constants=constants)
         yield openvino_case(product(), data(6), data(6, 5), constants=constants)
         yield openvino_case(product(), data(4, 6), data(6), constants=constants)
+    # More than one tile each way, and terms that are no multiple of a step.
+    yield openvino_case(product(), data(2, 1, 67, 37), data(3, 37, 70))
+    yield openvino_case(both, data(2, 19, 71), data(66, 19))
+    yield openvino_case(product(transpose_a=True), data(3, 33, 131), data(1, 33, 5))
+    yield openvino_case(turned, data(2, 1, 83), data(2, 129, 83))
+    yield openvino_case(product(), data(129, 48), data(48))
+    yield openvino_case(product(), data(2, 3, 70, 1), data(2, 1, 1, 131))
 
 
 def _softmaxes(op: type[SoftMax]) -> Callable[[str], Iterator[OpCase]]:
