@@ -19,6 +19,7 @@ import itertools
 import statistics
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +116,9 @@ class FaceFinder:
         handles = [self.request.get_blob(name).params["MEM_HANDLE"] for name in ("525", "output")]
 
         # Which memory the kernels use never changes, so it is set once.
-        program = ocl.Program(found, (HERE / "video_faces.cl").read_text()).build()
+        with warnings.catch_warnings():  # what a driver says of a program that it compiled
+            warnings.simplefilter("ignore", ocl.CompilerWarning)
+            program = ocl.Program(found, (HERE / "video_faces.cl").read_text()).build()
         self.find_faces, self.draw_faces = program.find_faces, program.draw_faces
         self.find_faces.set_args(*handles, self.count, self.faces, np.float32(side))
         self.draw_faces.set_args(self.count, self.faces, self.y, self.uv, np.int32(side))
