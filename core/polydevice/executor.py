@@ -16,7 +16,17 @@ Task = Callable[[int], None]
 """A unit of work; it receives the number of the stream whose thread runs it."""
 
 _log = logging.getLogger(__name__)
+_local = threading.local()
 _all: weakref.WeakSet[Executor] = weakref.WeakSet()
+
+
+def is_stream_thread() -> bool:
+    """Whether the calling thread belongs to an executor (it runs a callback, say)."""
+    return getattr(_local, "is_stream_thread", False)
+
+
+IDLE_SECONDS = 0.02
+"""How long a thread waits for work before it does what is to be done when idle."""
 
 
 class Executor:
@@ -24,12 +34,16 @@ class Executor:
 
     Threads start with the first task. `close` drops what is still queued, waits for what runs,
     and is called for every executor when the interpreter exits.
+
+    Attributes:
+        when_idle: what each thread does once when it runs out of work, to free what it holds.
     """
 
     def __init__(self, name: str, streams: int) -> None:
         """Make an executor of `streams` threads whose names start with `name`."""
         self.name = name
         self.streams = streams
+        self.when_idle: Callable[[], None] | None = None
         self._reset()
         _all.add(self)
 
@@ -97,14 +111,22 @@ def _work(
     owner: weakref.ref[Executor],
     stream: int,
 ) -> None:
+    _local.is_stream_thread = True
+    is_idle = True  # nothing to free yet
     while True:
         with wake:
             while not queue:
                 executor = owner()
                 if executor is None or executor._closed:
                     return
+                when_idle = executor.when_idle
                 del executor
-                wake.wait()
+                if wake.wait(None if is_idle else IDLE_SECONDS) or is_idle:
+                    continue
+                is_idle = True
+                if when_idle is not None:
+                    when_idle()
+            is_idle = False
             task, cancelled = queue.popleft()
         try:
             task(stream)

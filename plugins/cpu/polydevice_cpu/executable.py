@@ -23,6 +23,7 @@ class CpuExecutableNetwork(ExecutableNetwork):
     def __init__(self, network: Network, options: CpuOptions, executor: Executor | None) -> None:
         """Prepare the graph, pack the weights and, with static shapes, build the plan."""
         super().__init__(network, "CPU", options, streams=options.streams, executor=executor)
+        self._executor.when_idle = openmp.stop_workers
         self.threads = options.threads_per_stream
         self.perf_count = options.perf_count
         self._source = network.clone()  # what prepare() makes is for this plugin alone
@@ -32,6 +33,7 @@ class CpuExecutableNetwork(ExecutableNetwork):
         if all(shape is not None and shape.is_static for shape in shapes):
             with openmp.threads(self.threads):
                 self.compiled.plan(tuple(shape.static for shape in shapes if shape is not None))
+            openmp.stop_workers()  # who infers may be another thread
 
     def export(self) -> bytes:
         """Return the network and its configuration; weights are packed again when importing."""

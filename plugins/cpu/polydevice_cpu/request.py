@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from polydevice.blob import Blob
 from polydevice.errors import InferenceError
+from polydevice.executor import is_stream_thread
 from polydevice.infer_request import InferRequest
 from polydevice.profiling import LayerCount
 from polydevice.variable_state import VariableState
@@ -47,6 +48,12 @@ class CpuInferRequest(InferRequest):
             self._bound.set_input(index, blob.array)
         else:
             self._bound.set_output(index, blob.array)
+
+    def _begin(self) -> bool:
+        """Leave the cores to the streams' threads, if synchronous inferences ran in this one."""
+        if not is_stream_thread():
+            openmp.stop_workers()
+        return False
 
     def _run(self, stream: int) -> None:
         before = self._get_threads()
