@@ -50,7 +50,7 @@ def test_every_key_of_the_inference_engine_is_there() -> None:
         ("GPU_MAX_NUM_THREADS", "100000", str(available_cores())),
         ("DEVICE_ID", "1", "1"),
         ("DEVICE_ID", "", ""),
-        ("CACHE_DIR", "/tmp/kernels", "/tmp/kernels"),
+        ("CACHE_DIR", "kernels.cache", "kernels.cache"),
         ("GPU_DEVICES", "intel,name:pocl", "intel,name:pocl"),
         ("CLDNN_MEM_POOL", "YES", "YES"),
         ("TUNING_MODE", "TUNING_DISABLED", "TUNING_DISABLED"),

@@ -37,7 +37,7 @@ _WORK_GROUP_SIZE, _LOCAL_MEM_SIZE, _PREFERRED_MULTIPLE, _PRIVATE_MEM_SIZE = (
 _INVALID_KERNEL_NAME = -46
 _LOG_LIMIT_CHARACTERS = 4000
 _LINES_AROUND = 3
-# NVIDIA "<kernel>:12:5: error", Intel "1:12:5: error", PoCL "error: /tmp/x.cl:12:5: use of"
+# NVIDIA "<kernel>:12:5: error", Intel "1:12:5: error", PoCL "error: <file>:12:5: use of"
 _POSITION = re.compile(r"(\d+):\d+: ")
 
 
