@@ -7,7 +7,7 @@ import pytest
 
 from polydevice import Core
 from polydevice.errors import RequestBusyError, RequestError, UnsupportedNetworkError
-from polydevice_gpu.plan import BoundPlan
+from polydevice_gpu.bound_plan import BoundPlan
 from tests.cpu.models import answer, build, residual
 
 BATCH = 5

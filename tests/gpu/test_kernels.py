@@ -14,6 +14,7 @@ from polydevice.options import Options
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.testing.op_case import TOLERANCES, network_of
 from polydevice_gpu import cl
+from polydevice_gpu.bound_plan import BoundPlan
 from polydevice_gpu.compiler import target_of
 from polydevice_gpu.custom.operation import Custom
 from polydevice_gpu.executable import GpuExecutable
@@ -21,7 +22,6 @@ from polydevice_gpu.kernels.kernel import Kernel, all_kernels, kernels_of
 from polydevice_gpu.ops import ResampleYuv
 from polydevice_gpu.passes.lower import lower
 from polydevice_gpu.passes.select_kernels import place_constant
-from polydevice_gpu.plan import BoundPlan
 from tests.gpu.kernel_cases import CASES
 
 SEPARATE_BUFFERS = "POLYDEVICE_TEST_SEPARATE_BUFFERS"

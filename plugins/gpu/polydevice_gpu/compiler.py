@@ -27,8 +27,9 @@ from polydevice_gpu.passes import PIPELINE, run_passes
 from polydevice_gpu.passes.lower import lower
 from polydevice_gpu.passes.plan_memory import plan_memory
 from polydevice_gpu.passes.unroll_loops import unroll_loops
-from polydevice_gpu.plan import HostStep, Plan, Step, WeightStore, scratch_memory
+from polydevice_gpu.plan import HostStep, Plan, Step, scratch_memory
 from polydevice_gpu.tuning.tuner import Tuner
+from polydevice_gpu.weights import WeightStore
 
 QUANTIZATION = (FakeQuantize, QuantizeLinear, DequantizeLinear)
 """Operations that make a network a quantised one."""

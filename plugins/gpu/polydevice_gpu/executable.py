@@ -35,12 +35,13 @@ from polydevice_gpu.context import GpuContext
 from polydevice_gpu.custom.operation import use_custom_layers
 from polydevice_gpu.dynamic_batch import dynamic_batch_limit, open_batch
 from polydevice_gpu.host import runs_on_host
-from polydevice_gpu.plan import Plan, WeightStore
+from polydevice_gpu.plan import Plan
 from polydevice_gpu.report import Times, execution_graph, explanation, times_by_node
 from polydevice_gpu.request import GpuRequest
 from polydevice_gpu.state import known_starts
 from polydevice_gpu.tuning.tuner import Tuner, TuningMode
 from polydevice_gpu.tuning.tuning_file import TuningFile
+from polydevice_gpu.weights import WeightStore
 
 KERNELS = "compiled kernels"
 """Name of the part of an exported network that holds program binaries by their keys."""

@@ -20,10 +20,10 @@ from polydevice.tensor import TensorDesc
 from polydevice.variable_state import VariableState
 from polydevice_gpu import cl
 from polydevice_gpu.blob import GpuBlob
+from polydevice_gpu.bound_plan import BoundPlan
 from polydevice_gpu.buffer_blob import BufferBlob
 from polydevice_gpu.graph import Value
 from polydevice_gpu.kernels.types import storage_type
-from polydevice_gpu.plan import BoundPlan
 from polydevice_gpu.report import layer_counts, times_by_node
 from polydevice_gpu.state import GpuVariable
 
@@ -88,7 +88,7 @@ class GpuRequest(InferRequest):
     def _bind_plan(self, shapes: Shapes) -> BoundPlan:
         bound = self._bound.get(shapes)
         if bound is None:
-            bound = self._network.plan(shapes).bind()
+            bound = BoundPlan(self._network.plan(shapes))
             self._bound[shapes] = bound
             while len(self._bound) > BOUND_LIMIT:
                 self._bound.popitem(last=False)
