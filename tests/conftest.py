@@ -10,7 +10,10 @@ from __future__ import annotations
 import functools
 import os
 
+import numpy as np
 import pytest
+
+from tests.seeds import seeded
 
 # An OpenCL device of type CPU (PoCL, Intel's runtime) serves where there is no GPU.
 os.environ.setdefault("POLYDEVICE_GPU_DEVICES", "all-gpus,cpu")
@@ -60,6 +63,12 @@ def _missing(name: str) -> str:
             return ""
         reasons = [f"{r.subject}: {r.reason}" for r in core.explain_devices() if r.reason]
     return f"no device {name} here ({', '.join(available)} are); " + "; ".join(reasons)
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """Random numbers of a test's own, the same whichever tests run before it."""
+    return seeded(request.node.nodeid)
 
 
 def pytest_configure() -> None:

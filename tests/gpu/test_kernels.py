@@ -22,7 +22,7 @@ from polydevice_gpu.kernels.kernel import Kernel, all_kernels, kernels_of
 from polydevice_gpu.ops import ResampleYuv
 from polydevice_gpu.passes.lower import lower
 from polydevice_gpu.passes.select_kernels import place_constant
-from tests.gpu.kernel_cases import CASES
+from tests.gpu.kernel_cases import CASES, cases_of
 
 SEPARATE_BUFFERS = "POLYDEVICE_TEST_SEPARATE_BUFFERS"
 MODES = "POLYDEVICE_TEST_MODES"
@@ -105,7 +105,7 @@ def test_the_last_kernel_of_each_operation_is_the_reference():
 def test_kernel(load, core, opencl, pair, dtype):
     op, kernel = pair
     target, ran = _willing(opencl), 0
-    for case in CASES[op](dtype):
+    for case in cases_of(op, dtype):
         network = network_of(case)
         network.evaluate = core.evaluate
         network.infer()

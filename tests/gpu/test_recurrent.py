@@ -13,7 +13,8 @@ from polydevice.ops.reshape import Reshape
 from polydevice.testing.op_case import run_case
 from polydevice_gpu.passes.decompose_recurrent import MAX_UNROLLED_STEPS
 from tests.gpu.graphs import Sketch
-from tests.gpu.kernel_cases import floats, sequence_inputs
+from tests.gpu.kernel_cases.data import Data
+from tests.gpu.kernel_cases.recurrent import sequence_inputs
 from tests.onnx.models import model, onnxruntime_outputs, run, tensor, value
 from tests.ops.openvino_oracle import openvino_case
 
@@ -29,8 +30,8 @@ LAYERS = [
 @pytest.mark.parametrize("dtype", ["f4", "f2"])
 @pytest.mark.parametrize("lengths", [None, [300, 171]], ids=["whole", "lengths"])
 @pytest.mark.parametrize("op", LAYERS, ids=str)
-def test_three_hundred_steps(opencl, op, lengths, dtype):
-    inputs = sequence_inputs(op, 2, 300, 7, lengths, dtype)
+def test_three_hundred_steps(opencl, rng, op, lengths, dtype):
+    inputs = sequence_inputs(Data(rng, dtype), op, 2, 300, 7, lengths)
     weights = {len(inputs) - 1 - i for i in range(3)}
     # OpenVINO computes f16 in f32; here the product of the inputs is stored as f16.
     tolerance = (2e-2, 2e-2) if dtype == "f2" else None
@@ -38,24 +39,24 @@ def test_three_hundred_steps(opencl, op, lengths, dtype):
     run_case(case, "GPU")
 
 
-def test_a_hidden_state_larger_than_a_work_group(opencl):
+def test_a_hidden_state_larger_than_a_work_group(opencl, rng):
     op = GRUSequence(hidden_size=1031)
-    inputs = sequence_inputs(op, 1, 6, 3)
+    inputs = sequence_inputs(Data(rng), op, 1, 6, 3)
     run_case(openvino_case(op, *inputs, constants={3, 4, 5}), "GPU")
 
 
-def test_double_precision(opencl):
+def test_double_precision(opencl, rng):
     op = LSTMSequence(hidden_size=9, direction=Direction.BIDIRECTIONAL)
-    inputs = sequence_inputs(op, 2, 9, 4, dtype="f8")
+    inputs = sequence_inputs(Data(rng, "f8"), op, 2, 9, 4)
     case = openvino_case(op, *inputs, constants={4, 5, 6}, tolerance=(1e-5, 1e-6))
     run_case(case, "GPU")
 
 
 @pytest.mark.parametrize("lengths", [[0, 9, -3], [11, 2, 2**31 - 1]])
-def test_lengths_outside_of_the_sequence_stay_inside_of_memory(opencl, lengths):
+def test_lengths_outside_of_the_sequence_stay_inside_of_memory(opencl, rng, lengths):
     """They count as 0 and as all steps; what 0 steps give is written in the definition."""
     op = LSTMSequence(hidden_size=6)
-    inputs = sequence_inputs(op, 3, 9, 4, lengths)
+    inputs = sequence_inputs(Data(rng), op, 3, 9, 4, lengths)
     given = {f"in{i}": array for i, array in enumerate(inputs)}
     y, h, c = _outputs(op, given)
     inside = given | {"in3": np.clip(inputs[3], 0, 9)}
@@ -102,7 +103,7 @@ ACTIVATIONS = [
 
 @pytest.mark.parametrize("clip", [None, 0.3])
 @pytest.mark.parametrize(("kind", "names", "alpha", "beta"), ACTIVATIONS)
-def test_activations_as_onnx_runtime_computes_them(opencl, kind, names, alpha, beta, clip):
+def test_activations_as_onnx_runtime_computes_them(opencl, rng, kind, names, alpha, beta, clip):
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind]
     hidden, steps, batch, size = 7, 9, 2, 5
     given = {"activation_alpha": alpha, "activation_beta": beta, "clip": clip}
@@ -110,10 +111,11 @@ def test_activations_as_onnx_runtime_computes_them(opencl, kind, names, alpha, b
         kind, ["x", "w", "r", "b"], ["y", "last"], hidden_size=hidden, activations=names,
         **{name: setting for name, setting in given.items() if setting},
     )  # fmt: skip
+    data = Data(rng)
     stored = {
-        "w": floats(1, gates * hidden, size) / 3,
-        "r": floats(1, gates * hidden, hidden) / 4,
-        "b": floats(1, 2 * gates * hidden) / 2,
+        "w": data(1, gates * hidden, size) / 3,
+        "r": data(1, gates * hidden, hidden) / 4,
+        "b": data(1, 2 * gates * hidden) / 2,
     }
     proto = model(
         [node],
@@ -122,7 +124,7 @@ def test_activations_as_onnx_runtime_computes_them(opencl, kind, names, alpha, b
         initializers=[tensor(name, array) for name, array in stored.items()],
         opset=14,
     )
-    x = floats(steps, batch, size)
+    x = data(steps, batch, size)
     expected = onnxruntime_outputs(proto, x)
     for result, wanted in zip(run(proto, x, device="GPU"), expected, strict=True):
         np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
@@ -159,10 +161,10 @@ def test_a_new_length_builds_no_program(opencl):
         assert launches[0] == launches[1] <= 4  # two products, two sequences
 
 
-def test_a_few_steps_give_the_numbers_of_many(opencl):
+def test_a_few_steps_give_the_numbers_of_many(opencl, rng):
     """The first steps of a long sequence, unrolled and in one launch."""
     network = _two_layers()
-    x = floats(1, 40, 6)
+    x = Data(rng)(1, 40, 6)
     with Core() as core:
         request = core.load_network(network, "GPU").create_infer_request()
         whole = request.infer({"x": x, "lengths": np.array([40], np.int32)})["y"].copy()

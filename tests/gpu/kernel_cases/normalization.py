@@ -1,0 +1,40 @@
+"""Normalisations over axes and over neighbouring channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from polydevice.ops import normalization
+from polydevice.ops.op import Op
+from polydevice.testing.op_case import OpCase
+from tests.gpu.kernel_cases.data import Cases, Data, ints
+from tests.ops.openvino_oracle import openvino_case
+
+
+def normalizations(data: Data) -> Iterator[OpCase]:
+    for mode in (normalization.EpsMode.INSIDE_SQRT, normalization.EpsMode.OUTSIDE_SQRT):
+        op = normalization.MVN(normalize_variance=True, eps=1e-3, eps_mode=mode)
+        yield openvino_case(op, data(2, 5, 6, 7), ints(2, 3), constants={1})
+    op = normalization.MVN(
+        normalize_variance=False, eps=1e-3, eps_mode=normalization.EpsMode.INSIDE_SQRT
+    )
+    yield openvino_case(op, data(3, 70), ints(1), constants={1})
+
+
+def norms(data: Data) -> Iterator[OpCase]:
+    for mode in (normalization.EpsMode.ADD, normalization.EpsMode.MAX):
+        op = normalization.NormalizeL2(eps=1e-2, eps_mode=mode)
+        yield openvino_case(op, data(2, 5, 4, 3), ints(1), constants={1})
+        yield openvino_case(op, data(2, 65, 3), ints(1, 2), constants={1})
+
+
+def lrn(data: Data) -> Iterator[OpCase]:
+    op = normalization.LRN(alpha=0.5, beta=0.75, bias=1.0, size=5)
+    yield openvino_case(op, data(2, 7, 4, 5), ints(1), constants={1})
+
+
+CASES: dict[type[Op], Cases] = {
+    normalization.MVN: normalizations,
+    normalization.NormalizeL2: norms,
+    normalization.LRN: lrn,
+}

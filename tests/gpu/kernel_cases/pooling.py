@@ -1,0 +1,52 @@
+"""Pooling in windows and to a given size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from polydevice.dtype import ElementType
+from polydevice.ops import pooling
+from polydevice.ops.op import Op
+from polydevice.testing.op_case import OpCase
+from polydevice.window import RoundingType
+from tests.gpu.kernel_cases.data import Cases, Data, ints
+from tests.ops.openvino_oracle import openvino_case
+
+
+def poolings(data: Data) -> Iterator[OpCase]:
+    for channels in (3, 16):
+        x = data(2, channels, 9, 12)
+        window = {"kernel": (3, 2), "strides": (2, 3), "pads_begin": (1, 0), "pads_end": (1, 1)}
+        yield openvino_case(pooling.MaxPool(**window), x)
+        yield openvino_case(pooling.AvgPool(**window, exclude_pad=True), x)
+        yield openvino_case(
+            pooling.AvgPool(**window, exclude_pad=False, rounding_type=RoundingType.CEIL), x
+        )
+    yield openvino_case(pooling.MaxPool(kernel=(2, 2, 2)), data(1, 4, 3, 5, 4))
+
+
+def max_pool_with_indices(data: Data) -> Iterator[OpCase]:
+    op = pooling.MaxPoolWithIndices(
+        kernel=(2, 3), strides=(1, 2), dilations=(1, 1), pads_begin=(0, 1), pads_end=(0, 1), axis=2
+    )
+    yield openvino_case(op, data(2, 3, 5, 6))
+
+
+def adaptive(data: Data) -> Iterator[OpCase]:
+    x = data(2, 3, 7, 8)
+    yield openvino_case(pooling.AdaptiveAvgPool(), x, ints(3, 5), constants={1})
+
+
+def adaptive_max(data: Data) -> Iterator[OpCase]:
+    # OpenVINO's indices are i64, which its CPU plugin does not compute; i32 it does.
+    op = pooling.AdaptiveMaxPool(index_element_type=ElementType.i32)
+    yield openvino_case(op, data(2, 3, 7, 8), ints(3, 5), constants={1})
+
+
+CASES: dict[type[Op], Cases] = {
+    pooling.AvgPool: poolings,
+    pooling.MaxPool: poolings,
+    pooling.MaxPoolWithIndices: max_pool_with_indices,
+    pooling.AdaptiveAvgPool: adaptive,
+    pooling.AdaptiveMaxPool: adaptive_max,
+}

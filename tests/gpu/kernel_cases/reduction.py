@@ -1,0 +1,65 @@
+"""Reductions, softmaxes and segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.ops import reduce
+from polydevice.ops.embedding import EmptySegment, SegmentMax
+from polydevice.ops.op import Op
+from polydevice.ops.softmax import LogSoftmax, SoftMax
+from polydevice.testing.op_case import OpCase
+from tests.gpu.kernel_cases.data import Cases, Data, ints
+from tests.ops.openvino_oracle import openvino_case
+
+
+def softmaxes(op: type[SoftMax]) -> Cases:
+    def cases(data: Data) -> Iterator[OpCase]:
+        yield openvino_case(op(axis=1), data(3, 5, 7))
+        yield openvino_case(op(axis=-1), data(4, 131))
+
+    return cases
+
+
+def reductions(op: type[reduce.Reduction]) -> Cases:
+    logical = op in (reduce.ReduceLogicalAnd, reduce.ReduceLogicalOr)
+
+    def cases(data: Data) -> Iterator[OpCase]:
+        def elements(*shape: int) -> Array:
+            return data.random.random(shape) > 0.2 if logical else data(*shape)
+
+        yield openvino_case(op(keep_dims=True), elements(2, 3, 5, 7), ints(2, 3), constants={1})
+        yield openvino_case(op(), elements(4, 3, 5), ints(0, 2), constants={1})
+        if op is not reduce.ReduceProd:
+            yield openvino_case(
+                op(), elements(2, 517), ints(1), constants={1}, tolerance=(5e-3, 1e-2)
+            )
+
+    return cases
+
+
+def segments(data: Data) -> Iterator[OpCase]:
+    x, segments = data(7, 3) - 5, np.array([0, 0, 2, 2, 2, 4, 4], np.int32)
+    for fill, count in ((EmptySegment.ZERO, 6), (EmptySegment.LOWEST, 3)):
+        if fill is EmptySegment.LOWEST and data.dtype == "f2":
+            continue  # OpenVINO computes in f32, whose lowest number is -inf in f16
+        op = SegmentMax(fill_mode=fill)
+        yield openvino_case(op, x, segments, np.array(count, np.int32), constants={2})
+
+
+CASES: dict[type[Op], Cases] = {
+    SoftMax: softmaxes(SoftMax),
+    LogSoftmax: softmaxes(LogSoftmax),
+    **{
+        op: reductions(op)
+        for op in (
+            reduce.ReduceSum, reduce.ReduceMean, reduce.ReduceProd, reduce.ReduceMax,
+            reduce.ReduceMin, reduce.ReduceL1, reduce.ReduceL2, reduce.ReduceLogicalAnd,
+            reduce.ReduceLogicalOr,
+        )
+    },
+    SegmentMax: segments,
+}  # fmt: skip
