@@ -3,87 +3,43 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 from polydevice import Core
 from polydevice.dtype import ElementType
-from polydevice.errors import ModelFileError, PolydeviceError, UnsupportedOperationError
+from polydevice.errors import UnsupportedOperationError
 from polydevice.network import Network
 from polydevice.node import Node, constant
 from polydevice.ops import op as op_module
 from polydevice.ops.activation import Relu
 from polydevice.ops.arithmetic import Add
-from polydevice.ops.control_flow import If, Iteration
-from polydevice.ops.convert import Convert
-from polydevice.ops.io import Constant, Parameter, Result
+from polydevice.ops.io import Parameter, Result
 from polydevice.ops.op import Op, operation
 from polydevice.ops.pooling import MaxPool
-from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
 from polydevice.ops.transpose import Transpose
 from polydevice.readers.ir import read_ir
 from polydevice.shape import Dim, Shape
 from polydevice.window import RoundingType
-from polydevice.writers.ir import ir_bytes, write_ir
+from polydevice.writers.ir import ir_bytes
 
 from .conftest import relu_network
 from .ir_text import constant as constant_text
 from .ir_text import edges, layer, net, parameter, result
+from .round_trip import assert_same, by_openvino, structure
 from .test_ir_reader import tensor_iterator
 
 openvino = pytest.importorskip("openvino", reason="compares with OpenVINO")
 DATA = Path(__file__).parents[1] / "models" / "data"
 SAMPLE = Path(__file__).parents[2] / "samples" / "models" / "efficientnet_lite0"
-RANDOM = np.random.default_rng(7)
-
-
-def by_openvino(topology: bytes | Path, weights: bytes | Path, inputs: list) -> list[np.ndarray]:
-    core = openvino.Core()
-    model = core.read_model(topology, weights)
-    answers = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(inputs)
-    return [answers[output] for output in range(len(model.outputs))]
-
-
-def structure(network: Network) -> list[object]:
-    """All that a network consists of, to compare with another."""
-    nodes = network.nodes()
-    index = {node: i for i, node in enumerate(nodes)}
-    return [
-        (
-            node.name,
-            _attributes(node.op),
-            [(index[port.node], port.index) for port in node.inputs],
-            [(str(port.desc), port.names) for port in node.outputs],
-            node.rt_info,
-        )
-        for node in nodes
-    ]
-
-
-def _attributes(op: Op) -> object:
-    """An operation compares by its attributes; bodies in them need a comparison of their own."""
-    if not isinstance(op, (Iteration, If)):
-        return op
-    values = op.attributes().values()
-    return type(op), [structure(v) if isinstance(v, Network) else v for v in values]
-
-
-def assert_same(first: Network, second: Network) -> None:
-    assert structure(first) == structure(second)
-    assert first.name == second.name
-    assert first.rt_info == second.rt_info
-
-
 MODELS = [*sorted(SAMPLE.glob("*.xml")), *sorted(DATA.glob("*.xml"))]
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
-def test_real_models_come_back_the_same(path, tmp_path):
+def test_real_models_come_back_the_same(path, tmp_path, rng):
     """In structure by our reader, in every bit of the answer by OpenVINO."""
     with Core() as core:
         network = core.read_network(path)
@@ -94,19 +50,19 @@ def test_real_models_come_back_the_same(path, tmp_path):
     inputs = []
     for port in model.inputs:
         sizes = [d.get_length() if d.is_static else 2 for d in port.get_partial_shape()]
-        inputs.append(RANDOM.standard_normal(sizes).astype(np.float32))
+        inputs.append(rng.standard_normal(sizes).astype(np.float32))
     expected = by_openvino(path, path.with_suffix(".bin"), inputs)
     actual = by_openvino(copy, copy.with_suffix(".bin"), inputs)
     for a, b in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-def test_bodies_come_back_the_same():
+def test_bodies_come_back_the_same(rng):
     network = read_ir(tensor_iterator())
     topology, weights = ir_bytes(network)
     assert_same(network, read_ir(topology, weights))
-    x = RANDOM.standard_normal((5, 4)).astype(np.float32)
-    start = RANDOM.standard_normal((1, 4)).astype(np.float32)
+    x = rng.standard_normal((5, 4)).astype(np.float32)
+    start = rng.standard_normal((1, 4)).astype(np.float32)
     sums, last = by_openvino(topology, weights, [x, start])
     np.testing.assert_allclose(sums, start + np.cumsum(x, 0), rtol=1e-5)
     np.testing.assert_allclose(last, sums[-1:], rtol=0)
@@ -188,80 +144,6 @@ def test_loop_comes_back_the_same():
     np.testing.assert_array_equal(answer, np.float32([16, -48]))
 
 
-# -- constants ------------------------------------------------------------------------------------
-
-
-def of_constants(*values: tuple[np.ndarray, ElementType]) -> Network:
-    nodes = [Node(f"c{i}", Constant(value, kind)) for i, (value, kind) in enumerate(values)]
-    return Network("m", [], [Node(f"y{n.name}", Result(), [n.output]) for n in nodes])
-
-
-@pytest.mark.parametrize("kind", ElementType)
-@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (0, 2)])
-def test_constants_of_every_type_come_back_the_same(kind, shape):
-    if kind is ElementType.dynamic:
-        with pytest.raises(PolydeviceError, match="dynamic"):
-            constant("c", np.zeros(shape), kind)
-        return
-    if kind is ElementType.string:
-        value = np.array([f"ö{i}" * i for i in range(int(np.prod(shape)))], object).reshape(shape)
-    elif kind is ElementType.u1:
-        value = RANDOM.integers(0, 2, shape).astype(np.uint8)
-    else:
-        value = np.asarray(RANDOM.integers(-2 if kind.is_signed else 0, 2, shape)).astype(
-            kind.dtype
-        )
-    network = of_constants((value, kind))
-    foreign = {"i2", "c64", "c128", "f8e4m3fnuz", "f8e5m2fnuz"}
-    if kind.value in foreign:
-        with pytest.raises(UnsupportedOperationError, match=f"no element type {kind}"):
-            ir_bytes(network)
-        return
-    topology, weights = ir_bytes(network)
-    back = read_ir(topology, weights).node("c0").constant
-    assert back.dtype == value.dtype
-    assert back.tobytes() == value.tobytes() or (back == value).all()
-
-
-@pytest.mark.parametrize(
-    ("kind", "values"),
-    [("u1", [1, 0, 0, 1, 1, 1, 0, 1, 1]), ("u2", [0, 1, 2, 3, 3]), ("u4", [0, 9, 15, 7, 8]),
-     ("i4", [-8, 7, -1, 0, 3]), ("f4e2m1", [0.5, -6, 3]), ("bf16", [1.5, -2.0]),
-     ("f8e4m3", [1.5, -2.0]), ("f16", [1.5, -2.0]), ("boolean", [1, 0, 1])],
-)  # fmt: skip
-def test_openvino_reads_the_same_elements(kind, values):
-    element_type = ElementType(kind)
-    array = np.array(values, np.float32).astype(element_type.dtype)
-    c = Node("c", Constant(array, element_type))
-    wide = Node("wide", Convert(ElementType.f32), [c.output])
-    network = Network("m", [], [Node("y", Result(), [wide.output])])
-    (answer,) = by_openvino(*ir_bytes(network), [])
-    assert answer.tolist() == values
-
-
-def test_equal_constants_are_stored_once():
-    a = np.arange(1000, dtype=np.float32)
-    network = of_constants(
-        (a, ElementType.f32), (a.copy(), ElementType.f32), (a + 1, ElementType.f32)
-    )
-    _, weights = ir_bytes(network)
-    assert len(weights) == 4032 + 4000  # the second one is aligned to 64 bytes
-    same_bytes = of_constants((a, ElementType.f32), (a.view(np.int32), ElementType.i32))
-    topology, weights = ir_bytes(same_bytes)
-    assert len(weights) == 4000
-    assert read_ir(topology, weights).node("c1").constant.dtype == np.int32
-
-
-def test_constants_that_are_views_are_written_in_order():
-    a = np.arange(12, dtype=np.int32).reshape(3, 4)
-    for view in (a.T, a[::2, ::-1], np.broadcast_to(a[:1], (3, 4))):
-        topology, weights = ir_bytes(of_constants((view, ElementType.i32)))
-        np.testing.assert_array_equal(read_ir(topology, weights).node("c0").constant, view)
-
-
-# -- names and notes ------------------------------------------------------------------------------
-
-
 def test_names_are_kept_whatever_they_contain_and_made_unique():
     x = Node('<x & "y">\n\t é\0', Parameter(ElementType.f32, Shape([2])))
     a = Node("same", Relu(), [x.output])
@@ -312,7 +194,7 @@ def test_dynamic_shapes_are_kept():
         )
 
 
-def test_port_settings_become_operations():
+def test_port_settings_become_operations(rng):
     """u8 in NHWC order comes in, f32 in NCHW is computed: so does OpenVINO with the file."""
     x = Node("x", Parameter(ElementType.f32, Shape([1, 2, 3, 4])))
     relu = Node("relu", Relu(), [x.output])
@@ -324,7 +206,7 @@ def test_port_settings_become_operations():
     assert structure(network) == before
     back = read_ir(topology, weights)
     assert str(back.parameters[0].output.desc) == "u8[1,3,4,2]"
-    image = RANDOM.integers(0, 256, (1, 3, 4, 2)).astype(np.uint8)
+    image = rng.integers(0, 256, (1, 3, 4, 2)).astype(np.uint8)
     (answer,) = by_openvino(topology, weights, [image])
     np.testing.assert_array_equal(answer, image.transpose(0, 3, 1, 2).astype(np.float32))
 
@@ -345,7 +227,7 @@ def own_operations(monkeypatch):
         ((), RoundingType.CEIL_TORCH, 14),
     ],
 )
-def test_max_pooling_takes_the_version_that_has_its_attributes(dilations, rounding, opset):
+def test_max_pooling_takes_the_version_that_has_its_attributes(dilations, rounding, opset, rng):
     """ONNX models dilate windows and round as PyTorch does; opset1 knows neither."""
     x = Node("x", Parameter(ElementType.f32, Shape([1, 2, 8, 9])))
     op = MaxPool(
@@ -359,55 +241,11 @@ def test_max_pooling_takes_the_version_that_has_its_attributes(dilations, roundi
     back = read_ir(topology, weights).node("pool")
     assert back.outputs[0].shape == pool.output.shape
     assert back.outputs[0].names == {"pooled"}
-    image = RANDOM.standard_normal((1, 2, 8, 9)).astype(np.float32)
+    image = rng.standard_normal((1, 2, 8, 9)).astype(np.float32)
     (answer,) = by_openvino(topology, weights, [image])
     with Core() as core:
         (own,) = core.load_network(network, "CPU").infer({"x": image}).values()
     np.testing.assert_array_equal(answer, own)
-
-
-@pytest.mark.parametrize("kind", ["u8", "i8", "u16", "i16"])
-@pytest.mark.parametrize("per_axis", [False, True])
-@pytest.mark.parametrize("zero", [False, True])
-def test_linear_quantisation_is_written_as_arithmetic(kind, per_axis, zero):
-    """ONNX's formulas, worked out with NumPy, are what OpenVINO makes of the file."""
-    element_type = ElementType(kind)
-    count = 3 if per_axis else 1
-    scales = RANDOM.uniform(0.01, 0.1, count).astype(np.float32)
-    zeros = RANDOM.integers(0, 9, count).astype(element_type.dtype)
-    x = RANDOM.uniform(-20, 20, (2, 3, 5)).astype(np.float32)
-    source = Node("x", Parameter(ElementType.f32, Shape([2, 3, 5])))
-    scale = constant("scale", scales if per_axis else scales[0])
-    points = [constant("zero", zeros if per_axis else zeros[0]).output] if zero else []
-    narrow = Node(
-        "quantize",
-        QuantizeLinear(axis=1, destination_type=element_type),
-        [source.output, scale.output, *points],
-    )
-    wide = Node("dequantize", DequantizeLinear(axis=1), [narrow.output, scale.output, *points])
-    results = [Node(f"{n.name}/r", Result(), [n.output]) for n in (narrow, wide)]
-    integers, floats = by_openvino(*ir_bytes(Network("m", [source], results)), [x])
-    along = (1, count, 1)
-    shift = zeros.reshape(along).astype(np.float32) if zero else np.float32(0)
-    limits = np.iinfo(element_type.dtype)
-    expected = np.clip(np.round(x / scales.reshape(along)) + shift, limits.min, limits.max)
-    # A quotient halfway between two integers may round to either, since OpenVINO multiplies.
-    assert np.abs(integers.astype(np.float64) - expected).max() <= 1
-    assert (integers == expected).mean() > 0.9
-    back = (integers.astype(np.float32) - shift) * scales.reshape(along)
-    np.testing.assert_allclose(floats, back, rtol=1e-5, atol=1e-5)
-
-
-def test_blockwise_quantisation_is_refused():
-    x = Node("x", Parameter(ElementType.f32, Shape([2, 8])))
-    scale = constant("scale", np.ones((2, 2), np.float32))
-    op = QuantizeLinear(axis=1, block_size=4, destination_type=ElementType.u8)
-    node = Node("q", op, [x.output, scale.output])
-    with pytest.raises(UnsupportedOperationError, match="QuantizeLinear: 1 node, first 'q'"):
-        ir_bytes(Network("m", [x], [Node("y", Result(), [node.output])]))
-
-
-# -- what cannot be written -----------------------------------------------------------------------
 
 
 def test_operations_that_ir_lacks_are_all_listed(own_operations):
@@ -476,60 +314,6 @@ def test_execution_graphs_have_types_of_their_own(tmp_path):
     assert found.find("data").attrib == {"execTimeMcs": "7", "layout": 'b_fs_yx<"16">'}
 
 
-# -- files ----------------------------------------------------------------------------------------
-
-
-def test_files_appear_whole_or_not_at_all(tmp_path):
-    network = of_constants((np.zeros(4, np.float32), ElementType.f32))
-    write_ir(network, tmp_path / "m.xml")
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert set(before) == {"m.xml", "m.bin"}
-    bad = of_constants((np.zeros(4, np.complex64), ElementType.c64))
-    with pytest.raises(UnsupportedOperationError):
-        write_ir(bad, tmp_path / "m.xml")
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-def test_unwritable_places(tmp_path):
-    network = relu_network()
-    with pytest.raises(ModelFileError, match="missing/m.xml' cannot be written: No such file"):
-        write_ir(network, tmp_path / "missing" / "m.xml")
-    with pytest.raises(ModelFileError, match="cannot both"):
-        write_ir(network, tmp_path / "m.xml", tmp_path / "m.xml")
-    (tmp_path / "m.bin").mkdir()
-    with pytest.raises(ModelFileError, match="m.bin' cannot be written"):
-        write_ir(network, tmp_path / "m.xml")
-    assert [path.name for path in tmp_path.iterdir()] == ["m.bin"]
-
-
-def test_the_weights_may_go_elsewhere(tmp_path):
-    network = of_constants((np.arange(4.0), ElementType.f64))
-    (tmp_path / "b").mkdir()
-    write_ir(network, tmp_path / "m.xml", tmp_path / "b" / "w.dat")
-    assert not (tmp_path / "m.bin").exists()
-    assert read_ir(tmp_path / "m.xml", tmp_path / "b" / "w.dat").node("c0").constant.sum() == 6
-
-
-def test_a_network_can_replace_the_files_it_was_read_from(tmp_path):
-    path = tmp_path / "m.xml"
-    write_ir(of_constants((np.arange(1e5), ElementType.f64)), path)
-    network = read_ir(path)
-    write_ir(network, path)
-    np.testing.assert_array_equal(read_ir(path).node("c0").constant, np.arange(1e5))
-
-
-def test_writers_at_the_same_time_do_not_mix(tmp_path):
-    path = tmp_path / "m.xml"
-    networks = [of_constants((np.full(5000 + i, i, np.int32), ElementType.i32)) for i in range(8)]
-    threads = [threading.Thread(target=write_ir, args=(n, tmp_path / "m.xml")) for n in networks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.bin", "m.xml"]
-    assert path.read_bytes().endswith(b"</net>\n")
-
-
 def test_the_network_itself_is_not_changed():
     x = Node("x", Parameter(ElementType.f32, Shape([2, 3])))
     order = constant("order", np.int64([1, 0]))
@@ -539,9 +323,3 @@ def test_the_network_itself_is_not_changed():
     before = structure(network)
     ir_bytes(network)
     assert structure(network) == before
-
-
-def test_bfloat16_values_are_exact():
-    value = np.array([1, 1.0078125, -3.0], ml_dtypes.bfloat16)
-    topology, weights = ir_bytes(of_constants((value, ElementType.bf16)))
-    assert (read_ir(topology, weights).node("c0").constant == value).all()

@@ -10,30 +10,14 @@ import textwrap
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
-from polydevice import Core
-from polydevice_cpu import processor
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan.compiled import BOUND_LIMIT, PLAN_LIMIT
 from tests.cpu import models
+from tests.cpu.loading import image, load, steps
 
 needs_onednn = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
-needs_bf16 = pytest.mark.skipif(not processor.has_bf16(), reason="no bfloat16 on this processor")
-
-
-@pytest.fixture
-def core():
-    with Core() as made:
-        yield made
-
-
-def load(core, model, **config):
-    return core.load_network(core.read_network(model), "CPU", config)
-
-
-def image(seed, *shape):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 def check(got, want, rtol=1e-4):
@@ -43,13 +27,6 @@ def check(got, want, rtol=1e-4):
         assert ours.dtype == theirs.dtype
         scale = np.abs(theirs).max(initial=0)
         np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=rtol * scale)
-
-
-def steps(executable):
-    """The types of the planned steps of a static network."""
-    request = executable.create_infer_request()
-    request.infer()
-    return [step.type for step in request._bound.plan.steps]
 
 
 @pytest.mark.parametrize("channels", [12, 16, 37])
@@ -269,45 +246,6 @@ def test_all_views_of_one_value(core):
     check(load(core, model).infer({"x": x}), models.answer(model, {"x": x}), 1e-5)
 
 
-@needs_bf16
-def test_bf16(core):
-    model = models.residual(32)
-    x = image(9, 2, 3, 14, 14)
-    executable = load(core, model, ENFORCE_BF16="YES")
-    request = executable.create_infer_request()
-    got = request.infer({"x": x})
-    want = models.answer(model, {"x": x})
-    # 8 bits of precision: 2^-8 relative to the largest, over some layers.
-    for ours, theirs in zip(got.values(), want, strict=True):
-        assert ours.dtype == np.float32
-        assert np.abs(ours - theirs).max() < 0.03 * np.abs(theirs).max()
-    heavy = [
-        step.implementation
-        for step in request._bound.plan.steps
-        if step.type.startswith(("Convolution", "GroupConvolution"))
-    ]
-    assert heavy
-    assert all("bf16" in name for name in heavy), heavy
-
-
-@needs_bf16
-@pytest.mark.parametrize("kind", ["Add", "Mul"])
-def test_bf16_groups_joined_with_another_tensor(core, kind):
-    """oneDNN offers code that fuses this and computes it wrongly."""
-    weights = {"w": image(12, 36, 8, 3, 3) / 8}
-    nodes = [
-        ("Conv", ["x", "w"], ["a"], {"group": 3}),
-        ("Relu", ["a"], ["b"], {}),
-        ("Conv", ["x", "w"], ["c"], {"group": 3, "strides": [1, 1]}),
-        (kind, ["c", "b"], ["y"], {}),
-    ]
-    model = models.build(nodes, {"x": [1, 24, 9, 9]}, ["y"], weights)
-    x = image(13, 1, 24, 9, 9)
-    (got,) = load(core, model, ENFORCE_BF16="YES").infer({"x": x}).values()
-    (want,) = models.answer(model, {"x": x})
-    assert np.abs(got - want).max() < 0.02 * np.abs(want).max()
-
-
 def test_perf_counts_name_every_layer(core):
     executable = load(core, models.residual(), PERF_COUNT="YES")
     request = executable.create_infer_request()
@@ -377,137 +315,3 @@ def test_a_forked_child_infers_with_what_was_loaded(tmp_path):
         check=False,
     )
     assert result.stdout.strip() == "0", result.stderr
-
-
-@pytest.mark.parametrize("kind", [np.float16])
-def test_half_precision_networks(core, kind):
-    """A network in f16 keeps its inputs and outputs in f16 and computes in f32 between."""
-    rng = np.random.default_rng(0)
-    weights = {
-        "w": rng.normal(0, 0.2, (8, 3, 3, 3)).astype(kind),
-        "m": rng.normal(0, 0.2, (6, 4)).astype(kind),
-        "one": np.array(1, kind),
-    }
-    nodes = [
-        ("Conv", ["x", "w"], ["c"], {"pads": [1, 1, 1, 1]}),
-        ("Relu", ["c"], ["r"], {}),
-        ("MatMul", ["r", "m"], ["p"], {}),
-        ("Add", ["p", "one"], ["y"], {}),
-    ]
-    model = models.build(nodes, {"x": [1, 3, 5, 6]}, ["y"], weights, element_type=kind)
-    x = rng.normal(size=(1, 3, 5, 6)).astype(kind)
-    executable = load(core, model)
-    got = executable.infer({"x": x})
-    wide = models.build(
-        nodes, {"x": [1, 3, 5, 6]}, ["y"], {k: v.astype(np.float32) for k, v in weights.items()}
-    )
-    (want,) = models.answer(wide, {"x": x.astype(np.float32)})
-    (y,) = got.values()
-    assert y.dtype == kind
-    np.testing.assert_allclose(y.astype(np.float32), want, rtol=1e-3, atol=1e-3)
-    if library() is not None:
-        assert any(step.startswith("Convolution") for step in steps(executable))
-
-
-@needs_onednn
-@pytest.mark.parametrize("per_channel", [False, True])
-def test_quantised_network(core, per_channel):
-    """QuantizeLinear and DequantizeLinear become post-operations; values are those of ONNX."""
-    rng = np.random.default_rng(1)
-    channels = 8
-    weights = {
-        "s": np.array(0.02, np.float32),
-        "z": np.array(3, np.uint8),
-        "w": rng.integers(-127, 128, (channels, 3, 3, 3)).astype(np.int8),
-        "ws": rng.uniform(0.001, 0.004, channels).astype(np.float32),
-        "wz": np.zeros(channels, np.int8),
-        "s2": rng.uniform(0.02, 0.05, channels).astype(np.float32)
-        if per_channel
-        else np.array(0.03, np.float32),
-        "z2": np.zeros(channels if per_channel else (), np.int8),
-    }
-    axis = {"axis": 1} if per_channel else {}
-    nodes = [
-        ("QuantizeLinear", ["x", "s", "z"], ["q"], {}),
-        ("DequantizeLinear", ["q", "s", "z"], ["d"], {}),
-        ("DequantizeLinear", ["w", "ws", "wz"], ["dw"], {"axis": 0}),
-        ("Conv", ["d", "dw"], ["c"], {}),
-        ("Relu", ["c"], ["r"], {}),
-        ("QuantizeLinear", ["r", "s2", "z2"], ["q2"], axis),
-        ("DequantizeLinear", ["q2", "s2", "z2"], ["y"], axis),
-    ]
-    model = models.build(nodes, {"x": [1, 3, 9, 8]}, ["y"], weights)
-    x = rng.uniform(-3, 3, (1, 3, 9, 8)).astype(np.float32)
-    executable = load(core, model)
-    (y,) = executable.infer({"x": x}).values()
-    (want,) = models.answer(model, {"x": x})
-    step = np.broadcast_to(weights["s2"].reshape(1, -1, 1, 1), want.shape)
-    # A sum of rounded products may round to the neighbouring level, in another order of adding.
-    assert (np.abs(y - want) <= step * 1.001).all()
-    assert (np.abs(y - want) > step * 0.5).mean() < 0.01
-    assert any(s == "Convolution+ReLU+FakeQuantize" for s in steps(executable))
-
-
-@pytest.mark.parametrize("kind", [np.int8, np.uint8])
-def test_quantised_mask_whose_limits_overflow(core, kind):
-    """A mask of -3.4e38, quantised: 128 steps of its scale are no f32 number."""
-    limits = np.iinfo(kind)
-    weights = {
-        "s": np.array(np.finfo(np.float32).max / 127, np.float32),
-        "z": np.array(0 if kind is np.int8 else limits.max, kind),
-    }
-    nodes = [
-        ("QuantizeLinear", ["x", "s", "z"], ["q"], {}),
-        ("DequantizeLinear", ["q", "s", "z"], ["y"], {}),
-    ]
-    model = models.build(nodes, {"x": ["n", 6]}, ["y"], weights)
-    x = np.array([[0, 5, -0.5, np.finfo(np.float32).min, 1e37, -1e38]], np.float32)
-    (y,) = load(core, model).infer({"x": x}).values()
-    (want,) = models.answer(model, {"x": x})
-    np.testing.assert_array_equal(y, want)
-
-
-@needs_onednn
-@pytest.mark.parametrize("kind", [np.int8, np.uint8])
-@pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("shape", [(3, 40, 7), (2, 3, 5, 8), (1, 1), (6,)])
-def test_quantize_linear(core, kind, known, shape):
-    """Exact at halves, at the limits and in any memory order; scale known or computed."""
-    rng = np.random.default_rng(8)
-    scale, zero = np.array(0.07, np.float32), np.array(5, kind)
-    order = list(range(len(shape)))[::-1]
-    sizes = ["n"] * len(shape)
-    graph = helper.make_graph(
-        [
-            helper.make_node("Transpose", ["x"], ["t"], perm=order),
-            helper.make_node("QuantizeLinear", ["t", "s", "z"], ["y"]),
-        ],
-        "g",
-        [
-            helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes),
-            helper.make_tensor_value_info("s", TensorProto.FLOAT, []),
-            helper.make_tensor_value_info("z", helper.np_dtype_to_tensor_dtype(zero.dtype), []),
-        ][: 1 if known else 3],
-        [helper.make_empty_tensor_value_info("y")],
-        [numpy_helper.from_array(scale, "s"), numpy_helper.from_array(zero, "z")][
-            : 2 if known else 0
-        ],
-    )
-    opset = [helper.make_opsetid("", 13)]
-    proto = helper.make_model(graph, opset_imports=opset, ir_version=8)
-    proto.graph.output[0].type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(zero.dtype)
-    model = proto.SerializeToString()
-    x = rng.choice([rng.uniform(-20, 20), 1e30, -1e30, 0.0], shape).astype(np.float32)
-    steps_ = rng.integers(-200, 200, shape)
-    x = np.where(rng.random(shape) < 0.8, np.float32(0.07) * (steps_ + np.float32(0.5)), x)
-    given = {"x": x.astype(np.float32)} | ({} if known else {"s": scale, "z": zero})
-    executable = load(core, model, PERF_COUNT="YES")
-    request = executable.create_infer_request()
-    (y,) = request.infer(given).values()
-    (want,) = models.answer(model, given)
-    assert y.dtype == kind
-    np.testing.assert_array_equal(y, want)
-    counts = request.get_perf_counts().values()
-    kernels = {c["exec_type"] for c in counts if c["layer_type"] == "QuantizeLinear"}
-    assert "numpy" not in kernels
-    assert kernels

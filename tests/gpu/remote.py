@@ -7,10 +7,11 @@ import warnings
 import numpy as np
 import pyopencl as ocl
 
-from polydevice import ElementType, Shape, TensorDesc
+from polydevice import Copies, ElementType, RemoteBlob, Shape, TensorDesc
 from tests.cpu.models import build
 
 FLAGS = ocl.mem_flags
+NOTHING = Copies(0, 0, 0)
 DOUBLE = """
 __kernel void twice(__global const float* x, __global float* y) {
     const size_t i = get_global_id(0);
@@ -52,6 +53,12 @@ class User:
         with warnings.catch_warnings():  # some compilers always say something
             warnings.simplefilter("ignore", ocl.CompilerWarning)
             return ocl.Program(self.context, DOUBLE).build().twice
+
+
+def held(blob: RemoteBlob) -> np.ndarray:
+    """What a blob holds."""
+    with blob.map("r") as array:
+        return array.copy()
 
 
 def exact(rng: np.random.Generator, *shape: int) -> np.ndarray:
