@@ -241,6 +241,7 @@ class AttentionTiled(Attention):
             size = split * found.batches * found.queries * (found.values + 2)
             parts = Scratch(size, ElementType.f32)
             call.buffer("PARTS", parts, "float", written=True)
+            call.scalars(BATCHES=found.batches)
         else:
             call.result(found.groups(), (4,))
         for letter, value, size in zip("QKV", node.inputs, (0, 0, 1), strict=False):
@@ -255,7 +256,7 @@ class AttentionTiled(Attention):
             join = Call("attention_join", "attention_join.cl", node, target)
             join.buffer("PARTS", parts, "float")
             join.define(SPLIT=split)
-            join.scalars(VALUES=found.values, QUERIES=found.queries)
+            join.scalars(VALUES=found.values, QUERIES=found.queries, BATCHES=found.batches)
             join.result(found.groups())
             join.dispatch((found.values, found.queries, found.batches), (32, 1, 1))
             made.append(join.launch())

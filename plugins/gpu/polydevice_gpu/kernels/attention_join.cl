@@ -1,11 +1,11 @@
 // attention_join: one work-item joins one element of an attention from parts of the keys.
 // NDRange: {VALUES, QUERIES, batches}; local size free.
 // Layouts: any result.   Types: half, float; sums in float.
-// Needs: VALUES, QUERIES, SPLIT; PARTS as [part, batch, query, (maximum, total, values…)].
+// Needs: VALUES, QUERIES, BATCHES, SPLIT; PARTS as [part, batch, query, (maximum, total, values…)].
 KERNEL(attention_join) {
     const int c = get_global_id(0), row = get_global_id(1), b = get_global_id(2);
     if (c >= VALUES) return;
-    const size_t pitch = (size_t)get_global_size(2) * QUERIES * (VALUES + 2);
+    const size_t pitch = (size_t)BATCHES * QUERIES * (VALUES + 2);
     __global const float* own = parts + ((size_t)b * QUERIES + row) * (VALUES + 2);
     float highest = -INFINITY, total = 0, sum = 0;
     for (int part = 0; part < SPLIT; part++) highest = fmax(highest, own[part * pitch]);

@@ -5,7 +5,7 @@
 // Needs: SIZE, VALUES (of a head), QUERIES, KEYS, BM, BN (multiples of 8 and 16), SCALE,
 // MASKED(score, b, query, key), CAUSAL, HAS_SINK, SINK(b, query); WIDE_Q, WIDE_K, WIDE_V: whether four
 // neighbours are read at once; SPLIT: the keys are cut into so many parts, whose maxima, totals and
-// sums go to PARTS for attention_join.
+// sums go to PARTS for attention_join, of BATCHES heads.
 // A work-item's queries lie 8 apart and its keys 16 apart; its values come in fours.
 #define TX 16
 #define TY 8
@@ -181,7 +181,7 @@ KERNEL(attention_tiled) {
         for (int i = 0; i < TX; i++) all += best_of[ty + m * TY][i];
 #if SPLIT > 1
         __global float* own =
-            parts + ((size_t)(part * get_global_size(1) + b) * QUERIES + row) * (VALUES + 2);
+            parts + (((size_t)part * BATCHES + b) * QUERIES + row) * (VALUES + 2);
         if (tx == 0) {
             own[0] = highest[m];
             own[1] = all;
