@@ -2,17 +2,27 @@
 // NDRange: {batches * row tiles * column tiles * THREADS}, all along x, which has no limit of
 // 65,535 work-groups as y and z have on some devices; local size {THREADS, 1, 1}.
 // Layouts: any; best with rows or columns side by side.   Types: half, float; sums in float.
-// Needs: COUNT (K), M, N, TILES_M, TILES_N; BM, BN (the tile), TM, TN (a work-item's share, multiples
-// of 4); TERMS_FIRST_A, TERMS_FIRST_B: neighbouring work-items read neighbouring terms (K) of a
+// Needs: COUNT (K), M, N, TILES_M, TILES_N; BM, BN (the tile), TM, TN (as shares.cl);
+// TERMS_FIRST_A, TERMS_FIRST_B: neighbouring work-items read neighbouring terms (K) of a
 // factor, not neighbouring rows or columns.
 // Limits: BM * BK and BN * BK are multiples of THREADS.
+#include "include/shares.cl"
 #define BK 16
-#define THREADS ((BM / TM) * (BN / TN))
-#define GROUPS_M (TM / 4)
-#define GROUPS_N (TN / 4)
 // Four more than a tile: work-items that write neighbouring terms would all meet in one bank.
 #define PITCH_A (BM + 4)
 #define PITCH_B (BN + 4)
+#define PUT4(v, m, n) WRITE4(v, b, m, n)
+#define PUT4_FIRST(count, v, m, n) WRITE4_FIRST(count, v, b, m, n)
+// Fill a strip of BK terms by `across` rows or columns; zeros beyond the last one and all terms.
+#define FILL(tile, across, terms_first, first, size, element)                                     \
+    _Pragma("unroll") for (int i = 0; i < across * BK / THREADS; i++) {                           \
+        const int place = thread + i * THREADS;                                                   \
+        const int k = terms_first ? place % BK : place / across;                                  \
+        const int beside = terms_first ? place / BK : place % across, at = first + beside;        \
+        float x = 0.0f;                                                                           \
+        if (at < size && start + k < COUNT) x = element;                                          \
+        tile[k][beside] = x;                                                                      \
+    }
 
 KERNEL(batched_tiled) {
     __local float tile_a[BK][PITCH_A] __attribute__((aligned(16)));
@@ -22,33 +32,11 @@ KERNEL(batched_tiled) {
     const int first_n = group % TILES_N * BN, first_m = group / TILES_N % TILES_M * BM;
     const int b = group / TILES_N / TILES_M;
 
-    float4 sum[TM][GROUPS_N];
-    #pragma unroll
-    for (int i = 0; i < TM; i++)
-        #pragma unroll
-        for (int j = 0; j < GROUPS_N; j++) sum[i][j] = (float4)(0.0f);
+    DECLARE_SUMS
 
     for (int start = 0; start < COUNT; start += BK) {
-        #pragma unroll
-        for (int i = 0; i < BM * BK / THREADS; i++) {
-            const int place = thread + i * THREADS;
-            const int k = TERMS_FIRST_A ? place % BK : place / BM;
-            const int m = TERMS_FIRST_A ? place / BK : place % BM;
-            float x = 0.0f;
-            if (first_m + m < M && start + k < COUNT)
-                x = IN0_LOAD(IN0_AT(b, first_m + m, start + k));
-            tile_a[k][m] = x;
-        }
-        #pragma unroll
-        for (int i = 0; i < BN * BK / THREADS; i++) {
-            const int place = thread + i * THREADS;
-            const int k = TERMS_FIRST_B ? place % BK : place / BN;
-            const int n = TERMS_FIRST_B ? place / BK : place % BN;
-            float x = 0.0f;
-            if (first_n + n < N && start + k < COUNT)
-                x = IN1_LOAD(IN1_AT(b, start + k, first_n + n));
-            tile_b[k][n] = x;
-        }
+        FILL(tile_a, BM, TERMS_FIRST_A, first_m, M, IN0_LOAD(IN0_AT(b, at, start + k)))
+        FILL(tile_b, BN, TERMS_FIRST_B, first_n, N, IN1_LOAD(IN1_AT(b, start + k, at)))
         barrier(CLK_LOCAL_MEM_FENCE);
         // Not all sixteen, which compile longer; what is faster on a GPU is not measured yet.
         #pragma unroll 4
@@ -61,25 +49,9 @@ KERNEL(batched_tiled) {
             #pragma unroll
             for (int g = 0; g < GROUPS_N; g++)
                 column[g] = *(__local float4*)&tile_b[k][g * (BN / GROUPS_N) + share_n];
-            #pragma unroll
-            for (int i = 0; i < TM; i++)
-                #pragma unroll
-                for (int j = 0; j < GROUPS_N; j++)
-                    sum[i][j] = fma((float4)(row[i]), column[j], sum[i][j]);
+            ADD_PRODUCTS(row[i], column)
         }
         barrier(CLK_LOCAL_MEM_FENCE);
     }
-    #pragma unroll
-    for (int i = 0; i < TM; i++) {
-        const int m = first_m + i / 4 * (BM / GROUPS_M) + share_m + i % 4;
-        if (m >= M) continue;
-        #pragma unroll
-        for (int j = 0; j < GROUPS_N; j++) {
-            const int n = first_n + j * (BN / GROUPS_N) + share_n;
-            if (n + 4 <= N)
-                WRITE4(sum[i][j], b, m, n);
-            else if (n < N)
-                WRITE4_FIRST(N - n, sum[i][j], b, m, n);
-        }
-    }
+    STORE_SUMS(M, N)
 }

@@ -3,18 +3,17 @@
 // NDRange: {column tiles * THREADS, row tiles, SPLIT}; local size {THREADS, 1, 1}.
 // Layouts: channels side by side, a multiple of 4 of them.   Types: float.
 // Needs: as gemm_tiled, but STAGES, and no TERMS_AT_ONCE; FILTER as [term, column].
+#include "include/parts.cl"
+#include "include/rows.cl"
+#include "include/shares.cl"
 #define BK 16
 #define ACROSS (BN / TN < 8 ? BN / TN : 8)
-#define THREADS ((BM / TM) * (BN / TN))
-#define GROUPS_M (TM / 4)
-#define GROUPS_N (TN / 4)
 #define PIECES (BK / 4)
 #define COPIES_A (BM * PIECES / THREADS)
 #define COPIES_B (BN * PIECES / THREADS)
 #define ROWS_APART (THREADS / PIECES)
 #define TERMS_APART (THREADS * 4 / BN)
 #define STAGE_BYTES ((BM + BN) * BK * 4)
-#define FAR (-(1 << 28))
 #define COPY(to, from, bytes)                                                                   \
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) \
                  : "memory")
@@ -28,25 +27,15 @@
     {                                                                                             \
         const uint to = tiles_at + (stage) * STAGE_BYTES;                                         \
         _Pragma("unroll") for (int i = 0; i < COPIES_A; i++) {                                    \
-            const int iz = row_z[i] + kz * DILATION_Z, iy = row_y[i] + ky * DILATION_Y;           \
-            const int ix = row_x[i] + kx * DILATION_X;                                            \
-            const int inside = kz < KERNEL_Z && iz >= 0 && iz < IN_Z && iy >= 0 && iy < IN_Y &&   \
-                               ix >= 0 && ix < IN_X;                                              \
-            const int at = inside ? IN0_AT(row_b[i], iz, iy, ix, c) : 0;                          \
+            FIND_INPUT(i)                                                                         \
+            const int at = inside ? INPUT_AT(i) : 0;                                              \
             COPY(to + PLACE(row + i * ROWS_APART, piece), in0 + at, inside ? 16 : 0);             \
         }                                                                                         \
         _Pragma("unroll") for (int i = 0; i < COPIES_B; i++)                                      \
             COPY(to + BM * BK * 4 + ((b_term + i * TERMS_APART) * BN + b_column) * 4,             \
                  filter + filter_at + i * TERMS_APART * COLUMNS_PADDED, 16);                      \
         filter_at += BK * COLUMNS_PADDED;                                                         \
-        c += BK;                                                                                  \
-        while (c >= CHANNELS_IN) {                                                                \
-            c -= CHANNELS_IN;                                                                     \
-            if (++kx == KERNEL_X) {                                                               \
-                kx = 0;                                                                           \
-                if (++ky == KERNEL_Y) ky = 0, kz++;                                               \
-            }                                                                                     \
-        }                                                                                         \
+        SKIP_TERMS(BK)                                                                            \
     }
 
 KERNEL(gemm_async) {
@@ -61,31 +50,12 @@ KERNEL(gemm_async) {
     const int row = thread / PIECES, piece = thread % PIECES;
     const int b_column = thread % (BN / 4) * 4, b_term = thread / (BN / 4);
 
-    int row_b[COPIES_A], row_z[COPIES_A], row_y[COPIES_A], row_x[COPIES_A];
-    #pragma unroll
-    for (int i = 0; i < COPIES_A; i++) {
-        const int m = first_m + row + i * ROWS_APART;
-#if FLAT
-        row_x[i] = m < ROWS ? m : FAR;
-        row_b[i] = row_z[i] = row_y[i] = 0;
-#else
-        row_x[i] = m % OUT_X * STRIDE_X - PAD_X;
-        row_y[i] = m / OUT_X % OUT_Y * STRIDE_Y - PAD_Y;
-        row_z[i] = m < ROWS ? m / OUT_X / OUT_Y % OUT_Z * STRIDE_Z - PAD_Z : FAR;
-        row_b[i] = m / OUT_X / OUT_Y / OUT_Z;
-#endif
-    }
+    DECLARE_ROWS(COPIES_A, first_m + row, ROWS_APART)
     const int start = part * STEPS * BK + piece * 4;
-    int c = start % CHANNELS_IN, kx = start / CHANNELS_IN;
-    int ky = kx / KERNEL_X, kz = ky / KERNEL_Y;
-    kx %= KERNEL_X, ky %= KERNEL_Y;
+    DECLARE_TERM(start)
     int filter_at = (part * STEPS * BK + b_term) * COLUMNS_PADDED + first_n + b_column;
 
-    float4 sum[TM][GROUPS_N];
-    #pragma unroll
-    for (int i = 0; i < TM; i++)
-        #pragma unroll
-        for (int j = 0; j < GROUPS_N; j++) sum[i][j] = (float4)(0.0f);
+    DECLARE_SUMS
 
     for (int s = 0; s < STAGES - 1; s++) {
         if (s < STEPS) FETCH(s);
@@ -111,32 +81,9 @@ KERNEL(gemm_async) {
                 #pragma unroll
                 for (int g = 0; g < GROUPS_N; g++)
                     b[g] = LOCAL4(b_at + ((p * 4 + k) * BN + g * (BN / GROUPS_N)) * 4);
-                #pragma unroll
-                for (int i = 0; i < TM; i++)
-                    #pragma unroll
-                    for (int j = 0; j < GROUPS_N; j++)
-                        sum[i][j] = fma((float4)(a[i][k]), b[j], sum[i][j]);
+                ADD_PRODUCTS(a[i][k], b)
             }
         }
     }
-    #pragma unroll
-    for (int i = 0; i < TM; i++) {
-        const int m = first_m + i / 4 * (BM / GROUPS_M) + share_m + i % 4;
-        if (m >= ROWS) continue;
-        #pragma unroll
-        for (int j = 0; j < GROUPS_N; j++) {
-            const int n = first_n + j * (BN / GROUPS_N) + share_n;
-#if SPLIT > 1
-            float lanes[4];
-            vstore4(sum[i][j], 0, lanes);
-            for (int lane = 0; lane < 4 && n + lane < COLUMNS; lane++)
-                parts[((size_t)part * ROWS + m) * COLUMNS + n + lane] = lanes[lane];
-#else
-            if (n + 4 <= COLUMNS)
-                WRITE4(sum[i][j], m, n);
-            else if (n < COLUMNS)
-                WRITE4_FIRST(COLUMNS - n, sum[i][j], m, n);
-#endif
-        }
-    }
+    STORE_SUMS(ROWS, COLUMNS)
 }

@@ -1,16 +1,15 @@
 // gemm_mma: a work-group computes BM pixels (rows) by BN channels (columns) on tensor cores.
 // NDRange: {column tiles * THREADS, row tiles, SPLIT}; local size {THREADS, 1, 1}.
 // Layouts: channels side by side, a multiple of 8 of them.   Types: half; sums in float.
-// Needs: KERNEL_*, STRIDE_*, DILATION_*, PAD_*, IN_*, OUT_*, CHANNELS_IN, ROWS, COLUMNS, STEPS (of
-// 32 terms, per part), BM, BN, WARPS_M, WARPS_N, STAGES, SPLIT, FLAT (rows are one line of pixels);
+// Needs: as rows.cl, COLUMNS, STEPS (of 32 terms, per part), BM, BN, WARPS_M, WARPS_N, STAGES, SPLIT;
 // FILTER as [column, tap, channel].
+#include "include/rows.cl"
 #define THREADS (32 * WARPS_M * WARPS_N)
 #define TILES_M (BM / WARPS_M / 16)
 #define TILES_N (BN / WARPS_N / 8)
 #define LOADS_A (BM * 4 / THREADS)
 #define LOADS_B (BN * 4 / THREADS)
 #define STAGE_BYTES ((BM + BN) * 64)
-#define FAR (-(1 << 28))
 // 16 bytes from global to local memory behind the program's back; zeros where `bytes` is 0.
 #define COPY(to, from, bytes) \
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes))
@@ -33,25 +32,15 @@
     {                                                                                             \
         const uint to = tiles_at + (stage) * STAGE_BYTES;                                         \
         _Pragma("unroll") for (int i = 0; i < LOADS_A; i++) {                                     \
-            const int iz = row_z[i] + kz * DILATION_Z, iy = row_y[i] + ky * DILATION_Y;           \
-            const int ix = row_x[i] + kx * DILATION_X;                                            \
-            const int inside = kz < KERNEL_Z && iz >= 0 && iz < IN_Z && iy >= 0 && iy < IN_Y &&   \
-                               ix >= 0 && ix < IN_X;                                              \
-            const int at = inside ? IN0_AT(row_b[i], iz, iy, ix, c) : 0;                          \
+            FIND_INPUT(i)                                                                         \
+            const int at = inside ? INPUT_AT(i) : 0;                                              \
             COPY(to + PLACE(row + i * (THREADS / 4), piece), in0 + at, inside ? 16 : 0);          \
         }                                                                                         \
         _Pragma("unroll") for (int i = 0; i < LOADS_B; i++)                                       \
             COPY(to + BM * 64 + PLACE(row + i * (THREADS / 4), piece),                            \
                  columns_at + (size_t)(i * (THREADS / 4)) * TERMS, 16);                           \
         columns_at += 32;                                                                         \
-        c += 32;                                                                                  \
-        while (c >= CHANNELS_IN) {                                                                \
-            c -= CHANNELS_IN;                                                                     \
-            if (++kx == KERNEL_X) {                                                               \
-                kx = 0;                                                                           \
-                if (++ky == KERNEL_Y) ky = 0, kz++;                                               \
-            }                                                                                     \
-        }                                                                                         \
+        SKIP_TERMS(32)                                                                            \
     }
 
 KERNEL(gemm_mma) {
@@ -63,24 +52,9 @@ KERNEL(gemm_mma) {
     const int part = get_group_id(2);
     const int row = thread >> 2, piece = thread & 3;
 
-    int row_b[LOADS_A], row_z[LOADS_A], row_y[LOADS_A], row_x[LOADS_A];
-    #pragma unroll
-    for (int i = 0; i < LOADS_A; i++) {
-        const int m = first_m + row + i * (THREADS / 4);
-#if FLAT
-        row_x[i] = m < ROWS ? m : FAR;
-        row_y[i] = row_z[i] = row_b[i] = 0;
-#else
-        row_x[i] = m % OUT_X * STRIDE_X - PAD_X;
-        row_y[i] = m / OUT_X % OUT_Y * STRIDE_Y - PAD_Y;
-        row_z[i] = m < ROWS ? m / OUT_X / OUT_Y % OUT_Z * STRIDE_Z - PAD_Z : FAR;
-        row_b[i] = m / OUT_X / OUT_Y / OUT_Z;
-#endif
-    }
+    DECLARE_ROWS(LOADS_A, first_m + row, THREADS / 4)
     const int start = part * STEPS * 32 + piece * 8;
-    int c = start % CHANNELS_IN, kx = start / CHANNELS_IN;
-    int ky = kx / KERNEL_X, kz = ky / KERNEL_Y;
-    kx %= KERNEL_X, ky %= KERNEL_Y;
+    DECLARE_TERM(start)
     __global const half* columns_at = filter + (size_t)(first_n + row) * TERMS + start;
 
     float sum[TILES_M][TILES_N][4];

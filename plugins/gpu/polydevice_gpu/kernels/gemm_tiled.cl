@@ -1,18 +1,17 @@
 // gemm_tiled: a work-group computes BM pixels (rows) by BN channels (columns) via local memory.
 // NDRange: {column tiles * THREADS, row tiles, SPLIT}; local size {THREADS, 1, 1}.
 // Layouts: any; best with channels side by side.   Types: half, float; sums in float.
-// Needs: as gemm_mma, but TM, TN (a work-item's share, multiples of 4), TERMS_AT_ONCE (4: terms of
-// a pixel are read as vectors), COLUMNS_PADDED; FILTER as [term, column].
+// Needs: as rows.cl, COLUMNS, STEPS (of BK terms, per part), BM, BN, TM, TN, SPLIT, TERMS_AT_ONCE (4:
+// terms of a pixel are read as vectors), COLUMNS_PADDED; FILTER as [term, column].
+#include "include/parts.cl"
+#include "include/rows.cl"
+#include "include/shares.cl"
 #define BK 16
-#define THREADS ((BM / TM) * (BN / TN))
-#define GROUPS_M (TM / 4)
-#define GROUPS_N (TN / 4)
 #define PITCH_A (BM + 4)
 #define READS_A (BM * BK / TERMS_AT_ONCE / THREADS)
 #define READS_B (BK * BN / 4 / THREADS)
 #define ROWS_APART (THREADS * TERMS_AT_ONCE / BK)
 #define TERMS_APART (THREADS * 4 / BN)
-#define FAR (-(1 << 28))
 #if TERMS_AT_ONCE == 4
 #define PIECE float4
 #define READ(i) IN0_LOAD4(i)
@@ -27,24 +26,14 @@
 #define FETCH                                                                                     \
     {                                                                                             \
         _Pragma("unroll") for (int i = 0; i < READS_A; i++) {                                     \
-            const int iz = row_z[i] + kz * DILATION_Z, iy = row_y[i] + ky * DILATION_Y;           \
-            const int ix = row_x[i] + kx * DILATION_X;                                            \
-            const int inside = kz < KERNEL_Z && iz >= 0 && iz < IN_Z && iy >= 0 && iy < IN_Y &&   \
-                               ix >= 0 && ix < IN_X;                                              \
+            FIND_INPUT(i)                                                                         \
             next_a[i] = ZERO;                                                                     \
-            if (inside) next_a[i] = READ(IN0_AT(row_b[i], iz, iy, ix, c));                        \
+            if (inside) next_a[i] = READ(INPUT_AT(i));                                            \
         }                                                                                         \
         _Pragma("unroll") for (int i = 0; i < READS_B; i++)                                       \
             next_b[i] = FILTER_LOAD4(filter_at + i * TERMS_APART * COLUMNS_PADDED);               \
         filter_at += BK * COLUMNS_PADDED;                                                         \
-        c += BK;                                                                                  \
-        while (c >= CHANNELS_IN) {                                                                \
-            c -= CHANNELS_IN;                                                                     \
-            if (++kx == KERNEL_X) {                                                               \
-                kx = 0;                                                                           \
-                if (++ky == KERNEL_Y) ky = 0, kz++;                                               \
-            }                                                                                     \
-        }                                                                                         \
+        SKIP_TERMS(BK)                                                                            \
     }
 #if TERMS_AT_ONCE == 4
 #define PUT_A(s, i)                                                                               \
@@ -73,33 +62,14 @@ KERNEL(gemm_tiled) {
     const int a_row = thread / (BK / TERMS_AT_ONCE);
     const int b_column = thread % (BN / 4) * 4, b_term = thread / (BN / 4);
 
-    int row_b[READS_A], row_z[READS_A], row_y[READS_A], row_x[READS_A];
-    #pragma unroll
-    for (int i = 0; i < READS_A; i++) {
-        const int m = first_m + a_row + i * ROWS_APART;
-#if FLAT
-        row_x[i] = m < ROWS ? m : FAR;
-        row_y[i] = row_z[i] = row_b[i] = 0;
-#else
-        row_x[i] = m % OUT_X * STRIDE_X - PAD_X;
-        row_y[i] = m / OUT_X % OUT_Y * STRIDE_Y - PAD_Y;
-        row_z[i] = m < ROWS ? m / OUT_X / OUT_Y % OUT_Z * STRIDE_Z - PAD_Z : FAR;
-        row_b[i] = m / OUT_X / OUT_Y / OUT_Z;
-#endif
-    }
+    DECLARE_ROWS(READS_A, first_m + a_row, ROWS_APART)
     const int start = part * STEPS * BK + a_term;
-    int c = start % CHANNELS_IN, kx = start / CHANNELS_IN;
-    int ky = kx / KERNEL_X, kz = ky / KERNEL_Y;
-    kx %= KERNEL_X, ky %= KERNEL_Y;
+    DECLARE_TERM(start)
     int filter_at = (part * STEPS * BK + b_term) * COLUMNS_PADDED + first_n + b_column;
 
     PIECE next_a[READS_A];
     float4 next_b[READS_B];
-    float4 sum[TM][GROUPS_N];
-    #pragma unroll
-    for (int i = 0; i < TM; i++)
-        #pragma unroll
-        for (int j = 0; j < GROUPS_N; j++) sum[i][j] = (float4)(0.0f);
+    DECLARE_SUMS
 
     FETCH
     PUT(0)
@@ -117,32 +87,10 @@ KERNEL(gemm_tiled) {
             #pragma unroll
             for (int g = 0; g < GROUPS_N; g++)
                 b[g] = *(__local float4*)&tile_b[s][k][g * (BN / GROUPS_N) + share_n];
-            #pragma unroll
-            for (int i = 0; i < TM; i++)
-                #pragma unroll
-                for (int j = 0; j < GROUPS_N; j++) sum[i][j] = fma((float4)(a[i]), b[j], sum[i][j]);
+            ADD_PRODUCTS(a[i], b)
         }
         if (step + 1 < STEPS) PUT(s ^ 1)
         barrier(CLK_LOCAL_MEM_FENCE);
     }
-    #pragma unroll
-    for (int i = 0; i < TM; i++) {
-        const int m = first_m + i / 4 * (BM / GROUPS_M) + share_m + i % 4;
-        if (m >= ROWS) continue;
-        #pragma unroll
-        for (int j = 0; j < GROUPS_N; j++) {
-            const int n = first_n + j * (BN / GROUPS_N) + share_n;
-#if SPLIT > 1
-            float lanes[4];
-            vstore4(sum[i][j], 0, lanes);
-            for (int lane = 0; lane < 4 && n + lane < COLUMNS; lane++)
-                parts[((size_t)part * ROWS + m) * COLUMNS + n + lane] = lanes[lane];
-#else
-            if (n + 4 <= COLUMNS)
-                WRITE4(sum[i][j], m, n);
-            else if (n < COLUMNS)
-                WRITE4_FIRST(COLUMNS - n, sum[i][j], m, n);
-#endif
-        }
-    }
+    STORE_SUMS(ROWS, COLUMNS)
 }
