@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
@@ -83,3 +85,43 @@ def random_inputs(network: Network, seed: int = 0) -> dict[str, Array]:
         node.name: random.standard_normal(node.output.shape.static).astype("f4")
         for node in network.parameters
     }
+
+
+def launching(graph: GpuGraph, **target: int) -> dict[str, int]:
+    """Return how many launches each node makes; views and what lies in place make none."""
+    device = Target(**target)
+    found = {}
+    for node in graph.nodes:
+        if node.choice is not None and not node.is_view:
+            kernel = node.choice.kernel
+            mode = kernel.modes[node.choice.mode]
+            found[node.name] = len(kernel.launches(node, mode, device))
+    return found
+
+
+def openvino_answers(network: Network, inputs: dict[str, Array]) -> dict[str, Array]:
+    """Compute a network with OpenVINO's CPU device in f32."""
+    import openvino
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/network.xml"
+        network.serialize(path)
+        core = openvino.Core()
+        hint = {"INFERENCE_PRECISION_HINT": "f32"}
+        model = core.compile_model(core.read_model(path), "CPU", hint)
+        results = model([inputs[node.name] for node in network.parameters])
+    names = [result.op.output_name for result in network.results]
+    return {name: results[number] for number, name in enumerate(names)}
+
+
+def check_answers(
+    network: Network, opencl, builder, *, rtol: float = 1e-4, atol: float = 1e-5
+) -> None:
+    """Compare a network on the tests' device with OpenVINO; twice, with other numbers."""
+    executable = loaded(network, opencl, builder)
+    request = executable.create_infer_request()
+    for seed in (0, 1):
+        inputs = random_inputs(network, seed)
+        outputs = request.infer(inputs)
+        for name, answer in openvino_answers(network, inputs).items():
+            np.testing.assert_allclose(outputs[name], answer, rtol, atol, err_msg=name)

@@ -1,75 +1,161 @@
-"""What became of every layer: counters, the execution graph, and an explanation for people."""
+"""What became of every layer of the model: for people, and as counters."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
-from polydevice.dtype import ElementType
-from polydevice.network import Network
-from polydevice.node import Node
-from polydevice.ops.io import Parameter, Result
-from polydevice.ops.op import Op
-from polydevice.profiling import LayerCount
-from polydevice.shape import Shape
-from polydevice.tensor import TensorDesc
-from polydevice_gpu import cl
-from polydevice_gpu.graph import Fate, GpuGraph, GpuNode, Value
-from polydevice_gpu.ops import Fused
-from polydevice_gpu.plan import HostStep, Plan, Step
-
-Times = dict[GpuNode, list[cl.LaunchTime]]
+from polydevice.ops.concat import Concat
+from polydevice.profiling import LayerCount, Status
+from polydevice_gpu.graph import Fate, GpuNode
+from polydevice_gpu.host import HOST_OPERATIONS
+from polydevice_gpu.kernels.kernel import Choice, kernels_of
+from polydevice_gpu.layer_times import Times
+from polydevice_gpu.plan import Plan, Step
 
 
-def times_by_node(plan: Plan, times: Sequence[cl.LaunchTime]) -> Times:
-    """Assign the times of a plan's launches, in order, to the nodes that made them."""
-    found: Times = {}
-    rest = iter(times)
-    for step in plan.steps:
-        if isinstance(step, HostStep):
-            continue
-        found[step.node] = [next(rest) for _ in step.launches]
+@dataclass
+class LayerReport:
+    """What became of one layer.
+
+    Attributes:
+        type: of its operation.
+        fate: status, the node that does its work, and why.
+        nodes: those that compute it and are named after it.
+    """
+
+    type: str
+    fate: Fate
+    nodes: list[GpuNode] = field(default_factory=list)
+
+
+def layer_reports(plan: Plan) -> dict[str, LayerReport]:
+    """Return what became of every layer that is no constant, each once.
+
+    In execution order; then what needs no node: inputs and outputs, and what was computed at load
+    or written out otherwise. Nodes that were inserted are not among them.
+    """
+    graph = plan.graph
+    types = {**{k: t for k, t in graph.types.items() if t != "Const"}, **plan.layers}
+    own: dict[str, list[GpuNode]] = {}
+    for node in graph.nodes:
+        if node.origins:
+            own.setdefault(node.origins[0], []).append(node)
+    found: dict[str, LayerReport] = {}
+    for node in graph.nodes:
+        for name in node.origins:
+            if name in found:
+                continue
+            if name in own:
+                fate = _fate(plan, name, own[name])
+            else:
+                fate = Fate("OPTIMIZED_OUT", node.name, f"fused into {node.origins[0]}")
+            found[name] = LayerReport(types.get(name, node.op.type), fate, own.get(name, []))
+    for name, kind in types.items():
+        if name not in found:
+            reason = _without_node(plan, name, kind)
+            fate = graph.fates.get(name, Fate("OPTIMIZED_OUT", "", reason))
+            found[name] = LayerReport(kind, fate)
     return found
 
 
+def _fate(plan: Plan, name: str, nodes: list[GpuNode]) -> Fate:
+    """Return what became of a layer that has nodes of its own."""
+    running = [node for node in nodes if node in plan.running]
+    if running:
+        reasons = dict.fromkeys(_how(node) for node in running)
+        return Fate("EXECUTED", running[0].name, "; ".join(reasons))
+    first = nodes[0]
+    if not any(value.elements for node in nodes for value in node.outputs):
+        return Fate("NOT_RUN", first.name, "its results have no elements")
+    if first.is_view:
+        look = Fate("OPTIMIZED_OUT", first.name, f"a view of {first.inputs[0].name}")
+        return plan.graph.fates.get(name, look)
+    return Fate("OPTIMIZED_OUT", first.name, "its parts are computed right where they belong")
+
+
+def _how(node: GpuNode) -> str:
+    """Say which kernel runs a node, and why that one."""
+    if node.on_host:
+        if isinstance(node.op, HOST_OPERATIONS):
+            return "runs on the host: layers of its kind do"
+        return "runs on the host: its sizes depend on data, or no kernel holds its values"
+    assert node.choice is not None
+    text = f"runs by {node.choice}"
+    if isinstance(node.op, Concat):
+        copied = len({id(value) for value in node.inputs if value.memory is not node.output.memory})
+        text += f", which copies {copied} of {len(node.inputs)} parts"
+    return f"{text}: {_why(node, node.choice)}"
+
+
+def _why(node: GpuNode, choice: Choice) -> str:
+    kernels = kernels_of(type(node.op))
+    mode = choice.kernel.modes[choice.mode]
+    values = " ".join(f"{name}={value}" for name, value in mode.items())
+    if choice.tuned:
+        return "by tuning" + (f", {values}" if values else "")
+    before = [kernel.name for kernel in kernels[: kernels.index(choice.kernel)]]
+    if before:
+        why = f"{', '.join(before)} {'does' if len(before) == 1 else 'do'} not take it here"
+    else:
+        why = "its only kernel" if len(kernels) == 1 else f"the first of its {len(kernels)} kernels"
+    if len(choice.kernel.modes) > 1:
+        why += f"; {values} by the cost model, of {len(choice.kernel.modes)} modes"
+    return why
+
+
+def _without_node(plan: Plan, name: str, kind: str) -> str:
+    """Say what became of a layer that the graph does not know any more."""
+    if kind == "Parameter":
+        return "an input of the network"
+    if kind == "Result":
+        return "an output of the network"
+    if kind in ("ReadValue", "Assign"):
+        return "a variable: the request keeps it from one inference to the next"
+    copies = {other.split("/")[0] for other in _beneath(plan, name)}
+    if copies:
+        return f"written out, as layers {name}/..."
+    return "computed at load"
+
+
+def _beneath(plan: Plan, name: str) -> list[str]:
+    """Return the names of a loop's layers of all iterations, without the loop's name."""
+    start = f"{name}/"
+    return [other[len(start) :] for other in plan.graph.types if other.startswith(start)]
+
+
 def layer_counts(plan: Plan, times: Times) -> list[LayerCount]:
-    """Return one row per layer of the model and per node that was inserted.
+    """Return one row per layer of the model, and one per node that was inserted.
 
-    The layer that gives a node its name carries the time; the layers fused into it, views and what
-    was computed at load are OPTIMIZED_OUT.
+    The layer that gives nodes their name carries their time. Layers fused into it, views, and what
+    was computed at load are OPTIMIZED_OUT; what has not run yet, or has no elements, is NOT_RUN.
     """
-    graph = plan.graph
     rows: list[LayerCount] = []
-    seen: set[str] = set()
 
-    def add(name: str, executed: bool, node: GpuNode | None) -> None:
-        if name in seen:
-            return
-        seen.add(name)
-        spent = times.get(node, []) if node is not None and executed else []
-        device_ns = sum(time.duration_ns for time in spent)
-        waiting_ns = sum(max(time.started_ns - time.queued_ns, 0) for time in spent)
+    def add(name: str, kind: str, status: str, nodes: list[GpuNode]) -> None:
+        measured = [times[node] for node in nodes if node in times]
+        ran = status == "EXECUTED" and bool(measured)
+        shown: Status = "EXECUTED" if ran else "NOT_RUN"
+        names = dict.fromkeys(kernel_name(node) for node in nodes if node in times)
         rows.append(
             LayerCount(
                 name,
-                "EXECUTED" if executed else "OPTIMIZED_OUT",
-                graph.types.get(name, "Reorder"),
-                kernel_name(node) if executed and node is not None else "undef",
-                device_ns / 1e3,
-                waiting_ns / 1e3,
+                "OPTIMIZED_OUT" if status == "OPTIMIZED_OUT" else shown,
+                kind,
+                "+".join(names) if ran else "undef",
+                sum(time.device_us for time in measured),
+                sum(time.cpu_us for time in measured),
                 len(rows),
             )
         )
 
-    for node in graph.nodes:
-        runs = not node.is_view and bool(times.get(node) or node.on_host)
-        main, *others = node.origins or [node.name]
-        add(main, runs, node)
-        for name in others:
-            add(name, False, None)
-    for name in fates(graph):
-        add(name, False, None)
+    for name, report in layer_reports(plan).items():
+        add(name, report.type, report.fate.status, report.nodes)
+    inserted: dict[str, list[GpuNode]] = {}
+    for node in plan.running:
+        if not node.origins:
+            inserted.setdefault(node.name, []).append(node)
+    for name, nodes in inserted.items():
+        add(name, "Reorder", "EXECUTED", nodes)
     return rows
 
 
@@ -80,38 +166,21 @@ def kernel_name(node: GpuNode) -> str:
     return "undef" if node.choice is None else node.choice.kernel.name
 
 
-def fates(graph: GpuGraph) -> dict[str, Fate]:
-    """Return what became of every layer of the model."""
-    found: dict[str, Fate] = {}
-    for node in graph.nodes:
-        main, *others = node.origins or [""]
-        if main and main not in found:
-            if node.is_view:
-                reason = f"a view of {node.inputs[0].name}"
-                found[main] = Fate("OPTIMIZED_OUT", node.name, reason)
-            else:
-                place = "on the host" if node.on_host else f"by {node.choice}"
-                found[main] = Fate("EXECUTED", node.name, f"runs {place}")
-        for name in others:
-            found.setdefault(name, Fate("OPTIMIZED_OUT", node.name, f"fused into {main}"))
-    for name, kind in graph.types.items():
-        if kind in ("Result", "Parameter", "Const"):
-            continue
-        found.setdefault(name, graph.fates.get(name, Fate("OPTIMIZED_OUT", "", "computed at load")))
-    return found
-
-
 def explanation(plan: Plan) -> str:
     """Describe for people what became of each layer, and the memory that the plan takes."""
-    graph = plan.graph
-    described = fates(graph)
-    width = max((len(name) for name in described), default=0)
-    lines = [
-        f"{name:{width}}  {graph.types.get(name, ''):18}  {fate.reason}"
-        for name, fate in described.items()
-    ]
-    inserted = [node for node in graph.nodes if not node.origins]
-    lines += [f"inserted: {node!r}" for node in inserted]
+    reports = layer_reports(plan)
+    width = max((len(name) for name in reports), default=0)
+    lines = [f"{name:{width}}  {r.type:18}  {r.fate.reason}" for name, r in reports.items()]
+    users = plan.graph.users()
+    for node in plan.running:
+        if not node.origins:
+            value, (made, *_) = node.inputs[0], node.outputs
+            readers = dict.fromkeys(user.name for user in users.get(made, []))
+            lines.append(
+                f"inserted: {node.name} copies {value.name} "
+                f"({value.placed.named(value.shape)} to {made.placed.named(made.shape)}) for "
+                f"{', '.join(readers) or 'an output'}; {_how(node)}"
+            )
     arena = plan.arena
     launches = sum(len(step.launches) for step in plan.steps if isinstance(step, Step))
     lines.append(
@@ -119,85 +188,3 @@ def explanation(plan: Plan) -> str:
         f"({arena.sum_bytes} without reuse); weights {plan.weights.size_bytes} bytes"
     )
     return "\n".join(lines)
-
-
-@dataclass(frozen=True)
-class ExecutedLayer(Op):
-    """A node of the execution graph; its attributes are all texts.
-
-    Inputs:  those of the node
-    Outputs: those of the node
-    Source:  the Inference Engine's execution graph
-    """
-
-    domain = "polydevice_gpu"
-
-    layer_type: str
-    results: tuple[TensorDesc, ...]
-    notes: tuple[tuple[str, str], ...]
-
-    @property
-    def type(self) -> str:  # type: ignore[override]
-        """The layer's type."""
-        return self.layer_type
-
-    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
-        """Return what the device produces."""
-        del inputs
-        return list(self.results)
-
-    def to_ir(self) -> dict[str, str]:
-        """Return the notes."""
-        return dict(self.notes)
-
-
-def execution_graph(plan: Plan, times: Times) -> Network:
-    """Return the graph that runs, with kernels, layouts, types and times as attributes."""
-    graph = plan.graph
-    nodes: dict[Value, tuple[Node, int]] = {}
-    parameters = []
-    for name, value in graph.inputs.items():
-        node = Node(name, Parameter(element_type=value.element_type, shape=Shape(value.shape)))
-        parameters.append(node)
-        nodes[value] = (node, 0)
-    for order, each in enumerate(graph.nodes):
-        ports = [nodes[v][0].outputs[nodes[v][1]] for v in each.inputs if v in nodes]
-        results = tuple(TensorDesc(v.element_type, Shape(v.shape)) for v in each.outputs)
-        op = ExecutedLayer(_layer_type(graph, each), results, tuple(_notes(each, order, times)))
-        made = Node(each.name, op, ports)
-        made.rt_info.update(dict(op.notes))
-        for index, value in enumerate(each.outputs):
-            nodes[value] = (made, index)
-    results_ = []
-    for name, value in graph.outputs.items():
-        source, index = nodes[value]
-        result = Node(f"{name}_result", Result(output_name=name), [source.outputs[index]])
-        results_.append(result)
-    return Network("runtime_gpu_graph", parameters, results_)
-
-
-def _layer_type(graph: GpuGraph, node: GpuNode) -> str:
-    if not node.origins:
-        return "Reorder"
-    return graph.types.get(node.origins[0], node.op.type)
-
-
-def _notes(node: GpuNode, order: int, times: Times) -> list[tuple[str, str]]:
-    spent = times.get(node)
-    micro = "not_executed" if not spent else str(round(sum(t.duration_ns for t in spent) / 1e3))
-    types: list[ElementType] = [v.storage for v in node.outputs]
-    notes: list[tuple[str, Any]] = [
-        ("originalLayersNames", ",".join(node.origins)),
-        ("primitiveType", "view" if node.is_view else str(node.choice or kernel_name(node))),
-        ("outputPrecisions", ",".join(kind.precision for kind in types)),
-        ("outputLayouts", ",".join(v.placed.named(v.shape) for v in node.outputs)),
-        ("execTimeMcs", micro),
-        ("execOrder", order),
-        ("layerType", node.op.type),
-        ("runtimePrecision", types[0].precision if types else ""),
-    ]
-    if isinstance(node.op, Fused):
-        notes.append(("fusedOperations", str(node.op.fragment)))
-    elif node.epilogue is not None:
-        notes.append(("fusedOperations", str(node.epilogue)))
-    return [(name, str(value)) for name, value in notes]

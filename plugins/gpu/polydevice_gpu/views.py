@@ -45,6 +45,20 @@ def _view(*ops: type[Op]) -> Callable[[View], View]:
     return register
 
 
+def seen_back(node: GpuNode, layout: Layout) -> Layout | None:
+    """Return how a view's input must lie so that the view lies as `layout` says.
+
+    None for views of a part of their input, and where no pitches can do that.
+    """
+    x = node.inputs[0]
+    if isinstance(node.op, (Reshape, Squeeze, Unsqueeze)):
+        return reshaped(layout, node.output.shape, x.shape)
+    if isinstance(node.op, Transpose):
+        order = permutation(integers(node, 1), x.rank)
+        return transposed(layout, [order.index(axis) for axis in range(x.rank)])
+    return None
+
+
 def integers(node: GpuNode, index: int) -> list[int]:
     """Return a constant input as a list of ints."""
     constant = node.inputs[index].constant

@@ -26,6 +26,15 @@ def parts(node: GpuNode) -> list[Layout]:
     return layouts
 
 
+def lies_there(value: Value, out: Value, layout: Layout) -> bool:
+    """Whether a value lies in its part already; another part may hold it instead."""
+    return (
+        value.memory is out.memory
+        and value.placed.offset == layout.offset
+        and value.placed.same_as(layout, value.shape)
+    )
+
+
 @kernel(Concat)
 class ConcatRef(Kernel):
     """One copy per input, each into its part of the result."""
@@ -41,7 +50,7 @@ class ConcatRef(Kernel):
         copier = ElementwiseRef()
         launches: list[Launch] = []
         for value, layout in zip(node.inputs, parts(node), strict=True):
-            if value.memory is node.output.memory or not value.elements:
+            if not value.elements or lies_there(value, node.output, layout):
                 continue
             part = Value(value.name, value.element_type, value.shape, storage=node.output.storage)
             part.layout, part.memory = layout, node.output.memory
