@@ -121,7 +121,7 @@ def load(core, content, **config):
 
 
 def on_host(executable) -> set[str]:
-    return {node.op.type for node in executable._any_plan().graph.nodes if node.on_host}
+    return {node.op.type for node in executable.latest_plan().graph.nodes if node.on_host}
 
 
 @pytest.mark.parametrize("content", MODELS.values(), ids=MODELS)
@@ -161,6 +161,6 @@ def test_loop_with_something_that_no_kernel_takes_stays_a_loop(core, monkeypatch
 def test_layers_are_named_after_loop_and_iteration(core) -> None:
     executable = load(core, loop(2), PERF_COUNT="YES")
     (loop_node,) = [n.name for n in core.read_network(loop(2)).nodes() if n.op.type == "Loop"]
-    names = {o for n in executable._any_plan().graph.nodes for o in n.origins}
+    names = {o for n in executable.latest_plan().graph.nodes for o in n.origins}
     assert any(name.startswith(f"{loop_node}/1/") for name in names)
     assert any(name.startswith(f"{loop_node}/2/") for name in names)

@@ -49,9 +49,9 @@ def check(executable) -> None:
 
 def test_without_memory_pool_every_value_has_bytes_of_its_own(core) -> None:
     pooled, separate = load(core), load(core, {"CLDNN_MEM_POOL": "NO"})
-    arena = pooled._any_plan().arena
+    arena = pooled.latest_plan().arena
     assert arena.size_bytes < arena.sum_bytes
-    arena = separate._any_plan().arena
+    arena = separate.latest_plan().arena
     assert arena.size_bytes == arena.sum_bytes
     assert len(arena.blocks) > 3
     assert len(set(arena.places.values())) == len(arena.places)
@@ -206,7 +206,7 @@ def test_streams_run_at_once_and_outputs_do_not_mix(core, monkeypatch, config, s
             assert np.array_equal(request.get_blob("y").array, expected)
     assert max(seen) == streams
     assert executable._weights.size_bytes == weights > 0  # one copy serves all streams
-    memories = {v.memory for v in executable._any_plan().graph.outputs.values()}
+    memories = {v.memory for v in executable.latest_plan().graph.outputs.values()}
     assert all(memory.place is Place.ARENA for memory in memories)
 
 
@@ -352,7 +352,7 @@ def test_f16_in_quantized_networks(core, quantized, allowed, hint) -> None:
     model = _half_model(quantized)
     config = {"CLDNN_ENABLE_FP16_FOR_QUANTIZED_MODELS": allowed, "INFERENCE_PRECISION_HINT": hint}
     executable = load(core, config, model)
-    graph = executable._any_plan().graph
+    graph = executable.latest_plan().graph
     inner = {
         value.storage.value
         for node in graph.nodes

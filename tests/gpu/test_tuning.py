@@ -89,7 +89,7 @@ def load(core, path, mode, **others):
 
 
 def choices(executable) -> dict[str, tuple[str, int]]:
-    nodes = executable._any_plan().graph.nodes
+    nodes = executable.latest_plan().graph.nodes
     return {n.name: (n.choice.kernel.name, n.choice.mode) for n in nodes if layer_key(n, "")}
 
 
@@ -216,7 +216,7 @@ def test_retune_times_again_and_replaces(core, path, timed) -> None:
 
 def test_update_drops_what_no_longer_works_and_moves_version_1(core, path, timed, opencl) -> None:
     created = load(core, path, "TUNING_CREATE")
-    node = next(n for n in created._any_plan().graph.nodes if layer_key(n, ""))
+    node = next(n for n in created.latest_plan().graph.nodes if layer_key(n, ""))
     key = layer_key(node, opencl.facts.name)
     units = str(opencl.facts.max_compute_units)
     content = json.loads(path.read_text())
@@ -260,7 +260,7 @@ def test_mode_minus_1_is_the_kernels_default(core, path, timed, opencl) -> None:
             kind.update({text: [name, -1] for text, (name, _) in kind.items()})
     path.write_text(json.dumps(content))
     executable = load(core, path, "TUNING_USE_EXISTING")
-    for node in executable._any_plan().graph.nodes:
+    for node in executable.latest_plan().graph.nodes:
         if layer_key(node, ""):
             kernel = node.choice.kernel
             assert node.choice.mode == kernel.default_mode(node, executable._target)
@@ -321,7 +321,7 @@ def test_key_tells_layers_apart_that_differ_in_speed(core) -> None:
         if size != 8:
             continue
         config = {"INFERENCE_PRECISION_HINT": precision}
-        graph = core.load_network(network, "GPU", config)._any_plan().graph
+        graph = core.load_network(network, "GPU", config).latest_plan().graph
         for node in graph.nodes:
             key = layer_key(node, "device")
             if key:
@@ -332,7 +332,7 @@ def test_key_tells_layers_apart_that_differ_in_speed(core) -> None:
 
 def test_all_candidates_are_distinct_and_the_default_is_first(core, opencl) -> None:
     executable = core.load_network(core.read_network(MODEL), "GPU")
-    for node in executable._any_plan().graph.nodes:
+    for node in executable.latest_plan().graph.nodes:
         if layer_key(node, ""):
             found = candidates(node, executable._target)
             assert found[0] == node.choice

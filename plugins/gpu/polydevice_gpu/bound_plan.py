@@ -14,9 +14,10 @@ from polydevice.dtype import Array
 from polydevice.errors import BlobError
 from polydevice_gpu import cl
 from polydevice_gpu.blob import GpuBlob
-from polydevice_gpu.graph import Memory, Value
+from polydevice_gpu.graph import GpuNode, Memory, Value
 from polydevice_gpu.host import HostRun
 from polydevice_gpu.kernels.launch import Launch
+from polydevice_gpu.layer_times import NodeTime, Times
 from polydevice_gpu.plan import HostStep, Plan, Step, argument_of
 from polydevice_gpu.port import Port, Use
 
@@ -211,6 +212,18 @@ class BoundPlan:
             if not isinstance(stretch, HostRun)
             for time in stretch.profile()
         ]
+
+    def layer_times(self) -> Times:
+        """Return how long each node took in the last run; needs a profiling queue."""
+        found: dict[GpuNode, NodeTime] = {}
+        launches = iter(self.times())
+        for step in self.plan.steps:
+            if isinstance(step, Step) and step.launches:
+                found[step.node] = NodeTime.of([next(launches) for _ in step.launches])
+        for stretch in self._stretches:
+            if isinstance(stretch, HostRun):
+                found.update(stretch.times())
+        return found
 
     def region(self, memory: Memory) -> cl.Buffer:
         """Return the buffer behind a piece of memory: of the arena, or of a blob."""

@@ -27,7 +27,7 @@ from polydevice_gpu.passes import PIPELINE, run_passes
 from polydevice_gpu.passes.lower import lower
 from polydevice_gpu.passes.plan_memory import plan_memory
 from polydevice_gpu.passes.unroll_loops import unroll_loops
-from polydevice_gpu.plan import HostStep, Plan, Step, scratch_memory
+from polydevice_gpu.plan import HostStep, Plan, Step, constant_of, scratch_memory
 from polydevice_gpu.tuning.tuner import Tuner
 from polydevice_gpu.weights import WeightStore
 
@@ -163,6 +163,10 @@ def compile_plan(
     )
     for step in launching:
         step.kernels = [programs[launch.text].kernel(launch.kernel) for launch in step.launches]
+    for step in launching:
+        for launch in step.launches:
+            for argument in launch.arguments:
+                constant_of(argument, weights)  # now, not when the first request is made
     arena = plan_memory(graph, scratch, settings.memory_pool)
     compiled = sum(not program.from_cache for program in programs.values())
     return Plan(device, graph, steps, arena, weights, compiled)

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from polydevice.container import pack
@@ -34,9 +34,10 @@ from polydevice_gpu.compiler import (
 from polydevice_gpu.context import GpuContext
 from polydevice_gpu.custom.operation import use_custom_layers
 from polydevice_gpu.dynamic_batch import dynamic_batch_limit, open_batch
+from polydevice_gpu.execution_graph import execution_graph
 from polydevice_gpu.host import runs_on_host
 from polydevice_gpu.plan import Plan
-from polydevice_gpu.report import Times, execution_graph, explanation, times_by_node
+from polydevice_gpu.report import explanation
 from polydevice_gpu.request import GpuRequest
 from polydevice_gpu.state import known_starts
 from polydevice_gpu.tuning.tuner import Tuner, TuningMode
@@ -114,7 +115,7 @@ class GpuExecutable(ExecutableNetwork):
         self._weights = WeightStore(device)
         self._plans: OrderedDict[Shapes, Plan] = OrderedDict()
         self._compiling = threading.Lock()
-        self._latest: tuple[Plan, Times] | None = None
+        self._latest: Plan | None = None
         if self.context.has_queue:
             queue = self.context.user_queue(
                 profiling=profiling, priority=priority, throttle=throttle
@@ -173,6 +174,9 @@ class GpuExecutable(ExecutableNetwork):
                 self._weights.for_plan(self._constants),
                 *(self._services, self._settings),
             )
+            plan.layers = {
+                node.name: node.type for node in self._network.nodes() if node.type != "Const"
+            }
             self._plans[shapes] = plan
             while len(self._plans) > PLAN_LIMIT:
                 self._plans.popitem(last=False)
@@ -205,32 +209,40 @@ class GpuExecutable(ExecutableNetwork):
         if self._network.is_dynamic or self.batch_limit or variables:
             network.reshape({name: size for name, size in sizes.items() if size is not None})
 
-    def note_times(self, plan: Plan, times: Sequence[cl.LaunchTime]) -> None:
-        """Keep the times of the latest inference for the execution graph."""
-        self._latest = (plan, times_by_node(plan, times))
+    def note_plan(self, plan: Plan) -> None:
+        """Note which plan the latest timed inference ran."""
+        self._latest = plan
 
     def get_exec_graph_info(self) -> Network:
         """Return the graph that runs; with times after an inference under PERF_COUNT.
 
         Raises:
-            DeviceError: for a network with dynamic shapes before its first inference.
+            DeviceError: for a network with dynamic shapes before its first inference, or closed.
         """
-        if self._latest is not None:
-            return execution_graph(*self._latest)
-        return execution_graph(self._any_plan(), {})
+        plan = self.latest_plan()
+        return execution_graph(plan, plan.times.averages())
 
     def explain(self) -> str:
         """Say what became of each layer, and why; one line a layer.
 
         Raises:
-            DeviceError: for a network with dynamic shapes before its first inference.
+            DeviceError: for a network with dynamic shapes before its first inference, or closed.
         """
-        return explanation(self._any_plan())
+        return explanation(self.latest_plan())
 
-    def _any_plan(self) -> Plan:
+    def latest_plan(self) -> Plan:
+        """Return the plan of the latest timed inference, else the one made or used last.
+
+        Raises:
+            DeviceError: for a network with dynamic shapes before its first inference, or closed.
+        """
+        if (latest := self._latest) is not None:
+            return latest
         with self._compiling:
             for plan in reversed(self._plans.values()):
                 return plan
+        if self._closed:
+            raise DeviceError(f"network {self.name!r} is closed; load it again")
         raise DeviceError(
             f"network {self.name!r} has dynamic shapes and is compiled at its first inference; "
             "infer once, then ask again"
@@ -269,6 +281,7 @@ class GpuExecutable(ExecutableNetwork):
         for queue in self._queues:
             queue.finish()
         self._plans.clear()
+        self._latest = None
         self._weights.clear()
 
 

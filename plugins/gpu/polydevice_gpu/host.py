@@ -31,6 +31,7 @@ from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.types import storage_type
+from polydevice_gpu.layer_times import NodeTime
 
 HOST_OPERATIONS: tuple[type[Op], ...] = (
     # Sorting and suppressing boxes: short, sequential, full of branches.
@@ -121,6 +122,18 @@ class HostRun:
     def __init__(self, group_: HostGroup, executable: ExecutableNetwork) -> None:
         self.group = group_
         self._request = executable.create_infer_request()
+
+    def times(self) -> dict[GpuNode, NodeTime]:
+        """Return how long each layer took in the last run; needs PERF_COUNT on the CPU device.
+
+        What that device fused takes no time of its own.
+        """
+        rows = self._request.get_perf_counts()
+        found: dict[GpuNode, NodeTime] = {}
+        for node in self.group.nodes:
+            row = rows.get(node.name, {"real_time": 0, "cpu_time": 0})
+            found[node] = NodeTime(row["real_time"], row["cpu_time"])
+        return found
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """Compute the group's outputs from its inputs."""

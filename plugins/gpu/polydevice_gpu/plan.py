@@ -5,6 +5,7 @@ A plan holds no buffers of a request; a `BoundPlan` does.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from polydevice_gpu import cl
 from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Place, Value
 from polydevice_gpu.host import HostGroup
 from polydevice_gpu.kernels.launch import Argument, Launch, Local, Scratch, Weights
+from polydevice_gpu.layer_times import LayerTimes
 from polydevice_gpu.passes.plan_memory import ArenaPlan
 from polydevice_gpu.weights import WeightStore
 
@@ -56,8 +58,23 @@ class Plan:
     arena: ArenaPlan
     weights: WeightStore
     programs_compiled: int = 0
+    layers: dict[str, str] = field(default_factory=dict)
+    """Layer of the model, as its user knows it, that is no constant → type of its operation."""
+    times: LayerTimes = field(default_factory=LayerTimes)
+    """Of all inferences that were timed."""
     binding: threading.Lock = field(default_factory=threading.Lock, repr=False)
     """Held while kernels are bound: they hand out their first instance to one caller only."""
+
+    @functools.cached_property
+    def running(self) -> dict[GpuNode, None]:
+        """The nodes that launch something or run on the host, in execution order."""
+        found: dict[GpuNode, None] = {}
+        for step in self.steps:
+            if isinstance(step, HostStep):
+                found.update(dict.fromkeys(step.group.nodes))
+            elif step.launches:
+                found[step.node] = None
+        return found
 
     @property
     def programs(self) -> set[cl.Program]:
@@ -86,16 +103,25 @@ def argument_of(
         return cl.LocalMemory(argument.bytes)
     if isinstance(argument, Scratch):
         return region(scratch[argument])
+    constant = constant_of(argument, weights)
+    if constant is not None:
+        return constant
+    memory = argument.memory if isinstance(argument, Value) else argument
+    assert isinstance(memory, Memory), f"{argument} has no memory"
+    return region(memory)
+
+
+def constant_of(argument: Argument, weights: WeightStore) -> cl.Buffer | None:
+    """Return the buffer of an argument that is a constant, uploading what is not there yet."""
     if isinstance(argument, Weights):
         value = argument.value
         assert value.constant is not None
         return weights.buffer(value.constant, argument.storage, argument)
     memory = argument.memory if isinstance(argument, Value) else argument
-    assert memory is not None, f"{argument} has no memory"
-    if memory.place is Place.WEIGHTS:
-        assert memory.data is not None
-        return weights.buffer(memory.data, memory.storage, None)
-    return region(memory)
+    if not isinstance(memory, Memory) or memory.place is not Place.WEIGHTS:
+        return None
+    assert memory.data is not None
+    return weights.buffer(memory.data, memory.storage, None)
 
 
 def scratch_memory(launches: Sequence[Launch]) -> dict[Scratch, Memory]:

@@ -296,6 +296,9 @@ def _settings(options: GpuOptions, tuner: Tuner | None) -> CompileSettings:
     from polydevice_gpu.dumps import Dumps
 
     threads = options.max_num_threads
+    host = {"CPU_THREADS_NUM": threads} if threads else {}
+    if options.perf_count:
+        host["PERF_COUNT"] = True
     return CompileSettings(
         floats=ElementType.f16 if options.inference_precision == "f16" else None,
         quantized_in_f32=not options.fp16_for_quantized,
@@ -308,7 +311,7 @@ def _settings(options: GpuOptions, tuner: Tuner | None) -> CompileSettings:
         ),
         tuner=tuner,
         custom_layers=options.custom_layers,
-        host_config={"CPU_THREADS_NUM": threads} if threads else {},
+        host_config=host,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from polydevice.ops.concat import Concat
@@ -35,7 +36,10 @@ def layer_reports(plan: Plan) -> dict[str, LayerReport]:
     or written out otherwise. Nodes that were inserted are not among them.
     """
     graph = plan.graph
-    types = {**{k: t for k, t in graph.types.items() if t != "Const"}, **plan.layers}
+    types = dict(plan.layers)
+    for name, kind in graph.types.items():  # of loops that were written out, and of variables
+        if kind not in ("Const", "Parameter", "Result"):
+            types.setdefault(name, kind)
     own: dict[str, list[GpuNode]] = {}
     for node in graph.nodes:
         if node.origins:
@@ -52,7 +56,7 @@ def layer_reports(plan: Plan) -> dict[str, LayerReport]:
             found[name] = LayerReport(types.get(name, node.op.type), fate, own.get(name, []))
     for name, kind in types.items():
         if name not in found:
-            reason = _without_node(plan, name, kind)
+            reason = _without_node(types, name, kind)
             fate = graph.fates.get(name, Fate("OPTIMIZED_OUT", "", reason))
             found[name] = LayerReport(kind, fate)
     return found
@@ -103,7 +107,7 @@ def _why(node: GpuNode, choice: Choice) -> str:
     return why
 
 
-def _without_node(plan: Plan, name: str, kind: str) -> str:
+def _without_node(types: Mapping[str, str], name: str, kind: str) -> str:
     """Say what became of a layer that the graph does not know any more."""
     if kind == "Parameter":
         return "an input of the network"
@@ -111,16 +115,9 @@ def _without_node(plan: Plan, name: str, kind: str) -> str:
         return "an output of the network"
     if kind in ("ReadValue", "Assign"):
         return "a variable: the request keeps it from one inference to the next"
-    copies = {other.split("/")[0] for other in _beneath(plan, name)}
-    if copies:
-        return f"written out, as layers {name}/..."
+    if kind in ("TensorIterator", "Loop") and any(n.startswith(f"{name}/") for n in types):
+        return f"written out: its iterations are the layers {name}/1/... and so on"
     return "computed at load"
-
-
-def _beneath(plan: Plan, name: str) -> list[str]:
-    """Return the names of a loop's layers of all iterations, without the loop's name."""
-    start = f"{name}/"
-    return [other[len(start) :] for other in plan.graph.types if other.startswith(start)]
 
 
 def layer_counts(plan: Plan, times: Times) -> list[LayerCount]:

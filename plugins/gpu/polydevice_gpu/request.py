@@ -24,7 +24,7 @@ from polydevice_gpu.bound_plan import BoundPlan
 from polydevice_gpu.buffer_blob import BufferBlob
 from polydevice_gpu.graph import Value
 from polydevice_gpu.kernels.types import storage_type
-from polydevice_gpu.report import layer_counts, times_by_node
+from polydevice_gpu.report import layer_counts
 from polydevice_gpu.state import GpuVariable
 
 if TYPE_CHECKING:
@@ -268,14 +268,13 @@ class GpuRequest(InferRequest):
             self._bind(name, Blob(np.array(array, order="C"), port.element_type))
         self._last = job.bound
         if self._network.profiling:
-            self._network.note_times(job.bound.plan, job.bound.times())
+            job.bound.plan.times.add(job.bound.layer_times())
+            self._network.note_plan(job.bound.plan)
 
     def _perf_counts(self) -> list[LayerCount]:
         if not self._network.profiling:
             raise InferenceError(
                 "counters are off; load the network with PERF_COUNT=YES to measure layers"
             )
-        if self._last is None:
-            raise InferenceError("no counters yet; infer first")
-        plan = self._last.plan
-        return layer_counts(plan, times_by_node(plan, self._last.times()))
+        plan = self._network.latest_plan() if self._last is None else self._last.plan
+        return layer_counts(plan, plan.times.averages())

@@ -19,7 +19,7 @@ import pkgutil
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
 from polydevice.ops.op import Op
@@ -104,6 +104,8 @@ class Choice:
 
     kernel: Kernel
     mode: int = 0
+    tuned: bool = field(default=False, compare=False)
+    """Whether it was timed, now or when a tuning file was made, and not expected to be fast."""
 
     def __str__(self) -> str:
         modes = len(self.kernel.modes) > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import time
 from pathlib import Path
@@ -111,6 +112,7 @@ class Tuner:
 
     def _keep(self, node: GpuNode, key: LayerKey) -> None:
         assert node.choice is not None
+        node.choice = dataclasses.replace(node.choice, tuned=True)
         self.applied[key.kind, key.text] = (node.choice.kernel.name, node.choice.mode)
 
     def _time(self, node: GpuNode, target: Target, runner: Runner) -> dict[str, Any]:
