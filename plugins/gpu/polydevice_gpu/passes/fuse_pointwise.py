@@ -2,18 +2,25 @@
 
 One rule serves activations, scale and shift, PReLU, FakeQuantize, residual sums, bias and chains of
 pointwise operations: a `Fused` node is taken over by a producer when the producer's kernels fuse,
-nobody else reads the value between them, and that value has the shape of the result.
+nobody else reads the value between them, and that value has the shape of the result. Reshapes,
+transposes and concatenations between the two are no obstacle: see `fuse_beyond_views`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value
 from polydevice_gpu.kernels.kernel import kernels_of
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.ops import Fragment, Fused, Step
+from polydevice_gpu.passes.fuse_beyond_views import Way, find_way
 
-INPUT_LIMIT = 12
-"""Most inputs of a fused node: OpenCL guarantees 1024 bytes of arguments, ten or so each."""
+ARGUMENT_LIMIT = 600
+"""Most bytes of arguments for inputs, by the estimate below: OpenCL guarantees 1024 in all."""
+
+TENSOR_BYTES, NUMBER_BYTES = 50, 8
+"""A pointer, an offset and some pitches and sizes; a constant of one element."""
 
 
 def fuse_pointwise(graph: GpuGraph, target: Target) -> None:
@@ -26,12 +33,13 @@ def fuse_pointwise(graph: GpuGraph, target: Target) -> None:
         while current is not None and isinstance(current.op, Fused):
             # What it was merged into may have other producers that take it over in turn.
             host = _host(current, users, order)
-            if host is not None:
+            if host is None:
+                host = _fuse_beyond(current, users, order)
+            else:
                 _forget(users, host)
                 _forget(users, current)
                 _merge(host, current)
-                for value in host.inputs:
-                    users.setdefault(value, []).append(host)
+                _remember(users, host)
                 del order[current]
             current = host
     graph.nodes = list(order)
@@ -44,6 +52,12 @@ def _forget(users: dict[Value, list[GpuNode]], node: GpuNode) -> None:
         users[value].remove(node)
 
 
+def _remember(users: dict[Value, list[GpuNode]], node: GpuNode) -> None:
+    """Enter what the node reads."""
+    for value in node.inputs:
+        users.setdefault(value, []).append(node)
+
+
 def _host(
     node: GpuNode, users: dict[Value, list[GpuNode]], order: dict[GpuNode, int]
 ) -> GpuNode | None:
@@ -53,15 +67,74 @@ def _host(
         for value in node.inputs
         if value.producer is not None
         and value.producer in order
-        and value is value.producer.output
         and value.shape == node.output.shape
         and not value.is_output
         and all(user is node for user in users.get(value, []))
-        and len(value.producer.inputs) + len(node.inputs) <= INPUT_LIMIT
-        and _fuses(value.producer)
+        and _takes_over(value.producer, value, node.inputs)
     ]
     # Work that a heavy producer's epilogue hides is free; a plain copy or sum is a launch saved.
     return max(candidates, key=lambda n: (not isinstance(n.op, Fused), order[n]), default=None)
+
+
+def _takes_over(host: GpuNode, value: Value, operands: Sequence[Value]) -> bool:
+    """Whether a node may compute an operation on its result with these operands."""
+    inputs = {*host.inputs, *operands} - {value}
+    size = sum(NUMBER_BYTES if _is_number(v) else TENSOR_BYTES for v in inputs)
+    return value is host.output and size <= ARGUMENT_LIMIT and _fuses(host)
+
+
+def _is_number(value: Value) -> bool:
+    return value.constant is not None and value.elements == 1
+
+
+def _fuse_beyond(
+    node: GpuNode, users: dict[Value, list[GpuNode]], order: dict[GpuNode, int]
+) -> GpuNode | None:
+    """Let those take a node over that compute what it sees through views; return one of them."""
+
+    def hosts(value: Value, operands: Sequence[Value]) -> bool:
+        producer = value.producer
+        return producer is not None and producer in order and _takes_over(producer, value, operands)
+
+    for value in dict.fromkeys(node.inputs):
+        if value.shape != node.output.shape or value.producer not in order:
+            continue
+        way = find_way(node, value, users, hosts)
+        if way is not None:
+            _merge_beyond(way, node, value, users, order)
+            return way.hosts[0][0] if len(way.hosts) == 1 else None
+    return None
+
+
+def _merge_beyond(
+    way: Way,
+    node: GpuNode,
+    value: Value,
+    users: dict[Value, list[GpuNode]],
+    order: dict[GpuNode, int],
+) -> None:
+    assert value.producer is not None
+    _forget(users, node)
+    for made in way.made:
+        order[made] = len(order)
+        _remember(users, made)
+    for number, (host, operands) in enumerate(way.hosts):
+        _forget(users, host)
+        result, rest = host.output, iter(operands)
+        inputs = [result if each is value else next(rest) for each in node.inputs]
+        origins = [] if number else node.origins
+        part = GpuNode(node.name, node.op, inputs, [result.like(result.name)], origins)
+        _merge(host, part)
+        # The value keeps its identity: views and concatenations read it.
+        host.outputs, result.producer = [result], host
+        _remember(users, host)
+    for each in way.between:
+        each.element_type, each.storage = node.output.element_type, node.output.storage
+    top = value.producer
+    top.outputs = [node.output if each is value else each for each in top.outputs]
+    node.output.producer = top
+    users.pop(value, None)
+    del order[node]
 
 
 def _fuses(node: GpuNode) -> bool:
