@@ -19,6 +19,7 @@ from polydevice.file_cache import CacheCounters
 from polydevice_gpu import cl
 from polydevice_gpu.cl import binary_cache
 from polydevice_gpu.cl.binary_cache import BinaryCache, program_key
+from polydevice_gpu.cl.program import complete
 
 SOURCE = "__kernel void scale(__global int* x) { x[get_global_id(0)] *= FACTOR; }"
 OPTIONS = ("-DFACTOR=7",)
@@ -117,8 +118,7 @@ def test_damaged_file_is_set_aside_and_built_again(opencl, folder, damage) -> No
 def test_binary_that_the_driver_refuses_is_built_again(opencl, folder) -> None:
     """Right by our checksum, but no program: what a driver of the same version may leave."""
     cache = BinaryCache(folder)
-    standard = opencl.capabilities.c_standard
-    key = program_key(SOURCE, f"{OPTIONS[0]} -cl-std={standard}", opencl.facts)
+    key = program_key(SOURCE, complete(OPTIONS[:1], opencl.capabilities), opencl.facts)
     cache.store(key, b"not a program" * 10)
     numbers, counters, from_cache = run(opencl, folder)
     assert numbers == RIGHT

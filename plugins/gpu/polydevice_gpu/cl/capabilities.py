@@ -28,6 +28,7 @@ _FORMAT = 3  # raise it when a probe or its meaning changes
 _LIMIT_FACTOR = 6  # a first compile on a cold GPU driver takes seconds, loading it alone less
 _MAXIMUM_CRASHES = 8
 _FILE_LIMIT_BYTES = 64 * 1024
+_ROUNDS_DIVISIONS = 1 << 7  # CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT
 
 
 @dataclass(frozen=True)
@@ -224,6 +225,7 @@ class Capabilities(ProbedCapabilities):
         throttle_hints: queues may be throttled.
         out_of_order_queues: queues can run out of order.
         timer_resolution_ns: resolution of event times.
+        rounds_divisions: f32 quotients and square roots can be had correctly rounded.
         dp4a: the driver names the dot-product instruction (Intel).
         matrix_engine: the driver names a matrix engine (Intel's DPAS).
     """
@@ -247,6 +249,7 @@ class Capabilities(ProbedCapabilities):
     throttle_hints: bool = False
     out_of_order_queues: bool = False
     timer_resolution_ns: int = 0
+    rounds_divisions: bool = False
     dp4a: bool = False
     matrix_engine: bool = False
 
@@ -297,6 +300,7 @@ def capabilities(probed: ProbedCapabilities, facts: DeviceFacts, handle: int) ->
         throttle_hints="cl_khr_throttle_hints" in facts.extension_names,
         out_of_order_queues=facts.out_of_order,
         timer_resolution_ns=query(0x1025, size)[0],
+        rounds_divisions=bool(query(0x101B, 8)[0] & _ROUNDS_DIVISIONS),
         dp4a=bool(features & 1),
         matrix_engine=bool(features & 2),
     )

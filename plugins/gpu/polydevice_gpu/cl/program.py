@@ -20,6 +20,7 @@ from polydevice.errors import KernelBuildError
 from polydevice.file_cache import DEFAULT_LIMIT_BYTES
 from polydevice_gpu.cl import library
 from polydevice_gpu.cl.binary_cache import BinaryCache, program_key
+from polydevice_gpu.cl.capabilities import Capabilities
 from polydevice_gpu.cl.device import Device
 from polydevice_gpu.cl.status import check, exception_for, name_of
 
@@ -208,15 +209,12 @@ class ProgramBuilder:
             name: for messages.
             source: OpenCL C without ``#include``.
             options: build options; ``-cl-std`` with the device's `c_standard` is added unless one
-                is given.
+                is given, and correctly rounded divisions where the device has them.
 
         Raises:
             KernelBuildError: showing the source around the error and the compiler's log.
         """
-        texts = list(options)
-        if not any(text.startswith("-cl-std") for text in texts):
-            texts.append(f"-cl-std={self.device.capabilities.c_standard}")
-        joined = " ".join(texts)
+        joined = complete(options, self.device.capabilities)
         key = program_key(source, joined, self.device.facts)
         with self._lock:
             known = self._programs.get(key)
@@ -305,6 +303,18 @@ class ProgramBuilder:
         if self.cache is not None:
             self.cache.store(key, program.binary)
         return program
+
+
+def complete(options: Sequence[str], can: Capabilities) -> str:
+    """Return build options with what every program on the device is built with."""
+    texts = list(options)
+    if not any(text.startswith("-cl-std") for text in texts):
+        texts.append(f"-cl-std={can.c_standard}")
+    if can.rounds_divisions:
+        # Else OpenCL allows 2.5 units in the last place: on an H100 QuantizeLinear rounded the
+        # other way.
+        texts.append("-cl-fp32-correctly-rounded-divide-sqrt")
+    return " ".join(texts)
 
 
 def _build_error(

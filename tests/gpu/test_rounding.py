@@ -1,0 +1,25 @@
+"""f32 quotients and square roots are those of IEEE 754 wherever the device can round them so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polydevice import Core
+from polydevice.ops.arithmetic import Divide
+from polydevice.ops.math import Sqrt
+from tests.gpu.graphs import Sketch
+
+
+def test_quotients_and_roots_are_correctly_rounded(opencl) -> None:
+    if not opencl.capabilities.rounds_divisions:
+        pytest.skip(f"{opencl.name} does not round quotients correctly")
+    random = np.random.default_rng(5)
+    a, b = (random.uniform(0.01, 100, 4001).astype("f4") for _ in range(2))
+    s = Sketch()
+    x, y = s.input("a", 4001), s.input("b", 4001)
+    network = s.network(q=s.add("divide", Divide(), x, y), r=s.add("root", Sqrt(), x))
+    with Core() as core:
+        result = core.load_network(network, "GPU").infer({"a": a, "b": b})
+    assert np.array_equal(result["q"], a / b)
+    assert np.array_equal(result["r"], np.sqrt(a))
