@@ -10,6 +10,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice_cpu.onednn.constants import MAX_RANK
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, row_major
+from polydevice_cpu.onednn.library import library
 
 
 class Kind(Enum):
@@ -107,9 +108,10 @@ class Value:
 
     @property
     def in_reach(self) -> bool:
-        """Whether oneDNN can read it: known type, not a scalar, not empty, not too many ranks."""
+        """Whether oneDNN is there and can read it: known type, some elements, ranks 1 to 12."""
         return (
-            self.dtype in DATA_TYPES
+            library() is not None
+            and self.dtype in DATA_TYPES
             and 0 < len(self.shape) <= MAX_RANK
             and self.elements > 0
             and (self.strides is None or not _overlaps(self.shape, self.strides))
