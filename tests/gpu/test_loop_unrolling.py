@@ -120,42 +120,46 @@ def load(core, content, **config):
     return executable
 
 
-def on_host(executable) -> set[str]:
-    return {node.op.type for node in executable.latest_plan().graph.nodes if node.on_host}
+def kept(executable) -> dict[str, str]:
+    """Return type of each loop that was not written out → where it runs."""
+    nodes = executable.latest_plan().graph.nodes
+    on_host = {node.op.type: "host" for node in nodes if node.on_host}
+    return on_host | {node.op.type: "device" for node in nodes if node.nested is not None}
 
 
 @pytest.mark.parametrize("content", MODELS.values(), ids=MODELS)
-def test_unrolled_loops_run_on_the_device(core, content) -> None:
-    assert on_host(load(core, content)) == set()
+def test_loops_of_known_length_are_written_out(core, content) -> None:
+    assert kept(load(core, content)) == {}
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_switched_off_loops_run_on_the_host_unless_they_run_once(core, name) -> None:
+def test_switched_off_loops_stay_loops_of_the_device_unless_they_run_once(core, name) -> None:
     executable = load(core, MODELS[name], GPU_ENABLE_LOOP_UNROLLING="NO")
-    expected = {"once": set(), "scan": {"TensorIterator"}, "scan backwards": {"TensorIterator"}}
-    assert on_host(executable) == expected.get(name, {"Loop"})
+    scans = {"TensorIterator": "device"}
+    expected = {"once": {}, "scan": scans, "scan backwards": scans}
+    assert kept(executable) == expected.get(name, {"Loop": "device"})
 
 
 def test_condition_that_ends_the_loop_early(core) -> None:
     """It counts iterations, so that it is known beforehand."""
-    assert on_host(load(core, loop(9, until=3))) == set()
+    assert kept(load(core, loop(9, until=3))) == {}
 
 
 def test_condition_that_depends_on_the_input(core) -> None:
-    assert on_host(load(core, loop(9, until=-1))) == {"Loop"}
+    assert kept(load(core, loop(9, until=-1))) == {"Loop": "device"}
 
 
 def test_long_loops_stay_loops(core, monkeypatch) -> None:
     monkeypatch.setattr(module, "NODE_LIMIT", 20)
-    assert on_host(load(core, loop(30))) == {"Loop"}
+    assert kept(load(core, loop(30))) == {"Loop": "device"}
 
 
-def test_loop_with_something_that_no_kernel_takes_stays_a_loop(core, monkeypatch) -> None:
+def test_loop_with_something_that_no_kernel_takes_runs_on_the_host(core, monkeypatch) -> None:
     from polydevice.ops.matmul import MatMul
     from polydevice_gpu.kernels import kernel
 
     monkeypatch.setitem(kernel.all_kernels(), MatMul, [])
-    assert on_host(load(core, loop(3))) == {"Loop"}
+    assert kept(load(core, loop(3))) == {"Loop": "host"}
 
 
 def test_layers_are_named_after_loop_and_iteration(core) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from polydevice.dtype import ElementType
@@ -16,18 +17,32 @@ from polydevice.passes.check_sizes import check_sizes, host_memory_bytes
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.plugin import Services
 from polydevice_gpu import cl
+from polydevice_gpu.branch import IfStep
 from polydevice_gpu.custom.layer import CustomLayer
 from polydevice_gpu.custom.operation import use_custom_layers
 from polydevice_gpu.dumps import Dumps
-from polydevice_gpu.graph import GpuGraph
+from polydevice_gpu.graph import GpuGraph, GpuNode, Memory
 from polydevice_gpu.host import group
+from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.kernels.launch import Launch
 from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.loop import CompileBody, LoopStep
+from polydevice_gpu.nested import LoopBody
 from polydevice_gpu.passes import PIPELINE, run_passes
 from polydevice_gpu.passes.lower import lower
+from polydevice_gpu.passes.nest_bodies import nest_bodies
 from polydevice_gpu.passes.plan_memory import plan_memory
+from polydevice_gpu.passes.settle_loops import settle_loops
 from polydevice_gpu.passes.unroll_loops import unroll_loops
-from polydevice_gpu.plan import HostStep, Plan, Step, constant_of, scratch_memory
+from polydevice_gpu.plan import (
+    HostStep,
+    NestedStep,
+    Plan,
+    Step,
+    constant_of,
+    launching,
+    scratch_memory,
+)
 from polydevice_gpu.tuning.tuner import Tuner
 from polydevice_gpu.weights import WeightStore
 
@@ -100,9 +115,20 @@ def check_memory(network: Network, device: cl.Device) -> None:
 
 
 def build_graph(
-    network: Network, target: Target, evaluate: Evaluate, settings: CompileSettings
+    network: Network,
+    target: Target,
+    evaluate: Evaluate,
+    settings: CompileSettings,
+    loose: AbstractSet[str] = frozenset(),
 ) -> GpuGraph:
     """Run every pass on a network with static shapes; the network is changed.
+
+    Args:
+        network: of a body, or a whole one.
+        target: the device.
+        evaluate: computes constants.
+        settings: how to compile.
+        loose: outputs that may lie in any way.
 
     Raises:
         UnsupportedNetworkError: listing every node that no kernel takes.
@@ -110,21 +136,33 @@ def build_graph(
     unrolled = network.clone()
     if unroll_loops(unrolled, all_counts=settings.loop_unrolling):
         try:
-            return _build_graph(unrolled, target, evaluate, settings)
+            return _build_graph(unrolled, target, evaluate, settings, loose)
         except UnsupportedNetworkError:
             pass  # no kernel takes something in a loop, but the host computes loops
-    return _build_graph(network, target, evaluate, settings)
+    return _build_graph(network, target, evaluate, settings, loose)
 
 
 def _build_graph(
-    network: Network, target: Target, evaluate: Evaluate, settings: CompileSettings
+    network: Network,
+    target: Target,
+    evaluate: Evaluate,
+    settings: CompileSettings,
+    loose: AbstractSet[str],
 ) -> GpuGraph:
     floats = settings.floats
     if settings.quantized_in_f32 and is_quantized(network):
         floats = ElementType.f32
     use_custom_layers(network, settings.custom_layers)
     constant_folding(network, evaluate)
-    graph = lower(network, fp64=target.fp64, floats=floats)
+    if settle_loops(network, evaluate):
+        constant_folding(network, evaluate)
+
+    def build(body: Network, loose: AbstractSet[str]) -> GpuGraph:
+        return build_graph(body, target, evaluate, settings, loose)
+
+    nested = nest_bodies(network, evaluate, build)
+    graph = lower(network, fp64=target.fp64, floats=floats, nested=nested)
+    graph.loose = loose
     run_passes(graph, target, settings.dumps.graph)
     return graph
 
@@ -137,39 +175,71 @@ def compile_plan(
     weights: WeightStore,
     services: Services,
     settings: CompileSettings,
+    outside: AbstractSet[Memory] = frozenset(),
 ) -> Plan:
-    """Build the programs of a graph, plan its memory, and load what the host computes."""
+    """Build the programs of a graph, plan its memory, and load what the host computes.
+
+    Bodies of loops become plans within the plan; `outside` is memory that the arena of such a plan
+    does not hold.
+    """
     if settings.tuner is not None:
         settings.tuner.tune(graph, target, device, builder)
         settings.dumps.graph(len(PIPELINE) + 1, "tune", graph)
-    steps: list[Step | HostStep] = []
-    scratch = {}
+
+    def compile_body(body: GpuGraph, outside: AbstractSet[Memory]) -> Plan:
+        return compile_plan(
+            *(body, target, device, builder, weights, services, settings),
+            outside,
+        )
+
+    steps: list[Step | HostStep | NestedStep] = []
+    scratch: dict[int, list[Memory]] = {}
     for place, node in enumerate(graph.nodes):
         if node.on_host:
-            if place and graph.nodes[place - 1].on_host:
-                continue
-            steps.append(_host_step(graph, place, services, settings))
-            continue
-        if node.is_view or node.choice is None or not any(v.elements for v in node.outputs):
-            continue
-        kernel, mode = node.choice.kernel, node.choice.mode
-        launches = kernel.launches(node, kernel.modes[mode], target)
-        step = Step(node, launches, scratch=scratch_memory(launches))
-        scratch[place] = list(step.scratch.values())
-        steps.append(step)
-    launching = [step for step in steps if isinstance(step, Step)]
-    programs = build_programs(
-        [x for step in launching for x in step.launches], builder, settings.dumps
-    )
-    for step in launching:
+            if not place or not graph.nodes[place - 1].on_host:
+                steps.append(_host_step(graph, place, services, settings))
+        elif node.nested is not None:
+            nested = _nested_step(node, compile_body, target)
+            scratch[place] = nested.memory
+            steps.append(nested)
+        elif not node.is_view and node.choice is not None and any(v.elements for v in node.outputs):
+            step = _launching_step(node, node.choice, target)
+            scratch[place] = list(step.scratch.values())
+            steps.append(step)
+    compiled = _build_kernels(launching(steps), builder, weights, settings.dumps)
+    arena = plan_memory(graph, scratch, settings.memory_pool, outside)
+    plan = Plan(device, graph, steps, arena, weights, compiled)
+    for inner in plan.inner_plans:
+        plan.programs_compiled += inner.programs_compiled
+        more = inner.arena.sum_bytes - inner.arena.size_bytes
+        plan.arena = replace(plan.arena, sum_bytes=plan.arena.sum_bytes + more)
+    return plan
+
+
+def _build_kernels(
+    steps: Sequence[Step], builder: cl.ProgramBuilder, weights: WeightStore, dumps: Dumps
+) -> int:
+    """Build the programs of steps and upload constants; return how many were not in the cache."""
+    launches = [launch for step in steps for launch in step.launches]
+    programs = build_programs(launches, builder, dumps)
+    for step in steps:
         step.kernels = [programs[launch.text].kernel(launch.kernel) for launch in step.launches]
-    for step in launching:
-        for launch in step.launches:
-            for argument in launch.arguments:
-                constant_of(argument, weights)  # now, not when the first request is made
-    arena = plan_memory(graph, scratch, settings.memory_pool)
-    compiled = sum(not program.from_cache for program in programs.values())
-    return Plan(device, graph, steps, arena, weights, compiled)
+    for launch in launches:
+        for argument in launch.arguments:
+            constant_of(argument, weights)  # now, not when the first request is made
+    return sum(not program.from_cache for program in programs.values())
+
+
+def _launching_step(node: GpuNode, choice: Choice, target: Target) -> Step:
+    launches = choice.kernel.launches(node, choice.kernel.modes[choice.mode], target)
+    return Step(node, launches, scratch=scratch_memory(launches))
+
+
+def _nested_step(node: GpuNode, compile_body: CompileBody, target: Target) -> NestedStep:
+    if isinstance(node.nested, LoopBody):
+        return LoopStep(node, node.nested, compile_body, target)
+    assert node.nested is not None
+    return IfStep(node, node.nested, compile_body, target)
 
 
 def _host_step(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from polydevice_gpu.ops import Fragment, Fused
 
 if TYPE_CHECKING:
     from polydevice_gpu.kernels.kernel import Choice
+    from polydevice_gpu.nested import Nested
 
 
 class Place(enum.Enum):
@@ -143,11 +145,12 @@ class GpuNode:
         choice: the kernel and mode that run it.
         is_view: whether its output is another look at its first input's memory.
         on_host: whether the host computes it.
+        nested: the bodies of a loop or If that the device runs.
     """
 
     __slots__ = (
-        "choice", "epilogue", "inputs", "is_view", "name", "on_host", "op", "origins", "outputs",
-        "result_type",
+        "choice", "epilogue", "inputs", "is_view", "name", "nested", "on_host", "op", "origins",
+        "outputs", "result_type",
     )  # fmt: skip
 
     def __init__(
@@ -167,6 +170,7 @@ class GpuNode:
         self.choice: Choice | None = None
         self.is_view = False
         self.on_host = False
+        self.nested: Nested | None = None
         self.result_type = self.outputs[0].element_type if self.outputs else ElementType.f32
         """Type of the operation's own result, before the epilogue."""
         for value in self.outputs:
@@ -176,6 +180,14 @@ class GpuNode:
     def output(self) -> Value:
         """The first output."""
         return self.outputs[0]
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether no kernel computes it, so that nothing joins it.
+
+        What it reads and gives lies planar, each value alone in its memory.
+        """
+        return self.on_host or self.nested is not None
 
     @property
     def own_inputs(self) -> list[Value]:
@@ -197,6 +209,8 @@ class GpuNode:
         if self.epilogue:
             text += f" -> {self.epilogue} with ({names(self.extra_inputs)})"
         marks = [mark for mark, on in (("view", self.is_view), ("host", self.on_host)) if on]
+        if self.nested is not None:
+            marks.append("with bodies")
         if self.choice is not None:
             marks.append(str(self.choice))
         return f"{self.outputs!r} = {text}" + (f"  # {', '.join(marks)}" if marks else "")
@@ -229,6 +243,8 @@ class GpuGraph:
     """Layer of the model → what became of it."""
     types: dict[str, str] = field(default_factory=dict)
     """Layer of the model → type of its operation."""
+    loose: AbstractSet[str] = frozenset()
+    """Outputs that may be views of others, of inputs or constants, in any layout."""
 
     def users(self) -> dict[Value, list[GpuNode]]:
         """Map every value to the nodes that read it, once per reading."""

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import functools
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +22,9 @@ from polydevice_gpu.kernels.launch import Argument, Launch, Local, Scratch, Weig
 from polydevice_gpu.layer_times import LayerTimes
 from polydevice_gpu.passes.plan_memory import ArenaPlan
 from polydevice_gpu.weights import WeightStore
+
+if TYPE_CHECKING:
+    from polydevice_gpu.bound_steps import BoundNested, BoundSteps
 
 
 @dataclass
@@ -40,6 +45,26 @@ class HostStep:
     executable: ExecutableNetwork
 
 
+class NestedStep(ABC):
+    """A loop or If: plans of its bodies, and copies between them and the plan around.
+
+    Attributes:
+        node: the layer.
+        plans: of the bodies.
+        copies: what brings values to the bodies and back where they cannot be used in place.
+        memory: what lives in the outer arena while the layer runs; the bodies' arenas lie in it.
+    """
+
+    node: GpuNode
+    plans: list[Plan]
+    copies: list[Step]
+    memory: list[Memory]
+
+    @abstractmethod
+    def bind(self, outer: BoundSteps) -> BoundNested:
+        """Make what a request replays; its memory is that of the outer plan."""
+
+
 @dataclass
 class Plan:
     """A compiled network.
@@ -54,7 +79,7 @@ class Plan:
 
     device: cl.Device
     graph: GpuGraph
-    steps: list[Step | HostStep]
+    steps: list[Step | HostStep | NestedStep]
     arena: ArenaPlan
     weights: WeightStore
     programs_compiled: int = 0
@@ -72,15 +97,38 @@ class Plan:
         for step in self.steps:
             if isinstance(step, HostStep):
                 found.update(dict.fromkeys(step.group.nodes))
-            elif step.launches:
+            elif isinstance(step, NestedStep) or step.launches:
                 found[step.node] = None
         return found
 
     @property
     def programs(self) -> set[cl.Program]:
-        """The programs that its launches run."""
-        steps = (step for step in self.steps if isinstance(step, Step))
-        return {kernel.program for step in steps for kernel in step.kernels}
+        """The programs that its launches run, those of bodies included."""
+        kernels = {kernel for step in self.launching for kernel in step.kernels}
+        inner = (plan.programs for plan in self.inner_plans)
+        return {kernel.program for kernel in kernels}.union(*inner)
+
+    @property
+    def launching(self) -> list[Step]:
+        """What has launches, except in bodies."""
+        return launching(self.steps)
+
+    @property
+    def inner_plans(self) -> list[Plan]:
+        """The plans of all bodies."""
+        nested = (step for step in self.steps if isinstance(step, NestedStep))
+        return [plan for step in nested for plan in step.plans]
+
+
+def launching(steps: Sequence[Step | HostStep | NestedStep]) -> list[Step]:
+    """Return the steps that have launches, and the copies of those with bodies."""
+    found: list[Step] = []
+    for step in steps:
+        if isinstance(step, Step):
+            found.append(step)
+        elif isinstance(step, NestedStep):
+            found += step.copies
+    return found
 
 
 def argument_of(

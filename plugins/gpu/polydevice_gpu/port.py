@@ -5,11 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice_gpu import cl
 from polydevice_gpu.graph import Value
-
-Use = tuple["cl.LaunchList", int, int]
-"""Where launches read or write a piece of memory: list, number of the launch, argument."""
 
 
 class Port:

@@ -11,7 +11,7 @@ from polydevice_gpu.graph import Fate, GpuNode
 from polydevice_gpu.host import HOST_OPERATIONS
 from polydevice_gpu.kernels.kernel import Choice, kernels_of
 from polydevice_gpu.layer_times import Times
-from polydevice_gpu.plan import Plan, Step
+from polydevice_gpu.plan import NestedStep, Plan, Step
 
 
 @dataclass
@@ -79,6 +79,8 @@ def _fate(plan: Plan, name: str, nodes: list[GpuNode]) -> Fate:
 
 def _how(node: GpuNode) -> str:
     """Say which kernel runs a node, and why that one."""
+    if node.nested is not None:
+        return f"runs on the device: {node.nested}"
     if node.on_host:
         if isinstance(node.op, HOST_OPERATIONS):
             return "runs on the host: layers of its kind do"
@@ -160,11 +162,25 @@ def kernel_name(node: GpuNode) -> str:
     """Return the kernel that runs a node, "CPU" for the host, "undef" for none."""
     if node.on_host:
         return "CPU"
+    if node.nested is not None:
+        return node.nested.kind
     return "undef" if node.choice is None else node.choice.kernel.name
 
 
 def explanation(plan: Plan) -> str:
     """Describe for people what became of each layer, and the memory that the plan takes."""
+    lines = _of_layers(plan)
+    arena = plan.arena
+    launches = sum(len(step.launches) for step in plan.steps if isinstance(step, Step))
+    lines.append(
+        f"{launches} launches; arena {arena.size_bytes} bytes "
+        f"({arena.sum_bytes} without reuse); weights {plan.weights.size_bytes} bytes"
+    )
+    return "\n".join(lines)
+
+
+def _of_layers(plan: Plan) -> list[str]:
+    """Return a line for each layer and inserted node, and for those of bodies behind it."""
     reports = layer_reports(plan)
     width = max((len(name) for name in reports), default=0)
     lines = [f"{name:{width}}  {r.type:18}  {r.fate.reason}" for name, r in reports.items()]
@@ -178,10 +194,9 @@ def explanation(plan: Plan) -> str:
                 f"({value.placed.named(value.shape)} to {made.placed.named(made.shape)}) for "
                 f"{', '.join(readers) or 'an output'}; {_how(node)}"
             )
-    arena = plan.arena
-    launches = sum(len(step.launches) for step in plan.steps if isinstance(step, Step))
-    lines.append(
-        f"{launches} launches; arena {arena.size_bytes} bytes "
-        f"({arena.sum_bytes} without reuse); weights {plan.weights.size_bytes} bytes"
-    )
-    return "\n".join(lines)
+    for step in plan.steps:
+        for inner in step.plans if isinstance(step, NestedStep) else ():
+            launches = sum(len(each.launches) for each in inner.steps if isinstance(each, Step))
+            lines.append(f"in {inner.graph.name}, {launches} launches:")
+            lines += [f"  {line}" for line in _of_layers(inner)]
+    return lines

@@ -133,7 +133,7 @@ def test_copy_and_fill(opencl, memory) -> None:
     one, two = memory.allocate(100, "one"), memory.allocate(200, "two")
     back = np.zeros(200, np.uint8)
     with opencl.queue() as queue:
-        queue.fill(one, 3)
+        queue.fill(one, b"\x03")
         queue.fill(two)
         queue.copy(one, two)
         queue.download(two, back)

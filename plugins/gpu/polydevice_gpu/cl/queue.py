@@ -207,12 +207,12 @@ class Queue:
         self.flush()
         return event
 
-    def fill(self, buffer: Buffer, byte: int = 0) -> None:
-        """Set every byte of a buffer."""
-        pattern = ctypes.c_ubyte(byte)
+    def fill(self, buffer: Buffer, pattern: bytes = b"\0", size_bytes: int | None = None) -> None:
+        """Repeat a pattern of 1, 2, 4 or 8 bytes in a buffer's beginning (None: all of it)."""
+        size = buffer.size_bytes if size_bytes is None else size_bytes
         code = self._cl.clEnqueueFillBuffer(
-            *(self.pointer, buffer.pointer, ctypes.byref(pattern), 1),
-            *(0, buffer.size_bytes, 0, None, None),
+            *(self.pointer, buffer.pointer, pattern, len(pattern)),
+            *(0, size, 0, None, None),
         )
         check(code, f"filling {buffer.name!r} on {self._name}")
 

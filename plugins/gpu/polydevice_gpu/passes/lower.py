@@ -6,7 +6,7 @@ said with simpler operations is (see `decompose`); everything else stays the cor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from polydevice_gpu.graph import Fate, GpuGraph, GpuNode, Value, constant_value
 from polydevice_gpu.host import lives_on_host, runs_on_host
 from polydevice_gpu.kernels import pointwise
 from polydevice_gpu.kernels.types import storage_type
+from polydevice_gpu.nested import Nested
 from polydevice_gpu.ops import Fused, single
 from polydevice_gpu.passes.decompose import find_decomposition
 
@@ -65,12 +66,12 @@ class Builder:
         assert desc.shape is not None
         return Value(name, kind, desc.shape.static, storage=self.storage(kind))
 
-    def on_host(self, inputs: Sequence[Value]) -> list[Value]:
-        """Add the layer as it is, to be computed on the host."""
+    def opaque(self, inputs: Sequence[Value], nested: Nested | None) -> list[Value]:
+        """Add the layer as it is: its bodies run on the device, or all of it on the host."""
         layer = self.layer
         outputs = [self.value(port.name, port.desc) for port in layer.outputs]
         node = GpuNode(layer.name, layer.op, inputs, outputs, [layer.name])
-        node.on_host = True
+        node.on_host, node.nested = nested is None, nested
         self.made.append(node)
         self.graph.nodes.append(node)
         return outputs
@@ -104,7 +105,13 @@ class Builder:
         return self.add(op, *inputs)[0]
 
 
-def lower(network: Network, *, fp64: bool, floats: ElementType | None = None) -> GpuGraph:
+def lower(
+    network: Network,
+    *,
+    fp64: bool,
+    floats: ElementType | None = None,
+    nested: Mapping[Node, Nested] | None = None,
+) -> GpuGraph:
     """Return the graph of a network whose shapes are static and whose constants are folded.
 
     Args:
@@ -112,6 +119,7 @@ def lower(network: Network, *, fp64: bool, floats: ElementType | None = None) ->
         fp64: whether the device computes in double precision; if not, f64 is stored as f32.
         floats: the type in which f16 and f32 are stored between layers; None for each its own.
             What enters and leaves the network keeps its type: the first and last kernels convert.
+        nested: the loops and Ifs whose bodies the device runs.
     """
     graph = GpuGraph(network.name)
     values: dict[Port, Value] = {}
@@ -131,8 +139,9 @@ def lower(network: Network, *, fp64: bool, floats: ElementType | None = None) ->
             values[node.output] = value
             continue
         inputs = [values[port] for port in node.inputs]
-        if runs_on_host(node):
-            values.update(zip(node.outputs, builder.on_host(inputs), strict=True))
+        bodies = nested.get(node) if nested else None
+        if bodies is not None or runs_on_host(node):
+            values.update(zip(node.outputs, builder.opaque(inputs, bodies), strict=True))
             continue
         decomposition = find_decomposition(node.op, inputs)
         if decomposition is not None:

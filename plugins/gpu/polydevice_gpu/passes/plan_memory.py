@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import bisect
 import math
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from polydevice_gpu.graph import GpuGraph, Memory, Place
@@ -47,18 +48,24 @@ class Life:
     last: int
 
 
-def plan_memory(graph: GpuGraph, scratch: dict[int, list[Memory]], reuse: bool = True) -> ArenaPlan:
+def plan_memory(
+    graph: GpuGraph,
+    scratch: dict[int, list[Memory]],
+    reuse: bool = True,
+    outside: AbstractSet[Memory] = frozenset(),
+) -> ArenaPlan:
     """Return the blocks of the arena.
 
     Args:
         graph: with memory decided.
         scratch: step → pieces that live during that step only.
         reuse: whether pieces may share bytes at all.
+        outside: pieces that lie somewhere else.
     """
     lives: dict[Memory, Life] = {}
 
     def use(memory: Memory | None, step: int) -> None:
-        if memory is None or memory.place is not Place.ARENA:
+        if memory is None or memory.place is not Place.ARENA or memory in outside:
             return
         life = lives.setdefault(memory, Life(step, step))
         life.first, life.last = min(life.first, step), max(life.last, step)

@@ -29,8 +29,8 @@ def select_kernels(graph: GpuGraph, target: Target) -> None:
         if not value.on_host:
             own_memory(value)
     for node in list(graph.nodes):
-        if node.on_host:
-            _prepare_host(graph, node, target)
+        if node.is_opaque:
+            _prepare_opaque(graph, node, target)
             continue
         if views.is_view(node):
             make_view(graph, node)
@@ -148,9 +148,11 @@ def make_view(graph: GpuGraph, node: GpuNode) -> None:
         value.layout, value.memory = layout, node.inputs[0].memory
 
 
-def _prepare_host(graph: GpuGraph, node: GpuNode, target: Target) -> None:
-    """Let the host find its inputs dense and planar."""
+def _prepare_opaque(graph: GpuGraph, node: GpuNode, target: Target) -> None:
+    """Let the host, or bodies, find their inputs dense and planar."""
     for index, value in enumerate(node.inputs):
+        if node.nested is not None:
+            place_constant(value)
         if value.on_host or value.constant is not None or is_whole(value):
             continue
         node.inputs[index] = copy(graph, node, value, planar(value.shape), target)
@@ -178,6 +180,8 @@ def _copy_outputs(graph: GpuGraph, target: Target) -> None:
         if value.on_host:
             continue
         place_constant(value)
+        if name in graph.loose:
+            continue
         narrowed = value.storage is ElementType.f16 and value.element_type is ElementType.f32
         if narrowed or id(value.memory) in taken or not is_whole(value):
             value = copy(graph, None, value, planar(value.shape), target, widen=narrowed)

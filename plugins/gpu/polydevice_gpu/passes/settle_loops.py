@@ -1,0 +1,93 @@
+"""settle_loops: what a loop carries without ever changing it becomes the same in all iterations.
+
+ONNX carries the condition of a loop through its body, also where nothing ends the loop but the trip
+count. Once the condition is known to stay true, so are the number of iterations and the sizes of
+what they give.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.network import Network
+from polydevice.node import Evaluate, Node, constant
+from polydevice.ops.control_flow import BackEdge, Iteration
+from polydevice.passes.constant_folding import constant_folding
+
+ELEMENTS = 16
+"""Carried values up to this size are compared with what they were before: flags and counters."""
+
+
+def settle_loops(network: Network, evaluate: Evaluate) -> bool:
+    """Change every loop of a network that carries such values; return whether there were any."""
+    found = False
+    for node in network.nodes():
+        if isinstance(node.op, Iteration) and isinstance(node.op.body, Network):
+            found = _settle(node, node.op, node.op.body, evaluate) or found
+    if found:
+        network.infer()
+    return found
+
+
+def _settle(node: Node, op: Iteration, body: Network, evaluate: Evaluate) -> bool:
+    """Put constants in the place of carried values that keep their first value."""
+    first = {
+        tie.parameter: node.inputs[tie.input]
+        for tie in op.body_inputs
+        if tie.slicing is None and tie.input < len(node.inputs)
+    }
+    copied = [edge for edge in op.back_edges if _passes_through(body, edge)]
+    assumed: dict[int, Array] = {}
+    for edge in op.back_edges:
+        value = first[edge.parameter].node.constant if edge.parameter in first else None
+        if value is not None and (edge in copied or value.size <= ELEMENTS):
+            assumed[edge.parameter] = value
+    if not assumed and not copied:
+        return False
+    prepared = body.clone()
+    prepared.evaluate = evaluate
+    constant_folding(prepared, evaluate)
+    # Each value follows from all of them; one that does not hold may have made others hold.
+    while assumed:
+        trial = _with_constants(prepared, assumed, evaluate)
+        wrong = [
+            edge.parameter
+            for edge in op.back_edges
+            if edge.parameter in assumed and not _keeps(trial, edge, assumed[edge.parameter])
+        ]
+        if not wrong:
+            prepared = trial
+            break
+        assumed = {each: value for each, value in assumed.items() if each not in wrong}
+    if not assumed and not copied:
+        return False
+    # What may run no iteration still gives the first value of what it carries.
+    needed = {tie.result for tie in op.body_outputs if tie.slicing is None}
+    settled = [e for e in op.back_edges if (e in copied or e.parameter in assumed)]
+    edges = tuple(e for e in op.back_edges if e not in settled or e.result in needed)
+    node.op = op.replace(body=prepared, back_edges=edges)
+    return True
+
+
+def _passes_through(body: Network, edge: BackEdge) -> bool:
+    return body.results[edge.result].inputs[0] is body.parameters[edge.parameter].output
+
+
+def _with_constants(body: Network, values: dict[int, Array], evaluate: Evaluate) -> Network:
+    """Return a copy of a body in which nothing reads these parameters any more."""
+    trial = body.clone()
+    trial.evaluate = evaluate
+    for index, value in values.items():
+        parameter = trial.parameters[index]
+        kind = parameter.output.element_type
+        made = constant(f"{parameter.name}/constant", value, kind)
+        trial.replace(parameter.output, made.output)
+    trial.infer()
+    constant_folding(trial, evaluate)
+    return trial
+
+
+def _keeps(trial: Network, edge: BackEdge, value: Array) -> bool:
+    result = trial.results[edge.result].inputs[0].node.constant
+    return result is not None and result.shape == value.shape and np.array_equal(result, value)
