@@ -7,8 +7,10 @@ from collections.abc import Callable
 from polydevice_gpu.graph import GpuGraph
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.passes.concat_in_place import concat_in_place
+from polydevice_gpu.passes.drop_unused import drop_unused
 from polydevice_gpu.passes.fuse_attention import fuse_attention
 from polydevice_gpu.passes.fuse_frame import fuse_frame
+from polydevice_gpu.passes.fuse_normalization import fuse_normalization
 from polydevice_gpu.passes.fuse_pad import fuse_pad
 from polydevice_gpu.passes.fuse_pointwise import fuse_pointwise
 from polydevice_gpu.passes.group_convolutions import group_convolutions
@@ -17,7 +19,9 @@ from polydevice_gpu.passes.select_kernels import select_kernels
 Pass = Callable[[GpuGraph, Target], None]
 
 PIPELINE: tuple[Pass, ...] = (
-    group_convolutions,  # first: afterwards biases are no longer to be seen
+    drop_unused,  # first: fewer readers and results for all that follows
+    group_convolutions,  # biases are no longer to be seen once they are fused
+    fuse_normalization,  # while every step is a node of its own
     fuse_attention,  # before its scales, masks and casts join the products
     fuse_frame,  # before what comes behind joins the resizing
     fuse_pad,  # before kernels are chosen: a convolution pads for nothing

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from polydevice.dtype import Array
 from polydevice.ops.concat import Concat
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.transpose import Transpose, permutation
@@ -118,7 +119,7 @@ def _sliced(operand: Value, concat: GpuNode, start: int, part: Value) -> Value |
     return _constant(operand, data, f"from {start}")
 
 
-def _constant(operand: Value, data: np.ndarray, what: str) -> Value:  # type: ignore[type-arg]
+def _constant(operand: Value, data: Array, what: str) -> Value:
     made = constant_value(f"{operand.name}/{what}", data, operand.element_type)
     made.storage = operand.storage
     return made
