@@ -5,14 +5,11 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from polydevice import Core
-from polydevice.ops.activation import Relu
 from polydevice.options import Options
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.testing.op_case import TOLERANCES, network_of
@@ -21,12 +18,7 @@ from polydevice_gpu.bound_plan import BoundPlan
 from polydevice_gpu.compiler import target_of
 from polydevice_gpu.custom.operation import Custom
 from polydevice_gpu.executable import GpuExecutable
-from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels import kernel as kernel_module
-from polydevice_gpu.kernels import source
 from polydevice_gpu.kernels.kernel import Kernel, all_kernels, kernels_of
-from polydevice_gpu.kernels.source import Call
-from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.ops import ResampleYuv
 from polydevice_gpu.passes.lower import lower
 from polydevice_gpu.passes.select_kernels import place_constant
@@ -112,44 +104,6 @@ def test_the_last_kernel_of_each_operation_is_the_reference():
 @pytest.mark.parametrize("pair", KERNELS, ids=_name)
 def test_kernel(load, core, opencl, pair, dtype):
     _check(load, core, opencl, pair, dtype, _modes)
-
-
-@pytest.mark.parametrize("pair", KERNELS, ids=_name)
-def test_kernel_with_more_groups_than_devices_count(monkeypatch, load, core, opencl, pair):
-    """As if devices counted one work-group along y and z: everything is laid along x."""
-    monkeypatch.setattr(source, "MOST_GROUPS", 1)
-    real = Call.launch
-
-    def launch(call):
-        made = real(call)
-        local = made.local_size or (1,) * len(made.global_size)
-        assert made.global_size[1:] == local[1:]
-        return made
-
-    monkeypatch.setattr(Call, "launch", launch)
-    _check(load, core, opencl, pair, "f4", lambda possible: possible[-1:])
-
-
-def test_no_launch_has_more_groups_than_devices_count():
-    """Sizes that real networks have: 100,000 rows, pixels, heads, boxes."""
-    call = Call("k", "row.cl", GpuNode("n", Relu(), [], []), Target())
-    for sizes, local, expected in (
-        ((64, 65_535), (64, 1), (64, 65_535)),
-        ((64, 65_536), (64, 1), (64 * 65_536, 1)),
-        ((5, 65_535, 65_535), None, (5, 65_535, 65_535)),
-        ((5, 3, 70_001), None, (5 * 3 * 70_001, 1, 1)),
-        ((40, 262_140, 2), (32, 4, 1), (64, 262_140, 2)),
-        ((40, 262_141, 2), (32, 4, 1), (64 * 65_536 * 2, 4, 1)),
-        ((100_000,), None, (100_000,)),
-    ):
-        call.dispatch(sizes, local)
-        assert (call._global, call._local) == (expected, local)
-
-
-def test_kernels_ask_for_numbers_that_folding_defines():
-    for path in Path(kernel_module.__file__).parent.rglob("*.cl"):
-        used = set(re.findall(r"get_(?:global|local|group|num|enqueued)_[a-z]+", path.read_text()))
-        assert used <= {"get_global_id", "get_local_id", "get_group_id"}, path.name
 
 
 def _check(load, core, opencl, pair, dtype, modes) -> None:

@@ -22,7 +22,6 @@ and for the result, epilogue included,
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -39,10 +38,6 @@ from polydevice_gpu.layout import Layout, broadcast
 
 Groups = Sequence[Sequence[int]]
 """Which axes of a tensor each coordinate runs over; () for a coordinate that is always 0."""
-
-MOST_GROUPS = 65_535
-"""Work-groups along the second and third dimension that every device can count: CUDA's limit, under
-NVIDIA's OpenCL too. Along the first it is 2^31 - 1."""
 
 _INCLUDE = re.compile(r'^#include "(include/\w+\.cl)"\n', re.MULTILINE)
 
@@ -62,6 +57,7 @@ class Call:
         self._source = source
         self._macros: list[str] = []
         self._functions: list[str] = []
+        self._attributes: list[str] = []
         self._parameters: list[str] = []
         self._names: list[str] = []
         self._arguments: list[Argument] = []
@@ -246,38 +242,24 @@ class Call:
     def dispatch(self, global_size: Sequence[int], local_size: Sequence[int] | None = None) -> None:
         """Set the NDRange; sizes are rounded up to multiples of the local size.
 
-        Where there are more than `MOST_GROUPS` work-groups along the second or third dimension,
-        all of them lie along the first, and the work-item functions that the .cl file calls are
-        macros that take its number apart. Nothing else knows of it.
+        There is no limit to their number: NVIDIA's OpenCL knows nothing of CUDA's 65,535 work-groups
+        along y and z (1,300,003 tried, driver 580.159.04).
         """
-        unit = [1] * len(global_size) if local_size is None else local_size
-        counts = [-(-max(1, size) // n) for size, n in zip(global_size, unit, strict=True)]
-        if max(counts[1:], default=1) > MOST_GROUPS:
-            self._fold(counts, in_groups=local_size is not None)
-            counts = [math.prod(counts), *[1] * (len(counts) - 1)]
-        self._local = None if local_size is None else tuple(local_size)
-        self._global = tuple(count * n for count, n in zip(counts, unit, strict=True))
-
-    def _fold(self, counts: Sequence[int], *, in_groups: bool) -> None:
-        """Let the first dimension count for all, in work-groups or in work-items."""
-        kind = "uint" if math.prod(counts) < 1 << 32 else "ulong"
-        name = "get_group_id" if in_groups else "get_global_id"
-        self.scalars(FOLD_0=counts[0], FOLD_1=counts[1])
-        all_ = f"({kind}){name}(0)"  # a macro's own name inside of it is the function
-        parts = (
-            f"{all_} % ({kind})FOLD_0",
-            f"{all_} / ({kind})FOLD_0 % ({kind})FOLD_1",
-            f"{all_} / ({kind})FOLD_0 / ({kind})FOLD_1",
+        if local_size is None:
+            self._global = tuple(max(1, size) for size in global_size)
+            return
+        self._local = tuple(local_size)
+        self._global = tuple(
+            -(-max(1, g) // n) * n for g, n in zip(global_size, local_size, strict=True)
         )
-        text = f"((d) == 0 ? {parts[0]} : (d) == 1 ? {parts[1]} : {parts[2]})"
-        self.define(**{f"{name}(d)": text})
-        if in_groups:
-            item = f"({kind})get_local_size(d) + ({kind})get_local_id(d)"
-            self.define(**{"get_global_id(d)": f"(get_group_id(d) * {item})"})
 
     def function(self, text: str) -> None:
         """Add a function that the .cl file uses; ``PARAMETERS`` is complete there."""
         self._functions.append(text)
+
+    def attribute(self, text: str) -> None:
+        """Give the entry point an attribute."""
+        self._attributes.append(text)
 
     def options(self, *options: str) -> None:
         """Add options of the OpenCL compiler."""
@@ -287,10 +269,11 @@ class Call:
 
     def launch(self) -> Launch:
         """Return the finished launch."""
-        attribute = ""
+        attributes = self._attributes
         if self._local is not None:
             size = ", ".join(str(n) for n in (*self._local, 1, 1)[:3])
-            attribute = f"__attribute__((reqd_work_group_size({size}))) "
+            attributes = [*attributes, f"reqd_work_group_size({size})"]
+        attribute = "".join(f"__attribute__(({text})) " for text in attributes)
         parameters = ", ".join(self._parameters)
         head = [
             f"#define ARGUMENTS {', '.join(self._names)}",
