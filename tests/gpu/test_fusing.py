@@ -14,7 +14,6 @@ from polydevice.ops.arithmetic import Add, Multiply, Subtract
 from polydevice.ops.concat import Concat
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.normalization import BatchNormInference
-from polydevice.ops.pad import Pad
 from polydevice.ops.pooling import MaxPool
 from polydevice.ops.quantize import FakeQuantize
 from polydevice.ops.reshape import Reshape
@@ -223,17 +222,6 @@ def _check_against_cpu(network, opencl, builder):
     for result in network.results:
         answer = values[result.inputs[0]]
         np.testing.assert_allclose(outputs[result.op.output_name], answer, 1e-4, 1e-5)
-
-
-def test_zeros_around_the_data_become_padding_of_the_convolution(opencl, builder):
-    s = Sketch()
-    x = s.input("x", 1, 3, 5, 6)
-    begin, end = s.const("begin", np.array([0, 0, 1, 0])), s.const("end", np.array([0, 0, 2, 1]))
-    y = s.conv("conv", s.add("pad", Pad(), x, begin, end), 4)
-    network = s.network(y=y)
-    (node,) = compiled(network).nodes
-    assert (node.op.pads_begin, node.op.pads_end) == ((2, 1), (3, 2))
-    _check_against_cpu(network, opencl, builder)
 
 
 @pytest.mark.parametrize("bias", [True, False])

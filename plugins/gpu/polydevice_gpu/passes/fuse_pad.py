@@ -1,15 +1,42 @@
-"""fuse_pad: a border of zeros becomes padding of the convolution that reads it."""
+"""fuse_pad: a border of zeros becomes padding of the convolution that reads it.
+
+Transposes and reshapes may lie between, as where a network keeps its channels last, or where a
+convolution of one axis is written as one of two.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from polydevice.ops.convolution import Convolution
 from polydevice.ops.pad import Pad, PadMode
+from polydevice.ops.reshape import Reshape
+from polydevice.ops.transpose import Transpose, permutation
 from polydevice.window import PadType
-from polydevice_gpu.graph import GpuGraph, GpuNode
+from polydevice_gpu import views
+from polydevice_gpu.graph import GpuGraph, GpuNode, Value, constant_value
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.views import integers
+
+Users = dict[Value, list[GpuNode]]
+Border = tuple[tuple[int, int], ...]
+"""Elements before and behind, for each axis."""
+
+
+@dataclass
+class _Readers:
+    """Where a border goes.
+
+    Attributes:
+        convolutions: each with the border of its data.
+        between: views on the way, each with the border of what it shows.
+    """
+
+    convolutions: list[tuple[GpuNode, Border]] = field(default_factory=list)
+    between: list[tuple[GpuNode, Border]] = field(default_factory=list)
 
 
 def fuse_pad(graph: GpuGraph, target: Target) -> None:
@@ -17,16 +44,20 @@ def fuse_pad(graph: GpuGraph, target: Target) -> None:
     del target  # all devices gain
     users = graph.users()
     for node in list(graph.nodes):
-        readers = users.get(node.output, []) if node.outputs else []
-        if not isinstance(node.op, Pad) or node.output.is_output or not _is_border(node):
+        if not isinstance(node.op, Pad) or node.on_host or not _is_border(node):
             continue
-        if not readers or not all(_reads_as_data(reader, node) for reader in readers):
+        begin, end = integers(node, 1), integers(node, 2)
+        found = _Readers()
+        if not _follow(found, node.output, tuple(zip(begin, end, strict=True)), users):
             continue
-        begin, end = integers(node, 1)[2:], integers(node, 2)[2:]
-        for reader in readers:
-            _pad_more(reader, begin, end)
-            reader.inputs[0] = node.inputs[0]
-        graph.remove(node, "OPTIMIZED_OUT", readers[0].name, f"padding of {readers[0].name}")
+        for reader, border in found.convolutions:
+            _pad_more(reader, border)
+        for view, border in found.between:
+            _shrink(view, border)
+        graph.replace(node.output, node.inputs[0])
+        name = found.convolutions[0][0].name
+        graph.remove(node, "OPTIMIZED_OUT", name, f"padding of {name}")
+        users = graph.users()
 
 
 def _is_border(node: GpuNode) -> bool:
@@ -37,25 +68,71 @@ def _is_border(node: GpuNode) -> bool:
         return False
     begin, end = integers(node, 1), integers(node, 2)
     zero = len(node.inputs) < 4 or not np.any(np.asarray(node.inputs[3].constant))
-    return zero and not any((*begin[:2], *end[:2])) and min((*begin, *end), default=0) >= 0
+    return zero and min((*begin, *end), default=0) >= 0 and node.inputs[0].elements > 0
 
 
-def _reads_as_data(reader: GpuNode, pad: GpuNode) -> bool:
+def _follow(found: _Readers, value: Value, border: Border, users: Users) -> bool:
+    """Note all who read a bordered value; False when one of them needs the zeros."""
+    readers = users.get(value, [])
+    if value.is_output or not readers:
+        return False
+    for reader in readers:
+        if _reads_as_data(reader, value) and not any(
+            before + behind for before, behind in border[:2]
+        ):
+            found.convolutions.append((reader, border))
+            continue
+        shown = _shown(reader, border) if reader.inputs[0] is value else None
+        if shown is None or not _follow(found, reader.output, shown, users):
+            return False
+        found.between.append((reader, shown))
+    return True
+
+
+def _reads_as_data(reader: GpuNode, value: Value) -> bool:
     return (
         isinstance(reader.op, Convolution)
         and not reader.on_host
-        and reader.inputs[0] is pad.output
-        and pad.output not in reader.inputs[1:]
+        and reader.inputs[0] is value
+        and value not in reader.inputs[1:]
     )
 
 
-def _pad_more(node: GpuNode, begin: list[int], end: list[int]) -> None:
-    """Add to what the convolution pads itself."""
+def _shown(view: GpuNode, border: Border) -> Border | None:
+    """Return the border in what a view shows; None when it is none there."""
+    if view.on_host or not views.is_view(view) or len(view.outputs) > 1:
+        return None
+    x, out = view.inputs[0], view.output
+    if isinstance(view.op, Transpose):
+        return tuple(border[axis] for axis in permutation(integers(view, 1), x.rank))
+    if views.seen_back(view, out.placed) is None or _long(x.shape) != _long(out.shape):
+        return None
+    # Axes of size 1 come and go; a bordered one is longer.
+    rest = iter([sides for sides, size in zip(border, x.shape, strict=True) if size > 1])
+    return tuple(next(rest) if size > 1 else (0, 0) for size in out.shape)
+
+
+def _long(shape: Sequence[int]) -> list[int]:
+    return [size for size in shape if size != 1]
+
+
+def _shrink(view: GpuNode, border: Border) -> None:
+    """Let a view show its input without the border."""
+    value = view.output
+    sizes = zip(value.shape, border, strict=True)
+    value.shape = tuple(size - before - behind for size, (before, behind) in sizes)
+    if not isinstance(view.op, Transpose):
+        shape = constant_value(f"{view.name}/shape", np.array(value.shape, np.int64))
+        view.op, view.inputs[1:] = Reshape(special_zero=False), [shape]
+
+
+def _pad_more(node: GpuNode, border: Border) -> None:
+    """Add to what the convolution pads itself; its data has the border still."""
     op = node.op
     assert isinstance(op, Convolution)
     before, after = op.window(node.inputs[1].shape).pads(node.inputs[0].shape[2:])
     node.op = op.replace(
-        pads_begin=tuple(a + b for a, b in zip(before, begin, strict=True)),
-        pads_end=tuple(a + b for a, b in zip(after, end, strict=True)),
+        pads_begin=tuple(a + b for a, (b, _) in zip(before, border[2:], strict=True)),
+        pads_end=tuple(a + b for a, (_, b) in zip(after, border[2:], strict=True)),
         auto_pad=PadType.EXPLICIT,
     )
