@@ -28,7 +28,7 @@ class ExecutedLayer(Op):
     Source:  the Inference Engine's execution graphs
     """
 
-    domain = "extension"
+    domain = "runtime"
 
     layer_type: str
     results: tuple[TensorDesc, ...]
@@ -94,6 +94,7 @@ class ExecutedGraph:
         """Start without nodes."""
         self._parameters: list[Node] = []
         self._results: list[Node] = []
+        self._layers: list[Node] = []
         self._count = 0
 
     def _numbered(self, node: Node, layer_type: str, execution: Execution) -> Node:
@@ -119,7 +120,8 @@ class ExecutedGraph:
         """Add what computes a layer and return its outputs."""
         notes = execution.notes(layer_type, self._count)
         op = ExecutedLayer(layer_type, tuple(outputs), tuple(notes.items()))
-        return self._numbered(Node(name, op, inputs), layer_type, execution).outputs
+        self._layers.append(self._numbered(Node(name, op, inputs), layer_type, execution))
+        return self._layers[-1].outputs
 
     def output(self, name: str, port: Port) -> None:
         """Add an output of the network."""
@@ -149,9 +151,12 @@ class ExecutedGraph:
             op = node.op.replace(notes=tuple(notes.items()))
             made = Node(prefix + node.name, op, [ports[p] for p in node.inputs], rt_info=notes)
             self._count += 1
+            self._layers.append(made)
             ports.update(zip(node.outputs, made.outputs, strict=True))
         return {name: ports[port] for name, port in part.output_ports()}
 
     def network(self, name: str) -> Network:
         """Return the graph as a network."""
-        return Network(name, self._parameters, self._results)
+        read = {port for node in (*self._layers, *self._results) for port in node.inputs}
+        last = [node for node in self._layers if read.isdisjoint(node.outputs)]
+        return Network(name, self._parameters, self._results, last)

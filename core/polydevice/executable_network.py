@@ -179,6 +179,14 @@ class ExecutableNetwork(ABC):
         """Return the graph that the device runs, as a network for inspection."""
         raise DeviceError(f"{self.device} does not describe its execution graph")
 
+    def explain(self) -> str:
+        """Say what became of each layer; one line a layer."""
+        return "\n".join(
+            f"{row.node}  {row.type}  {row.device or 'no device'}: {row.reason}"
+            for row in self.placement()
+            if row.type != "Const"
+        )
+
     def placement(self) -> list[Placement]:
         """Say for every node on which device it runs, why, and what crosses to reach it."""
         reason = f"the network was loaded on {self.device}"

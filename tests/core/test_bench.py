@@ -336,11 +336,8 @@ def test_the_executed_graph_is_written_where_a_device_describes_it(device, tmp_p
     path = tmp_path / "graph.xml"
     arguments = ["-shape", "[1,1,12,12]", "-niter", "2", "-api", "sync", "-exec_graph_path"]
     status = main(["bench", "-m", str(model), "-d", device, *arguments, str(path)])
-    if device == "CPU":
-        assert status == 1
-        assert "does not describe its execution graph" in capsys.readouterr().err
-    elif device.startswith("GPU"):
+    if device.startswith(("CPU", "GPU", "HETERO")):
         assert status == 0
         out = capsys.readouterr().out
-        assert "Peak device memory:" in out
-        assert "execTimeMcs" in path.read_text()
+        assert ("Peak device memory:" in out) == device.startswith("GPU")
+        assert re.search(r'execTimeMcs="\d+"', path.read_text())

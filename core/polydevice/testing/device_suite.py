@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -366,6 +367,28 @@ class DeviceSuite:
             assert count["status"] in ("EXECUTED", "OPTIMIZED_OUT", "NOT_RUN")
             assert count["real_time"] >= 0
             assert count["layer_type"]
+
+    def test_explains_every_layer(self, core: Core) -> None:
+        """`explain` names every layer of the model."""
+        text = self.load(core).explain()
+        for node in self.network():
+            assert node.type == "Const" or node.name in text
+
+    def test_the_graph_that_runs(self, core: Core, tmp_path: Path) -> None:
+        """`get_exec_graph_info`, where the device has it, is an IR with the usual notes."""
+        try:
+            graph = self.load(core).get_exec_graph_info()
+        except DeviceError as error:
+            pytest.skip(str(error))
+        assert [node.name for node in graph.parameters] == ["x"]
+        assert [name for name, _ in graph.output_ports()] == ["y"]
+        for order, node in enumerate(sorted(graph, key=lambda n: int(n.rt_info["execOrder"]))):
+            assert node.rt_info["execOrder"] == str(order)
+            assert node.rt_info["execTimeMcs"] == "not_executed"
+            assert node.rt_info.keys() >= {"originalLayersNames", "primitiveType", "layerType"}
+        graph.serialize(tmp_path / "graph.xml")
+        again = core.read_network(tmp_path / "graph.xml")
+        assert [node.rt_info for node in again] == [node.rt_info for node in graph]
 
     # -- the end ------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from polydevice.errors import DeviceError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.executor import Executor
 from polydevice.exported import export_network
@@ -13,7 +14,9 @@ from polydevice_cpu.options import CpuOptions
 from polydevice_cpu.passes import prepare
 from polydevice_cpu.plan.builder import Settings
 from polydevice_cpu.plan.compiled import CompiledNetwork
+from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.weights import WeightStore
+from polydevice_cpu.report import execution_graph, explanation
 from polydevice_cpu.request import CpuInferRequest
 
 
@@ -34,6 +37,41 @@ class CpuExecutableNetwork(ExecutableNetwork):
             with openmp.threads(self.threads):
                 self.compiled.plan(tuple(shape.static for shape in shapes if shape is not None))
             openmp.stop_workers()  # who infers may be another thread
+
+    @property
+    def layers(self) -> dict[str, str]:
+        """Layer of the model that is no constant → type of its operation."""
+        return {name: kind for name, kind in self._nodes if kind != "Const"}
+
+    def latest_plan(self) -> Plan:
+        """Return the plan that was made or used last.
+
+        Raises:
+            DeviceError: for a network with dynamic shapes before its first inference.
+        """
+        plan = self.compiled.latest()
+        if plan is None:
+            raise DeviceError(
+                f"network {self.name!r} has dynamic shapes and is planned at its first inference; "
+                "infer once, then ask again"
+            )
+        return plan
+
+    def get_exec_graph_info(self) -> Network:
+        """Return the steps that run; with times after an inference under PERF_COUNT.
+
+        Raises:
+            DeviceError: for a network with dynamic shapes before its first inference.
+        """
+        return execution_graph(self.compiled.network, self.latest_plan())
+
+    def explain(self) -> str:
+        """Say what became of each layer; one line a layer.
+
+        Raises:
+            DeviceError: for a network with dynamic shapes before its first inference.
+        """
+        return explanation(self.latest_plan(), self.layers)
 
     def export(self) -> bytes:
         """Return the network and its configuration; weights are packed again when importing."""

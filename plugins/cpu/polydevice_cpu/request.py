@@ -14,6 +14,7 @@ from polydevice_cpu.onednn import openmp
 from polydevice_cpu.plan.bound import BoundPlan
 from polydevice_cpu.plan.compiled import shapes_of
 from polydevice_cpu.plan.context import Context
+from polydevice_cpu.report import layer_counts
 from polydevice_cpu.variable import variables
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ class CpuInferRequest(InferRequest):
         self._places: dict[str, tuple[int, bool, tuple[int, ...]]] = {}
         self._threads = executable.threads
         self._get_threads, self._set_threads = openmp.functions()
-        self._times: list[float] = []
         self._variables = variables(executable.compiled.network, self._context)
 
     def _bind(self, name: str, blob: Blob) -> None:
@@ -69,7 +69,7 @@ class CpuInferRequest(InferRequest):
     def _compute(self) -> None:
         bound = self._bound or self._prepare()
         if self.executable.perf_count:
-            self._times = bound.run_timed()
+            bound.plan.times.add(bound.run_timed())
         else:
             bound.run()
         if bound.tail_outputs:
@@ -109,24 +109,8 @@ class CpuInferRequest(InferRequest):
                 "the network was loaded without PERF_COUNT; load it with {'PERF_COUNT': 'YES'}"
             )
         if self._bound is None:
-            return []
-        counts = []
-        for index, (step, time_us) in enumerate(
-            zip(self._bound.plan.steps, self._times, strict=False)
-        ):
-            name = step.name or f"{step.type}_{index}"
-            counts.append(
-                LayerCount(
-                    name, "EXECUTED", step.type, step.implementation, time_us, time_us, index
-                )
-            )
-        executed = {count.name for count in counts}
-        for node in self.executable.compiled.network.nodes():
-            if node.name not in executed:
-                counts.append(
-                    LayerCount(node.name, "OPTIMIZED_OUT", node.type, "undef", 0, 0, len(counts))
-                )
-        return counts
+            return layer_counts(self.executable.latest_plan(), self.executable.layers)
+        return layer_counts(self._bound.plan, self.executable.layers)
 
     def _variable_states(self) -> list[VariableState]:
         """Return the variables that this request keeps between inferences."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from polydevice.errors import DeviceError, UnknownOptionError
+from polydevice.exec_graph import ExecutedGraph, Execution
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.exported import export_network
 from polydevice.infer_request import InferRequest
@@ -96,6 +97,44 @@ class HeteroExecutable(ExecutableNetwork):
     def placement(self) -> list[Placement]:
         """Say for every node on which device it runs, why, and what crosses to reach it."""
         return self._placement
+
+    def get_exec_graph_info(self) -> Network:
+        """Return what the parts run, joined; every node notes its `subgraph` and `device`.
+
+        Raises:
+            DeviceError: a part cannot describe what it runs (yet).
+        """
+        made = ExecutedGraph()
+        ports: dict[Port, Port] = {}
+        for name, port in self.parameters.items():
+            precision = [port.element_type.precision]
+            execution = Execution("input", [name], precisions=precision)
+            ports[port] = made.input(name, port.desc.without_value(), execution)
+        for index in self.parts_to_run(frozenset(variable.name for variable in self.variables)):
+            part = self.subgraphs[index]
+            graph = self.parts[index].get_exec_graph_info()
+            sources = {name: ports[port] for name, port in part.sources.items()}
+            where = {"subgraph": str(index), "device": part.device}
+            found = made.include(graph, f"subgraph{index}: ", sources, where)
+            ports.update({port: found[name] for name, port in part.targets.items()})
+        for name, port in self.sources.items():
+            if port not in ports:  # known at load
+                (ports[port],) = made.layer(
+                    name, "Const", [], [port.desc.without_value()], Execution()
+                )
+            made.output(name, ports[port])
+        return made.network("runtime_hetero_graph")
+
+    def explain(self) -> str:
+        """Say where each layer runs and why, then what became of it there.
+
+        Raises:
+            DeviceError: a part cannot explain what it runs (yet).
+        """
+        texts = [super().explain()]
+        for index, (part, loaded) in enumerate(zip(self.subgraphs, self.parts, strict=True)):
+            texts.append(f"\nsubgraph{index} on {part.device}:\n{loaded.explain()}")
+        return "\n".join(texts)
 
     def get_config(self, key: str) -> str:
         """Return the value of a key of HETERO, or of the first part that knows the key."""

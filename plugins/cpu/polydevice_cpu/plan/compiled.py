@@ -81,6 +81,11 @@ class CompiledNetwork:
                     self._plans.popitem(last=False)
             return plan
 
+    def latest(self) -> Plan | None:
+        """Return the plan that was made or used last, if there is one."""
+        with self._lock:
+            return next(reversed(self._plans.values()), None)
+
     def _known(self, shapes: Key) -> Plan | None:
         with self._lock:
             known = self._plans.get(shapes)

@@ -86,6 +86,7 @@ class Pending:
         """
         self.node = node
         self.types = [node.type]
+        self.layers = [node.name]
         self._make = make
         self._arguments = dict(arguments)
         self._post_ops: list[PostOp] = []
@@ -141,6 +142,7 @@ class Pending:
     def _accept(self, node: Node, primitive: Primitive) -> None:
         self.primitive = primitive
         self.types.append(node.type)
+        self.layers.append(node.name)
         self.node = node
 
     def emit(self, builder: Builder) -> Value:
@@ -171,7 +173,9 @@ class Pending:
         result = builder.new(self.dst)
         arguments[Arg.DST] = self._seen(result)
         types = "+".join(self.types)
-        builder.emit(PrimitiveStep(self.node.name, types, primitive, arguments, (Arg.DST,), sums))
+        name, layers = self.node.name, tuple(self.layers)
+        step = PrimitiveStep(name, types, primitive, arguments, (Arg.DST,), sums, layers)
+        builder.emit(step)
         return result
 
     def _seen(self, value: Value) -> Value:

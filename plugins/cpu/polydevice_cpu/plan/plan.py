@@ -8,6 +8,7 @@ from polydevice.tensor import TensorDesc
 from polydevice_cpu.plan.accumulate import accumulate
 from polydevice_cpu.plan.arena import assign
 from polydevice_cpu.plan.step import PrimitiveStep, Step
+from polydevice_cpu.plan.times import StepTimes
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
 
@@ -20,6 +21,7 @@ class Plan:
         inputs: type and shape of the network's parameters.
         arena_bytes: memory that a request needs for intermediate values.
         scratchpad_bytes: memory that a request needs for the primitives' own use.
+        times: of all inferences that were timed.
     """
 
     def __init__(
@@ -30,6 +32,7 @@ class Plan:
         self.steps = steps
         self.outputs = outputs
         self.inputs = list(inputs)
+        self.times = StepTimes()
         for step in steps:
             if isinstance(step, PrimitiveStep):
                 step.primitive.compile()

@@ -48,6 +48,8 @@ class PrimitiveStep:
     arguments: dict[int, Value]
     outputs: tuple[int, ...]
     sums: list[Sum] = field(default_factory=list)
+    layers: tuple[str, ...] = ()
+    """Names of the nodes that were fused, in order; empty for one node or none."""
 
     @property
     def implementation(self) -> str:
@@ -76,6 +78,7 @@ class ArrayStep:
     outputs: list[Value]
     implementation: str = "numpy"
     writes: bool = False
+    layers: tuple[str, ...] = ()
 
     @property
     def values(self) -> list[Value]:
@@ -99,6 +102,8 @@ class TailStep:
     inputs: list[Value]
     results: list[int]
     implementation: str = "dynamic"
+    layers: tuple[str, ...] = ()
+    """Names of the nodes."""
 
     @property
     def values(self) -> list[Value]:

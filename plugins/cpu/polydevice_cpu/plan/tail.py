@@ -46,7 +46,9 @@ def make_tail(
         compiled = compile_(network)
         start = _then(_interpret(first, boundary, inner), compiled)
     values = [builder.array_value(port) for port in boundary]
-    return TailStep("", "Tail", start, values, [index for index, _ in results])
+    layers = tuple(node.name for node in nodes)
+    numbers = [index for index, _ in results]
+    return TailStep("", "Tail", start, values, numbers, layers=layers)
 
 
 def _split(nodes: Sequence[Node], late: set[Port]) -> tuple[list[Node], list[Node]]:
