@@ -19,7 +19,6 @@ from polydevice.ops.quantize import FakeQuantize
 from polydevice.ops.reshape import Reshape
 from polydevice.ops.split import Split
 from polydevice.ops.transpose import Transpose
-from polydevice_cpu.implement import evaluate
 from polydevice_gpu import cl
 from tests.gpu.graphs import Sketch, compiled, loaded, random_inputs
 
@@ -204,42 +203,3 @@ def test_the_first_second_and_hundredth_run_agree(opencl, builder):
         again, other = one.infer(inputs)["y"], two.infer(others)["y"]
     assert np.array_equal(first, again)
     assert np.array_equal(second, other)
-
-
-def _check_against_cpu(network, opencl, builder):
-    """Compare with the network computed layer by layer in NumPy, which knows no passes."""
-    inputs = random_inputs(network)
-    outputs = loaded(network, opencl, builder).create_infer_request().infer(inputs)
-    values = {}
-    for node in network.nodes():
-        if node.name in inputs:
-            values[node.outputs[0]] = inputs[node.name]
-        elif node.constant is not None:
-            values[node.outputs[0]] = node.constant
-        elif node.type != "Result":
-            results = evaluate(node.op, [values[port] for port in node.inputs])
-            values.update(zip(node.outputs, results, strict=True))
-    for result in network.results:
-        answer = values[result.inputs[0]]
-        np.testing.assert_allclose(outputs[result.op.output_name], answer, 1e-4, 1e-5)
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_split_equal_convolutions_and_concat_become_a_grouped_convolution(opencl, builder, bias):
-    s = Sketch()
-    x = s.input("x", 2, 12, 5, 4)
-    split = s.node("split", Split(num_splits=3), x, s.const("axis", np.array(1)))
-    parts = []
-    for number, port in enumerate(split.outputs):
-        part = s.conv(f"conv{number}", port, 8)
-        if bias:
-            part = s.add(f"bias{number}", Add(), part, s.weights(f"b{number}", 1, 8, 1, 1))
-        parts.append(part)
-    y = s.add("relu", Relu(), s.add("concat", Concat(axis=1), *parts))
-    network = s.network(y=y)
-    graph = compiled(network)
-    conv = graph.nodes[-1]
-    assert conv.op.type == "GroupConvolution"
-    assert {n.op.type for n in graph.nodes} <= {"GroupConvolution", "Fused"}
-    assert graph.fates["concat"].status == "OPTIMIZED_OUT"
-    _check_against_cpu(network, opencl, builder)

@@ -20,12 +20,13 @@ Pass = Callable[[GpuGraph, Target], None]
 
 PIPELINE: tuple[Pass, ...] = (
     drop_unused,  # first: fewer readers and results for all that follows
-    group_convolutions,  # biases are no longer to be seen once they are fused
     fuse_normalization,  # while every step is a node of its own
     fuse_attention,  # before its scales, masks and casts join the products
     fuse_frame,  # before what comes behind joins the resizing
     fuse_pad,  # before kernels are chosen: a convolution pads for nothing
     fuse_pointwise,  # so that kernels are chosen knowing their epilogue
+    group_convolutions,  # with biases and activations in them
+    fuse_pointwise,  # again: into what was grouped
     select_kernels,  # layouts, views and kernels depend on one another
     concat_in_place,  # last: needs to know who reads and writes what, and in which layout
 )

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from polydevice.ops.arithmetic import Add
 from polydevice.ops.concat import Concat
 from polydevice.ops.convolution import Convolution, GroupConvolution
-from polydevice.ops.split import Split
+from polydevice.ops.split import Split, VariadicSplit
 from polydevice.shape import normalize_axis
+from polydevice_gpu import views
 from polydevice_gpu.graph import Fate, GpuGraph, GpuNode, Value, constant_value
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.ops import Fused
 from polydevice_gpu.views import integers
 
 Users = dict[Value, list[GpuNode]]
 
 
 def group_convolutions(graph: GpuGraph, target: Target) -> None:
-    """Replace every such group; runs before other passes fuse the biases."""
+    """Replace every such group; biases and activations have joined the convolutions already."""
     del target  # all devices gain
     users = graph.users()
     for node in list(graph.nodes):
-        if not isinstance(node.op, Split) or node.on_host:
+        if not isinstance(node.op, (Split, VariadicSplit)) or not _cuts_channels(node):
             continue
-        branches = [_branch(value, users) for value in node.outputs]
-        found = [branch for branch in branches if branch is not None]
-        if len(found) == len(branches) > 1 and _joined(node, found, users):
-            _replace(graph, node, found, users)
-            users = graph.users()
+        found = [conv for value in node.outputs if (conv := _branch(value, users)) is not None]
+        if len(found) == len(node.outputs) > 1 and _joined(found, users):
+            extras = _stacked_extras(found)
+            if extras is not None:
+                _replace(graph, node, found, extras, users)
+                users = graph.users()
+
+
+def _cuts_channels(node: GpuNode) -> bool:
+    """Whether a split makes equal parts of the channels."""
+    if node.on_host or not views.is_view(node) or node.inputs[0].rank < 3:
+        return False
+    equal = len({value.shape for value in node.outputs}) == 1
+    return equal and normalize_axis(integers(node, 1)[0], node.inputs[0].rank) == 1
 
 
 def _only_user(value: Value, users: Users) -> GpuNode | None:
@@ -36,48 +46,28 @@ def _only_user(value: Value, users: Users) -> GpuNode | None:
     return readers[0] if len(readers) == 1 and not value.is_output else None
 
 
-def _branch(value: Value, users: Users) -> list[GpuNode] | None:
-    """Return the convolution that reads a part, and its bias if there is one."""
+def _branch(value: Value, users: Users) -> GpuNode | None:
+    """Return the convolution that reads a part."""
     conv = _only_user(value, users)
-    if (
-        conv is None
-        or type(conv.op) is not Convolution
-        or conv.inputs[0] is not value
-        or conv.inputs[1].constant is None
-    ):
-        return None
-    bias = _only_user(conv.output, users)
-    if bias is not None and _is_bias(bias, conv):
-        return [conv, bias]
-    return [conv]
-
-
-def _is_bias(node: GpuNode, conv: GpuNode) -> bool:
-    if not isinstance(node.op, Fused) or len(node.op.fragment.steps) != 1:
-        return False
-    step = node.op.fragment.steps[0]
-    others = [value for value in node.inputs if value is not conv.output]
-    channels = (1, conv.output.shape[1], *[1] * (conv.output.rank - 2))
-    return (
-        isinstance(step.op, Add)
-        and len(others) == 1
-        and others[0].constant is not None
-        and others[0].shape in (channels, channels[1:])
+    good = (
+        conv is not None
+        and type(conv.op) is Convolution
+        and not conv.on_host
+        and conv.inputs[0] is value
+        and conv.inputs[1].constant is not None
     )
+    return conv if good else None
 
 
-def _joined(split: GpuNode, branches: list[list[GpuNode]], users: Users) -> bool:
-    """Whether all branches are alike and end, in order, in one Concat of channels."""
-    first = branches[0][0]
-    if normalize_axis(integers(split, 1)[0], split.inputs[0].rank) != 1:
-        return False
-    if any(len(branch) != len(branches[0]) for branch in branches):
-        return False
-    for conv, *_ in branches:
-        alike = conv.op == first.op and conv.inputs[1].shape == first.inputs[1].shape
-        if not alike or conv.inputs[1].storage is not first.inputs[1].storage:
+def _joined(convs: list[GpuNode], users: Users) -> bool:
+    """Whether all are alike and end, in order, in one Concat of channels."""
+    first = convs[0]
+    for conv in convs:
+        weights, others = conv.inputs[1], first.inputs[1]
+        alike = conv.op == first.op and conv.epilogue == first.epilogue
+        if not alike or weights.shape != others.shape or weights.storage is not others.storage:
             return False
-    ends = [branch[-1].output for branch in branches]
+    ends = [conv.output for conv in convs]
     concat = _only_user(ends[0], users)
     return (
         concat is not None
@@ -89,36 +79,47 @@ def _joined(split: GpuNode, branches: list[list[GpuNode]], users: Users) -> bool
     )
 
 
-def _stacked(values: list[Value], name: str, axis: int | None) -> Value:
-    """Join constants, along an axis or along a new first one."""
+def _stacked_extras(convs: list[GpuNode]) -> list[Value] | None:
+    """Join what the epilogues read; None when that is not constant."""
+    stacked = []
+    for values in zip(*(conv.extra_inputs for conv in convs), strict=True):
+        if any(value.constant is None for value in values):
+            return None
+        stacked.append(_stacked_extra(values, convs))
+    return stacked
+
+
+def _stacked_extra(values: Sequence[Value], convs: list[GpuNode]) -> Value:
+    first, (_, channels, *rest) = values[0], convs[0].output.shape
+    rank = len(rest) + 2
     arrays = [np.asarray(value.constant) for value in values]
-    joined = np.stack(arrays) if axis is None else np.concatenate(arrays, axis)
-    made = constant_value(name, joined, values[0].element_type)
-    made.storage = values[0].storage
+    arrays = [array.reshape((1,) * (rank - array.ndim) + array.shape) for array in arrays]
+    if arrays[0].shape[1] == 1 and all(np.array_equal(arrays[0], other) for other in arrays):
+        return first
+    shape = np.broadcast_shapes(*(array.shape for array in arrays), (1, channels, *[1] * len(rest)))
+    joined = np.concatenate([np.broadcast_to(array, shape) for array in arrays], 1)
+    return _constant(first, joined)
+
+
+def _constant(like: Value, array: np.ndarray) -> Value:  # type: ignore[type-arg, unused-ignore]
+    made = constant_value(f"{like.name}/groups", array, like.element_type)
+    made.storage = like.storage
     return made
 
 
-def _replace(graph: GpuGraph, split: GpuNode, branches: list[list[GpuNode]], users: Users) -> None:
-    convs = [branch[0] for branch in branches]
-    concat = users[branches[0][-1].output][0]
-    first = convs[0]
-    weights = _stacked([conv.inputs[1] for conv in convs], f"{first.name}/groups", None)
-    has_bias = len(branches[0]) > 1
-    result = concat.output.like(f"{first.name}/grouped") if has_bias else concat.output
+def _replace(
+    graph: GpuGraph, split: GpuNode, convs: list[GpuNode], extras: list[Value], users: Users
+) -> None:
+    first, concat = convs[0], users[convs[0].output][0]
+    weights = np.stack([np.asarray(conv.inputs[1].constant) for conv in convs])
     assert isinstance(first.op, Convolution)
     op = GroupConvolution(**first.op.attributes())
+    inputs = [split.inputs[0], _constant(first.inputs[1], weights), *extras]
     origins = [origin for conv in convs for origin in conv.origins]
-    grouped = GpuNode(first.name, op, [split.inputs[0], weights], [result], origins)
-    grouped.result_type = first.result_type
+    grouped = GpuNode(first.name, op, inputs, [concat.output], dict.fromkeys(origins))
+    grouped.result_type, grouped.epilogue = first.result_type, first.epilogue
     graph.insert_before(concat, grouped)
-    if has_bias:
-        bias = branches[0][1]
-        parts = [value for b in branches for value in b[1].inputs if value.constant is not None]
-        stacked = _stacked(parts, f"{bias.name}/groups", parts[0].rank - first.output.rank + 1)
-        inputs = [stacked if value.constant is not None else result for value in bias.inputs]
-        origins = [origin for branch in branches for origin in branch[1].origins]
-        graph.insert_before(concat, GpuNode(bias.name, bias.op, inputs, [concat.output], origins))
-    for node in (split, concat, *(node for branch in branches for node in branch)):
+    for node in (split, concat, *convs):
         graph.nodes.remove(node)
     for node in (split, concat):
         for origin in node.origins:
