@@ -19,6 +19,9 @@ def normalizations(data: Data) -> Iterator[OpCase]:
         normalize_variance=False, eps=1e-3, eps_mode=normalization.EpsMode.INSIDE_SQRT
     )
     yield openvino_case(op, data(3, 70), ints(1), constants={1})
+    op = op.replace(normalize_variance=True)
+    yield openvino_case(op, data(2, 11, 3, 13), ints(1, 3), constants={1})
+    yield openvino_case(op, data(2, 8209), ints(1), constants={1})
 
 
 def norms(data: Data) -> Iterator[OpCase]:
@@ -26,6 +29,7 @@ def norms(data: Data) -> Iterator[OpCase]:
         op = normalization.NormalizeL2(eps=1e-2, eps_mode=mode)
         yield openvino_case(op, data(2, 5, 4, 3), ints(1), constants={1})
         yield openvino_case(op, data(2, 65, 3), ints(1, 2), constants={1})
+    yield openvino_case(op, data(2, 8209), ints(1), constants={1})
 
 
 def lrn(data: Data) -> Iterator[OpCase]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from polydevice.ops.normalization import LRN, MVN, EpsMode, NormalizeL2
 from polydevice.shape import normalize_axis
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
-from polydevice_gpu.kernels.softmax import declare_rows
+from polydevice_gpu.kernels.row import Formula, RowGroup, RowKernel, RowRef, Rows
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.views import integers
@@ -20,53 +21,62 @@ def normalized_axes(node: GpuNode) -> tuple[int, ...]:
     return tuple(sorted({normalize_axis(axis, rank) for axis in integers(node, 1)}))
 
 
-def _declare(call: Call) -> int:
-    op = call.node.op
-    rows, _ = declare_rows(call, normalized_axes(call.node))
-    if isinstance(op, MVN):
-        inside = op.eps_mode is EpsMode.INSIDE_SQRT
-        call.define(CENTRE=1, SCALE=op.normalize_variance, DIVISOR="COUNT")
-        root = "sqrt((s) + EPSILON)" if inside else "(sqrt(s) + EPSILON)"
-    else:
-        assert isinstance(op, NormalizeL2)
-        call.define(CENTRE=0, SCALE=1, DIVISOR=1)
-        add = op.eps_mode is EpsMode.ADD
-        root = "sqrt((s) + EPSILON)" if add else "sqrt(fmax(s, (IN0_C)EPSILON))"
-    call.define(**{"ROOT(s)": root})
-    call.scalars(EPSILON=float(op.eps))
-    return rows
-
-
-@kernel(MVN, NormalizeL2)
-class NormalizationGroup(Kernel):
-    """One work-group normalises one row."""
-
-    modes = ({"LANES": 64}, {"LANES": 256})
-
-    def supports(self, node: GpuNode, target: Target) -> bool:
-        """Rows of a work-group's size, on devices with real local memory."""
-        if node.inputs[1].constant is None or not target.local_memory_bytes:
-            return False
-        return math.prod(node.inputs[0].shape[axis] for axis in normalized_axes(node)) >= 64
-
-    def describe(self, call: Call, mode: Mode) -> None:
-        """Mean, deviation, result: three sweeps by LANES work-items."""
-        rows = _declare(call)
-        call.define(LANES=mode["LANES"])
-        call.dispatch((mode["LANES"], rows), (mode["LANES"], 1))
-
-
-@kernel(MVN, NormalizeL2)
-class NormalizationRef(Kernel):
-    """One work-item normalises one row."""
+class Normalization(RowKernel):
+    """What both kernels have in common: mean and deviation, or a norm, that rows are divided by."""
 
     def supports(self, node: GpuNode, target: Target) -> bool:
         """Axes must be known."""
-        return node.inputs[1].constant is not None
+        return node.inputs[1].constant is not None and super().supports(node, target)
 
-    def describe(self, call: Call, mode: Mode) -> None:
-        """Mean, deviation, result."""
-        call.dispatch((_declare(call),))
+    def axes(self, node: GpuNode) -> Sequence[int]:
+        """The axes of the operation."""
+        return normalized_axes(node)
+
+    def formula(self, node: GpuNode) -> Formula:
+        """The sum and the squares about the mean, or the sum of squares."""
+        op = node.op
+        if isinstance(op, MVN):
+            inside = op.eps_mode is EpsMode.INSIDE_SQRT
+            root = "sqrt((b) / COUNT + EPSILON)" if inside else "sqrt((b) / COUNT) + EPSILON"
+            scaled = op.normalize_variance
+            return Formula(
+                start="0",
+                combine="a + v",
+                centre="(a) / (n)",
+                term="(v - centre) * (v - centre)" if scaled else "",
+                part="(b) + (n) * ((own) - centre) * ((own) - centre)",
+                scale=root if scaled else "1",
+                result="(v - centre) / scale",
+            )
+        assert isinstance(op, NormalizeL2)
+        add = op.eps_mode is EpsMode.ADD
+        return Formula(
+            start="0",
+            combine="a + v * v",
+            join="a + v",
+            scale="sqrt((a) + EPSILON)" if add else "sqrt(fmax(a, (IN0_C)EPSILON))",
+            result="v / scale",
+        )
+
+    def declare_constants(self, call: Call) -> None:
+        """What keeps a divisor from being 0."""
+        op = call.node.op
+        assert isinstance(op, (MVN, NormalizeL2))
+        call.scalars(EPSILON=float(op.eps))
+
+    def declare_result(self, call: Call, rows: Rows) -> None:
+        """One element for each of the input."""
+        call.result([rows.kept, rows.axes])
+
+
+@kernel(MVN, NormalizeL2)
+class NormalizationGroup(Normalization, RowGroup):
+    """A work-group normalises a row or a part of it."""
+
+
+@kernel(MVN, NormalizeL2)
+class NormalizationRef(Normalization, RowRef):
+    """A work-item normalises a row or a part of it."""
 
 
 @kernel(LRN)

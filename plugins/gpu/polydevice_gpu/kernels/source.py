@@ -242,7 +242,7 @@ class Call:
     def dispatch(self, global_size: Sequence[int], local_size: Sequence[int] | None = None) -> None:
         """Set the NDRange; sizes are rounded up to multiples of the local size.
 
-        There is no limit to their number: NVIDIA's OpenCL knows nothing of CUDA's 65,535 work-groups
+        Their number is not limited: NVIDIA's OpenCL knows nothing of CUDA's 65,535 work-groups
         along y and z (1,300,003 tried, driver 580.159.04).
         """
         if local_size is None:
