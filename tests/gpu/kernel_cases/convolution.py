@@ -26,6 +26,8 @@ def convolutions(data: Data) -> Iterator[OpCase]:
         return openvino_case(kind(**attributes), x, w, constants={1})
 
     yield conv(data(2, 3, 9, 11), data(5, 3, 3, 3), pads_begin=(1, 1), pads_end=(1, 1))
+    yield conv(data(2, 3, 18, 21), data(10, 3, 7, 7), strides=(2, 2), pads_begin=(3, 3),
+               pads_end=(3, 2))  # fmt: skip
     yield conv(data(1, 19, 8, 7), data(33, 19, 1, 1))
     yield conv(data(1, 16, 13, 10), data(24, 16, 3, 5), strides=(2, 3), dilations=(2, 1),
                pads_begin=(2, 1), pads_end=(1, 3))  # fmt: skip

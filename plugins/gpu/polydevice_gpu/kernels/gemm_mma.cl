@@ -1,8 +1,9 @@
 // gemm_mma: a work-group computes BM pixels (rows) by BN channels (columns) on tensor cores.
 // NDRange: {column tiles * THREADS, row tiles, SPLIT}; local size {THREADS, 1, 1}.
-// Layouts: channels side by side, a multiple of 8 of them.   Types: half; sums in float.
-// Needs: as rows.cl, COLUMNS, STEPS (of 32 terms, per part), BM, BN, WARPS_M, WARPS_N, STAGES, SPLIT;
-// FILTER as [column, tap, channel].
+// Layouts: channels side by side, a multiple of 8 of them; with GATHERED any.   Types: half, with
+// GATHERED float too, rounded to half; sums in float.
+// Needs: as rows.cl, COLUMNS, STEPS (of 32 terms, per part), BM, BN, WARPS_M, WARPS_N, STAGES, SPLIT,
+// GATHERED (terms are read one by one); FILTER as [column, tap, channel].
 #include "include/rows.cl"
 #define THREADS (32 * WARPS_M * WARPS_N)
 #define TILES_M (BM / WARPS_M / 16)
@@ -27,20 +28,49 @@
 // Rows are 64 bytes, four pieces of 16; exchanging pieces by row keeps ldmatrix free of conflicts.
 #define PLACE(row, piece) ((row) * 64 + (((piece) ^ (((row) >> 1) & 3)) << 4))
 
+#if GATHERED
+#define PACK(to, low, high) asm("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(to) : "f"(low), "f"(high))
+// Read a step of the rows, eight terms of each, and move on to the next; it goes to local memory
+// after the products of the step before, during which it is under way.
+#define FETCH_ROWS(stage)                                                                         \
+    _Pragma("unroll") for (int pair = 0; pair < 4; pair++) {                                      \
+        float terms[2][LOADS_A];                                                                  \
+        _Pragma("unroll") for (int t = 0; t < 2; t++) {                                           \
+            _Pragma("unroll") for (int i = 0; i < LOADS_A; i++) {                                 \
+                FIND_INPUT(i)                                                                     \
+                terms[t][i] = 0.0f;                                                               \
+                if (inside) terms[t][i] = IN0_LOAD(INPUT_AT(i));                                  \
+            }                                                                                     \
+            SKIP_TERMS(1)                                                                         \
+        }                                                                                         \
+        _Pragma("unroll") for (int i = 0; i < LOADS_A; i++)                                       \
+            PACK(gathered[i][pair], terms[0][i], terms[1][i]);                                    \
+    }                                                                                             \
+    SKIP_TERMS(24)
+#define STORE_ROWS(stage)                                                                         \
+    _Pragma("unroll") for (int i = 0; i < LOADS_A; i++)                                           \
+        *(__local uint4*)((__local uchar*)tiles + (stage) * STAGE_BYTES +                         \
+                          PLACE(row + i * (THREADS / 4), piece)) = vload4(0, gathered[i]);
+#else
+#define FETCH_ROWS(stage)                                                                         \
+    _Pragma("unroll") for (int i = 0; i < LOADS_A; i++) {                                         \
+        FIND_INPUT(i)                                                                             \
+        const int at = inside ? INPUT_AT(i) : 0;                                                  \
+        COPY(tiles_at + (stage) * STAGE_BYTES + PLACE(row + i * (THREADS / 4), piece), in0 + at,  \
+             inside ? 16 : 0);                                                                    \
+    }                                                                                             \
+    SKIP_TERMS(32)
+#define STORE_ROWS(stage)
+#endif
 // Start copying one step of 32 terms into a stage, and move on to the next.
 #define FETCH(stage)                                                                              \
     {                                                                                             \
-        const uint to = tiles_at + (stage) * STAGE_BYTES;                                         \
-        _Pragma("unroll") for (int i = 0; i < LOADS_A; i++) {                                     \
-            FIND_INPUT(i)                                                                         \
-            const int at = inside ? INPUT_AT(i) : 0;                                              \
-            COPY(to + PLACE(row + i * (THREADS / 4), piece), in0 + at, inside ? 16 : 0);          \
-        }                                                                                         \
+        FETCH_ROWS(stage)                                                                         \
         _Pragma("unroll") for (int i = 0; i < LOADS_B; i++)                                       \
-            COPY(to + BM * 64 + PLACE(row + i * (THREADS / 4), piece),                            \
+            COPY(tiles_at + (stage) * STAGE_BYTES + BM * 64 +                                     \
+                     PLACE(row + i * (THREADS / 4), piece),                                       \
                  columns_at + (size_t)(i * (THREADS / 4)) * TERMS, 16);                           \
         columns_at += 32;                                                                         \
-        SKIP_TERMS(32)                                                                            \
     }
 
 KERNEL(gemm_mma) {
@@ -65,14 +95,21 @@ KERNEL(gemm_mma) {
             #pragma unroll
             for (int k = 0; k < 4; k++) sum[i][j][k] = 0.0f;
 
+#if GATHERED
+    uint gathered[LOADS_A][4];
+#endif
     for (int s = 0; s < STAGES - 1; s++) {
-        if (s < STEPS) FETCH(s);
+        if (s < STEPS) {
+            FETCH(s)
+            STORE_ROWS(s)
+        }
         CLOSE_STAGE();
     }
     for (int step = 0; step < STEPS; step++) {
         AWAIT(STAGES - 2);
         barrier(CLK_LOCAL_MEM_FENCE);
-        if (step + STAGES - 1 < STEPS) FETCH((step + STAGES - 1) % STAGES);
+        const int next = step + STAGES - 1;
+        if (next < STEPS) FETCH(next % STAGES)
         CLOSE_STAGE();
         const uint stage_at = tiles_at + (step % STAGES) * STAGE_BYTES;
         #pragma unroll
@@ -95,6 +132,9 @@ KERNEL(gemm_mma) {
                 #pragma unroll
                 for (int j = 0; j < TILES_N; j++)
                     MULTIPLY(sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+        }
+        if (next < STEPS) {
+            STORE_ROWS(next % STAGES)
         }
     }
     #pragma unroll

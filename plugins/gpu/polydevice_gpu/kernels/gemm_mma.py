@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from polydevice.dtype import ElementType
 from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.convolution_shape import has_channels_inside
 from polydevice_gpu.kernels.gemm import (
     ConvolutionProduct,
     MatmulProduct,
@@ -12,8 +13,9 @@ from polydevice_gpu.kernels.gemm import (
     tile_modes,
 )
 from polydevice_gpu.kernels.kernel import Mode
-from polydevice_gpu.kernels.launch import Weights
+from polydevice_gpu.kernels.launch import Launch, Weights
 from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.layout import Layout
 
 # Rows and columns of a tile, warps along each, stages of the copy pipeline (47 KiB at most).
 _TILES = (
@@ -47,23 +49,41 @@ class MmaEngine(Product):
         form = f"{type(node.op).__name__} {columns}x{terms}"
         return Weights(node.inputs[1], form, self.padded(node, columns, terms), ElementType.f16)
 
+    def comes_in_pieces(self, node: GpuNode) -> bool:
+        """Whether half data can be copied in pieces of 8 terms."""
+        return node.inputs[0].storage is ElementType.f16 and self.channels(node) % 8 == 0
+
     def fits_unit(self, node: GpuNode, target: Target) -> bool:
-        """Matrix units, half data, pieces of 8 terms and pairs of columns."""
-        _, columns, _ = self.sizes(node)
-        return (
-            target.matrix_unit
-            and node.inputs[0].storage is ElementType.f16
-            and self.channels(node) % 8 == 0
-            and columns % 2 == 0
-        )
+        """Matrix units, and pairs of columns."""
+        return target.matrix_unit and self.sizes(node)[1] % 2 == 0
 
 
 class ConvolutionMma(MmaEngine, ConvolutionProduct):
-    """Convolution on matrix units."""
+    """Convolution on matrix units.
+
+    Terms that do not come in pieces are gathered one by one: few or odd channels, as those of
+    pictures, and f32 inputs of networks in f16, in any layout. They are rounded to half on the way.
+    """
 
     def supports(self, node: GpuNode, target: Target) -> bool:
-        """Half data, channels in pieces of 8."""
-        return self.is_product(node) and self.fits_unit(node, target)
+        """Half data, or float data whose result is half."""
+        kinds = (node.inputs[0].storage, node.output.storage)
+        return (
+            self.is_product(node)
+            and self.fits_unit(node, target)
+            and (kinds[0] is ElementType.f16 or kinds == (ElementType.f32, ElementType.f16))
+        )
+
+    def accepts_layout(self, node: GpuNode, index: int, layout: Layout, target: Target) -> bool:
+        """Aligned only where terms come in pieces."""
+        if self.comes_in_pieces(node) or index not in self.input_layouts(node, target):
+            return super().accepts_layout(node, index, layout, target)
+        return has_channels_inside(layout)
+
+    def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
+        """Say whether terms come in pieces."""
+        gathered = not self.comes_in_pieces(node)
+        return super().launches(node, {**mode, "GATHERED": gathered}, target)
 
 
 class MatmulMma(MmaEngine, MatmulProduct):
@@ -71,4 +91,8 @@ class MatmulMma(MmaEngine, MatmulProduct):
 
     def supports(self, node: GpuNode, target: Target) -> bool:
         """Half data, terms in pieces of 8."""
-        return self.is_product(node) and self.fits_unit(node, target)
+        return self.is_product(node) and self.fits_unit(node, target) and self.comes_in_pieces(node)
+
+    def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
+        """Terms always come in pieces."""
+        return super().launches(node, {**mode, "GATHERED": False}, target)
