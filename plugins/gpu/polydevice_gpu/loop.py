@@ -55,7 +55,7 @@ class LoopStep(NestedStep):
         self._target = target
         self.starts: list[Step] = []
         self.memory = []
-        self.most = ITERATION_LIMIT
+        self.most = MANY
         self.shared = dict(self._share(each) for each in body.given if each.slicing is None)
         self.turns = [self._take_turns(index) for index in range(len(body.carried))]
         self.parts = [self._part(each) for each in body.given if each.slicing is not None]
@@ -215,7 +215,7 @@ class BoundLoop:
         self._note_times(queue, self._starts)
         done = 0
         while goes_on and done < count:
-            if done >= self._step.most:
+            if done >= min(self._step.most, ITERATION_LIMIT):
                 raise self._error(done)
             goes_on = self._iterate(queue, done, parts)
             done += 1
@@ -282,7 +282,7 @@ class BoundLoop:
             on_host[target] = joined.astype(target.element_type.dtype, copy=False)
 
     def _error(self, done: int) -> InferenceError:
-        if done >= ITERATION_LIMIT:
+        if done < self._step.most:
             what = f"has run {done} iterations without an end"
         else:
             what = f"has more iterations than the {done} that its inputs or outputs have parts for"
