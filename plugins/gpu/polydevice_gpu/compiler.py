@@ -86,7 +86,9 @@ def target_of(device: cl.Device) -> Target:
     lanes = 1
     if can.local_memory_is_dedicated:
         lanes = can.native_sub_group_width or max(can.sub_group_sizes, default=32)
-    width = can.preferred_vector_width.get("f32", 1) if lanes == 1 else 4
+    width = 4
+    if lanes == 1:
+        width = max(can.preferred_vector_width.get("f32", 1), can.native_vector_width)
     return Target(
         fp64=can.fp64,
         scalar_lanes=lanes,

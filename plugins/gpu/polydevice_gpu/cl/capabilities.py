@@ -216,6 +216,8 @@ class Capabilities(ProbedCapabilities):
         max_work_group_size: work-items of one work-group; a kernel may allow less.
         max_work_item_sizes: largest local size per dimension.
         preferred_vector_width: element type (f32, f16, i8) to elements; 0 if unknown.
+        native_vector_width: floats of the hardware's vectors; 0 if unknown. Intel's CPU runtime
+            prefers 1, as it puts work-items together, and has 16 with AVX-512.
         compute_units: compute units (execution units, multiprocessors, cores).
         clock_mhz: largest clock; 0 if the driver does not know.
         global_cache_bytes: size of the last-level cache of global memory; 0 if unknown.
@@ -240,6 +242,7 @@ class Capabilities(ProbedCapabilities):
     max_work_group_size: int = 1
     max_work_item_sizes: tuple[int, ...] = (1, 1, 1)
     preferred_vector_width: Mapping[str, int] = field(default_factory=dict)
+    native_vector_width: int = 0
     compute_units: int = 1
     clock_mhz: int = 0
     global_cache_bytes: int = 0
@@ -291,6 +294,7 @@ def capabilities(probed: ProbedCapabilities, facts: DeviceFacts, handle: int) ->
             "f16": query(0x1034, 4)[0],
             "i8": query(0x1006, 4)[0],
         },
+        native_vector_width=query(0x103A, 4)[0],
         compute_units=facts.max_compute_units,
         clock_mhz=facts.max_clock_mhz,
         global_cache_bytes=query(0x101E, 8)[0],
