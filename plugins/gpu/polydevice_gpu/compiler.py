@@ -98,7 +98,22 @@ def target_of(device: cl.Device) -> Target:
         max_work_group_size=can.max_work_group_size,
         matrix_unit=can.tensor_cores_ptx and can.async_copy_ptx,
         async_copy=can.async_copy_ptx,
+        fp16_arithmetic=can.fp16_arithmetic,
+        sub_group_sizes=can.sub_group_sizes,
+        sub_group_size_required="cl_intel_required_subgroup_size" in device.facts.extension_names,
+        sub_group_share=_share(can),
+        sub_group_block_read=can.sub_group_block_read,
+        sub_group_block_read_16bit=can.sub_group_block_read_16bit,
     )
+
+
+def _share(can: cl.Capabilities) -> str:
+    """Return the function by which a lane's value reaches its whole sub-group."""
+    if can.sub_group_shuffle_intel:
+        return "intel_sub_group_shuffle"
+    if can.sub_group_shuffle:
+        return "sub_group_shuffle"
+    return "sub_group_broadcast" if can.sub_groups else ""
 
 
 def is_quantized(network: Network) -> bool:

@@ -18,6 +18,7 @@ from polydevice_gpu.kernels.convolution_shape import (
 )
 from polydevice_gpu.kernels.gemm_async import ConvolutionAsync
 from polydevice_gpu.kernels.gemm_mma import ConvolutionMma
+from polydevice_gpu.kernels.gemm_subgroup import ConvolutionSubgroup
 from polydevice_gpu.kernels.gemm_tiled import ConvolutionTiled
 from polydevice_gpu.kernels.geometry import (
     declare_sizes,
@@ -75,6 +76,7 @@ def pack_weights(array: Array, groups: int, lanes: int) -> Array:
 
 kernel(Convolution, GroupConvolution)(ConvolutionMma)
 kernel(Convolution, GroupConvolution)(ConvolutionAsync)
+kernel(Convolution, GroupConvolution)(ConvolutionSubgroup)
 kernel(Convolution, GroupConvolution)(ConvolutionTiled)
 
 
@@ -82,7 +84,7 @@ _ITEMS_PER_LANE = 8
 """Work-items that hide each other's waiting; rather these than more pixels for each."""
 
 
-@kernel(Convolution, GroupConvolution)
+@kernel(GroupConvolution)
 class ConvolutionDepthwise(Kernel):
     """One work-item computes LANES channels of PIXELS neighbours, each channel for itself."""
 

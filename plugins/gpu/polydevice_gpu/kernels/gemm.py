@@ -1,6 +1,7 @@
 """Convolution and MatMul as one product of rows (pixels) and columns (channels).
 
-A `Product` says what is multiplied; an engine (`gemm_mma`, `gemm_async`, `gemm_tiled`) says how.
+A `Product` says what is multiplied; an engine (`gemm_mma`, `gemm_async`, `gemm_subgroup`,
+`gemm_tiled`) says how.
 Each kernel of the families is one of each.
 """
 
@@ -69,12 +70,12 @@ class Product(Kernel):
 
     Attributes:
         tiles: of the engine.
-        step: terms that a work-group takes at a time.
+        step: terms that a work-group takes at a time, unless that depends on the mode.
         alignment: pixels and rows must begin at multiples of so many elements.
     """
 
     tiles: Sequence[Tile]
-    step: int
+    step = 0
     alignment = 1
 
     # -- what is multiplied -----------------------------------------------------------------------
@@ -105,6 +106,13 @@ class Product(Kernel):
     def widths(self) -> tuple[int, ...]:
         """Return the vector widths in which inputs are read and results written."""
 
+    def step_of(self, mode: Mode) -> int:
+        """Return the terms that a work-group takes at a time."""
+        return self.step
+
+    def declare_engine(self, call: Call, mode: Mode) -> None:
+        """Declare what the engine's .cl file needs beyond what all of them do."""
+
     # -- common -----------------------------------------------------------------------------------
 
     def padded(self, node: GpuNode, columns: int, terms: int) -> Callable[[Array], Array]:
@@ -118,41 +126,49 @@ class Product(Kernel):
 
         return make
 
+    def term_rows(self, node: GpuNode, columns: int, terms: int, storage: ElementType) -> Weights:
+        """Return the weights as [term, column] of that type, for `form`."""
+        make = self.padded(node, columns, terms)
+        form = f"{type(node.op).__name__} {terms}x{columns} transposed"
+        return Weights(node.inputs[1], form, lambda array: make(array).T, storage)
+
+    def expected_us(self, node: GpuNode, number: int, target: Target) -> float:
+        """Return the expected time of a mode, in the time of an H100's processors."""
+        rows, columns, terms = self.sizes(node)
+        mode, pace = self.modes[number], self.tiles[number // len(SPLITS)][1]
+        if not self.mode_supports(node, mode, target):
+            return math.inf
+        groups = -(-rows // mode["BM"]) * -(-columns // mode["BN"]) * mode["SPLIT"]
+        steps = -(-terms // self.step_of(mode) // mode["SPLIT"])
+        share = -(-groups // target.compute_units)
+        time = _START_US + steps * max(pace.alone_us, share * pace.shared_us)
+        if mode["SPLIT"] > 1:  # another launch, and every part is written and read
+            time += _SECOND_LAUNCH_US
+            time += rows * columns * 8 * mode["SPLIT"] / _PART_BYTES_PER_US
+        return time
+
     def default_mode(self, node: GpuNode, target: Target) -> int:
         """The tile and split with the least expected time."""
-        rows, columns, terms = self.sizes(node)
-
-        def cost(index: int) -> float:
-            mode, pace = self.modes[index], self.tiles[index // len(SPLITS)][1]
-            if not self.mode_supports(node, mode, target):
-                return math.inf
-            groups = -(-rows // mode["BM"]) * -(-columns // mode["BN"]) * mode["SPLIT"]
-            steps = -(-terms // self.step // mode["SPLIT"])
-            share = -(-groups // target.compute_units)
-            time = _START_US + steps * max(pace.alone_us, share * pace.shared_us)
-            if mode["SPLIT"] > 1:  # another launch, and every part is written and read
-                time += _SECOND_LAUNCH_US
-                time += rows * columns * 8 * mode["SPLIT"] / _PART_BYTES_PER_US
-            return time
-
-        return min(range(len(self.modes)), key=cost)
+        return min(range(len(self.modes)), key=lambda n: self.expected_us(node, n, target))
 
     def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
         """Every part has at least four steps."""
-        return mode["SPLIT"] == 1 or 4 * mode["SPLIT"] <= -(-self.sizes(node)[2] // self.step)
+        steps = -(-self.sizes(node)[2] // self.step_of(mode))
+        return mode["SPLIT"] == 1 or 4 * mode["SPLIT"] <= steps
 
     def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
         """Return the product, and the sum of the parts if it is split."""
         rows, columns, terms = self.sizes(node)
-        split = mode["SPLIT"]
-        steps = -(-terms // (self.step * split))
+        split, step = mode["SPLIT"], self.step_of(mode)
+        steps = -(-terms // (step * split))
         tiles_n = -(-columns // mode["BN"])
         parts = Scratch(split * rows * columns, ElementType.f32) if split > 1 else None
         call = Call(self.name, self.source, node, target)
         groups = self.declare(call, self.widths())
-        padded = steps * split * self.step
+        padded = steps * split * step
         call.weights("FILTER", self.form(node, tiles_n * mode["BN"], padded), self.widths())
         call.define(**mode)
+        self.declare_engine(call, mode)
         call.scalars(ROWS=rows, COLUMNS=columns, STEPS=steps, TERMS=padded)
         call.scalars(CHANNELS_IN=self.channels(node), COLUMNS_PADDED=tiles_n * mode["BN"])
         if parts is not None:

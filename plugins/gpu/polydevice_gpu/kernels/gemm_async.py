@@ -47,9 +47,7 @@ class AsyncEngine(Product):
 
     def form(self, node: GpuNode, columns: int, terms: int) -> Weights:
         """[term, column] of float."""
-        make = self.padded(node, columns, terms)
-        form = f"{type(node.op).__name__} {terms}x{columns} transposed"
-        return Weights(node.inputs[1], form, lambda array: make(array).T, ElementType.f32)
+        return self.term_rows(node, columns, terms, ElementType.f32)
 
     def fits_copies(self, node: GpuNode, target: Target) -> bool:
         """Asynchronous copies, float data, pieces of 4 terms."""

@@ -12,7 +12,8 @@ from polydevice_gpu.kernels.gemm import (
     tile_modes,
 )
 from polydevice_gpu.kernels.kernel import Mode
-from polydevice_gpu.kernels.launch import Launch, Weights
+from polydevice_gpu.kernels.launch import Weights
+from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
 
@@ -54,14 +55,11 @@ class TiledEngine(Product):
 
     def form(self, node: GpuNode, columns: int, terms: int) -> Weights:
         """[term, column] in the type of the weights."""
-        value = node.inputs[1]
-        make = self.padded(node, columns, terms)
-        form = f"{type(node.op).__name__} {terms}x{columns} transposed"
-        return Weights(value, form, lambda array: make(array).T, value.storage)
+        return self.term_rows(node, columns, terms, node.inputs[1].storage)
 
-    def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
+    def declare_engine(self, call: Call, mode: Mode) -> None:
         """Tell the kernel whether four terms can be read at once."""
-        return super().launches(node, {**mode, "TERMS_AT_ONCE": self._at_once(node)}, target)
+        call.define(TERMS_AT_ONCE=self._at_once(call.node))
 
     def _at_once(self, node: GpuNode) -> int:
         x = node.inputs[0]

@@ -53,6 +53,10 @@ class Kernel(ABC):
         """Whether pointwise operations on the result can be computed before it is stored."""
         return len(node.outputs) == 1
 
+    def suits(self, node: GpuNode, target: Target) -> bool:
+        """Whether to choose it untuned, where it is the first; tuning tries it in any case."""
+        return True
+
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
         """Return the layouts that inputs must have; those not named may lie in any way."""
         return {}

@@ -17,6 +17,7 @@ from polydevice_gpu.kernels.convolution import (
 from polydevice_gpu.kernels.gemm import Pace
 from polydevice_gpu.kernels.gemm_async import MatmulAsync
 from polydevice_gpu.kernels.gemm_mma import MatmulMma
+from polydevice_gpu.kernels.gemm_subgroup import MatmulSubgroup
 from polydevice_gpu.kernels.gemm_tiled import MatmulTiled
 from polydevice_gpu.kernels.geometry import Geometry
 from polydevice_gpu.kernels.kernel import Kernel, Mode, follow, kernel
@@ -51,6 +52,7 @@ def _lanes(target: Target, n: int) -> int:
 
 kernel(MatMul)(MatmulMma)
 kernel(MatMul)(MatmulAsync)
+kernel(MatMul)(MatmulSubgroup)
 kernel(MatMul)(MatmulTiled)
 
 

@@ -19,6 +19,13 @@ class Target:
         max_work_group_size: work-items in one group.
         matrix_unit: whether inline PTX reaches mma.sync, ldmatrix and cp.async.
         async_copy: whether inline PTX reaches cp.async.
+        fp16_arithmetic: whether half is computed with, and not only stored.
+        sub_group_sizes: sub-groups that kernels get, in work-items; empty where there are none.
+        sub_group_size_required: whether a kernel may ask for one of these sizes.
+        sub_group_share: the OpenCL C function that gives one lane's value to all lanes of a
+            sub-group, ``f(value, lane)``; "" where there is none.
+        sub_group_block_read: whether a sub-group reads neighbouring 32-bit values at once.
+        sub_group_block_read_16bit: the same of 16-bit values.
     """
 
     fp64: bool = True
@@ -29,6 +36,12 @@ class Target:
     max_work_group_size: int = 256
     matrix_unit: bool = False
     async_copy: bool = False
+    fp16_arithmetic: bool = False
+    sub_group_sizes: tuple[int, ...] = ()
+    sub_group_size_required: bool = False
+    sub_group_share: str = ""
+    sub_group_block_read: bool = False
+    sub_group_block_read_16bit: bool = False
 
     @property
     def is_throughput(self) -> bool:

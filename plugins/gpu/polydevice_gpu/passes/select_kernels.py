@@ -72,7 +72,7 @@ def _first_supporting(node: GpuNode, target: Target) -> Kernel | None:
     for value in node.inputs:
         place_constant(value)
     for kernel in kernels_of(type(node.op)):
-        if kernel.supports(node, target):
+        if kernel.supports(node, target) and kernel.suits(node, target):
             return kernel
     return None
 
