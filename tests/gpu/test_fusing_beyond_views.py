@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from polydevice.dtype import ElementType
 from polydevice.ops.activation import Gelu, PRelu, Relu, Sigmoid
 from polydevice.ops.arithmetic import Add, Multiply
+from polydevice.ops.blocks import DepthMode, DepthToSpace
 from polydevice.ops.concat import Concat
 from polydevice.ops.convert import Convert
 from polydevice.ops.matmul import MatMul
@@ -89,6 +90,32 @@ def test_an_activation_behind_a_concatenation_joins_all_its_parts(opencl, builde
     check_answers(network, opencl, builder)
 
 
+def test_parts_that_would_be_copied_are_computed_instead(opencl, builder):
+    s = Sketch()
+    x = s.input("x", 2, 8, 5, 6)
+    half = s.node("half", Split(num_splits=2), s.conv("c", x, 8), s.const("axis", np.array(1)))
+    shown = s.conv("shown", x, 4)
+    y = s.add("join", Concat(axis=1), x, s.conv("a", x, 8), half.outputs[1], shown)
+    y = s.add("sum", Add(), y, s.add("rest", Relu(), s.input("z", 2, 24, 5, 6)))
+    network = s.network(y=s.conv("last", s.add("relu", Relu(), y), 8, 1), shown=shown)
+    graph = compiled(network)
+    assert graph.fates["join"].status == "OPTIMIZED_OUT"
+    assert not {"sum", "relu"} & {node.name for node in graph.nodes}
+    check_answers(network, opencl, builder)
+
+
+def test_shuffled_pixels(opencl, builder):
+    """As super-resolution networks end: convolution, DepthToSpace, PReLU."""
+    s = Sketch()
+    y = s.conv("conv", s.input("x", 1, 4, 5, 6), 12)
+    op = DepthToSpace(mode=DepthMode.DEPTH_FIRST, block_size=2)
+    y = s.add("prelu", PRelu(), s.add("shuffle", op, y), s.weights("p", 3))
+    network = s.network(y=s.conv("last", y, 4))
+    conv = next(node for node in compiled(network).nodes if node.name == "conv")
+    assert conv.origins == ["conv", "prelu"]
+    check_answers(network, opencl, builder)
+
+
 def test_what_others_need_too_is_not_changed(opencl, builder):
     """Results of the network, several readers, parts, a broadcast, a value joined twice."""
     s = Sketch()
@@ -136,12 +163,11 @@ def test_operands_before_a_reshape_mean_what_they_mean_behind_it(data):
     operand_shape = tuple(n if data.draw(st.booleans()) else 1 for n in new)
     found = _shape_before(tuple(sizes), tuple(new), operand_shape)
     operand = np.random.default_rng(0).standard_normal(operand_shape)
-    if found is None:
-        return
+    assert found is not None
+    repeated, before = found
     x = np.zeros(sizes)
-    np.testing.assert_array_equal(
-        (x + operand.reshape(found)).reshape(new), x.reshape(new) + operand
-    )
+    behind = x + np.broadcast_to(operand, repeated).reshape(before)
+    np.testing.assert_array_equal(behind.reshape(new), x.reshape(new) + operand)
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))

@@ -12,7 +12,7 @@ from polydevice_gpu.passes.fuse_attention import fuse_attention
 from polydevice_gpu.passes.fuse_frame import fuse_frame
 from polydevice_gpu.passes.fuse_normalization import fuse_normalization
 from polydevice_gpu.passes.fuse_pad import fuse_pad
-from polydevice_gpu.passes.fuse_pointwise import fuse_pointwise
+from polydevice_gpu.passes.fuse_pointwise import fuse_neighbours, fuse_pointwise
 from polydevice_gpu.passes.group_convolutions import group_convolutions
 from polydevice_gpu.passes.select_kernels import select_kernels
 
@@ -24,9 +24,9 @@ PIPELINE: tuple[Pass, ...] = (
     fuse_attention,  # before its scales, masks and casts join the products
     fuse_frame,  # before what comes behind joins the resizing
     fuse_pad,  # before kernels are chosen: a convolution pads for nothing
+    fuse_neighbours,  # biases and activations, which then go along with what is grouped
+    group_convolutions,  # while what follows the concatenation is still behind it
     fuse_pointwise,  # so that kernels are chosen knowing their epilogue
-    group_convolutions,  # with biases and activations in them
-    fuse_pointwise,  # again: into what was grouped
     select_kernels,  # layouts, views and kernels depend on one another
     concat_in_place,  # last: needs to know who reads and writes what, and in which layout
 )

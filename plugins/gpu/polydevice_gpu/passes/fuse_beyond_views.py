@@ -7,6 +7,7 @@ operands seen the same way back. Used by `fuse_pointwise`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -15,10 +16,14 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.ops.concat import Concat
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
+from polydevice.ops.slice import Slice
 from polydevice.ops.transpose import Transpose, permutation
 from polydevice.shape import normalize_axis
 from polydevice_gpu import views
 from polydevice_gpu.graph import GpuNode, Value, constant_value
+
+_MOST_REPEATED = 1 << 16
+"""Elements to which a constant may grow that is broadcast along some axes a reshape joins."""
 
 Users = dict[Value, list[GpuNode]]
 
@@ -29,13 +34,28 @@ class Way:
 
     Attributes:
         hosts: each node that takes it over, with the operands for its part.
+        parts: inputs of concatenations that nobody takes it over for, with their concatenation and
+            the operands: they would be copied, and are computed there instead.
         between: values whose type becomes that of the pointwise node's result.
         made: views of operands that are needed for it.
+        copies: how many of those may have to be copied, which depends on layouts.
     """
 
     hosts: list[tuple[GpuNode, list[Value]]] = field(default_factory=list)
+    parts: list[tuple[Value, GpuNode, list[Value]]] = field(default_factory=list)
     between: list[Value] = field(default_factory=list)
     made: list[GpuNode] = field(default_factory=list)
+    copies: int = 0
+
+    def assign(self, other: Way) -> None:
+        """Become what another is."""
+        self.hosts, self.parts, self.between = other.hosts, other.parts, other.between
+        self.made, self.copies = other.made, other.copies
+
+    def copy(self) -> Way:
+        """Return another that can be changed."""
+        lists = (self.hosts[:], self.parts[:], self.between[:], self.made[:])
+        return Way(*lists, copies=self.copies)
 
 
 def find_way(
@@ -80,9 +100,13 @@ def _walk(
             return False
         starts = np.cumsum([0, *(v.shape[_axis(node)] for v in node.inputs)])
         for part, start in zip(node.inputs, starts[:-1], strict=True):
-            sliced = [_sliced(v, node, int(start), part) for v in operands]
-            found = [v for v in sliced if v is not None]
-            if len(found) < len(sliced) or not _walk(way, part, node, found, users, hosts):
+            sliced = [_sliced(v, node, int(start), part, way.made) for v in operands]
+            tried = way.copy()
+            if _walk(tried, part, node, sliced, users, hosts):
+                way.assign(tried)
+            elif _is_copied(part):
+                way.parts.append((part, node, sliced))
+            else:
                 return False
         return True
     if (
@@ -91,9 +115,21 @@ def _walk(
         or value.elements != node.inputs[0].elements
     ):
         return False  # of a view of a part, others may need what is not in it
-    before = [_seen_back(v, node, way.made) for v in operands]
+    before = [_seen_back(v, node, way) for v in operands]
     known = [v for v in before if v is not None]
-    return len(known) == len(before) and _walk(way, node.inputs[0], node, known, users, hosts)
+    # One copy of an operand for one launch less: that is no loss, two would be.
+    good = len(known) == len(before) and way.copies <= 1
+    return good and _walk(way, node.inputs[0], node, known, users, hosts)
+
+
+def _is_copied(part: Value) -> bool:
+    """Whether a concatenation copies an input: it lies elsewhere for good."""
+    node = part.producer
+    return (
+        node is None
+        or part.is_output
+        or (views.is_view(node) and part.elements < node.inputs[0].elements)
+    )
 
 
 def _axis(concat: GpuNode) -> int:
@@ -105,18 +141,26 @@ def _aligned(operand: Value, rank: int) -> tuple[int, ...]:
     return (1,) * (rank - operand.rank) + operand.shape
 
 
-def _sliced(operand: Value, concat: GpuNode, start: int, part: Value) -> Value | None:
+def _sliced(operand: Value, concat: GpuNode, start: int, part: Value, made: list[GpuNode]) -> Value:
     """Return the part of an operand that meets an input of a concatenation."""
     axis, rank = _axis(concat), concat.output.rank
     shape = _aligned(operand, rank)
     if shape[axis] == 1:
         return operand
-    if operand.constant is None:
-        return None
-    index = [slice(None)] * rank
-    index[axis] = slice(start, start + part.shape[axis])
-    data = np.asarray(operand.constant).reshape(shape)[tuple(index)]
-    return _constant(operand, data, f"from {start}")
+    stop = start + part.shape[axis]
+    if operand.constant is not None:
+        index = [slice(None)] * rank
+        index[axis] = slice(start, stop)
+        data = np.asarray(operand.constant).reshape(shape)[tuple(index)]
+        return _constant(operand, data, f"from {start}")
+    own = axis - rank + operand.rank
+    sizes = [stop - start if n == own else size for n, size in enumerate(operand.shape)]
+    value = _like(operand, f"{operand.name}/from {start} of {concat.name}", sizes)
+    bounds = [
+        constant_value(f"{value.name}/{n}", np.array([n], np.int64)) for n in (start, stop, 1, own)
+    ]
+    made.append(GpuNode(value.name, Slice(), [operand, *bounds], [value]))
+    return value
 
 
 def _constant(operand: Value, data: Array, what: str) -> Value:
@@ -125,12 +169,12 @@ def _constant(operand: Value, data: Array, what: str) -> Value:
     return made
 
 
-def _seen_back(operand: Value, view: GpuNode, made: list[GpuNode]) -> Value | None:
+def _seen_back(operand: Value, view: GpuNode, way: Way) -> Value | None:
     """Return an operand of what reads a view as an operand of what the view looks at."""
-    x, out = view.inputs[0], view.output
+    x, out, made = view.inputs[0], view.output, way.made
     shape = _aligned(operand, out.rank)
     if operand.elements == 1:
-        return operand if operand.rank <= x.rank else _reshaped(operand, (), made)
+        return operand if operand.rank <= x.rank else _reshaped(operand, (), view, made)
     if isinstance(view.op, Transpose):
         order = permutation(views.integers(view, 1), x.rank)
         back = [order.index(axis) for axis in range(x.rank)]
@@ -139,20 +183,27 @@ def _seen_back(operand: Value, view: GpuNode, made: list[GpuNode]) -> Value | No
             return _constant(operand, data, "turned")
         target = tuple(shape[axis] for axis in back)
         if _without_ones(shape) == _without_ones(target):
-            return _reshaped(operand, target, made)
-        full = _reshaped(operand, shape, made)
-        turned = _like(operand, f"{full.name}/turned", target)
+            return _reshaped(operand, target, view, made)
+        full = _reshaped(operand, shape, view, made)
+        turned = _like(operand, f"{full.name}/turned before {view.name}", target)
         order_value = constant_value(f"{turned.name}/order", np.array(back, np.int64))
         made.append(GpuNode(turned.name, Transpose(), [full, order_value], [turned]))
         return turned
     if isinstance(view.op, (Reshape, Squeeze, Unsqueeze)):
-        wanted = _shape_before(x.shape, out.shape, shape)
-        if wanted is None:
+        found = _shape_before(x.shape, out.shape, shape)
+        if found is None:
             return None
+        repeated, wanted = found
         if operand.constant is not None:
-            return _constant(operand, np.asarray(operand.constant).reshape(wanted), "seen")
-        if _without_ones(shape) == _without_ones(wanted):
-            return _reshaped(operand, wanted, made)
+            if math.prod(repeated) > max(operand.elements, _MOST_REPEATED):
+                return None
+            data = np.broadcast_to(np.asarray(operand.constant).reshape(shape), repeated)
+            return _constant(operand, data.reshape(wanted), "seen")
+        if repeated != shape:
+            return None
+        if _without_ones(shape) != _without_ones(wanted) and operand.producer is not None:
+            way.copies += 1
+        return _reshaped(operand, wanted, view, made)
     return None
 
 
@@ -164,13 +215,13 @@ def _like(operand: Value, name: str, shape: Sequence[int]) -> Value:
     return Value(name, operand.element_type, shape, storage=operand.storage)
 
 
-def _reshaped(operand: Value, shape: tuple[int, ...], made: list[GpuNode]) -> Value:
-    """Show an operand with more or fewer axes of size 1, which any layout allows."""
+def _reshaped(operand: Value, shape: tuple[int, ...], view: GpuNode, made: list[GpuNode]) -> Value:
+    """Show an operand in another shape; with more or fewer axes of size 1 any layout allows it."""
     if operand.shape == shape:
         return operand
     if operand.constant is not None:
         return _constant(operand, np.asarray(operand.constant).reshape(shape), "seen")
-    value = _like(operand, f"{operand.name}/seen", shape)
+    value = _like(operand, f"{operand.name}/seen before {view.name}", shape)
     sizes = constant_value(f"{value.name}/shape", np.array(shape, np.int64))
     made.append(GpuNode(value.name, Reshape(special_zero=False), [operand, sizes], [value]))
     return value
@@ -178,12 +229,17 @@ def _reshaped(operand: Value, shape: tuple[int, ...], made: list[GpuNode]) -> Va
 
 def _shape_before(
     old: tuple[int, ...], new: tuple[int, ...], operand: tuple[int, ...]
-) -> tuple[int, ...] | None:
-    """Return the shape of an operand of a reshape's result as an operand of its input.
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Return how an operand of a reshape's result is one of the reshape's input.
 
-    Axes that a reshape joins or cuts must all be broadcast, or none.
+    Of axes that a reshape joins or cuts, it must be broadcast along all or along none; for that it
+    may have to be repeated along some.
+
+    Returns:
+        The shape to which the operand is repeated, and its shape before the reshape.
     """
     wanted: list[int] = []
+    repeated: list[int] = []
     i = j = 0
     while i < len(old) or j < len(new):
         begin_i, begin_j, left, right = i, j, 1, 1
@@ -198,11 +254,10 @@ def _shape_before(
                 right, j = right * new[j], j + 1
             else:
                 return None
-        sizes = operand[begin_j:j]
-        if all(size == 1 for size in sizes):
+        if all(size == 1 for size in operand[begin_j:j]):
+            repeated += [1] * (j - begin_j)
             wanted += [1] * (i - begin_i)
-        elif sizes == new[begin_j:j]:
-            wanted += old[begin_i:i]
         else:
-            return None
-    return tuple(wanted)
+            repeated += new[begin_j:j]
+            wanted += old[begin_i:i]
+    return tuple(repeated), tuple(wanted)

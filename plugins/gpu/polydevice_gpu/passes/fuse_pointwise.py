@@ -23,9 +23,20 @@ TENSOR_BYTES, NUMBER_BYTES = 50, 8
 """A pointer, an offset and some pitches and sizes; a constant of one element."""
 
 
-def fuse_pointwise(graph: GpuGraph, target: Target) -> None:
-    """Fuse until nothing more can be fused, in time linear in the number of nodes."""
+def fuse_neighbours(graph: GpuGraph, target: Target) -> None:
+    """Fuse what reads a result as it is."""
     del target  # all devices gain
+    _fuse(graph, beyond_views=False)
+
+
+def fuse_pointwise(graph: GpuGraph, target: Target) -> None:
+    """Fuse also what reads a result through views and concatenations."""
+    del target  # all devices gain
+    _fuse(graph, beyond_views=True)
+
+
+def _fuse(graph: GpuGraph, *, beyond_views: bool) -> None:
+    """Fuse until nothing more can be fused, in time linear in the number of nodes."""
     users = graph.users()
     order = {node: position for position, node in enumerate(graph.nodes)}
     for node in graph.nodes:
@@ -34,7 +45,7 @@ def fuse_pointwise(graph: GpuGraph, target: Target) -> None:
             # What it was merged into may have other producers that take it over in turn.
             host = _host(current, users, order)
             if host is None:
-                host = _fuse_beyond(current, users, order)
+                host = _fuse_beyond(current, users, order) if beyond_views else None
             else:
                 _forget(users, host)
                 _forget(users, current)
@@ -102,7 +113,7 @@ def _fuse_beyond(
         way = find_way(node, value, users, hosts)
         if way is not None:
             _merge_beyond(way, node, value, users, order)
-            return way.hosts[0][0] if len(way.hosts) == 1 else None
+            return way.hosts[0][0] if len(way.hosts) == 1 and not way.parts else None
     return None
 
 
@@ -128,6 +139,19 @@ def _merge_beyond(
         # The value keeps its identity: views and concatenations read it.
         host.outputs, result.producer = [result], host
         _remember(users, host)
+    for number, (part, concat, operands) in enumerate(way.parts):
+        rest = iter(operands)
+        inputs = [part if each is value else next(rest) for each in node.inputs]
+        result = Value(f"{node.name}/{part.name}", node.output.element_type, part.shape)
+        result.storage = node.output.storage
+        origins = [] if number or way.hosts else node.origins
+        made = GpuNode(result.name, node.op, inputs, [result], origins)
+        made.result_type = node.result_type
+        order[made] = len(order)
+        _forget(users, concat)
+        concat.inputs = [result if each is part else each for each in concat.inputs]
+        _remember(users, concat)
+        _remember(users, made)
     for each in way.between:
         each.element_type, each.storage = node.output.element_type, node.output.storage
     top = value.producer
