@@ -73,9 +73,10 @@ class HostServices:
         return evaluate(op, inputs)
 
 
-def loaded(network: Network, opencl, builder) -> GpuExecutable:
+def loaded(network: Network, opencl, builder, **given) -> GpuExecutable:
     """Load a network on the tests' device."""
-    return GpuExecutable(network.clone(), "GPU", Options(), opencl, builder, HostServices())
+    copy = network.clone()
+    return GpuExecutable(copy, "GPU", Options(), opencl, builder, HostServices(), **given)
 
 
 def random_inputs(network: Network, seed: int = 0) -> dict[str, Array]:

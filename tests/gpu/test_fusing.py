@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from polydevice.ops.activation import Clamp, PRelu, Relu, Sigmoid
 from polydevice.ops.arithmetic import Add, Multiply, Subtract
 from polydevice.ops.concat import Concat
-from polydevice.ops.matmul import MatMul
 from polydevice.ops.normalization import BatchNormInference
 from polydevice.ops.pooling import MaxPool
 from polydevice.ops.quantize import FakeQuantize
@@ -140,53 +135,6 @@ def test_an_output_is_copied_into_a_concatenation():
     (concat,) = [node for node in graph.nodes if node.name == "concat"]
     inside = [value.memory is concat.output.memory for value in concat.inputs]
     assert inside == [False, True]
-
-
-def _random_network(draw) -> object:
-    """A few convolutions, products and pointwise layers that read any earlier value."""
-    s = Sketch()
-    values = [s.input("x", 1, 4, 5, 3), s.input("z", 1, 4, 1, 1)]
-    for number in range(draw(st.integers(2, 7))):
-        kind = draw(st.sampled_from(["conv", "unary", "binary", "concat", "matmul"]))
-        full = [v for v in values if v.shape.static[2] == 5]
-        x = draw(st.sampled_from(full))
-        name = f"n{number}"
-        if kind == "conv":
-            y = s.conv(name, x, 4, draw(st.sampled_from([1, 3])))
-        elif kind == "unary":
-            op = draw(st.sampled_from([Relu(), Sigmoid(), Clamp(min=-0.3, max=0.4)]))
-            y = s.add(name, op, x)
-        elif kind == "binary":
-            op = draw(st.sampled_from([Add(), Multiply(), Subtract()]))
-            y = s.add(name, op, x, draw(st.sampled_from(values)))
-        elif kind == "matmul":
-            y = s.add(name, MatMul(), x, s.weights(f"{name}/w", 3, 3))
-        else:
-            both = s.add(name, Concat(axis=1), x, draw(st.sampled_from(full)))
-            y = s.conv(f"{name}/narrow", both, 4, 1)
-        values.append(y)
-    outputs = {"y": values[-1]}
-    if draw(st.booleans()):
-        outputs["inner"] = draw(st.sampled_from(values[2:]))
-    return s.network(**outputs)
-
-
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(data=st.data())
-def test_random_graphs_give_the_same_fused_and_unfused(opencl, builder, data):
-    network = _random_network(data.draw)
-    inputs = random_inputs(network)
-    fused = loaded(network, opencl, builder).create_infer_request().infer(inputs)
-    fused = {name: array.copy() for name, array in fused.items()}
-    passes = importlib.import_module("polydevice_gpu.passes")
-    whole = passes.PIPELINE
-    passes.PIPELINE = tuple(p for p in whole if p.__name__ == "select_kernels")
-    try:
-        plain = loaded(network, opencl, builder).create_infer_request().infer(inputs)
-    finally:
-        passes.PIPELINE = whole
-    for name, array in plain.items():
-        np.testing.assert_allclose(fused[name], array, 1e-4, 1e-5)
 
 
 def test_the_first_second_and_hundredth_run_agree(opencl, builder):
