@@ -4,7 +4,7 @@
 // Layouts: any.   Types: any; computed in the compute type of the input.
 // Needs: see include/row.cl; START, COMBINE(a, v) and JOIN_FIRST(a, v) of the first sweep; SWEEPS, and
 // for a second one CENTRE(a, n), which the first sweep of n terms gives, and TERM(v), which each term
-// adds about `centre`; WIDTH (terms in flight), IN_PARTS; if so PARTS and buffers FIRSTS and SECONDS.
+// adds about `centre`; IN_PARTS; if so PARTS and buffers FIRSTS and SECONDS.
 // Neighbouring lanes read neighbouring terms, or neighbouring rows.
 #include "include/row.cl"
 // A sum takes CHUNK terms: adding 200,000 floats one by one would lose two digits.

@@ -25,6 +25,9 @@ LEAST_TERMS_OF_PART = 16
 NEIGHBOURS = 32
 """Rows that one group gathers where they lie side by side and their terms do not."""
 
+CACHE_LINE = 16
+"""The same on processor cores."""
+
 
 @dataclass(frozen=True)
 class Formula:
@@ -148,7 +151,8 @@ class RowKernel(Kernel):
 
     def default_mode(self, node: GpuNode, target: Target) -> int:
         """The mode with the least expected time."""
-        rows, sweeps = self.rows(node), 2 if self.formula(node).term else 1
+        rows, formula = self.rows(node), self.formula(node)
+        sweeps = 1 + bool(formula.term) + bool(formula.scale)
         expected = expected_us if target.is_throughput else expected_on_cores_us
 
         def cost(index: int) -> float:
@@ -167,7 +171,6 @@ class RowKernel(Kernel):
         call = Call(self.name, self.source, node, target)
         self._declare(call, rows, mode, length)
         call.define(ENTRY=self.name, IN_PARTS=mode["PARTS"] > 1)
-        call.define(WIDTH=_terms_in_flight(rows, mode, target))
         if mode["PARTS"] == 1:
             self.declare_result(call, rows)
             _dispatch(call, rows, mode, 1)
@@ -196,6 +199,9 @@ class RowKernel(Kernel):
         self.declare_constants(call)
         lanes = mode.get("LANES", 1)
         call.define(LANES=lanes, TOGETHER=_together(rows, lanes))
+        call.define(WIDTH=_terms_in_flight(rows, mode, call.target))
+        # On processor cores a plain loop becomes vectors; four by four take twice the time.
+        call.define(STORED=4 if call.target.is_throughput else 1)
         call.scalars(ROWS=rows.count, COUNT=rows.length, LENGTH=length)
 
     def describe(self, call: Call, mode: Mode) -> None:
@@ -243,46 +249,56 @@ def _dispatch(call: Call, rows: Rows, mode: Mode, parts: int) -> None:
         lanes = mode["LANES"]
         groups = -(-rows.count // _together(rows, lanes))
         call.dispatch((groups * lanes, parts), (lanes, 1))
-    elif parts > 1 and not call.target.is_throughput and not rows.side_by_side:
+    elif rows.side_by_side and not call.target.is_throughput:
+        call.dispatch((rows.count, parts), (CACHE_LINE, 1))
+    elif parts > 1 and not call.target.is_throughput:
         call.dispatch((rows.count, parts), (1, 1))  # a group of many would stay on one core
     else:
         call.dispatch((rows.count, parts))
 
 
-_START_US, _SECOND_LAUNCH_US = 6.0, 10.0
-_TERM_US = 0.15
+_START_US, _SECOND_LAUNCH_US, _GROUP_US = 5.0, 6.0, 0.7
+_TERM_US = 0.05
 _BYTES_PER_UNIT_US = 2e4
 _LANES_OF_UNIT = 1024
+"""Measured on an H200."""
 
 
 def expected_us(rows: Rows, sweeps: int, mode: Mode, target: Target) -> float:
-    """Return the expected time where work-items run in lockstep, in µs."""
+    """Return the expected time in µs where lanes run in lockstep; terms are read `sweeps` times."""
     lanes, parts = mode.get("LANES", 1), mode["PARTS"]
     together = _together(rows, lanes)
     group = lanes if lanes > 1 else target.scalar_lanes
     items = -(-rows.count // together) * lanes * parts
     waves = max(1.0, items / (target.compute_units * max(_LANES_OF_UNIT, group)))
     steps = rows.length / parts / max(lanes // together, 1)
-    waiting = waves * steps * _TERM_US
+    waiting = waves * (steps * _TERM_US * sweeps + _GROUP_US)
     # Neighbours that read far apart fetch eight times what they use.
     apart = lanes > 1 and together == 1 and not rows.contiguous
     bytes_ = 4.0 * rows.count * rows.length * (8 if apart else 1)
-    moving = bytes_ / (target.compute_units * _BYTES_PER_UNIT_US)
-    time = _START_US + sweeps * max(waiting, moving)
+    moving = sweeps * bytes_ / (target.compute_units * _BYTES_PER_UNIT_US)
+    time = _START_US + max(waiting, moving)
     if parts > 1:
         time += _SECOND_LAUNCH_US + sweeps * parts / max(lanes // together, 1) * _TERM_US
     return time
 
 
-_CORE_TERM_US, _CORE_SCATTERED_TERM_US = 2e-4, 1e-3
-_CORE_SECOND_LAUNCH_US = 40.0
+_CORE_TERM_US = 2e-4
+_CORE_SCATTERED_TERM_US, _CORE_LINES = 1.5e-3, 8192
+_CORE_SECOND_LAUNCH_US, _CORE_GROUP_US = 40.0, 0.2
 
 
 def expected_on_cores_us(rows: Rows, sweeps: int, mode: Mode, target: Target) -> float:
-    """Return the expected time on processor cores, in µs."""
+    """Return the expected time in µs on processor cores."""
     parts = mode["PARTS"]
-    items = rows.count * parts
-    rounds = -(-items // target.compute_units)
-    term = _CORE_TERM_US if rows.contiguous or rows.side_by_side else _CORE_SCATTERED_TERM_US
-    time = sweeps * rounds * rows.length / parts * term
-    return time + (_CORE_SECOND_LAUNCH_US + items * 1e-3 if parts > 1 else 0)
+    length = rows.length / parts
+    together = CACHE_LINE if rows.side_by_side else 1
+    groups = -(-rows.count // together) * parts
+    rounds = -(-groups // target.compute_units)
+    term = _CORE_TERM_US
+    if (
+        not rows.contiguous
+    ):  # each term is a cache line, of more than a cache has where there are many
+        term = _CORE_SCATTERED_TERM_US * (1 + min(3.0, length / _CORE_LINES))
+    time = sweeps * rounds * together * length * term
+    return time + (_CORE_SECOND_LAUNCH_US + groups * _CORE_GROUP_US if parts > 1 else 0)

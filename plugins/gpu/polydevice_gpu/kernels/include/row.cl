@@ -2,7 +2,8 @@
 // is stored once a row is known.
 // NDRange: {LANES * ceil(ROWS / TOGETHER), parts}, local size {LANES, 1}; {ROWS, parts} for LANES = 1.
 // Needs: LANES (a power of two), TOGETHER (neighbouring rows of a group; divides LANES), ROWS, COUNT
-// (terms of a row), LENGTH (of a part), ELEMENTWISE; SCALE(a, b) and RESULT(v) if so, FINISH(a) if not.
+// (terms of a row), LENGTH (of a part), WIDTH (terms in flight), ELEMENTWISE; SCALE(a, b), RESULT(v) and
+// STORED (elements in flight) if so, FINISH(a) if not.
 #define LANES_OF_ROW (LANES / TOGETHER)
 #define PLUS(a, v) ((a) + (v))
 #if LANES > 1
@@ -39,7 +40,17 @@
 #if ELEMENTWISE
 #define STORE_ROW(first, second)                                                                  \
     const IN0_C scale = SCALE(first, second);                                                     \
-    for (int i = begin + lane; i < end; i += LANES_OF_ROW) {                                      \
+    int i = begin + lane;                                                                         \
+    for (; i < end - (STORED - 1) * LANES_OF_ROW; i += STORED * LANES_OF_ROW) {                   \
+        IN0_C own[STORED];                                                                        \
+        _Pragma("unroll") for (int w = 0; w < STORED; w++) {                                      \
+            const IN0_C v = IN0_LOAD(IN0_AT(row, i + w * LANES_OF_ROW));                          \
+            own[w] = RESULT(v);                                                                   \
+        }                                                                                         \
+        _Pragma("unroll") for (int w = 0; w < STORED; w++)                                        \
+            if (stores) WRITE(own[w], row, i + w * LANES_OF_ROW);                                 \
+    }                                                                                             \
+    for (; i < end; i += LANES_OF_ROW) {                                                          \
         const IN0_C v = IN0_LOAD(IN0_AT(row, i));                                                 \
         if (stores) WRITE((RESULT(v)), row, i);                                                   \
     }
