@@ -345,7 +345,7 @@ def _half_model(quantized: bool) -> bytes:
     return helper.make_model(graph, opset_imports=opset, ir_version=8).SerializeToString()
 
 
-@pytest.mark.parametrize("hint", ["f32", "f16"])
+@pytest.mark.parametrize("hint", ["undefined", "f32", "f16"])
 @pytest.mark.parametrize("allowed", ["YES", "NO"])
 @pytest.mark.parametrize("quantized", [True, False])
 def test_f16_in_quantized_networks(core, quantized, allowed, hint) -> None:
@@ -359,7 +359,7 @@ def test_f16_in_quantized_networks(core, quantized, allowed, hint) -> None:
         for value in node.outputs
         if not value.is_output and not node.is_view and value.storage.is_float
     }
-    widened = quantized and allowed == "NO"
+    widened = hint == "f32" or (quantized and allowed == "NO")
     assert ("f16" not in inner) is widened
     x = {"x": np.random.default_rng(1).random((1, 3, 6, 6)).astype(np.float16)}
     y = executable.infer(x)["y"]

@@ -54,6 +54,8 @@ def test_every_key_of_the_inference_engine_is_there() -> None:
         ("GPU_DEVICES", "intel,name:pocl", "intel,name:pocl"),
         ("CLDNN_MEM_POOL", "YES", "YES"),
         ("TUNING_MODE", "TUNING_DISABLED", "TUNING_DISABLED"),
+        ("INFERENCE_PRECISION_HINT", "f16", "f16"),
+        ("INFERENCE_PRECISION_HINT", "undefined", "undefined"),
     ],
 )
 def test_legal_value(key, value, read) -> None:
@@ -78,6 +80,8 @@ def test_legal_value(key, value, read) -> None:
         ("GPU_DEVICES", 7, "all-gpus, intel, cpu"),
         ("TUNING_MODE", "TUNING_ON", "TUNING_CREATE"),
         ("CACHE_DIR", 7, "a folder"),
+        ("INFERENCE_PRECISION_HINT", "bf16", "undefined, f32, f16"),
+        ("INFERENCE_PRECISION_HINT", "FP16", "undefined, f32, f16"),
     ],
 )
 def test_illegal_value_names_key_value_and_the_legal_ones(key, value, names) -> None:

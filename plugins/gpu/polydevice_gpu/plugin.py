@@ -300,7 +300,7 @@ def _settings(options: GpuOptions, tuner: Tuner | None) -> CompileSettings:
     if options.perf_count:
         host["PERF_COUNT"] = True
     return CompileSettings(
-        floats=ElementType.f16 if options.inference_precision == "f16" else None,
+        floats={"f32": ElementType.f32, "f16": ElementType.f16}.get(options.inference_precision),
         quantized_in_f32=not options.fp16_for_quantized,
         memory_pool=options.memory_pool,
         loop_unrolling=options.loop_unrolling,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import ml_dtypes
 import numpy as np
 
-from polydevice.dtype import ElementType
+from polydevice.dtype import Array, ElementType
 from polydevice.ops.activation import Clamp
 from polydevice.ops.arithmetic import Add, Divide, Multiply, Subtract
 from polydevice.ops.convert import Convert
@@ -61,14 +61,21 @@ def _parameter(build: Builder, op: LinearQuantization, x: Value, parameter: Valu
             return _wide(build, reshape(build, parameter, shape))
         repeated = np.repeat(np.asarray(parameter.constant), op.block_size, axis)
         cut = repeated[(slice(None),) * axis + (slice(x.shape[axis]),)]
-        return build.constant(cut.astype(np.float32))
+        return _exact(build, cut)
     if parameter.constant is not None:
-        parameter = build.constant(np.asarray(parameter.constant).astype(np.float32))
+        parameter = _exact(build, np.asarray(parameter.constant))
     if parameter.elements == 1:
         return _wide(build, reshape(build, parameter, ()))
     shape = [1] * x.rank
     shape[op.axis] = parameter.elements
     return _wide(build, reshape(build, parameter, shape))
+
+
+def _exact(build: Builder, parameter: Array) -> Value:
+    """Return a constant that is stored in f32, whatever the network's values are stored in."""
+    value = build.constant(parameter.astype(np.float32))
+    value.storage = _WIDE
+    return value
 
 
 def _wide(build: Builder, x: Value) -> Value:

@@ -15,6 +15,7 @@ from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import Op
+from polydevice.ops.quantize_linear import LinearQuantization
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice_gpu.graph import Fate, GpuGraph, GpuNode, Value, constant_value
@@ -27,6 +28,10 @@ from polydevice_gpu.passes.decompose import find_decomposition
 
 FLOATS = (ElementType.f16, ElementType.f32)
 """Types that may be stored as one another."""
+
+SMALL = 1 << 14
+"""Most elements of constants that keep their own type where only pointwise operations read them:
+scales, shifts, slopes and limits of quantisation, whose rounding would be in every result."""
 
 
 @dataclass
@@ -123,6 +128,7 @@ def lower(
     """
     graph = GpuGraph(network.name)
     values: dict[Port, Value] = {}
+    parameters = _parameters(network)
     for node in network.nodes():
         graph.types[node.name] = node.op.type
         if isinstance(node.op, Result):
@@ -135,7 +141,8 @@ def lower(
             continue
         if isinstance(node.op, Constant):
             value = constant_value(node.name, node.op.value, node.op.element_type)
-            value.storage = builder.storage(value.element_type)
+            own = Builder(graph, fp64, None, node) if node in parameters else builder
+            value.storage = own.storage(value.element_type)
             values[node.output] = value
             continue
         inputs = [values[port] for port in node.inputs]
@@ -158,3 +165,16 @@ def lower(
         if floats is not None and value.element_type in FLOATS and value.producer is not None:
             value.storage = value.element_type
     return graph
+
+
+def _parameters(network: Network) -> set[Node]:
+    """Return the small constants that only pointwise operations and quantisation read."""
+    found: set[Node] = set()
+    others: set[Node] = set()
+    for node in network.nodes():
+        exact = pointwise.find(type(node.op)) is not None or isinstance(node.op, LinearQuantization)
+        for port in node.inputs:
+            if isinstance(port.node.op, Constant):
+                small = port.node.op.value.size <= SMALL
+                (found if exact and small else others).add(port.node)
+    return found - others
