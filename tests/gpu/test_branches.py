@@ -276,3 +276,24 @@ def test_random_numbers_stay_those_of_the_host(core) -> None:
     assert set(nested_layers(executable).values()) == {"host"}
     found = executable.infer({"v": np.zeros(3, "f4")})["y"]
     assert np.all((found > 0) & (found < 2))
+
+
+def test_known_conditions_leave_no_branch(core, rng) -> None:
+    """In every iteration that is written out, the number of the iteration chooses."""
+    then = body([op("a = Relu(v)")], [], [("a", "f4", [2, 3])])
+    other = body([op("b = Neg(v)")], [], [("b", "f4", [2, 3])])
+    inside = body(
+        [
+            op("early = Less(i, two)"), op("n = If(early)", then_branch=then, else_branch=other),
+            op("on = Identity(go)"),
+        ],
+        [("i", "i8", []), ("go", "b", []), ("v", "f4", [2, 3])],
+        [("on", "b", []), ("n", "f4", [2, 3])],
+    )  # fmt: skip
+    content = model(
+        [op("y = Loop(three, yes, x)", body=inside)], [("x", "f4", [2, 3])], ["y"],
+        {"two": np.int64(2), "three": np.int64(3), **GO},
+    )  # fmt: skip
+    feeds = [{"x": rng.normal(size=(2, 3)).astype("f4")} for _ in range(2)]
+    assert nested_layers(check(core, content, *feeds, config={})) == {}
+    assert len(nested_layers(check(core, content, *feeds))) == 2

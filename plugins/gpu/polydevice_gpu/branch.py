@@ -107,7 +107,9 @@ class BoundIf:
             InferenceError: that body does not accept inputs of these sizes.
         """
         condition = self._step.node.inputs[0]
-        if condition not in on_host:
+        if condition.constant is not None:
+            on_host[condition] = condition.constant
+        elif condition not in on_host:
             self._outer.fetch(queue, [condition], on_host)
         chosen = bool(on_host[condition].all())
         branch = self._branches[chosen]

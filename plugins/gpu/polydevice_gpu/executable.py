@@ -6,10 +6,11 @@ import dataclasses
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from polydevice.container import pack
+from polydevice.dtype import Array
 from polydevice.errors import DeviceError, ModelFormatError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.executor import Executor
@@ -35,7 +36,7 @@ from polydevice_gpu.context import GpuContext
 from polydevice_gpu.custom.operation import use_custom_layers
 from polydevice_gpu.dynamic_batch import dynamic_batch_limit, open_batch
 from polydevice_gpu.execution_graph import execution_graph
-from polydevice_gpu.host import runs_on_host
+from polydevice_gpu.host import bodies_of, runs_on_host
 from polydevice_gpu.plan import Plan
 from polydevice_gpu.report import explanation
 from polydevice_gpu.request import GpuRequest
@@ -146,9 +147,13 @@ class GpuExecutable(ExecutableNetwork):
     def placement(self) -> list[Placement]:
         """Say which layers run on the host."""
         reason = "its sizes depend on data, or no kernel can hold its values"
+        with self._compiling:
+            graphs = [plan.graph for plan in self._plans.values()]
+        on_host = [node for graph in graphs for node in graph.nodes if node.on_host]
+        names = self._host_nodes.union(*(node.origins for node in on_host))
         return [
             dataclasses.replace(place, device="CPU", reason=reason)
-            if place.node in self._host_nodes
+            if place.node in names
             else place
             for place in super().placement()
         ]
@@ -194,8 +199,7 @@ class GpuExecutable(ExecutableNetwork):
             check_memory(network, self._gpu)
             use_custom_layers(network, self._settings.custom_layers)
             constant_folding(network, self._services.evaluate)
-        values = [node.constant for node in network.nodes()]
-        return network, frozenset(id(value) for value in values if value is not None)
+        return network, frozenset(map(id, _constants(network)))
 
     def _specialise(self, network: Network, shapes: Shapes) -> None:
         """Give a network these sizes, and its variables as inputs and outputs."""
@@ -301,7 +305,19 @@ def choices_from(extra: Mapping[str, bytes]) -> Tuner | None:
     return made if rows else None
 
 
+def _constants(network: Network) -> Iterator[Array]:
+    """Yield the constants of a network, those in bodies included."""
+    for node in network.nodes():
+        if node.constant is not None:
+            yield node.constant
+        for body in bodies_of(node):
+            yield from _constants(body)
+
+
 def _computed_on_host(node: Node) -> bool:
+    """Whether the host computes a layer in any case; compiling says it of those with bodies."""
     if isinstance(node.op, (Parameter, Constant, Result)) or not runs_on_host(node):
+        return False
+    if node.op.has_bodies:
         return False
     return any(port.desc.constant is None for port in node.outputs)

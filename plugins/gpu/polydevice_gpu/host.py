@@ -59,6 +59,13 @@ def runs_on_host(node: Node) -> bool:
     return any(lives_on_host(port.desc) for port in (*node.inputs, *node.outputs))
 
 
+def bodies_of(node: Node) -> list[Network]:
+    """Return the networks in a loop or If."""
+    if not node.op.has_bodies:
+        return []
+    return [value for value in vars(node.op).values() if isinstance(value, Network)]
+
+
 def lives_on_host(desc: TensorDesc) -> bool:
     """Whether a value is one that device memory cannot hold."""
     return not desc.is_static or storage_type(desc.element_type, fp64=True) is None

@@ -119,6 +119,8 @@ def _without_node(types: Mapping[str, str], name: str, kind: str) -> str:
         return "a variable: the request keeps it from one inference to the next"
     if kind in ("TensorIterator", "Loop") and any(n.startswith(f"{name}/") for n in types):
         return f"written out: its iterations are the layers {name}/1/... and so on"
+    if kind == "If" and any(n.startswith(f"{name}/") for n in types):
+        return f"written out: the body that its condition chooses is the layers {name}/..."
     return "computed at load"
 
 

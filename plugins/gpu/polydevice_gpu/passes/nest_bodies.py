@@ -7,7 +7,7 @@ from polydevice.network import Network
 from polydevice.node import Evaluate, Node
 from polydevice.ops.control_flow import If, Iteration, Loop, TensorIterator
 from polydevice_gpu.graph import GpuGraph
-from polydevice_gpu.host import lives_on_host
+from polydevice_gpu.host import bodies_of, lives_on_host
 from polydevice_gpu.nested import Nested
 from polydevice_gpu.passes.body_network import Build
 from polydevice_gpu.passes.nest_branches import nest_branches
@@ -51,18 +51,13 @@ def _fits(node: Node) -> bool:
     others = [port for port in node.outputs if port.index not in joined]
     if any(lives_on_host(port.desc) for port in (*node.inputs, *others)):
         return False
-    return not any(_keeps_something(body) for body in _bodies(node))
-
-
-def _bodies(node: Node) -> list[Network]:
-    fields = vars(node.op).values()
-    return [value for value in fields if isinstance(value, Network)]
+    return not any(_keeps_something(body) for body in bodies_of(node))
 
 
 def _keeps_something(body: Network) -> bool:
     """Whether a body has state, as variables and random numbers are."""
     return bool(body.sinks) or any(
-        node.op.is_stateful or any(_keeps_something(inner) for inner in _bodies(node))
+        node.op.is_stateful or any(_keeps_something(inner) for inner in bodies_of(node))
         for node in body.nodes()
     )
 

@@ -1,4 +1,4 @@
-"""unroll_loops: loops whose number of iterations is known become plain layers.
+"""unroll_loops: loops whose number of iterations is known become plain layers, as do known Ifs.
 
 One copy of the body follows the other, so that the device computes them without returning to the
 host between iterations.
@@ -16,6 +16,7 @@ from polydevice.ops.control_flow import Iteration, Loop, Slicing
 from polydevice.ops.io import Parameter, Result
 from polydevice.ops.slice import Slice
 from polydevice.shape import normalize_axis
+from polydevice_gpu.passes.inline_branches import inline_branches
 
 NODE_LIMIT = 4096
 """Loops that would become more nodes than this stay loops: compiling takes time per node."""
@@ -32,6 +33,7 @@ def unroll_loops(network: Network, *, all_counts: bool) -> bool:
     unrolled = False
     budget = NODE_LIMIT
     while True:
+        unrolled = inline_branches(network) or unrolled
         for node in network.nodes():
             body = getattr(node.op, "body", None)
             if not isinstance(node.op, Iteration) or not isinstance(body, Network):
