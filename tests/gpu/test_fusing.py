@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from polydevice.dtype import ElementType
 from polydevice.ops.activation import Clamp, PRelu, Relu, Sigmoid
 from polydevice.ops.arithmetic import Add, Multiply, Subtract
 from polydevice.ops.concat import Concat
+from polydevice.ops.convert import Convert
+from polydevice.ops.math import Identity
 from polydevice.ops.normalization import BatchNormInference
 from polydevice.ops.pooling import MaxPool
 from polydevice.ops.quantize import FakeQuantize
@@ -15,7 +18,9 @@ from polydevice.ops.reshape import Reshape
 from polydevice.ops.split import Split
 from polydevice.ops.transpose import Transpose
 from polydevice_gpu import cl
-from tests.gpu.graphs import Sketch, compiled, loaded, random_inputs
+from tests.gpu.graphs import Sketch, check_answers, compiled, loaded, random_inputs
+
+F32 = ElementType.f32
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +156,35 @@ def test_the_first_second_and_hundredth_run_agree(opencl, builder):
         again, other = one.infer(inputs)["y"], two.infer(others)["y"]
     assert np.array_equal(first, again)
     assert np.array_equal(second, other)
+
+
+def test_an_operation_that_does_nothing_costs_nothing(opencl, builder):
+    s = Sketch()
+    x = s.input("x", 1, 8, 6, 5)
+    y = s.add("second", Identity(), s.conv("conv", s.add("first", Identity(), x), 8))
+    order = s.const("order", np.array([0, 1, 2, 3]))
+    same = s.add("turn", Transpose(), s.add("same", Convert(destination_type=F32), y), order)
+    network = s.network(y=s.conv("last", same, 4), second=y, first=s.add("third", Identity(), x))
+    names = {node.name for node in compiled(network).nodes if not node.is_view}
+    assert names == {"x/reorder", "conv", "turn/reorder", "last"}
+    check_answers(network, opencl, builder)
+
+
+@pytest.mark.parametrize("kind", [ElementType.f16, ElementType.bf16], ids=str)
+@pytest.mark.parametrize("columns", [1, 64])
+def test_a_conversion_rounds_although_nothing_is_stored(opencl, builder, kind, columns):
+    """NumPy and ml_dtypes are the judges; vectors and single elements."""
+    bits = np.random.default_rng(1).integers(0, 1 << 32, (4096, columns), np.uint32)
+    given = bits.view(np.float32).copy()
+    edge = [0.0, -0.0, np.inf, -np.inf, np.nan, 65504, 65519.99, 65520, -65520, 6e-8, 2.9e-8, 2e-8]
+    given[: len(edge), 0] = edge
+    given[2048:] = np.random.default_rng(2).standard_normal((2048, columns)) * 1e-4
+    s = Sketch()
+    y = s.add("narrow", Convert(destination_type=kind), s.input("x", 4096, columns))
+    y = s.add("wide", Convert(destination_type=F32), y)
+    network = s.network(y=s.add("twice", Multiply(), y, s.const("two", np.float32(2))))
+    assert len(compiled(network).nodes) == 1
+    found = loaded(network, opencl, builder).create_infer_request().infer({"x": given})
+    with np.errstate(all="ignore"):
+        wanted = given.astype(kind.dtype).astype(np.float32) * np.float32(2)
+    np.testing.assert_array_equal(found["y"], wanted)

@@ -121,7 +121,7 @@ def literal(value: float, kind: str = "float") -> str:
     return f"({text})" if kind.startswith("double") else f"({text}f)"
 
 
-_TOKEN = re.compile(r"\b([xyzwvF]|WHERE)\b|\{(\w+)\}")
+_TOKEN = re.compile(r"\b([xyzwvF]|WHERE|ROUND_HALF|ROUND_BFLOAT)\b|\{(\w+)\}")
 
 
 def _fill(template: str, op: Op, arguments: list[str], kind: str) -> str:
@@ -133,7 +133,7 @@ def _fill(template: str, op: Op, arguments: list[str], kind: str) -> str:
             return _attribute(getattr(op, attribute), kind)
         if name == "F":
             return kind
-        return f"WHERE_{kind}" if name == "WHERE" else names[name]
+        return names.get(name, f"{name}_{kind}")
 
     return _TOKEN.sub(replace, template)
 
@@ -334,10 +334,19 @@ def _rounded(kind: ElementType, saturate: bool) -> str:
     return f"WHERE(fabs({y}) > (F)({largest}f), copysign((F)({limit}), (F)(x)), {y})"
 
 
-def _conversion(op: convert.Convert, _: list[ElementType]) -> str:
+_ROUNDED = {ElementType.f16: "ROUND_HALF((F)(x))", ElementType.bf16: "ROUND_BFLOAT((F)(x))"}
+"""What has to be said where the result goes on to another operation instead of into memory."""
+
+_EXACT = (ElementType.i8, ElementType.u8, ElementType.boolean)
+"""Types whose numbers all are numbers of f16 and bf16."""
+
+
+def _conversion(op: convert.Convert, kinds: list[ElementType]) -> str:
     kind = op.destination_type
     if kind in _NARROW_FLOATS:
         return _rounded(kind, op.saturate)
+    if kind in _ROUNDED and kinds[0] not in (kind, *_EXACT):
+        return _ROUNDED[kind]
     if kind is ElementType.boolean:
         return "x != 0"
     if kind.is_float:

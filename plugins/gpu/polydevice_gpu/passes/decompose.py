@@ -27,7 +27,7 @@ from polydevice.ops.interpolate import (
     Resize,
     ShapeCalculation,
 )
-from polydevice.ops.math import Sqrt
+from polydevice.ops.math import Identity, Sqrt
 from polydevice.ops.normalization import (
     GRN,
     MVN,
@@ -103,6 +103,11 @@ def reshape(build: Builder, x: Value, shape: Sequence[int]) -> Value:
 
 @decomposes(Convert, when=lambda op, x: op.destination_type is x[0].element_type)
 def _same_type(build: Builder, op: Convert, inputs: Sequence[Value]) -> list[Value]:
+    return [inputs[0]]
+
+
+@decomposes(Identity)
+def _identity(build: Builder, op: Identity, inputs: Sequence[Value]) -> list[Value]:
     return [inputs[0]]
 
 

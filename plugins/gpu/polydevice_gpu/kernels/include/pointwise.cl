@@ -15,6 +15,27 @@
 #define WHERE_float8(c, a, b) select((float8)(b), (float8)(a), (c))
 #define WHERE_float16(c, a, b) select((float16)(b), (float16)(a), (c))
 
+// The nearest number of f16 or bf16, halves to even, held in f32. Below 2^-14 f16 has steps of 2^-24,
+// as f32 has from 1/2 to 1.
+#define ROUND(F, U) \
+    static inline F ROUND_HALF_##F(F x) { \
+        const U u = as_##U(x); \
+        const F large = as_##F((u + 0xfffu + ((u >> 13) & 1u)) & ~0x1fffu); \
+        const F small = copysign((fabs(x) + 0.5f) - 0.5f, x); \
+        const F near = WHERE_##F(fabs(x) < 0x1p-14f, small, large); \
+        const F held = WHERE_##F(fabs(near) > 65504.0f, copysign((F)(INFINITY), x), near); \
+        return WHERE_##F(x != x, x, held); \
+    } \
+    static inline F ROUND_BFLOAT_##F(F x) { \
+        const U u = as_##U(x); \
+        return WHERE_##F(x != x, x, as_##F((u + 0x7fffu + ((u >> 16) & 1u)) & ~0xffffu)); \
+    }
+ROUND(float, uint)
+ROUND(float2, uint2)
+ROUND(float4, uint4)
+ROUND(float8, uint8)
+ROUND(float16, uint16)
+
 // x to the power y, truncated towards zero; x^-n is 0 except for x = 1 and -1.
 static inline long power_integer(long x, long y) {
     if (y < 0) return x == 1 ? 1 : x == -1 ? ((y & 1) ? -1 : 1) : 0;
