@@ -19,6 +19,7 @@ from polydevice.ops.convolution import Convolution
 from polydevice.ops.matmul import MatMul
 from polydevice_gpu import cl
 from polydevice_gpu.compiler import target_of
+from polydevice_gpu.kernels.batched import BatchedSubgroup
 from polydevice_gpu.kernels.gemm_subgroup import ConvolutionSubgroup, MatmulSubgroup
 from polydevice_gpu.kernels.gemm_tiled import ConvolutionTiled
 from polydevice_gpu.kernels.target import Target
@@ -93,13 +94,35 @@ def weights(kind: ElementType, *shape: int) -> np.ndarray:
     return (np.random.default_rng(5).standard_normal(shape) * 0.1).astype(kind.dtype)
 
 
-KERNELS = {ConvolutionSubgroup(): convolution, MatmulSubgroup(): rows}
-OPERATIONS = {ConvolutionSubgroup: Convolution, MatmulSubgroup: MatMul}
+def batches(kind: ElementType):
+    """Three products of two variables, 70 terms, the second factor's batch repeated; the answer."""
+    s = Sketch()
+    a, b = s.input("a", 3, 21, 70, kind=kind), s.input("b", 1, 70, 54, kind=kind)
+    y = s.add("product", MatMul(), a, b)
+    y = s.add("sum", Add(), y, s.input("more", 3, 1, 54, kind=kind))
+    return s.network(y=s.add("relu", Relu(), y)), lambda a, b, more: np.maximum(a @ b + more, 0)
 
 
-def check(monkeypatch, opencl, builder, kernel, mode, made, kind, **target) -> None:
-    """Run a network on one kernel in one mode of a device that has been changed."""
+def turned(kind: ElementType):
+    """Both factors transposed, 37 columns; the answer."""
+    s = Sketch()
+    a, b = s.input("a", 2, 50, 19, kind=kind), s.input("b", 2, 37, 50, kind=kind)
+    network = s.network(y=s.add("product", MatMul(transpose_a=True, transpose_b=True), a, b))
+    return network, lambda a, b: a.swapaxes(1, 2) @ b.swapaxes(1, 2)
+
+
+KERNELS = [
+    (ConvolutionSubgroup(), Convolution, convolution),
+    (MatmulSubgroup(), MatMul, rows),
+    (BatchedSubgroup(), MatMul, batches),
+    (BatchedSubgroup(), MatMul, turned),
+]
+
+
+def check(monkeypatch, opencl, builder, kernel, op, size, made, kind, **target) -> None:
+    """Run a network on one kernel with sub-groups of that size, on a device that is changed."""
     network, answer = made(kind)
+    mode = mode_of(kernel, size)
     changed = dataclasses.replace(target_of(opencl), **target)
     monkeypatch.setattr(
         importlib.import_module("polydevice_gpu.executable"), "target_of", lambda _: changed
@@ -107,7 +130,7 @@ def check(monkeypatch, opencl, builder, kernel, mode, made, kind, **target) -> N
     monkeypatch.setattr(type(kernel), "default_mode", lambda *_: mode)
     given = {n: a.astype(kind.dtype) for n, a in random_inputs(network).items()}
     expected = answer(**{name: array.astype("f8") for name, array in given.items()})
-    only(monkeypatch, OPERATIONS[type(kernel)], kernel)
+    only(monkeypatch, op, kernel)
     request = loaded(network, opencl, builder).create_infer_request()
     for _ in range(2):
         found = request.infer(given)["y"].astype("f8")
@@ -151,9 +174,8 @@ def test_lanes_share_values_by_every_function_that_the_device_has(
         "sub_group_block_read": blocks and has.sub_group_block_read,
         "sub_group_block_read_16bit": blocks and has.sub_group_block_read_16bit,
     }
-    for kernel, made in KERNELS.items():
-        mode = mode_of(kernel, size)
-        check(monkeypatch, opencl, builder, kernel, mode, made, kind, **GPU, **target)
+    for kernel, op, made in KERNELS:
+        check(monkeypatch, opencl, builder, kernel, op, size, made, kind, **GPU, **target)
 
 
 @pytest.mark.parametrize("share", SHARES[1:])
@@ -163,12 +185,11 @@ def test_sub_groups_of_another_size_than_expected_share_through_local_memory(
 ):
     """Where no kernel may ask for a size, the compiler picks one: not both of these."""
     skip_without(opencl, share)
-    for kernel, made in KERNELS.items():
-        mode = mode_of(kernel, size)
-        target = {"sub_group_sizes": SIZES, "sub_group_share": share}
+    target = {"sub_group_sizes": SIZES, "sub_group_share": share, "sub_group_size_required": False}
+    for kernel, op, made in KERNELS:
         check(
-            monkeypatch, opencl, builder, kernel, mode, made, ElementType.f32,
-            **GPU, **target, sub_group_size_required=False,
+            monkeypatch, opencl, builder, kernel, op, size, made, ElementType.f32,
+            **GPU, **target,
         )  # fmt: skip
 
 

@@ -8,35 +8,27 @@ from polydevice_gpu.kernels.gemm import (
     MatmulProduct,
     Pace,
     Product,
-    Tile,
     tile_modes,
 )
 from polydevice_gpu.kernels.gemm_tiled import ConvolutionTiled, MatmulTiled
 from polydevice_gpu.kernels.kernel import Mode
 from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.source import Call
-from polydevice_gpu.kernels.subgroups import block_read, declare_lanes, has_size
+from polydevice_gpu.kernels.subgroups import block_read, declare_lanes, has_size, subgroup_tile
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
-
-
-def _tile(lanes: int, rows: int, columns: int, subs: int, pace: Pace) -> Tile:
-    """Return the tile of `subs` sub-groups of `lanes`, each lane with `rows` by `columns`."""
-    share = {"SG": lanes, "TM": rows, "TN": columns, "SUBS": subs}
-    return {**share, "BM": rows * subs, "BN": lanes * columns}, pace
-
 
 # The paces are not measured, as no GPU with sub-group functions was there: those of gemm_tiled, for
 # shares of as many elements, and less alone, as nobody waits at barriers.
 _TILES = (
-    _tile(8, 8, 4, 8, Pace(0.27, 0.15)),
-    _tile(8, 8, 2, 4, Pace(0.25, 0.045)),
-    _tile(16, 8, 4, 8, Pace(0.55, 0.55)),
-    _tile(16, 8, 2, 4, Pace(0.5, 0.16)),
-    _tile(16, 4, 1, 4, Pace(0.45, 0.06)),
-    _tile(32, 8, 2, 4, Pace(1.1, 0.6)),
-    _tile(32, 8, 1, 4, Pace(1.0, 0.38)),
-    _tile(64, 8, 1, 4, Pace(2.0, 1.5)),
+    subgroup_tile(8, 8, 4, 8, Pace(0.27, 0.15)),
+    subgroup_tile(8, 8, 2, 4, Pace(0.25, 0.045)),
+    subgroup_tile(16, 8, 4, 8, Pace(0.55, 0.55)),
+    subgroup_tile(16, 8, 2, 4, Pace(0.5, 0.16)),
+    subgroup_tile(16, 4, 1, 4, Pace(0.45, 0.06)),
+    subgroup_tile(32, 8, 2, 4, Pace(1.1, 0.6)),
+    subgroup_tile(32, 8, 1, 4, Pace(1.0, 0.38)),
+    subgroup_tile(64, 8, 1, 4, Pace(2.0, 1.5)),
 )
 
 

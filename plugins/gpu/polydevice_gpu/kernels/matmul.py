@@ -7,6 +7,7 @@ import math
 from polydevice.dtype import Array
 from polydevice.ops.matmul import MatMul
 from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.batched import BatchedSubgroup, BatchedTiled
 from polydevice_gpu.kernels.convolution import (
     best_mode,
     dispatch_tiles,
@@ -14,33 +15,17 @@ from polydevice_gpu.kernels.convolution import (
     tile_modes,
     vector_lanes,
 )
-from polydevice_gpu.kernels.gemm import Pace
 from polydevice_gpu.kernels.gemm_async import MatmulAsync
 from polydevice_gpu.kernels.gemm_mma import MatmulMma
 from polydevice_gpu.kernels.gemm_subgroup import MatmulSubgroup
 from polydevice_gpu.kernels.gemm_tiled import MatmulTiled
 from polydevice_gpu.kernels.geometry import Geometry
-from polydevice_gpu.kernels.kernel import Kernel, Mode, follow, kernel
+from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
 from polydevice_gpu.kernels.launch import Weights
-from polydevice_gpu.kernels.matmul_shape import Matrices, matrices
-from polydevice_gpu.kernels.source import Call, aligned_widths
+from polydevice_gpu.kernels.matmul_shape import declare_factors, is_float_pair, matrices
+from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.kernels.types import compute_type
 from polydevice_gpu.layout import Layout, ordered, planar
-
-# Rows and columns of a tile and of a work-item's share. The paces are those of gemm_tiled on an
-# H100 for tiles of that area, as nothing was measured with batched_tiled yet.
-_BATCHED_TILES = (
-    ({"BM": 16, "BN": 64, "TM": 4, "TN": 4}, Pace(0.6, 0.25)),
-    ({"BM": 64, "BN": 16, "TM": 4, "TN": 4}, Pace(0.6, 0.25)),
-    ({"BM": 32, "BN": 64, "TM": 4, "TN": 4}, Pace(0.55, 0.38)),
-    ({"BM": 128, "BN": 128, "TM": 8, "TN": 8}, Pace(1.7, 1.7)),
-    ({"BM": 64, "BN": 64, "TM": 4, "TN": 4}, Pace(0.75, 0.62)),
-)
-_BATCHED_STEP = 16
-"""Terms that a work-group takes at a time, BK in the .cl file."""
-_FEWEST_RESULTS = 64
-"""Results of one product of a batch below which even the smallest tile is nearly empty."""
 
 
 def _lanes(target: Target, n: int) -> int:
@@ -115,64 +100,8 @@ class MatmulPacked(Kernel):
         dispatch_tiles(call, blocks, tiles, 1)
 
 
-@kernel(MatMul)
-class BatchedTiled(Kernel):
-    """A work-group copies strips of both factors to local memory and multiplies them there."""
-
-    modes = tuple(tile for tile, _ in _BATCHED_TILES)
-
-    def supports(self, node: GpuNode, target: Target) -> bool:
-        """Floats, any layout; local memory, and products that fill a part of a tile."""
-        if target.local_memory_bytes < 16384 or not is_float_pair(node):
-            return False
-        shape = matrices(node)
-        return shape.m * shape.n >= _FEWEST_RESULTS
-
-    def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
-        """The group and its strips fit the device."""
-        bytes_needed = 4 * _BATCHED_STEP * (mode["BM"] + 4 + mode["BN"] + 4)
-        return (
-            self._threads(mode) <= target.max_work_group_size
-            and bytes_needed <= target.local_memory_bytes
-        )
-
-    def output_layouts(self, node: GpuNode, target: Target) -> list[Layout]:
-        """In the order of the inputs if that leaves columns side by side."""
-        layout = follow(node.output, node.own_inputs)
-        return [layout if layout.pitches[-1] == 1 else planar(node.output.shape)]
-
-    def default_mode(self, node: GpuNode, target: Target) -> int:
-        """The tile with the least expected time."""
-        shape = matrices(node)
-
-        def cost(index: int) -> float:
-            mode, pace = _BATCHED_TILES[index]
-            if not self.mode_supports(node, mode, target):
-                return math.inf
-            groups = shape.batches * math.prod(_tiles(shape, mode))
-            return max(pace.alone_us, -(-groups // target.compute_units) * pace.shared_us)
-
-        return min(range(len(self.modes)), key=cost)
-
-    def describe(self, call: Call, mode: Mode) -> None:
-        """Factors are read along whatever lies side by side; one line of work-groups."""
-        shape, threads = matrices(call.node), self._threads(mode)
-        declare_factors(call, shape)
-        tiles_m, tiles_n = _tiles(shape, mode)
-        call.define(**mode)
-        call.define(TERMS_FIRST_A=shape.a.pitches[-2] != 1, TERMS_FIRST_B=shape.b.pitches[-1] != 1)
-        call.scalars(COUNT=shape.k, M=shape.m, N=shape.n, TILES_M=tiles_m, TILES_N=tiles_n)
-        call.result(shape.result, (4,))
-        call.dispatch((shape.batches * tiles_m * tiles_n * threads,), (threads,))
-
-    @staticmethod
-    def _threads(mode: Mode) -> int:
-        return mode["BM"] // mode["TM"] * (mode["BN"] // mode["TN"])
-
-
-def _tiles(shape: Matrices, mode: Mode) -> tuple[int, int]:
-    """Return how many tiles lie above and beside each other; one where there is nothing."""
-    return max(1, -(-shape.m // mode["BM"])), max(1, -(-shape.n // mode["BN"]))
+kernel(MatMul)(BatchedSubgroup)
+kernel(MatMul)(BatchedTiled)
 
 
 @kernel(MatMul)
@@ -212,24 +141,6 @@ class MatmulVector(Kernel):
         call.scalars(COUNT=shape.k, M=shape.m, N=shape.n, BLOCKS=blocks, TILES=tiles)
         call.result(shape.result, (lanes,))
         dispatch_tiles(call, blocks, tiles, shape.batches)
-
-
-def is_float_pair(node: GpuNode) -> bool:
-    """Whether both factors are computed in float."""
-    return all(compute_type(value.storage) == "float" for value in node.inputs[:2])
-
-
-def declare_factors(call: Call, shape: Matrices, lanes: int = 1) -> None:
-    """Declare IN0_AT(batch, m, k) and IN1_AT(batch, k, n)."""
-    for role, value, layout, sizes in (
-        ("IN0", call.node.inputs[0], shape.a, (*shape.batch, shape.m, shape.k)),
-        ("IN1", call.node.inputs[1], shape.b, (*shape.batch, shape.k, shape.n)),
-    ):
-        call.pointer(role, value)
-        widths = (lanes,) if lanes > 1 and role == "IN1" else ()
-        aligned = aligned_widths(layout, sizes, shape.groups(), widths)
-        call.access(role, value.storage, aligned)
-        call.index(role, value, layout, sizes, shape.groups())
 
 
 @kernel(MatMul)

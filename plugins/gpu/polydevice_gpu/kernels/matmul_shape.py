@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from polydevice.ops.matmul import MatMul
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.source import Groups
+from polydevice_gpu.kernels.source import Call, Groups, aligned_widths
+from polydevice_gpu.kernels.types import compute_type
 from polydevice_gpu.layout import Layout, broadcast
 
 
@@ -66,3 +67,21 @@ def matrices(node: GpuNode) -> Matrices:
     result.append((axis,) if has_m else ())
     result.append((axis + has_m,) if has_n else ())
     return Matrices(batch, m, n, k, layout_a, layout_b, result)
+
+
+def is_float_pair(node: GpuNode) -> bool:
+    """Whether both factors are computed in float."""
+    return all(compute_type(value.storage) == "float" for value in node.inputs[:2])
+
+
+def declare_factors(call: Call, shape: Matrices, lanes: int = 1) -> None:
+    """Declare IN0_AT(batch, m, k) and IN1_AT(batch, k, n)."""
+    for role, value, layout, sizes in (
+        ("IN0", call.node.inputs[0], shape.a, (*shape.batch, shape.m, shape.k)),
+        ("IN1", call.node.inputs[1], shape.b, (*shape.batch, shape.k, shape.n)),
+    ):
+        call.pointer(role, value)
+        widths = (lanes,) if lanes > 1 and role == "IN1" else ()
+        aligned = aligned_widths(layout, sizes, shape.groups(), widths)
+        call.access(role, value.storage, aligned)
+        call.index(role, value, layout, sizes, shape.groups())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polydevice.dtype import ElementType
+from polydevice_gpu.kernels.gemm import Pace, Tile
 from polydevice_gpu.kernels.kernel import Mode
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
@@ -16,6 +17,12 @@ _EXTENSIONS = """#ifdef cl_khr_fp16
 #ifdef cl_khr_subgroup_shuffle
 #pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable
 #endif"""
+
+
+def subgroup_tile(lanes: int, rows: int, columns: int, subs: int, pace: Pace) -> Tile:
+    """Return the tile of `subs` sub-groups of `lanes`, each lane with `rows` by `columns`."""
+    share = {"SG": lanes, "TM": rows, "TN": columns, "SUBS": subs}
+    return {**share, "BM": rows * subs, "BN": lanes * columns}, pace
 
 
 def has_size(target: Target, mode: Mode) -> bool:
