@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Hashable
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
@@ -11,13 +14,71 @@ from polydevice.dtype import Array, ElementType
 from polydevice_gpu import cl
 from polydevice_gpu.kernels.launch import Weights
 
+_SAMPLE = 64
+"""Elements at either end by which constants that might be equal are found."""
+
+
+@dataclass(eq=False)
+class _Upload:
+    """A constant and the device memory that holds it in some form.
+
+    The array is kept to compare others with it.
+    """
+
+    constant: Array
+    buffer: cl.Buffer
+
+
+class _Pool:
+    """The uploads of all networks on one device, so that equal constants are uploaded once.
+
+    It keeps none of them alive; a constant goes with the last network that uses it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._uploads: WeakValueDictionary[Hashable, _Upload] = WeakValueDictionary()
+
+    def find(self, constant: Array, form: str, storage: ElementType) -> _Upload | None:
+        with self._lock:
+            found = self._uploads.get(_key(constant, form, storage))
+        return found if found is not None and _are_equal(found.constant, constant) else None
+
+    def add(self, upload: _Upload, form: str, storage: ElementType) -> None:
+        with self._lock:
+            self._uploads[_key(upload.constant, form, storage)] = upload
+
+
+def _key(constant: Array, form: str, storage: ElementType) -> Hashable:
+    ends = (constant.flat[:_SAMPLE].tobytes(), constant.flat[-_SAMPLE:].tobytes())
+    return (form, storage, constant.shape, constant.dtype.str, ends)
+
+
+def _are_equal(one: Array, other: Array) -> bool:
+    """Whether constants of equal shape and type are equal bit by bit (0 and -0 are not)."""
+    if one is other:
+        return True
+    if not (one.flags.c_contiguous and other.flags.c_contiguous):
+        return False
+    return np.array_equal(one.reshape(-1).view(np.uint8), other.reshape(-1).view(np.uint8))
+
+
+_POOLS: WeakKeyDictionary[cl.Device, _Pool] = WeakKeyDictionary()
+_POOLS_LOCK = threading.Lock()
+
+
+def _pool_of(device: cl.Device) -> _Pool:
+    with _POOLS_LOCK:
+        return _POOLS.setdefault(device, _Pool())
+
 
 class WeightStore:
     """Constants in device memory, in the form that kernels want; each uploaded once.
 
     One store is shared by the plans, streams and requests of an executable network. It holds the
     network's own constants; those that compiling made for one set of shapes (tables of an
-    interpolation, say) lie in a store of the plan (`for_plan`), and go with it.
+    interpolation, say) lie in a store of the plan (`for_plan`), and go with it. What another
+    network on the device uploaded already, the same one with other options say, is used too.
     """
 
     def __init__(
@@ -29,7 +90,7 @@ class WeightStore:
         self._device = device
         self._behind, self._shared = behind, shared
         self._lock = threading.Lock()
-        self._buffers: dict[tuple[int, str, ElementType], tuple[cl.Buffer, Array]] = {}
+        self._uploads: dict[tuple[int, str, ElementType], tuple[_Upload, Array]] = {}
 
     def buffer(self, constant: Array, storage: ElementType, form: Weights | None) -> cl.Buffer:
         """Return the buffer that holds a constant in a form (None: as it is)."""
@@ -37,34 +98,39 @@ class WeightStore:
             return self._behind.buffer(constant, storage, form)
         key = (id(constant), form.form if form else "", storage)
         with self._lock:
-            if key not in self._buffers:
-                self._buffers[key] = self._uploaded(constant, storage, form)
-            return self._buffers[key][0]
+            if key not in self._uploads:
+                upload = self._uploaded(np.asarray(constant), storage, form)
+                self._uploads[key] = upload, constant  # so that its id stays its own
+            return self._uploads[key][0].buffer
 
     def for_plan(self, shared: AbstractSet[int]) -> WeightStore:
         """Return a store for one plan that takes the constants of these ids from this one."""
         return WeightStore(self._device, self, shared)
 
-    def _uploaded(
-        self, constant: Array, storage: ElementType, form: Weights | None
-    ) -> tuple[cl.Buffer, Array]:
-        array = np.asarray(constant) if form is None else form.make(np.asarray(constant))
+    def _uploaded(self, constant: Array, storage: ElementType, form: Weights | None) -> _Upload:
+        pool, name = _pool_of(self._device), form.form if form else ""
+        found = pool.find(constant, name, storage)
+        if found is not None:
+            return found
+        array = constant if form is None else form.make(constant)
         array = np.ascontiguousarray(array.astype(storage.dtype, copy=False))
         buffer = self._device.memory.allocate(max(array.nbytes, 1), "weights")
         if array.nbytes:
             with self._device.queue() as queue:
                 queue.upload(buffer, array)
-        # The array is kept so that its id stays its own.
-        return buffer, constant
+        upload = _Upload(constant, buffer)
+        pool.add(upload, name, storage)
+        return upload
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all constants, the shared ones included."""
         behind = 0 if self._behind is None else self._behind.size_bytes
         with self._lock:
-            return behind + sum(buffer.size_bytes for buffer, _ in self._buffers.values())
+            buffers = {id(upload): upload.buffer for upload, _ in self._uploads.values()}
+            return behind + sum(buffer.size_bytes for buffer in buffers.values())
 
     def clear(self) -> None:
         """Forget all buffers; they are released when nothing uses them any more."""
         with self._lock:
-            self._buffers.clear()
+            self._uploads.clear()

@@ -200,7 +200,7 @@ class ConvolutionDirect(Kernel):
         call.tensor("IN0", x, axes)
         form = Weights(
             w,
-            f"blocks of {lanes}",
+            f"{groups} groups in blocks of {lanes}",
             lambda a: pack_weights(a.reshape(groups, group_out, group_in, -1), groups, lanes),
             w.storage,
         )

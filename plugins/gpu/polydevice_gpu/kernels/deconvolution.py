@@ -122,7 +122,8 @@ class DeconvolutionDirect(Kernel):
             return pack_weights(np.asarray(split), groups, lanes)
 
         call.tensor("IN0", x, written_groups(x.rank), (lanes,) if depthwise else ())
-        call.weights("FILTER", Weights(w, f"turned, {lanes}", packed, w.storage), (lanes,))
+        form = Weights(w, f"{groups} groups turned, {lanes}", packed, w.storage)
+        call.weights("FILTER", form, (lanes,))
         geometry = deconvolution_geometry(node)
         geometry.declare(call)
         declare_sizes(call, "IN", x)

@@ -115,6 +115,11 @@ class Product(Kernel):
 
     # -- common -----------------------------------------------------------------------------------
 
+    def kind_of_weights(self, node: GpuNode) -> str:
+        """Name how `matrix` reads the weights, for names of forms."""
+        turned = " turned" if getattr(node.op, "transpose_b", False) else ""
+        return type(node.op).__name__ + turned
+
     def padded(self, node: GpuNode, columns: int, terms: int) -> Callable[[Array], Array]:
         """Return the function that makes [column, term] of the padded size."""
 
@@ -129,7 +134,7 @@ class Product(Kernel):
     def term_rows(self, node: GpuNode, columns: int, terms: int, storage: ElementType) -> Weights:
         """Return the weights as [term, column] of that type, for `form`."""
         make = self.padded(node, columns, terms)
-        form = f"{type(node.op).__name__} {terms}x{columns} transposed"
+        form = f"{self.kind_of_weights(node)} {terms}x{columns} transposed"
         return Weights(node.inputs[1], form, lambda array: make(array).T, storage)
 
     def expected_us(self, node: GpuNode, number: int, target: Target) -> float:

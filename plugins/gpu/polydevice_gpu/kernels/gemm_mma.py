@@ -46,7 +46,7 @@ class MmaEngine(Product):
 
     def form(self, node: GpuNode, columns: int, terms: int) -> Weights:
         """[column, term] of half."""
-        form = f"{type(node.op).__name__} {columns}x{terms}"
+        form = f"{self.kind_of_weights(node)} {columns}x{terms}"
         return Weights(node.inputs[1], form, self.padded(node, columns, terms), ElementType.f16)
 
     def comes_in_pieces(self, node: GpuNode) -> bool:

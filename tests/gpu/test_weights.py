@@ -1,0 +1,155 @@
+"""Constants on the device: uploaded once, shared by requests, streams, shapes and networks."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+from polydevice.network import Network
+from polydevice.ops.activation import Relu
+from polydevice.ops.arithmetic import Add, Divide, Multiply
+from polydevice.ops.matmul import MatMul
+from polydevice_gpu.kernels.launch import Weights
+from polydevice_gpu.kernels.target import Target
+from tests.gpu.graphs import Sketch, compiled, random_inputs
+
+BYTES = 4 * (16 * 8 * 3 * 3 + 16 * 16 * 3 * 3)
+"""Of the two convolutions of `convolutions`, in f32."""
+
+
+def convolutions(batch: int = 1) -> Network:
+    s = Sketch()
+    rng = np.random.default_rng(5)
+    x = s.input("x", batch, 8, 9, 9)
+    first = s.conv("first", x, 16)
+    second = s.conv("second", s.add("relu", Relu(), first), 16)
+    network = s.network(y=second)
+    for node in network:
+        if node.constant is not None:
+            node.op = node.op.replace(value=rng.normal(size=node.constant.shape).astype("f4"))
+    return network
+
+
+@pytest.fixture
+def allocated(opencl):
+    """A function that returns the bytes allocated since the test began."""
+    gc.collect()  # what other tests left behind must not be freed while this one counts
+    before = opencl.memory.bytes_allocated
+    return lambda: opencl.memory.bytes_allocated - before
+
+
+def test_loading_uploads_and_requests_add_their_arena_only(core, allocated) -> None:
+    executable = core.load_network(convolutions(), "GPU", {"GPU_THROUGHPUT_STREAMS": "2"})
+    assert allocated() == BYTES
+    arena = executable.latest_plan().arena.size_bytes
+    requests = [executable.create_infer_request() for _ in range(3)]
+    for request in requests:
+        request.start_async(random_inputs(convolutions()))
+    for request in requests:
+        request.wait()
+    assert allocated() == BYTES + 3 * arena
+    assert f"weights {BYTES} bytes" in executable.explain()
+
+
+def test_the_same_network_with_other_options_or_sizes_uploads_nothing(core, allocated) -> None:
+    network = convolutions()
+    first = core.load_network(network, "GPU")
+    others = [
+        core.load_network(network, "GPU", {"PERF_COUNT": "YES"}),
+        core.load_network(convolutions(), "GPU", {"CLDNN_MEM_POOL": "NO"}),
+        core.load_network(convolutions(batch=2), "GPU"),
+    ]
+    assert allocated() == BYTES
+    first.close()
+    assert allocated() == BYTES
+    x = random_inputs(network)
+    right = core.load_network(network, "CPU").infer(x)["y"]
+    np.testing.assert_allclose(others[0].infer(x)["y"], right, rtol=1e-4, atol=1e-4)
+    for other in others:
+        other.close()
+    del first, others, other
+    gc.collect()
+    assert allocated() == 0
+
+
+def test_dynamic_shapes_share_them(core, allocated) -> None:
+    network = convolutions()
+    network.reshape({"x": [-1, 8, 9, 9]})
+    executable = core.load_network(network, "GPU")
+    arenas = set()
+    for batch in (1, 3, 1, 2):
+        executable.infer({"x": np.ones((batch, 8, 9, 9), np.float32)})
+        arenas.add(executable.latest_plan().arena.size_bytes)
+    assert len(arenas) == 3
+    assert allocated() == BYTES + sum(arenas)
+
+
+def scaled(factors: np.ndarray) -> Network:
+    s = Sketch()
+    x = s.input("x", 1, 1000)
+    return s.network(y=s.add("scaled", Multiply(), x, s.const("factors", factors)))
+
+
+def test_constants_that_differ_in_the_middle_alone_are_not_taken_for_one_another(core) -> None:
+    factors = np.ones((1, 1000), np.float32)
+    x = {"x": np.ones((1, 1000), np.float32)}
+    loaded = []
+    for middle in (1, 2, 3, 2):
+        factors[0, 500] = middle
+        loaded.append((core.load_network(scaled(factors.copy()), "GPU"), factors.copy()))
+    for executable, right in loaded:
+        np.testing.assert_array_equal(executable.infer(x)["y"], right)
+
+
+def test_minus_zero_is_not_zero(core) -> None:
+    for zero, right in ((0.0, np.inf), (-0.0, -np.inf)):
+        s = Sketch()
+        x = s.input("x", 3)
+        zeros = s.const("zeros", np.full(3, zero, np.float32))
+        network = s.network(y=s.add("quotient", Divide(), x, zeros))
+        results = core.load_network(network, "GPU").infer({"x": np.ones(3, np.float32)})
+        np.testing.assert_array_equal(results["y"], np.full(3, right))
+
+
+def both_ways() -> Network:
+    """One square matrix, multiplied as it is and transposed."""
+    s = Sketch()
+    x, w = s.input("x", 96, 64), s.weights("w", 64, 64)
+    plain = s.add("plain", MatMul(), x, w)
+    turned = s.add("turned", MatMul(transpose_b=True), x, w)
+    return s.network(y=s.add("sum", Add(), plain, turned))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        {},
+        {"scalar_lanes": 32, "local_memory_bytes": 1 << 16, "compute_units": 100},
+        {"scalar_lanes": 32, "local_memory_bytes": 1 << 17, "async_copy": True},
+    ],
+)
+def test_a_matrix_has_a_form_for_each_way_in_which_it_is_read(target) -> None:
+    """Equal names of forms mean equal contents; they are what tells uploads apart."""
+    graph = compiled(both_ways(), **target)
+    contents: dict[tuple[int, str], np.ndarray] = {}
+    device, count = Target(**target), 0
+    for node in graph.nodes:
+        kernel, mode = node.choice.kernel, node.choice.mode
+        for launch in kernel.launches(node, kernel.modes[mode], device):
+            for argument in launch.arguments:
+                if isinstance(argument, Weights):
+                    made = argument.make(np.asarray(argument.value.constant))
+                    key = (id(argument.value.constant), argument.form)
+                    np.testing.assert_array_equal(contents.setdefault(key, made), made)
+                    count += 1
+    assert count == 2
+
+
+def test_a_matrix_that_is_read_both_ways(core) -> None:
+    network = both_ways()
+    x = random_inputs(network)
+    w = network.node("w").constant.astype(np.float64)
+    y = core.load_network(network, "GPU").infer(x)["y"]
+    np.testing.assert_allclose(y, x["x"] @ w + x["x"] @ w.T, rtol=1e-4, atol=1e-4)
