@@ -7,10 +7,17 @@ import random
 import time
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from polydevice.dtype import ElementType
-from polydevice_gpu.graph import Memory, Place
-from polydevice_gpu.passes.plan_memory import Life, place
+from polydevice.network import Network
+from polydevice_gpu.graph import GpuGraph, Memory, Place, Value
+from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.passes.plan_memory import ArenaPlan, Life, place, plan_memory
+from polydevice_gpu.plan import scratch_memory
+from tests.gpu.graphs import compiled
+from tests.gpu.test_random_graphs import Drawing
 
 
 def _lives(count: int, length: int, seed: int) -> dict[Memory, Life]:
@@ -35,7 +42,12 @@ def test_pieces_of_a_block_never_live_at_the_same_time(seed: int) -> None:
         assert inside, "an empty block"
         assert all(a[1] < b[0] for a, b in itertools.pairwise(inside))
         assert size >= max(m.bytes for m, number in plan.places.items() if number == block)
-    assert plan.size_bytes < plan.sum_bytes
+    steps = range(-1, 100)
+    alive = [
+        sum(max(m.bytes, 1) for m, v in lives.items() if v.first <= s <= v.last) for s in steps
+    ]
+    assert plan.live_bytes == max(alive)
+    assert plan.live_bytes <= plan.size_bytes < plan.sum_bytes
 
 
 def test_thousands_of_pieces_are_placed_in_a_moment() -> None:
@@ -43,3 +55,70 @@ def test_thousands_of_pieces_are_placed_in_a_moment() -> None:
     begin = time.process_time()
     place(_lives(20_000, 20_000, 1))
     assert time.process_time() - begin < 5
+
+
+TARGETS = [
+    {},
+    {"scalar_lanes": 32, "local_memory_bytes": 1 << 15, "compute_units": 16},
+    {"scalar_lanes": 32, "local_memory_bytes": 1 << 17, "compute_units": 132, "async_copy": True},
+]
+
+
+@st.composite
+def networks(draw) -> Network:
+    """Branches, views over views, concatenations, several readers and several outputs."""
+    return Drawing(draw).network()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(networks(), st.sampled_from(TARGETS))
+def test_whoever_reads_finds_what_was_written(network: Network, target: dict[str, int]) -> None:
+    """Plays every step on the blocks themselves, knowing nothing of lives."""
+    graph = compiled(network, **target)
+    scratch = scratch_of(graph, Target(**target))
+    plan = plan_memory(graph, scratch)
+    owners: dict[int, Memory] = {}
+    written: set[Memory] = set()
+
+    def pieces(values: list[Value]) -> list[Memory]:
+        found = [value.memory for value in values]
+        return [m for m in found if m is not None and m.place is Place.ARENA]
+
+    def write(memory: Memory) -> None:
+        block = plan.places[memory]
+        assert plan.blocks[block] >= memory.bytes
+        assert memory not in written or owners[block] is memory, f"{memory.name} lost a part"
+        owners[block] = memory
+        written.add(memory)
+
+    def read(memory: Memory, who: str) -> None:
+        assert owners[plan.places[memory]] is memory, f"{who} reads {memory.name}, overwritten"
+
+    for memory in pieces(list(graph.inputs.values())):
+        write(memory)
+    for step, node in enumerate(graph.nodes):
+        inputs, own = pieces(node.inputs), scratch.get(step, [])
+        for memory in inputs:
+            read(memory, node.name)
+        for memory in (*own, *pieces(node.outputs)):
+            write(memory)
+        for memory in (*inputs, *own, *pieces(node.outputs)):
+            read(memory, node.name)  # nothing of one step lies where something else of it lies
+    for memory in pieces(list(graph.outputs.values())):
+        read(memory, "the caller")
+    check_size(plan)
+
+
+def scratch_of(graph: GpuGraph, target: Target) -> dict[int, list[Memory]]:
+    """Return the scratch memory of every step."""
+    found: dict[int, list[Memory]] = {}
+    for step, node in enumerate(graph.nodes):
+        if node.choice is not None and not node.is_view:
+            kernel = node.choice.kernel
+            launches = kernel.launches(node, kernel.modes[node.choice.mode], target)
+            found[step] = list(scratch_memory(launches).values())
+    return found
+
+
+def check_size(plan: ArenaPlan) -> None:
+    assert plan.live_bytes <= plan.size_bytes <= plan.sum_bytes

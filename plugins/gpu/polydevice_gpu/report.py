@@ -175,8 +175,8 @@ def explanation(plan: Plan) -> str:
     arena = plan.arena
     launches = sum(len(step.launches) for step in plan.steps if isinstance(step, Step))
     lines.append(
-        f"{launches} launches; arena {arena.size_bytes} bytes "
-        f"({arena.sum_bytes} without reuse); weights {plan.weights.size_bytes} bytes"
+        f"{launches} launches; arena {arena.size_bytes} bytes ({arena.live_bytes} alive at once at "
+        f"most, {arena.sum_bytes} without reuse); weights {plan.weights.size_bytes} bytes"
     )
     return "\n".join(lines)
 

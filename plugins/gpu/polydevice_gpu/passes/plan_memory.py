@@ -13,6 +13,7 @@ may have, often to a quarter of the device's memory.
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -28,11 +29,13 @@ class ArenaPlan:
         blocks: bytes of each block.
         places: the number of each piece's block, at whose beginning it lies.
         sum_bytes: what the blocks would be together without reuse.
+        live_bytes: most bytes that are alive at the same time, which no arena can undercut.
     """
 
     blocks: tuple[int, ...]
     places: dict[Memory, int]
     sum_bytes: int
+    live_bytes: int
 
     @property
     def size_bytes(self) -> int:
@@ -113,4 +116,15 @@ def place(lives: dict[Memory, Life]) -> ArenaPlan:
             blocks.append(_Block(max(memory.bytes, 1), first, [memory]))
     places = {memory: number for number, block in enumerate(blocks) for memory in block.pieces}
     sizes = tuple(block.bytes for block in blocks)
-    return ArenaPlan(sizes, places, sum(max(memory.bytes, 1) for memory in lives))
+    sum_bytes = sum(max(memory.bytes, 1) for memory in lives)
+    return ArenaPlan(sizes, places, sum_bytes, _most_alive(lives))
+
+
+def _most_alive(lives: dict[Memory, Life]) -> int:
+    """Return the most bytes that are alive at the same time."""
+    changes: dict[int, int] = {}
+    for memory, life in lives.items():
+        bytes_ = max(memory.bytes, 1)
+        changes[life.first] = changes.get(life.first, 0) + bytes_
+        changes[life.last + 1] = changes.get(life.last + 1, 0) - bytes_
+    return max(itertools.accumulate(changes[step] for step in sorted(changes)), default=0)
