@@ -14,7 +14,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice_gpu import cl
 from polydevice_gpu.backlog import Backlog
-from polydevice_gpu.graph import GpuNode, Memory, Value
+from polydevice_gpu.graph import GpuNode, Memory, Place, Value
 from polydevice_gpu.host import HostRun
 from polydevice_gpu.layer_times import NodeTime, Times
 from polydevice_gpu.plan import HostStep, NestedStep, Plan, Step, argument_of
@@ -130,9 +130,12 @@ class BoundSteps:
             use(buffer)
 
     def region(self, memory: Memory) -> cl.Buffer:
-        """Return the buffer behind a piece of memory: of the arena, or what was connected."""
+        """Return the buffer behind a piece of memory: of the arena, own, or what was connected."""
         if memory not in self._regions:
-            self._regions[memory] = self._blocks[self.plan.arena.places[memory]]
+            if memory.place is Place.KEPT:
+                self._regions[memory] = self.plan.device.memory.zeros(memory.bytes, memory.name)
+            else:
+                self._regions[memory] = self._blocks[self.plan.arena.places[memory]]
         return self._regions[memory]
 
     @property

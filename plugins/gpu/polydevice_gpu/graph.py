@@ -33,8 +33,8 @@ class Place(enum.Enum):
     """The request's arena; reused when the value is no longer needed."""
     WEIGHTS = "weights"
     """A constant, uploaded once per device and shared by all requests."""
-    STATE = "state"
-    """A variable that a request keeps between inferences."""
+    KEPT = "kept"
+    """Zeros at first, then what launches leave there; each request has its own."""
 
 
 @dataclass(eq=False)

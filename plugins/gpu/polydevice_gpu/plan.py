@@ -173,12 +173,11 @@ def constant_of(argument: Argument, weights: WeightStore) -> cl.Buffer | None:
 
 
 def scratch_memory(launches: Sequence[Launch]) -> dict[Scratch, Memory]:
-    """Return a piece of the arena for every scratch argument."""
+    """Return memory for every scratch argument."""
     found: dict[Scratch, Memory] = {}
     for launch in launches:
         for argument in launch.arguments:
             if isinstance(argument, Scratch) and argument not in found:
-                found[argument] = Memory(
-                    Place.ARENA, argument.elements, argument.storage, name="scratch"
-                )
+                place = Place.KEPT if argument.kept else Place.ARENA
+                found[argument] = Memory(place, argument.elements, argument.storage, name="scratch")
     return found

@@ -36,6 +36,18 @@ def test_up_and_down(opencl, memory, size, wait) -> None:
     assert np.array_equal(sent, back)
 
 
+def test_zeros(opencl, memory) -> None:
+    used = memory.allocate(4096, "used")
+    with opencl.queue() as queue:
+        queue.fill(used, b"\x5a")
+    del used
+    buffer = memory.zeros(4096, "zeros")
+    got = np.full(4096, 7, np.uint8)
+    with opencl.queue() as queue:
+        queue.download(buffer, got)
+    assert not got.any()
+
+
 def test_regions_share_the_memory_and_keep_it_alive(opencl, memory) -> None:
     step = memory.region_alignment_bytes
     whole = memory.allocate(3 * step, "arena")

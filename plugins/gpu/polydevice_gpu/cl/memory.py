@@ -180,6 +180,16 @@ class Memory:
             self._guarded[id(allocation)] = _Guard(self._queue, allocation, guard, size_bytes)
         return buffer.region(guard, size_bytes)
 
+    def zeros(self, size_bytes: int, name: str) -> Buffer:
+        """Allocate memory that is zero when this returns.
+
+        Raises:
+            DeviceMemoryError: as `allocate`.
+        """
+        buffer = self.allocate(size_bytes, name)
+        ocl.enqueue_copy(self._queue, buffer.handle, np.zeros(size_bytes, np.uint8))
+        return buffer
+
     def wrap(self, handle: ocl.Buffer, size_bytes: int, name: str) -> Buffer:
         """Return memory of somebody else as a buffer; it does not count as allocated here."""
         whole, offset = handle, 0

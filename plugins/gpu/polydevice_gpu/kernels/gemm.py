@@ -56,6 +56,7 @@ Tile = tuple[Mode, Pace]
 
 _START_US = 6.0
 _SECOND_LAUNCH_US = 10.0
+_WAIT_FOR_PARTS_US = 3.0
 _PART_BYTES_PER_US = 1.5e6
 """Measured on an H100, with the paces: 180 layers and modes are met within 10 % on average."""
 
@@ -72,11 +73,14 @@ class Product(Kernel):
         tiles: of the engine.
         step: terms that a work-group takes at a time, unless that depends on the mode.
         alignment: pixels and rows must begin at multiples of so many elements.
+        joins_parts: whether the last work-group at a tile adds up the parts of its terms, so that
+            no second launch is needed.
     """
 
     tiles: Sequence[Tile]
     step = 0
     alignment = 1
+    joins_parts = False
 
     # -- what is multiplied -----------------------------------------------------------------------
 
@@ -147,8 +151,8 @@ class Product(Kernel):
         steps = -(-terms // self.step_of(mode) // mode["SPLIT"])
         share = -(-groups // target.compute_units)
         time = _START_US + steps * max(pace.alone_us, share * pace.shared_us)
-        if mode["SPLIT"] > 1:  # another launch, and every part is written and read
-            time += _SECOND_LAUNCH_US
+        if mode["SPLIT"] > 1:  # every part is written and read, perhaps by another launch
+            time += _WAIT_FOR_PARTS_US if self.joins_parts else _SECOND_LAUNCH_US
             time += rows * columns * 8 * mode["SPLIT"] / _PART_BYTES_PER_US
         return time
 
@@ -176,14 +180,18 @@ class Product(Kernel):
         self.declare_engine(call, mode)
         call.scalars(ROWS=rows, COLUMNS=columns, STEPS=steps, TERMS=padded)
         call.scalars(CHANNELS_IN=self.channels(node), COLUMNS_PADDED=tiles_n * mode["BN"])
+        tiles_m = -(-rows // mode["BM"])
         if parts is not None:
             call.buffer("PARTS", parts, "float", written=True)
-        else:
+        if parts is not None and self.joins_parts:
+            arrivals = Scratch(tiles_m * tiles_n, ElementType.u32, kept=True)
+            call.buffer("ARRIVALS", arrivals, "uint", written=True)
+        if parts is None or self.joins_parts:
             call.result(groups, self.widths())
         threads = self.threads(mode)
-        call.dispatch((tiles_n * threads, -(-rows // mode["BM"]), split), (threads, 1, 1))
+        call.dispatch((tiles_n * threads, tiles_m, split), (threads, 1, 1))
         found = [call.launch()]
-        if parts is not None:
+        if parts is not None and not self.joins_parts:
             total = Call("sum_parts", "sum_parts.cl", node, target)
             total.buffer("PARTS", parts, "float")
             total.scalars(ROWS=rows, COLUMNS=columns, SPLIT=split)

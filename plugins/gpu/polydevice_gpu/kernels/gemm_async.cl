@@ -2,10 +2,12 @@
 // memory filled by asynchronous copies.
 // NDRange: {column tiles * THREADS, row tiles, SPLIT}; local size {THREADS, 1, 1}.
 // Layouts: channels side by side, a multiple of 4 of them.   Types: float.
-// Needs: as gemm_tiled, but STAGES, and no TERMS_AT_ONCE; FILTER as [term, column].
-#include "include/parts.cl"
+// Needs: as gemm_tiled and arrivals.cl, but STAGES, and no TERMS_AT_ONCE; FILTER as [term, column].
+#include "include/arrivals.cl"
 #include "include/rows.cl"
 #include "include/shares.cl"
+#define PUT4(v, m, n) WRITE4(v, m, n)
+#define PUT4_FIRST(count, v, m, n) WRITE4_FIRST(count, v, m, n)
 #define BK 16
 #define ACROSS (BN / TN < 8 ? BN / TN : 8)
 #define PIECES (BK / 4)
@@ -40,6 +42,9 @@
 
 KERNEL(gemm_async) {
     __local float tiles[STAGES * STAGE_BYTES / 4] __attribute__((aligned(128)));
+#if SPLIT > 1
+    __local uint arrived;
+#endif
     const uint tiles_at = (uint)(size_t)tiles;
     const int thread = get_local_id(0);
     const int block = thread / 32, lane = thread % 32;
@@ -85,5 +90,14 @@ KERNEL(gemm_async) {
             }
         }
     }
+#if SPLIT > 1
+    EACH_VECTOR(ROWS, COLUMNS, WRITE_PART4(sum[i][j], part, m, n))
+    LEAVE_UNLESS_LAST(arrived)
+    CLEAR_SUMS
+    #pragma unroll
+    for (int p = 0; p < SPLIT; p++) {
+        EACH_VECTOR(ROWS, COLUMNS, ADD_PART4(sum[i][j], p, m, n))
+    }
+#endif
     STORE_SUMS(ROWS, COLUMNS)
 }

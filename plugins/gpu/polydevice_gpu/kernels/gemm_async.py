@@ -35,6 +35,7 @@ class AsyncEngine(Product):
     tiles = _TILES
     modes = tile_modes(_TILES)
     step = 16
+    joins_parts = True
     alignment = 4
 
     def widths(self) -> tuple[int, ...]:

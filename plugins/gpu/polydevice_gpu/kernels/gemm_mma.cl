@@ -2,8 +2,9 @@
 // NDRange: {column tiles * THREADS, row tiles, SPLIT}; local size {THREADS, 1, 1}.
 // Layouts: channels side by side, a multiple of 8 of them; with GATHERED any.   Types: half, with
 // GATHERED float too, rounded to half; sums in float.
-// Needs: as rows.cl, COLUMNS, STEPS (of 32 terms, per part), BM, BN, WARPS_M, WARPS_N, STAGES, SPLIT,
+// Needs: as rows.cl and arrivals.cl, COLUMNS, STEPS (of 32 terms, per part), BM, BN, WARPS_M, WARPS_N, STAGES, SPLIT,
 // GATHERED (terms are read one by one); FILTER as [column, tap, channel].
+#include "include/arrivals.cl"
 #include "include/rows.cl"
 #define THREADS (32 * WARPS_M * WARPS_N)
 #define TILES_M (BM / WARPS_M / 16)
@@ -73,8 +74,28 @@
         columns_at += 32;                                                                         \
     }
 
+#define CLEAR_SUMS                                                                                \
+    _Pragma("unroll") for (int i = 0; i < TILES_M; i++)                                           \
+        _Pragma("unroll") for (int j = 0; j < TILES_N; j++)                                       \
+            _Pragma("unroll") for (int k = 0; k < 4; k++) sum[i][j][k] = 0.0f;
+// Do something with every pair of sums that is in the result: `pair` at row m, column n.
+#define EACH_PAIR(action)                                                                         \
+    _Pragma("unroll") for (int i = 0; i < TILES_M; i++)                                           \
+        _Pragma("unroll") for (int j = 0; j < TILES_N; j++) {                                     \
+            const int n = first_n + warp_n * (BN / WARPS_N) + j * 8 + (lane & 3) * 2;             \
+            _Pragma("unroll") for (int k = 0; k < 4; k += 2) {                                    \
+                const int m = first_m + warp_m * (BM / WARPS_M) + i * 16 + (lane >> 2) + k * 4;   \
+                if (m >= ROWS || n >= COLUMNS) continue;                                          \
+                float2 pair = (float2)(sum[i][j][k], sum[i][j][k + 1]);                           \
+                action;                                                                           \
+            }                                                                                     \
+        }
+
 KERNEL(gemm_mma) {
     __local ushort tiles[STAGES * STAGE_BYTES / 2] __attribute__((aligned(128)));
+#if SPLIT > 1
+    __local uint arrived;
+#endif
     const uint tiles_at = (uint)(size_t)tiles;
     const int thread = get_local_id(0), lane = thread & 31, warp = thread >> 5;
     const int warp_m = warp % WARPS_M, warp_n = warp / WARPS_M;
@@ -88,12 +109,7 @@ KERNEL(gemm_mma) {
     __global const half* columns_at = filter + (size_t)(first_n + row) * TERMS + start;
 
     float sum[TILES_M][TILES_N][4];
-    #pragma unroll
-    for (int i = 0; i < TILES_M; i++)
-        #pragma unroll
-        for (int j = 0; j < TILES_N; j++)
-            #pragma unroll
-            for (int k = 0; k < 4; k++) sum[i][j][k] = 0.0f;
+    CLEAR_SUMS
 
 #if GATHERED
     uint gathered[LOADS_A][4];
@@ -137,21 +153,15 @@ KERNEL(gemm_mma) {
             STORE_ROWS(next % STAGES)
         }
     }
-    #pragma unroll
-    for (int i = 0; i < TILES_M; i++)
-        #pragma unroll
-        for (int j = 0; j < TILES_N; j++) {
-            const int n = first_n + warp_n * (BN / WARPS_N) + j * 8 + (lane & 3) * 2;
-            #pragma unroll
-            for (int k = 0; k < 2; k++) {
-                const int m = first_m + warp_m * (BM / WARPS_M) + i * 16 + (lane >> 2) + k * 8;
-                if (m >= ROWS || n >= COLUMNS) continue;
-                const float2 v = (float2)(sum[i][j][k * 2], sum[i][j][k * 2 + 1]);
 #if SPLIT > 1
-                vstore2(v, 0, parts + ((size_t)part * ROWS + m) * COLUMNS + n);
-#else
-                WRITE2(v, m, n);
+    EACH_PAIR(vstore2(pair, 0, PART_AT(part, m, n)))
+    LEAVE_UNLESS_LAST(arrived)
+    CLEAR_SUMS
+    #pragma unroll
+    for (int p = 0; p < SPLIT; p++) {
+        EACH_PAIR(READ_PART2(pair, PART_AT(p, m, n)); sum[i][j][k] += pair.s0;
+                  sum[i][j][k + 1] += pair.s1)
+    }
 #endif
-            }
-        }
+    EACH_PAIR(WRITE2(pair, m, n))
 }

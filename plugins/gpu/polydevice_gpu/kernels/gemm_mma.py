@@ -34,6 +34,7 @@ class MmaEngine(Product):
     tiles = _TILES
     modes = tile_modes(_TILES)
     step = 32
+    joins_parts = True
     alignment = 8
 
     def widths(self) -> tuple[int, ...]:

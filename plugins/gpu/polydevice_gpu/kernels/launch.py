@@ -30,10 +30,18 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class Scratch:
-    """Device memory that lives for one node's launches only."""
+    """Device memory of one node's launches only.
+
+    Attributes:
+        elements: how many.
+        storage: their type.
+        kept: whether it is zero before the first launch and is kept from one inference to the
+            next; otherwise anything is in it, and others use it when the node has run.
+    """
 
     elements: int
     storage: ElementType
+    kept: bool = False
 
 
 @dataclass(frozen=True)

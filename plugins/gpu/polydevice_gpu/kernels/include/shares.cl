@@ -6,26 +6,31 @@
 #define THREADS ((BM / TM) * (BN / TN))
 #define GROUPS_M (TM / 4)
 #define GROUPS_N (TN / 4)
-#define DECLARE_SUMS                                                                              \
-    float4 sum[TM][GROUPS_N];                                                                     \
+#define CLEAR_SUMS                                                                                \
     _Pragma("unroll") for (int i = 0; i < TM; i++)                                                \
         _Pragma("unroll") for (int j = 0; j < GROUPS_N; j++) sum[i][j] = (float4)(0.0f);
+#define DECLARE_SUMS                                                                              \
+    float4 sum[TM][GROUPS_N];                                                                     \
+    CLEAR_SUMS
 // Add the products of one term: elements of the rows times vectors of the columns.
 #define ADD_PRODUCTS(row, column)                                                                 \
     _Pragma("unroll") for (int i = 0; i < TM; i++)                                                \
         _Pragma("unroll") for (int j = 0; j < GROUPS_N; j++)                                      \
             sum[i][j] = fma((float4)(row), column[j], sum[i][j]);
-// Store the share by PUT4(v, m, n) and PUT4_FIRST(count, v, m, n) as far as it is in the result.
-#define STORE_SUMS(rows, columns)                                                                 \
+// Do something with every vector of sums that begins in the result: sum[i][j] at row m, column n.
+#define EACH_VECTOR(rows, columns, action)                                                        \
     _Pragma("unroll") for (int i = 0; i < TM; i++) {                                              \
         const int m = first_m + i / 4 * (BM / GROUPS_M) + share_m + i % 4;                        \
         if (m >= rows) continue;                                                                  \
         _Pragma("unroll") for (int j = 0; j < GROUPS_N; j++) {                                    \
             const int n = first_n + j * (BN / GROUPS_N) + share_n;                                \
-            if (n + 4 <= columns) {                                                               \
-                PUT4(sum[i][j], m, n);                                                            \
-            } else if (n < columns) {                                                             \
-                PUT4_FIRST(columns - n, sum[i][j], m, n);                                         \
+            if (n < columns) {                                                                    \
+                action;                                                                           \
             }                                                                                     \
         }                                                                                         \
     }
+// Store the share by PUT4(v, m, n) and PUT4_FIRST(count, v, m, n) as far as it is in the result.
+#define STORE_SUMS(rows, columns)                                                                 \
+    EACH_VECTOR(rows, columns, if (n + 4 <= columns) { PUT4(sum[i][j], m, n); } else {            \
+        PUT4_FIRST(columns - n, sum[i][j], m, n);                                                 \
+    })
