@@ -155,13 +155,13 @@ class GpuOptions(Options):
         help="How many threads compile kernels and compute the layers that run on the host; 0 "
         "takes every core the process may use.",
     )
-    inference_precision: Literal["f32", "f16"] = option(
+    inference_precision: Literal["undefined", "f32", "f16"] = option(
         "INFERENCE_PRECISION_HINT",
-        "f32",
-        legal="f32, f16",
-        help="Type in which f32 values are kept between layers. f16 halves memory traffic and "
-        "reaches matrix units where the device has them; sums stay in f32. Values of other types, "
-        "inputs and outputs are not changed.",
+        "undefined",
+        help="Type in which f16 and f32 values are kept between layers: undefined leaves each the "
+        "type that the model gives it, f32 and f16 take that one for all. f16 halves memory "
+        "traffic and reaches matrix units where the device has them; sums stay in f32. Values of "
+        "other types, inputs and outputs are not changed.",
     )
     memory_pool: Flag = option(
         "CLDNN_MEM_POOL", True, help="Let values that do not live at the same time share memory."
