@@ -45,7 +45,8 @@ MODEL = build(
 )
 INPUT = {"x": rng.random((1, 3, 8, 8), np.float32)}
 (RIGHT,) = answer(MODEL, INPUT)
-LAYERS = 3
+LAYERS = 4
+"""Two convolutions, the copy into the order of a row, a product."""
 
 
 @pytest.fixture
@@ -69,12 +70,12 @@ def timed(monkeypatch) -> list[str]:
     real = Runner.run
     speed = [1_000_000]
 
-    def run(self: Runner, choice: Choice, *, timed: bool = True) -> Outcome | None:
+    def run(self: Runner, choice: Choice, *, timed: bool = True, **_: float) -> Outcome | None:
         if not timed:
             names.append(self._node.name)
         outcome = real(self, choice, timed=False)
         speed[0] -= 1
-        return outcome and Outcome(outcome.output, speed[0])
+        return outcome and Outcome(outcome.outputs, speed[0])
 
     monkeypatch.setattr(Runner, "run", run)
     return names
@@ -108,7 +109,7 @@ def test_create_writes_what_use_existing_applies(core, path, timed, opencl) -> N
     assert set(content) == {"version_1", "version_2"}
     kinds = content["version_2"][str(opencl.facts.max_compute_units)]
     assert {kind: len(found) for kind, found in kinds.items()} == {
-        "CONVOLUTION": 2, "FULLY_CONNECTED": 1,
+        "CONVOLUTION": 2, "FULLY_CONNECTED": 1, "FUSED": 1,
     }  # fmt: skip
     assert sorted(map(tuple, entries(path))) == sorted(created.values())
     before = path.read_bytes()
@@ -135,10 +136,10 @@ def test_really_measured(core, path) -> None:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(logging.NOTSET)
-    assert [r.number for r in records] == [1, 2, 3] and {r.count for r in records} == {3}
+    assert [r.number for r in records] == [1, 2, 3, 4] and {r.count for r in records} == {4}
     for record in records:
         assert 0 < record.best_ns <= record.default_ns
-        assert record.candidates > 3
+        assert record.candidates > 2
         assert record.rejected < record.candidates - 1
     assert len(entries(path)) == LAYERS
 
@@ -148,10 +149,10 @@ def test_wrong_candidates_are_rejected(core, path, monkeypatch, timed) -> None:
     default = choices(core.load_network(core.read_network(MODEL), "GPU"))
     real = Runner.run
 
-    def run(self: Runner, choice: Choice, *, timed: bool = True) -> Outcome | None:
+    def run(self: Runner, choice: Choice, *, timed: bool = True, **_: float) -> Outcome | None:
         outcome = real(self, choice, timed=timed)
         if timed and choice != self._node.choice and outcome:
-            return Outcome(outcome.output + np.float32(0.5), 1)
+            return Outcome(tuple(array + np.float32(0.5) for array in outcome.outputs), 1)
         return outcome
 
     monkeypatch.setattr(Runner, "run", run)
@@ -170,7 +171,7 @@ def test_candidates_are_built_several_at_a_time(core, path, monkeypatch) -> None
 
     monkeypatch.setattr(ProgramBuilder, "build_all", build_all)
     load(core, path, "TUNING_CREATE")
-    assert len([count for count in built if count > 3]) >= LAYERS
+    assert len([count for count in built if count > 2]) >= LAYERS
 
 
 def test_default_stays_when_nothing_else_works(core, path, monkeypatch) -> None:
@@ -195,7 +196,7 @@ def test_file_is_written_after_each_layer_and_a_killed_run_goes_on(
             load(core, path, "TUNING_CREATE")
     assert len(entries(path)) == 2
     load(core, path, "TUNING_CREATE")
-    assert len(timed) == LAYERS  # the third alone
+    assert len(timed) == LAYERS  # those that were missing alone
     assert len(entries(path)) == LAYERS
 
 
@@ -203,12 +204,14 @@ def test_retune_times_again_and_replaces(core, path, timed) -> None:
     load(core, path, "TUNING_CREATE")
     content = json.loads(path.read_text())
     for kinds in content["version_2"].values():
-        for kind in kinds.values():
-            for text in kind:
-                kind[text] = ["convolution_ref" if "Convolution" in text else "matmul_ref", 0]
+        for name, kind in kinds.items():
+            reference = {"CONVOLUTION": "convolution_ref", "FULLY_CONNECTED": "matmul_ref"}
+            kind.update({key: [reference.get(name, "elementwise_ref"), 0] for key in kind})
     path.write_text(json.dumps(content))
     used = choices(load(core, path, "TUNING_USE_EXISTING"))
-    assert {name for name, _ in used.values()} == {"convolution_ref", "matmul_ref"}
+    assert {name for name, _ in used.values()} == {
+        "convolution_ref", "elementwise_ref", "matmul_ref",
+    }  # fmt: skip
     load(core, path, "TUNING_RETUNE")
     assert len(timed) == 2 * LAYERS
     assert len(entries(path)) == LAYERS
@@ -336,7 +339,7 @@ def test_all_candidates_are_distinct_and_the_default_is_first(core, opencl) -> N
         if layer_key(node, ""):
             found = candidates(node, executable._target)
             assert found[0] == node.choice
-            assert len(set(map(str, found))) == len(found) > 3
+            assert len(set(map(str, found))) == len(found) > 2
             assert find_choice(node, found[-1].kernel.name, found[-1].mode, executable._target)
             assert isinstance(node, GpuNode)
 

@@ -112,13 +112,15 @@ class ElementwiseRef(Kernel):
         in_squares = target.is_throughput and self.mode_supports(node, self.modes[4], target)
         if in_squares and Iteration.of(node).transposed(node) is not None:
             return 4
-        if not is_vectorizable(node.op.fragment):
+        if not _is_vectorizable(node):
             return 0
         wanted = 4 if target.is_throughput else target.vector_width
         return {4: 1, 8: 2, 16: 3}.get(wanted, 0)
 
     def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
-        """Squares need local memory."""
+        """Squares need local memory; vectors are of floats."""
+        if mode["WIDTH"] > 1:
+            return _is_vectorizable(node)
         enough = target.local_memory_bytes >= 4 * TILE * (TILE + 1)
         return not mode["TILE"] or (enough and target.max_work_group_size >= TILE * ROWS)
 
@@ -167,9 +169,7 @@ class ElementwiseRef(Kernel):
         layouts, groups, sizes = iteration.layouts, iteration.groups, iteration.sizes
         width = mode["WIDTH"]
         contiguous = step_along(out.placed, out.shape, groups) == 1
-        if not (is_vectorizable(fragment) and contiguous and sizes[2] >= width):
-            width = 1
-        if compute_type(out.storage) != "float":
+        if not (_is_vectorizable(node) and contiguous and sizes[2] >= width):
             width = 1
         widths = (width,) if width > 1 else ()
         operands = []
@@ -187,3 +187,8 @@ class ElementwiseRef(Kernel):
         lanes = call.target.scalar_lanes
         local = min(call.target.max_work_group_size, 4 * lanes) if lanes > 1 else None
         call.dispatch((columns, sizes[1], sizes[0]), None if local is None else (local, 1, 1))
+
+
+def _is_vectorizable(node: GpuNode) -> bool:
+    assert isinstance(node.op, Fused)
+    return is_vectorizable(node.op.fragment) and compute_type(node.output.storage) == "float"

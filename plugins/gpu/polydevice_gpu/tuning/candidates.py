@@ -8,18 +8,26 @@ from polydevice_gpu.kernels.target import Target
 
 
 def candidates(node: GpuNode, target: Target) -> list[Choice]:
-    """Return the node's own choice, then every other that leaves the layouts as they are."""
+    """Return the node's own choice, then every other that leaves the layouts as they are.
+
+    Modes that come to the same launches for this node count once.
+    """
     assert node.choice is not None
-    return [
-        node.choice,
-        *(
-            Choice(kernel, number)
-            for kernel in kernels_of(type(node.op))
-            if _fits(kernel, node, target)
-            for number, mode in enumerate(kernel.modes)
-            if Choice(kernel, number) != node.choice and kernel.mode_supports(node, mode, target)
-        ),
-    ]
+    found: dict[object, Choice] = {_launches(node.choice, node, target): node.choice}
+    for kernel in kernels_of(type(node.op)):
+        if not _fits(kernel, node, target):
+            continue
+        for number, mode in enumerate(kernel.modes):
+            if kernel.mode_supports(node, mode, target):
+                choice = Choice(kernel, number)
+                found.setdefault(_launches(choice, node, target), choice)
+    return list(found.values())
+
+
+def _launches(choice: Choice, node: GpuNode, target: Target) -> object:
+    """Return what the launches of a choice are, but for their arguments."""
+    launches = choice.kernel.launches(node, choice.kernel.modes[choice.mode], target)
+    return tuple((x.text, x.global_size, x.local_size, x.options) for x in launches)
 
 
 def reference(node: GpuNode, target: Target) -> Choice:

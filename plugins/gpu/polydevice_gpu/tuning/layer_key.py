@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+import numpy as np
 
 from polydevice.ops.convolution import Convolution
 from polydevice.ops.matmul import MatMul
@@ -10,6 +13,8 @@ from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.kernel import kernels_of
 
 _OFFSET, _PRIME, _MASK = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1
+_LISTED = 8
+"""Longest list of integers that is part of a key."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +22,8 @@ class LayerKey:
     """A layer as tuning files name it.
 
     Attributes:
-        kind: CONVOLUTION, FULLY_CONNECTED or GEMM.
+        kind: CONVOLUTION, FULLY_CONNECTED, GEMM, or the operation's name in the same manner:
+            REDUCE_MEAN, TOP_K.
         text: everything that its speed depends on, separated by semicolons.
     """
 
@@ -34,30 +40,39 @@ class LayerKey:
 
 
 def layer_key(node: GpuNode, device_name: str) -> LayerKey | None:
-    """Return a node's key; None when it is of a kind that is not tuned.
+    """Return a node's key; None when there is only one way to compute its operation.
 
     The text is built as in the original (tensors as type, format, then size and padding from X to
     B; then the attributes), followed by the fused operations and the device. So it never equals
     an entry of the original's own files, which are for kernels that we do not have.
     """
     op = node.op
-    if node.choice is None or len(kernels_of(type(op))) < 2:
-        return None
-    if isinstance(op, Convolution):
-        kind = "CONVOLUTION"
-    elif isinstance(op, MatMul):
-        kind = "GEMM" if node.inputs[1].constant is None else "FULLY_CONNECTED"
-    else:
+    if node.choice is None or sum(len(kernel.modes) for kernel in kernels_of(type(op))) < 2:
         return None
     attributes = "_".join(f"{name}={value}" for name, value in sorted(op.to_ir().items()))
-    parts = [_tensor(value) for value in (*node.inputs, node.output)]
+    parts = [_tensor(value) for value in (*node.inputs, *node.outputs)]
     parts += [f"{op.type}_{attributes}", str(node.epilogue or "NONE"), device_name]
-    return LayerKey(kind, ";".join(part.replace(";", ",") for part in parts))
+    return LayerKey(_kind(node), ";".join(part.replace(";", ",") for part in parts))
+
+
+def _kind(node: GpuNode) -> str:
+    op = node.op
+    if isinstance(op, Convolution):
+        return "CONVOLUTION"  # with groups, too
+    if isinstance(op, MatMul):
+        return "GEMM" if node.inputs[1].constant is None else "FULLY_CONNECTED"
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(op).__name__).upper()
 
 
 def _tensor(value: Value) -> str:
-    """Write type and layout, then size and pitch of every axis, the innermost first."""
+    """Write type and layout, then size and pitch of every axis, the innermost first.
+
+    And the elements of short lists of integers: axes, of which sizes do not tell.
+    """
     layout = value.placed
     axes = zip(reversed(value.shape), reversed(layout.pitches), strict=True)
     sizes = "".join(f"_v{size}_p{pitch}" for size, pitch in axes)
-    return f"{value.storage.precision}_{layout.named(value.shape).upper()}{sizes}"
+    text = f"{value.storage.precision}_{layout.named(value.shape).upper()}{sizes}"
+    if value.constant is None or value.elements > _LISTED or not value.storage.is_integer:
+        return text
+    return f"{text}_c{','.join(map(str, np.asarray(value.constant).reshape(-1)))}"

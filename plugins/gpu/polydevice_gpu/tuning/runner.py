@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,10 +12,11 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.errors import DeviceError
 from polydevice_gpu import cl
-from polydevice_gpu.graph import GpuNode, Memory, Place
+from polydevice_gpu.graph import GpuNode, Memory, Place, Value
 from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.kernels.launch import Launch
 from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.ops import RecurrentSteps
 from polydevice_gpu.plan import argument_of, scratch_memory
 from polydevice_gpu.weights import WeightStore
 
@@ -26,9 +28,9 @@ _SECONDS_OF_RUNS = 0.2
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a candidate gave: everything in its output's memory, and its best time."""
+    """What a candidate gave: everything in its outputs' memory, and its best time."""
 
-    output: Array
+    outputs: tuple[Array, ...]
     time_ns: int
 
 
@@ -54,11 +56,7 @@ class Runner:
                 continue
             buffer = device.memory.allocate(max(memory.bytes, 1), "tuning")
             self._buffers[memory] = buffer
-            dtype = memory.storage.dtype
-            if dtype.kind == "f":
-                data = random.normal(0, 1, memory.elements).astype(dtype)
-            else:
-                data = random.integers(0, 2, memory.elements).astype(dtype)
+            data = _numbers(node, value, memory, random)
             self._queue.upload(buffer, data)
 
     def build(self, choices: Sequence[Choice]) -> None:
@@ -71,19 +69,27 @@ class Runner:
         with contextlib.suppress(DeviceError):
             self._programs = self._builder.build_all(sources)
 
-    def run(self, choice: Choice, *, timed: bool = True) -> Outcome | None:
-        """Run the node in one way; None when that does not build or run."""
+    def run(
+        self, choice: Choice, *, timed: bool = True, patience_ns: float = math.inf
+    ) -> Outcome | None:
+        """Run the node in one way; None when that does not build or run.
+
+        Args:
+            choice: the way.
+            timed: whether to run it several times; its first run tells little.
+            patience_ns: what takes longer in its first run is not run again.
+        """
         try:
-            return self._run(choice, timed)
+            return self._run(choice, timed, patience_ns)
         except DeviceError:
             return None
 
-    def _run(self, choice: Choice, timed: bool) -> Outcome:
+    def _run(self, choice: Choice, timed: bool, patience_ns: float) -> Outcome:
         launches = self._launches(choice)
         buffers = dict(self._buffers)
         scratch = scratch_memory(launches)
         for piece in scratch.values():
-            buffers[piece] = self._device.memory.allocate(max(piece.bytes, 1), "tuning")
+            buffers[piece] = self._device.memory.zeros(max(piece.bytes, 1), "tuning")
         weights = WeightStore(self._device)  # of this candidate alone, as each wants another form
         prepared = cl.LaunchList(self._device)
         for launch in launches:
@@ -93,16 +99,20 @@ class Runner:
             ]
             kernel = program.kernel(launch.kernel)
             prepared.add(kernel, launch.global_size, launch.local_size, arguments)
-        memory = self._node.output.memory
-        assert memory is not None
-        self._queue.fill(buffers[memory])
+        written = dict.fromkeys(value.memory for value in self._node.outputs)
+        read = {value.memory for value in self._node.inputs}
+        memories = [memory for memory in written if memory is not None]
+        for memory in memories:
+            if memory not in read:  # other parts of a concatenation may be
+                self._queue.fill(buffers[memory])
         times = [self._time(prepared) for _ in range(_WARM_UP_RUNS)]
-        if timed:
+        if timed and times[0] <= patience_ns:
             often = max(1, min(_RUNS, int(_SECONDS_OF_RUNS * 1e9 / max(times[0], 1))))
             times = [self._time(prepared) for _ in range(often)]
-        output = np.empty(memory.elements, memory.storage.dtype)
-        self._queue.download(buffers[memory], output)
-        return Outcome(output, min(times))
+        outputs = [np.empty(memory.elements, memory.storage.dtype) for memory in memories]
+        for memory, output in zip(memories, outputs, strict=True):
+            self._queue.download(buffers[memory], output)
+        return Outcome(tuple(outputs), min(times))
 
     def _launches(self, choice: Choice) -> list[Launch]:
         return choice.kernel.launches(self._node, choice.kernel.modes[choice.mode], self._target)
@@ -111,6 +121,18 @@ class Runner:
         """Return nanoseconds on the device."""
         launches.enqueue(self._queue)
         return sum(time.duration_ns for time in launches.profile())
+
+
+def _numbers(node: GpuNode, value: Value, memory: Memory, random: np.random.Generator) -> Array:
+    """Return random content for a value's memory; sequences have their full length."""
+    dtype = memory.storage.dtype
+    op = node.op
+    varies = isinstance(op, RecurrentSteps) and op.has_lengths
+    if varies and value is node.inputs[2 + op.layer.states]:
+        return np.full(memory.elements, node.inputs[0].shape[1], dtype)
+    if dtype.kind == "f":
+        return random.standard_normal(memory.elements, np.float32).astype(dtype)
+    return random.integers(0, 2, memory.elements).astype(dtype)
 
 
 def agrees(output: Array, right: Array) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from polydevice_gpu.tuning.candidates import candidates, find_choice, reference
 from polydevice_gpu.tuning.layer_key import LayerKey, layer_key
 from polydevice_gpu.tuning.runner import Outcome, Runner, agrees
 from polydevice_gpu.tuning.tuning_file import Entry, TuningFile
+
+_PATIENCE = 5.0
+"""A candidate that takes so many times the shortest time in its first run has lost."""
 
 
 class TuningMode(enum.Enum):
@@ -77,6 +81,7 @@ class Tuner:
             (node, key)
             for node in graph.nodes
             if (key := layer_key(node, device.facts.name)) is not None
+            and not (self.mode.times and len(candidates(node, target)) == 1)
         ]
         units = device.facts.max_compute_units
         done: set[LayerKey] = set()
@@ -126,7 +131,8 @@ class Tuner:
         best, shortest = default, own.time_ns if own is not None else 0
         rejected = 0
         for choice in all_[1:]:
-            outcome = runner.run(choice)
+            patience = _PATIENCE * shortest if own is not None else math.inf
+            outcome = runner.run(choice, patience_ns=patience)
             if outcome is None or not _is_right(outcome, right):
                 rejected += 1
             elif own is None or outcome.time_ns < shortest:
@@ -143,4 +149,6 @@ class Tuner:
 
 
 def _is_right(outcome: Outcome, right: Outcome | None) -> bool:
-    return right is not None and agrees(outcome.output, right.output)
+    return right is not None and all(
+        agrees(own, other) for own, other in zip(outcome.outputs, right.outputs, strict=True)
+    )
