@@ -121,18 +121,15 @@ def test_what_has_no_elements_is_known_at_load(core) -> None:
 
 
 def test_times_are_averages_over_all_inferences_of_all_requests(core, monkeypatch) -> None:
-    """Each launch waits 2, 4, 6 µs and takes 10, 30, 80 µs, in three inferences."""
+    """A launch takes the host 2, 4, 6 µs and the device 10, 30, 80 µs, in three inferences."""
     executable = core.load_network(small(), "GPU", PERF)
     real = cl.LaunchList.profile
     given = iter([(2, 10), (4, 30), (6, 80)])
 
     def profile(self):
-        waits, takes = next(given)
-        begin = 1_000
-        return [
-            cl.LaunchTime(t.name, begin, begin + waits * 1000, begin + (waits + takes) * 1000)
-            for t in real(self)
-        ]
+        host, device = next(given)
+        begin, end = 5_000, 5_000 + device * 1000
+        return [cl.LaunchTime(t.name, 1, begin, end, host * 1000) for t in real(self)]
 
     monkeypatch.setattr(cl.LaunchList, "profile", profile)
     first, second = executable.create_infer_request(), executable.create_infer_request()

@@ -19,7 +19,7 @@ class NodeTime:
 
     Attributes:
         device_us: in which it was computed: by its launches, or by the host.
-        cpu_us: in which its launches waited for the device; of the host, that it took.
+        cpu_us: that the host took to enqueue its launches, or to compute it.
     """
 
     device_us: float = 0
@@ -28,11 +28,11 @@ class NodeTime:
     @classmethod
     def of(cls, launches: Iterable[cl.LaunchTime]) -> NodeTime:
         """Add the times of a node's launches up."""
-        device_ns = waiting_ns = 0
+        device_ns = host_ns = 0
         for launch in launches:
             device_ns += launch.duration_ns
-            waiting_ns += max(launch.started_ns - launch.queued_ns, 0)
-        return cls(device_ns / 1e3, waiting_ns / 1e3)
+            host_ns += launch.enqueuing_ns
+        return cls(device_ns / 1e3, host_ns / 1e3)
 
 
 Times = Mapping[GpuNode, NodeTime]

@@ -164,6 +164,7 @@ def test_times(opencl, program) -> None:
     assert [t.name for t in times] == ["scale", "back"]
     for time in times:
         assert 0 < time.queued_ns <= time.started_ns <= time.ended_ns
+        assert time.enqueuing_ns > 0
         assert time.duration_ns == time.ended_ns - time.started_ns
     assert times[0].ended_ns <= times[1].started_ns
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -256,7 +257,9 @@ class LaunchList:
     def _enqueue_timed(self, queue: Queue) -> None:
         self._events = LaunchEvents(len(self._launches))
         for number, launch in enumerate(self._launches):
+            begin = time.perf_counter_ns()
             code = self._enqueue_one(queue, launch, self._events.slot(number))
+            self._events.enqueuing_ns[number] = time.perf_counter_ns() - begin
             check(code, self._describe(launch))
 
     def _replay(self, queue: Queue) -> bool:

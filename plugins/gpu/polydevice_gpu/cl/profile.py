@@ -16,12 +16,17 @@ _QUEUED, _STARTED, _ENDED = 0x1280, 0x1282, 0x1283
 
 @dataclass(frozen=True)
 class LaunchTime:
-    """When a launch was queued, started and ended on the device's clock."""
+    """When a launch was queued, started and ended on the device's clock.
+
+    `enqueuing_ns` is how long the host took to enqueue it. (The time at which drivers say that a
+    launch was submitted is of no use: PoCL's waits until the launch before has ended.)
+    """
 
     name: str
     queued_ns: int
     started_ns: int
     ended_ns: int
+    enqueuing_ns: int = 0
 
     @property
     def duration_ns(self) -> int:
@@ -35,6 +40,8 @@ class LaunchEvents:
     def __init__(self, count: int) -> None:
         """Make room for the events of `count` launches."""
         self._events = (ctypes.c_void_p * count)()
+        self.enqueuing_ns = [0] * count
+        """How long the host took for each, set by whoever enqueues."""
         weakref.finalize(self, _release, self._events)
 
     def slot(self, number: int) -> Any:
@@ -52,8 +59,8 @@ class LaunchEvents:
         cl = library.library()
         check(cl.clWaitForEvents(len(self._events), self._events), "waiting for timed launches")
         return [
-            LaunchTime(name, *(_time(event, what) for what in (_QUEUED, _STARTED, _ENDED)))
-            for name, event in zip(names, self._events, strict=True)
+            LaunchTime(name, *(_time(event, what) for what in (_QUEUED, _STARTED, _ENDED)), host)
+            for name, event, host in zip(names, self._events, self.enqueuing_ns, strict=True)
         ]
 
 
