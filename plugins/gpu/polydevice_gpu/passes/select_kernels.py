@@ -15,6 +15,7 @@ from polydevice_gpu.kernels.kernel import Choice, Kernel, kernels_of
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, planar
 from polydevice_gpu.ops import Fragment, Fused
+from polydevice_gpu.passes.flatten_in_order import flatten_in_order
 
 
 def select_kernels(graph: GpuGraph, target: Target) -> None:
@@ -136,6 +137,11 @@ def make_view(graph: GpuGraph, node: GpuNode) -> None:
     function = views.find_view(type(node.op))
     assert function is not None
     layouts = function(node)
+    if layouts is None:
+        turned = flatten_in_order(graph, node)
+        if turned is not None:
+            make_view(graph, turned)
+            layouts = function(node)
     if layouts is None:
         x = node.inputs[0]
         node.inputs[0] = copy(graph, node, x, planar(x.shape), Target())
