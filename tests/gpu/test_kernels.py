@@ -1,4 +1,10 @@
-"""Every kernel in every mode, chosen or not, against OpenVINO on sizes that fit nothing."""
+"""Every kernel in every mode, chosen or not, against outside oracles on sizes that fit nothing.
+
+What goes in and out lies in the ways of `arrangements`. Of the many combinations as many run as it
+takes for every case to occur, in the first or last mode that takes it. With CI=1 every arrangement
+occurs too, and every mode: in f32 and for the first of a kernel's operations every one, for the
+others every value of each macro. With POLYDEVICE_TEST_MODES=all, every mode in every arrangement.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +17,17 @@ import pytest
 
 from polydevice import Core
 from polydevice.options import Options
-from polydevice.passes.constant_folding import constant_folding
-from polydevice.testing.op_case import TOLERANCES, network_of
+from polydevice.testing.op_case import TOLERANCES
 from polydevice_gpu import cl
 from polydevice_gpu.bound_plan import BoundPlan
 from polydevice_gpu.compiler import target_of
 from polydevice_gpu.custom.operation import Custom
 from polydevice_gpu.executable import GpuExecutable
-from polydevice_gpu.kernels.kernel import Kernel, all_kernels, kernels_of
+from polydevice_gpu.kernels.kernel import Kernel, Mode, all_kernels
+from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.ops import ResampleYuv
-from polydevice_gpu.passes.lower import lower
-from polydevice_gpu.passes.select_kernels import place_constant
-from tests.gpu.kernel_cases import CASES, cases_of
+from tests.gpu.kernel_cases import CASES
+from tests.gpu.trials import ABLE, SUB_GROUPS, candidates, chosen, only
 
 SEPARATE_BUFFERS = "POLYDEVICE_TEST_SEPARATE_BUFFERS"
 MODES = "POLYDEVICE_TEST_MODES"
@@ -33,19 +38,42 @@ ELSEWHERE = (Custom, ResampleYuv)
 OPERATIONS = {op: kernels for op, kernels in all_kernels().items() if op not in ELSEWHERE}
 KERNELS = [(op, kernel) for op, kernels in OPERATIONS.items() for kernel in kernels]
 
+ONE_TYPE = {"gemm_mma": "f2", "gemm_async": "f4"}
+"""Kernels that multiply in one type only; single operations bring it as their own."""
+PAIRS = [
+    (pair, dtype)
+    for pair in KERNELS
+    for dtype in ("f4", "f2")
+    if ONE_TYPE.get(pair[1].name, dtype) == dtype
+]
 
-def _name(pair: tuple[type, Kernel]) -> str:
-    return f"{pair[0].__name__}-{pair[1].name}"
+
+def _name(value: tuple[type, Kernel] | str) -> str:
+    return value if isinstance(value, str) else f"{value[0].__name__}-{value[1].name}"
 
 
-def _modes(possible: list[int]) -> list[int]:
-    """Of the modes that can run: the first and the last, all, or those of the given numbers."""
-    asked = os.environ.get(MODES, "")
-    if asked == "all":
-        return possible
-    if asked:
-        return [mode for mode in map(int, asked.split(",")) if mode in possible]
-    return sorted({*possible[:1], *possible[-1:]})
+def _modes(kernel: Kernel) -> dict[int, Mode]:
+    """All modes, or those whose numbers the environment gives."""
+    asked = os.environ.get(MODES, "all")
+    numbers = range(len(kernel.modes)) if asked == "all" else map(int, asked.split(","))
+    return {number: kernel.modes[number] for number in numbers if number < len(kernel.modes)}
+
+
+def _last(kernel: Kernel) -> dict[int, Mode]:
+    return {len(kernel.modes) - 1: kernel.modes[-1]}
+
+
+def _facts(op: type, kernel: Kernel, dtype: str) -> tuple[str, ...]:
+    """What must occur in a kernel's trials."""
+    if os.environ.get(MODES) == "all":
+        return "case", "pair"
+    if not os.environ.get("CI"):
+        return ("case",)
+    first = next(
+        o for o, kernels in OPERATIONS.items() if any(type(k) is type(kernel) for k in kernels)
+    )
+    modes = "mode" if op is first and dtype == "f4" else "value"
+    return "case", "arrangement", modes
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +91,6 @@ def builder(opencl):
 def load(monkeypatch, opencl, builder, core):
     """Return a function that loads a network with one operation bound to a kernel and mode."""
     executable = importlib.import_module("polydevice_gpu.executable")
-    select = importlib.import_module("polydevice_gpu.passes.select_kernels")
     target = _willing(opencl)
     if os.environ.get(SEPARATE_BUFFERS) == "1":
         # oclgrind 21.10 loses track of what was written through regions of a buffer.
@@ -76,18 +103,25 @@ def load(monkeypatch, opencl, builder, core):
 
     def loaded(network, op: type, kernel: Kernel, mode: int) -> GpuExecutable:
         monkeypatch.setattr(executable, "target_of", lambda _: target)
-        monkeypatch.setattr(select, "kernels_of", lambda o: [kernel] if o is op else kernels_of(o))
         monkeypatch.setattr(type(kernel), "default_mode", lambda *_: mode)
+        only(monkeypatch, op, kernel)
         return GpuExecutable(network, "GPU", Options(), opencl, builder, core)
 
     return loaded
 
 
-def _willing(device: cl.Device):
-    """Local memory that is ordinary memory is slow, not wrong: let kernels that want it run."""
+def _willing(device: cl.Device) -> Target:
+    """Return the device without what would only be slow on it.
+
+    Local memory that is ordinary memory, and lanes that hand each other values through it.
+    """
     real = target_of(device)
+    sizes = real.sub_group_sizes if real.sub_group_size_required else SUB_GROUPS
     return dataclasses.replace(
-        real, local_memory_bytes=max(real.local_memory_bytes, 49152), max_work_group_size=1024
+        real,
+        local_memory_bytes=max(real.local_memory_bytes, 49152),
+        max_work_group_size=1024,
+        sub_group_sizes=sizes,
     )
 
 
@@ -100,57 +134,45 @@ def test_the_last_kernel_of_each_operation_is_the_reference():
         assert kernels[-1].name.endswith("_ref"), f"{op.__name__} ends in {kernels[-1].name}"
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f2"])
-@pytest.mark.parametrize("pair", KERNELS, ids=_name)
-def test_kernel(load, core, opencl, pair, dtype):
-    _check(load, core, opencl, pair, dtype, _modes)
-
-
-def _check(load, core, opencl, pair, dtype, modes) -> None:
-    """Run an operation's cases in some of the modes that take them, twice each."""
+@pytest.mark.parametrize(("pair", "dtype"), PAIRS, ids=_name)
+def test_every_kernel_has_a_case_for_each_mode(pair, dtype):
     op, kernel = pair
-    target, ran = _willing(opencl), 0
-    for case in cases_of(op, dtype):
-        network = network_of(case)
-        network.evaluate = core.evaluate
-        network.infer()
-        expected = None
-        possible = [
-            mode
-            for mode in range(len(kernel.modes))
-            if _supports(kernel, op, network.clone(), core, target, mode)
-        ]
-        for mode in modes(possible):
-            expected = case.expected() if expected is None else expected
-            given = {f"input{i}": a for i, a in enumerate(case.inputs) if not case.is_constant(i)}
-            request = load(network.clone(), op, kernel, mode).create_infer_request()
-            for _ in range(2):
-                outputs = request.infer(given)
-                for index, answer in enumerate(expected):
-                    _compare(outputs[f"output{index}"], answer, case, f"{case.op} mode {mode}")
-            ran += 1
+    found: set[int] = set()
+    for target in ABLE:
+        for each in candidates(op, kernel, dtype, target):
+            found.update(each.modes)
+            if len(found) == len(kernel.modes):
+                return
+    missing = [kernel.modes[mode] for mode in range(len(kernel.modes)) if mode not in found]
+    raise AssertionError(f"no case of {op.__name__} in {dtype} reaches {kernel.name} in {missing}")
+
+
+@pytest.mark.parametrize(("pair", "dtype"), PAIRS, ids=_name)
+def test_kernel(load, opencl, pair, dtype):
+    _check(load, opencl, pair, dtype, _modes(pair[1]), _facts(*pair, dtype))
+
+
+def _check(load, opencl, pair, dtype, modes, facts) -> None:
+    """Run an operation's cases in these modes, twice each."""
+    op, kernel = pair
+    ran = 0
+    for trial, mode in chosen([*candidates(op, kernel, dtype, _willing(opencl))], modes, facts):
+        what = f"{trial.case.op} mode {mode}, {trial.arrangement}"
+        answers = trial.answers()
+        request = load(trial.network.clone(), op, kernel, mode).create_infer_request()
+        for _ in range(2):
+            outputs = request.infer(trial.given)
+            for name, answer in answers.items():
+                _compare(outputs[name], answer, trial.case, what)
+        ran += 1
     if not ran:
-        pytest.skip(f"{kernel.name} takes none of the cases here (capabilities of the device)")
+        pytest.skip(f"{kernel.name} in modes {[*modes]} needs what {opencl.facts.name} lacks")
 
 
 def _compare(output, answer, case, what):
-    answer = np.asarray(answer)
     assert output.shape == answer.shape, what
     kind = next(t for t in TOLERANCES if t.dtype == output.dtype) if output.dtype.kind == "f" else 0
     relative, absolute = case.tolerance or (TOLERANCES[kind] if kind else (0, 0))
     np.testing.assert_allclose(
         output.astype("f8"), answer.astype("f8"), relative, absolute, err_msg=what
-    )
-
-
-def _supports(kernel, op, network, core, target, mode) -> bool:
-    """Whether the kernel takes the node that the network becomes."""
-    constant_folding(network, core.evaluate)
-    nodes = [node for node in lower(network, fp64=True).nodes if type(node.op) is op]
-    for node in nodes:
-        for value in node.inputs:
-            place_constant(value)
-    return bool(nodes) and all(
-        kernel.supports(node, target) and kernel.mode_supports(node, kernel.modes[mode], target)
-        for node in nodes
     )

@@ -16,6 +16,24 @@ from tests.gpu.kernel_cases.data import Cases, Data, ints
 from tests.ops.openvino_oracle import openvino_case
 
 
+def _random(data: Data, rank: int, groups: int) -> tuple[Array, Array, dict[str, object]]:
+    """Return an image [N, G·C, …], weights [G, O, C, …] and attributes that fit one another."""
+    draw = data.random.integers
+    kernel, strides = draw(1, 4, rank), draw(1, 4, rank)
+    dilations, begin, end = draw(1, 3, rank), draw(0, 3, rank), draw(0, 3, rank)
+    sizes = dilations * (kernel - 1) + draw(1, 8, rank) + np.maximum(begin, end)
+    inputs, outputs = (int(n) for n in draw(1, 14, 2))
+    settings: dict[str, object] = {
+        name: tuple(map(int, values))
+        for name, values in (
+            ("strides", strides), ("dilations", dilations), ("pads_begin", begin),
+            ("pads_end", end),
+        )
+    }  # fmt: skip
+    x = data(int(draw(1, 3)), groups * inputs, *map(int, sizes))
+    return x, data(groups, outputs, inputs, *map(int, kernel)), settings
+
+
 def convolutions(data: Data) -> Iterator[OpCase]:
     def conv(x: Array, w: Array, **settings: object) -> OpCase:
         rank = x.ndim - 2
@@ -39,6 +57,15 @@ def convolutions(data: Data) -> Iterator[OpCase]:
                pads_end=(2, 2))  # fmt: skip
     yield conv(data(1, 12, 6, 9), data(3, 8, 4, 3, 3), pads_begin=(1, 1), pads_end=(1, 1))
     yield conv(data(1, 10, 6, 5), data(5, 3, 2, 2, 2))
+    yield conv(data(2, 9, 7), data(3, 16, 3, 2), strides=(2,))
+    yield conv(data(1, 12, 5, 7), data(1, 9, 12, 3, 1))
+    # So many terms that every kernel can split them, with groups and without.
+    yield conv(data(1, 456, 3, 5), data(10, 456, 3, 3), pads_begin=(1, 1), pads_end=(0, 0))
+    yield conv(data(1, 456, 4, 3), data(1, 6, 456, 3, 3), pads_begin=(0, 1), pads_end=(1, 0))
+    for groups in (1, 1, int(data.random.integers(2, 5))):
+        rank = int(data.random.integers(1, 4))
+        x, w, settings = _random(data, rank, groups)
+        yield conv(x, w if groups > 1 else w[0], **settings)
 
 
 def deconvolutions(data: Data) -> Iterator[OpCase]:
@@ -67,6 +94,12 @@ def deconvolutions(data: Data) -> Iterator[OpCase]:
     yield deconv(data(2, 12, 5, 7), data(12, 1, 1, 5, 4), strides=(3, 2), pads_begin=(2, 1),
                  pads_end=(0, 1))  # fmt: skip
     yield deconv(data(1, 5, 7, 6), data(5, 3, 1, 1), strides=(3, 2), output_padding=(2, 1))
+    yield deconv(data(1, 6, 5, 4), data(2, 3, 16, 3, 2), strides=(2, 1))
+    for groups in (1, 1, int(data.random.integers(2, 5))):
+        rank = int(data.random.integers(1, 4))
+        x, w, settings = _random(data, rank, groups)
+        w = np.ascontiguousarray(w.swapaxes(1, 2))
+        yield deconv(x, w if groups > 1 else w[0], **settings)
 
 
 def col2im(data: Data) -> Iterator[OpCase]:

@@ -29,6 +29,17 @@ def matmuls(data: Data) -> Iterator[OpCase]:
     yield openvino_case(turned, data(2, 1, 83), data(2, 129, 83))
     yield openvino_case(product(), data(129, 48), data(48))
     yield openvino_case(product(), data(2, 3, 70, 1), data(2, 1, 1, 131))
+    # So many terms that every kernel can split them.
+    yield openvino_case(product(), data(13, 4104), data(4104, 10), constants={1})
+    draw = data.random.integers
+    for constants in ((), {1}):
+        rows, columns, terms = (int(n) for n in draw(1, 40, 3))
+        batch = [int(n) for n in draw(1, 4, 2)]
+        turn_a, turn_b = (bool(n) for n in draw(0, 2, 2))
+        a = data(*batch, *((terms, rows) if turn_a else (rows, terms)))
+        b = data(batch[-1], *((columns, terms) if turn_b else (terms, columns)))
+        op = product(transpose_a=turn_a, transpose_b=turn_b)
+        yield openvino_case(op, a, b, constants=constants)
 
 
 CASES: dict[type[Op], Cases] = {

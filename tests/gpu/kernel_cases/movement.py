@@ -66,12 +66,12 @@ def scatter_nd(data: Data) -> Iterator[OpCase]:
 
 
 def trees(data: Data) -> Iterator[OpCase]:
-    if data.dtype == "f4":
-        for kind in ("f4", "i4"):
-            ids = data.random.integers(1, 9, (7, 3, 5)).astype(kind)
-            parents = data.random.integers(0, 5, (7, 3, 5)).astype(kind)
-            lengths, end = np.array([7, 4, 1], kind), np.array(3, kind)
-            yield openvino_case(GatherTree(), ids, parents, lengths, end)
+    kinds = ("f4", "i4") if data.dtype == "f4" else (data.dtype,)
+    for kind in kinds:
+        ids = data.random.integers(1, 9, (7, 3, 5)).astype(kind)
+        parents = data.random.integers(0, 5, (7, 3, 5)).astype(kind)
+        lengths, end = np.array([7, 4, 1], kind), np.array(3, kind)
+        yield openvino_case(GatherTree(), ids, parents, lengths, end)
 
 
 CASES: dict[type[Op], Cases] = {

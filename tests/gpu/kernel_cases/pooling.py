@@ -23,6 +23,20 @@ def poolings(data: Data) -> Iterator[OpCase]:
             pooling.AvgPool(**window, exclude_pad=False, rounding_type=RoundingType.CEIL), x
         )
     yield openvino_case(pooling.MaxPool(kernel=(2, 2, 2)), data(1, 4, 3, 5, 4))
+    draw = data.random.integers
+    for rank in (1, 2, 3):
+        kernel = draw(1, 4, rank)
+        begin, end = draw(0, kernel), draw(0, kernel)
+        window = {
+            name: tuple(map(int, values))
+            for name, values in (
+                ("kernel", kernel), ("strides", draw(1, 4, rank)), ("pads_begin", begin),
+                ("pads_end", end),
+            )
+        }  # fmt: skip
+        x = data(int(draw(1, 3)), int(draw(1, 4)) * 4, *map(int, kernel + draw(1, 8, rank)))
+        yield openvino_case(pooling.MaxPool(**window), x)
+        yield openvino_case(pooling.AvgPool(**window, exclude_pad=bool(draw(2))), x)
 
 
 def max_pool_with_indices(data: Data) -> Iterator[OpCase]:

@@ -20,6 +20,8 @@ def softmaxes(op: type[SoftMax]) -> Cases:
     def cases(data: Data) -> Iterator[OpCase]:
         yield openvino_case(op(axis=1), data(3, 5, 7))
         yield openvino_case(op(axis=-1), data(4, 131))
+        sizes = data.random.integers(1, 9, 4)
+        yield openvino_case(op(axis=int(data.random.integers(4))), data(*map(int, sizes)))
         yield openvino_case(op(axis=0), data(8209, 2))
 
     return cases

@@ -27,7 +27,7 @@ from polydevice_gpu.kernels.geometry import (
     weight_groups,
     written_groups,
 )
-from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
@@ -85,7 +85,7 @@ _ITEMS_PER_LANE = 8
 
 
 @kernel(GroupConvolution)
-class ConvolutionDepthwise(Kernel):
+class ConvolutionDepthwise(SingleLaunch):
     """One work-item computes LANES channels of PIXELS neighbours, each channel for itself."""
 
     modes = tile_modes((4, 8, 16), (1, 2, 4, 7, 8))
@@ -151,7 +151,7 @@ class ConvolutionDepthwise(Kernel):
 
 
 @kernel(Convolution, GroupConvolution)
-class ConvolutionDirect(Kernel):
+class ConvolutionDirect(SingleLaunch):
     """One work-item computes LANES output channels of PIXELS neighbours."""
 
     modes = tile_modes((4, 8, 16), (1, 2, 4, 6, 7, 8))
@@ -237,7 +237,7 @@ def dispatch_tiles(call: Call, blocks: int, tiles: int, rows: int) -> None:
 
 
 @kernel(Convolution, GroupConvolution)
-class ConvolutionRef(Kernel):
+class ConvolutionRef(SingleLaunch):
     """One work-item computes one element of the result."""
 
     def describe(self, call: Call, mode: Mode) -> None:

@@ -1,0 +1,136 @@
+"""Which cases, in which arrangements and modes, show a kernel right: chosen so that all occur."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from polydevice.errors import UnsupportedNetworkError
+from polydevice.network import Network
+from polydevice.ops.op import Op
+from polydevice_cpu.implement import evaluate
+from polydevice_gpu.compiler import CompileSettings, build_graph
+from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.kernel import Kernel, Mode, kernels_of
+from polydevice_gpu.kernels.target import Target
+from tests.gpu.arrangements import ARRANGEMENTS, Trial
+from tests.gpu.kernel_cases import cases_of
+from tests.seeds import seeded
+
+SUB_GROUPS = (4, 8, 16, 32, 64)
+"""Sizes of sub-groups that some kernel has a mode for."""
+
+_PROCESSOR = Target(
+    vector_width=16, local_memory_bytes=98304, max_work_group_size=1024, matrix_unit=True,
+    async_copy=True, sub_group_sizes=SUB_GROUPS,
+)  # fmt: skip
+ABLE = (_PROCESSOR, dataclasses.replace(_PROCESSOR, scalar_lanes=32, vector_width=4))
+"""Devices, with and without lanes in lockstep, that can all that kernels ask for."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A trial that a kernel takes.
+
+    Attributes:
+        trial: the network.
+        case: number of its case.
+        modes: the modes that can run it.
+    """
+
+    trial: Trial
+    case: int
+    modes: tuple[int, ...]
+
+
+def candidates(op: type[Op], kernel: Kernel, kind: str, target: Target) -> Iterator[Candidate]:
+    """Arrange every case of an operation in every way, and keep what the kernel takes."""
+    for number, case in enumerate(cases_of(op, kind)):
+        for arrangement in ARRANGEMENTS:
+            name = f"{op.__name__} {kind} {number} {arrangement.name}"
+            trial = arrangement.trial(case, seeded(name))
+            trial.network.evaluate = evaluate
+            trial.network.infer()
+            nodes = nodes_run_by(trial.network, op, kernel, target)
+            modes = tuple(
+                mode
+                for mode in range(len(kernel.modes))
+                if nodes
+                and all(kernel.mode_supports(node, kernel.modes[mode], target) for node in nodes)
+            )
+            if modes:
+                yield Candidate(trial, number, modes)
+
+
+def nodes_run_by(network: Network, op: type[Op], kernel: Kernel, target: Target) -> list[GpuNode]:
+    """Compile with no other kernel for the operation; return the nodes it runs, or none."""
+    with pytest.MonkeyPatch.context() as patch:
+        only(patch, op, kernel)
+        try:
+            graph = build_graph(network.clone(), target, evaluate, CompileSettings())
+        except UnsupportedNetworkError:
+            return []
+    return [
+        node
+        for node in graph.nodes
+        if type(node.op) is op and node.choice is not None and "op" in node.origins
+    ]
+
+
+def only(patch: pytest.MonkeyPatch, op: type[Op], kernel: Kernel) -> None:
+    """Let an operation have this kernel alone."""
+    module = importlib.import_module("polydevice_gpu.passes.select_kernels")
+    patch.setattr(
+        module, "kernels_of", lambda asked: [kernel] if asked is op else kernels_of(asked)
+    )
+    patch.setattr(type(kernel), "suits", lambda *_: True)
+
+
+def chosen(
+    found: Collection[Candidate], modes: Mapping[int, Mode], facts: Collection[str]
+) -> Iterator[tuple[Trial, int]]:
+    """Choose trials and modes, few, in which all of some facts occur at least once.
+
+    Args:
+        found: what the kernel takes.
+        modes: the modes that may run: number → values of its macros.
+        facts: of "case", "arrangement", "value" (of each macro), "mode" and "pair" (each mode in
+            each arrangement) those that must occur. Of trials that are as good, the one with most
+            that is new is chosen; without any word about modes, of each trial the first and the
+            last.
+    """
+    offers = [
+        (candidate, mode, _facts(candidate, mode, modes[mode]))
+        for candidate in found
+        for mode in _sparse([m for m in candidate.modes if m in modes], facts)
+    ]
+    unseen = {fact for _, _, each in offers for fact in each}
+    missing = {fact for fact in unseen if fact[0] in facts}
+    while missing:
+        candidate, mode, seen = max(
+            offers, key=lambda offer: (len(offer[2] & missing), len(offer[2] & unseen))
+        )
+        missing -= seen
+        unseen -= seen
+        yield candidate.trial, mode
+
+
+def _sparse(modes: list[int], facts: Collection[str]) -> list[int]:
+    if {"value", "mode", "pair"} & set(facts):
+        return modes
+    return sorted({*modes[:1], *modes[-1:]})
+
+
+def _facts(candidate: Candidate, mode: int, values: Mode) -> set[tuple[str, object]]:
+    arrangement = candidate.trial.arrangement
+    return {
+        ("case", candidate.case),
+        ("arrangement", arrangement),
+        *(("value", item) for item in values.items()),
+        ("mode", mode),
+        ("pair", (mode, arrangement)),
+    }
