@@ -53,6 +53,7 @@ def main() -> int:
     parser.add_argument("--models", default="", help="names joined by commas; all if left out")
     parser.add_argument("--precisions", default="f32", help="f32, f16 or both")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--cache", default="", help="a folder that keeps compiled kernels")
     parser.add_argument("--worst", type=int, default=10, help="how many layers to list")
     options = parser.parse_args()
     wanted = options.models.split(",") if options.models else [model.name for model in MODELS]
@@ -64,6 +65,7 @@ def main() -> int:
                 "INFERENCE_PRECISION_HINT": precision,
                 "TUNING_MODE": "TUNING_CREATE",
                 "TUNING_FILE": str(Path(folder) / "tuning.json"),  # one file: each layer once
+                **({"CACHE_DIR": options.cache} if options.cache else {}),
             }
             for model in (model for model in MODELS if model.name in wanted):
                 found = _survey(core, model, config, options)
