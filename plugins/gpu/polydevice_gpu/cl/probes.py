@@ -8,115 +8,26 @@ from __future__ import annotations
 
 import ctypes
 import os
-import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from polydevice_gpu.cl import command_buffer, library
+from polydevice_gpu.cl import command_buffer
+from polydevice_gpu.cl.bench import (
+    LANES,
+    READ_WRITE_COPY,
+    WORDS,
+    Bench,
+    ProbeError,
+    open_bench,
+)
 
-_WORDS = 1024  # size of the buffer every probe kernel gets, in 32-bit words; word i holds i
-_LANES = 64
-_DEVICE_EXTENSIONS = 0x1030
 _REPLAYS = 2000
 _SUB_GROUP_SIZES_INTEL = 0x4108
 _WARP_SIZE_NV = 0x4003
 _WAVEFRONT_WIDTH_AMD = 0x4043
 _LOCAL_MEM_SIZE = 0x1023
-# Functions of these need OpenCL C 2.0 or 3.0. Elsewhere 1.2 is the safer choice: it is what NVIDIA
-# and PoCL 3.1 are made for, and oclgrind 21.10 cannot run the generic address space of newer ones.
-_NEED_NEWER_C = {"cl_khr_subgroups", "cl_khr_subgroup_shuffle", "cl_khr_integer_dot_product"}
-_READ_WRITE_COPY = (1 << 0) | (1 << 5)
-_SHUFFLE_EXPECTED = [i ^ 1 for i in range(_LANES)]
-
-
-class ProbeError(Exception):
-    """The probe's answer is no; the text says at which step."""
-
-
-@dataclass
-class Bench:
-    """One device with a context and an in-order queue."""
-
-    cl: ctypes.CDLL
-    platform: int
-    device: int
-    context: int
-    queue: int
-    extensions: frozenset[str]
-    c_standard: str
-
-    def build(self, source: str, standard: str = "") -> int:
-        """Compile; return the program."""
-        status = ctypes.c_int()
-        text = ctypes.c_char_p(source.encode())
-        program = self.cl.clCreateProgramWithSource(
-            self.context, 1, ctypes.byref(text), None, ctypes.byref(status)
-        )
-        devices = (ctypes.c_void_p * 1)(self.device)
-        standard = standard or self.c_standard
-        options = f"-cl-std={standard}".encode() if standard else b""
-        if status.value or self.cl.clBuildProgram(program, 1, devices, options, None, None):
-            raise ProbeError("does not compile")
-        return int(program)
-
-    def run(
-        self, source: str, *, items: int = _LANES, local_bytes: int = 0, standard: str = ""
-    ) -> list[int]:
-        """Run ``probe(__global int* out[, __local int* tile])`` in one work-group of `items`."""
-        status = ctypes.c_int()
-        program = self.build(source, standard)
-        kernel = self.cl.clCreateKernel(program, b"probe", ctypes.byref(status))
-        words = (ctypes.c_uint * _WORDS)(*range(_WORDS))
-        buffer = ctypes.c_void_p(
-            self.cl.clCreateBuffer(
-                self.context, _READ_WRITE_COPY, 4 * _WORDS, words, ctypes.byref(status)
-            )
-        )
-        self.cl.clSetKernelArg(kernel, 0, ctypes.sizeof(buffer), ctypes.byref(buffer))
-        if local_bytes:
-            self._check("local memory", self.cl.clSetKernelArg(kernel, 1, local_bytes, None))
-        size = (ctypes.c_size_t * 1)(items)
-        enqueue = self.cl.clEnqueueNDRangeKernel
-        try:
-            code = enqueue(self.queue, kernel, 1, None, size, size, 0, None, None)
-            self._check("enqueue", code)
-            read = self.cl.clEnqueueReadBuffer
-            code = read(self.queue, buffer, 1, 0, 4 * _WORDS, words, 0, None, None)
-            self._check("read", code)
-        finally:
-            self.cl.clReleaseMemObject(buffer)
-            self.cl.clReleaseKernel(kernel)
-            self.cl.clReleaseProgram(program)
-        return list(words)
-
-    def expect(self, source: str, expected: list[int], **arguments: Any) -> bool:
-        """Run and compare the first words."""
-        got = self.run(source, **arguments)[: len(expected)]
-        if got != expected:
-            raise ProbeError("computes wrong numbers")
-        return True
-
-    def need(self, *names: str) -> None:
-        """Go on only if the driver claims one of these extensions."""
-        if not self.extensions & set(names):
-            raise ProbeError(f"no {' or '.join(names)}")
-
-    def need_nvidia_extensions(self) -> None:
-        """Go on only where inline PTX has a chance: asm text aborts some CPU compilers."""
-        if not any(name.startswith("cl_nv_") for name in self.extensions):
-            raise ProbeError("no cl_nv_ extension")
-
-    def words(self, query: int, width: int) -> list[int]:
-        """Ask the device for an array of integers of `width` bytes; empty if it does not know."""
-        answer = library.info_bytes(self.cl.clGetDeviceInfo, self.device, query) or b""
-        code = "Q" if width == 8 else "I"
-        return list(struct.unpack(f"={len(answer) // width}{code}", answer))
-
-    def _check(self, step: str, code: int) -> None:
-        if code:
-            raise ProbeError(f"{step} failed with {code}")
+_SHUFFLE_EXPECTED = [i ^ 1 for i in range(LANES)]
 
 
 def fp16_storage(bench: Bench) -> bool:
@@ -125,7 +36,7 @@ def fp16_storage(bench: Bench) -> bool:
         __global half* h = (__global half*)(out + 100);
         vstore_half(1.5f + get_local_id(0), get_local_id(0), h);
         out[get_local_id(0)] = (int)(vload_half(get_local_id(0), h) * 2.0f); }"""
-    return bench.expect(source, [3 + 2 * i for i in range(_LANES)])
+    return bench.expect(source, [3 + 2 * i for i in range(LANES)])
 
 
 def fp16_arithmetic(bench: Bench) -> bool:
@@ -135,7 +46,7 @@ def fp16_arithmetic(bench: Bench) -> bool:
         __kernel void probe(__global int* out) {
         half a = (half)get_local_id(0);
         out[get_local_id(0)] = (int)(fma(a, (half)2.0f, (half)1.0f) - (half)0.5f * (half)2.0f); }"""
-    return bench.expect(source, [2 * i for i in range(_LANES)])
+    return bench.expect(source, [2 * i for i in range(LANES)])
 
 
 def fp64(bench: Bench) -> bool:
@@ -145,7 +56,7 @@ def fp64(bench: Bench) -> bool:
         __kernel void probe(__global int* out) {
         double a = 16777216.0 + get_local_id(0);
         out[get_local_id(0)] = (int)(a + 1.0 - 16777216.0); }"""
-    return bench.expect(source, [i + 1 for i in range(_LANES)])
+    return bench.expect(source, [i + 1 for i in range(LANES)])
 
 
 def sub_group_sizes(bench: Bench) -> list[int]:
@@ -158,14 +69,14 @@ def sub_group_sizes(bench: Bench) -> list[int]:
             attribute = f"__attribute__((intel_reqd_sub_group_size({size})))"
             source = f"{attribute} __kernel void probe(__global int* out) {{ {body}"
             try:
-                bench.expect(source, [size] * _LANES)
+                bench.expect(source, [size] * LANES)
             except ProbeError:
                 continue
             sizes.append(size)
         return sizes
     source = f"{_SUB_GROUPS}__kernel void probe(__global int* out) {{ {body}"
     size = bench.run(source)[0]
-    if not 1 <= size <= _LANES:
+    if not 1 <= size <= LANES:
         raise ProbeError(f"a sub-group of {size}")
     return [size]
 
@@ -202,7 +113,7 @@ def sub_group_block_read(bench: Bench) -> bool:
         uint first = get_sub_group_id() * get_max_sub_group_size();
         uint v = intel_sub_group_block_read((__global const uint*)out + 128 + first);
         out[get_local_id(0)] = (int)v; }"""
-    return bench.expect(source, [128 + i for i in range(_LANES)])
+    return bench.expect(source, [128 + i for i in range(LANES)])
 
 
 def sub_group_block_read_16bit(bench: Bench) -> bool:
@@ -213,7 +124,7 @@ def sub_group_block_read_16bit(bench: Bench) -> bool:
         ushort v = intel_sub_group_block_read_us((__global const ushort*)out + 256 + first);
         out[get_local_id(0)] = (int)v; }"""
     # Little-endian words: the low half of word w is w, the high half 0.
-    return bench.expect(source, [128 + i // 2 if i % 2 == 0 else 0 for i in range(_LANES)])
+    return bench.expect(source, [128 + i // 2 if i % 2 == 0 else 0 for i in range(LANES)])
 
 
 def integer_dot_product_khr(bench: Bench) -> bool:
@@ -222,7 +133,7 @@ def integer_dot_product_khr(bench: Bench) -> bool:
     source = """__kernel void probe(__global int* out) {
         uint lane = get_local_id(0);
         out[lane] = dot_4x8packed_ss_int(0x01FF0203u, lane * 0x01010101u); }"""
-    return bench.expect(source, [(1 - 1 + 2 + 3) * i for i in range(_LANES)])
+    return bench.expect(source, [(1 - 1 + 2 + 3) * i for i in range(LANES)])
 
 
 def integer_dot_product_ptx(bench: Bench) -> bool:
@@ -233,7 +144,7 @@ def integer_dot_product_ptx(bench: Bench) -> bool:
         asm volatile("dp4a.s32.s32 %0, %1, %2, %3;"
             : "=r"(sum) : "r"(0x01FF0203), "r"(lane * 0x01010101), "r"(0));
         out[lane] = sum; }"""
-    return bench.expect(source, [(1 - 1 + 2 + 3) * i for i in range(_LANES)])
+    return bench.expect(source, [(1 - 1 + 2 + 3) * i for i in range(LANES)])
 
 
 def inline_ptx(bench: Bench) -> bool:
@@ -243,7 +154,7 @@ def inline_ptx(bench: Bench) -> bool:
         int lane;
         asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
         out[get_local_id(0)] = lane; }"""
-    return bench.expect(source, [i % 32 for i in range(_LANES)])
+    return bench.expect(source, [i % 32 for i in range(LANES)])
 
 
 def tensor_cores_ptx(bench: Bench) -> bool:
@@ -274,7 +185,7 @@ def async_copy_ptx(bench: Bench) -> bool:
         asm volatile("cp.async.wait_group 0;");
         barrier(CLK_LOCAL_MEM_FENCE);
         out[lane] = tile[4 * (63 - lane)]; }"""
-    return bench.expect(source, [256 + 4 * (63 - i) for i in range(_LANES)])
+    return bench.expect(source, [256 + 4 * (63 - i) for i in range(LANES)])
 
 
 def local_memory_bytes(bench: Bench) -> int:
@@ -290,10 +201,10 @@ def local_memory_bytes(bench: Bench) -> int:
     for size in candidates:
         size = size // 128 * 128
         words = size // 4
-        if not 2 * _LANES * 4 <= size <= claimed:
+        if not 2 * LANES * 4 <= size <= claimed:
             continue
         try:
-            expected = [3 * (63 - i) for i in range(_LANES)]
+            expected = [3 * (63 - i) for i in range(LANES)]
             bench.expect(source % (words, words), expected, local_bytes=size)
         except ProbeError:
             continue
@@ -308,11 +219,11 @@ def command_buffers(bench: Bench) -> bool:
         __kernel void twice(__global int* out) { out[get_global_id(0)] *= 2; }"""
     cl, status = bench.cl, ctypes.c_int()
     program = bench.build(source)
-    words = (ctypes.c_uint * _WORDS)(*range(_WORDS))
+    words = (ctypes.c_uint * WORDS)(*range(WORDS))
     buffer = ctypes.c_void_p(
-        cl.clCreateBuffer(bench.context, _READ_WRITE_COPY, 4 * _WORDS, words, ctypes.byref(status))
+        cl.clCreateBuffer(bench.context, READ_WRITE_COPY, 4 * WORDS, words, ctypes.byref(status))
     )
-    size, group = (ctypes.c_size_t * 1)(_WORDS), (ctypes.c_size_t * 1)(16)
+    size, group = (ctypes.c_size_t * 1)(WORDS), (ctypes.c_size_t * 1)(16)
     launches = []
     for name in (b"add", b"twice"):
         kernel = cl.clCreateKernel(program, name, ctypes.byref(status))
@@ -325,10 +236,10 @@ def command_buffers(bench: Bench) -> bool:
             recording.enqueue()
     except command_buffer.CommandBufferError as error:
         raise ProbeError(str(error)) from error
-    code = cl.clEnqueueReadBuffer(bench.queue, buffer, 1, 0, 4 * _WORDS, words, 0, None, None)
+    code = cl.clEnqueueReadBuffer(bench.queue, buffer, 1, 0, 4 * WORDS, words, 0, None, None)
     kept = _bytes_kept(bench, recording)
     recording.close()
-    if code or list(words) != [(((i + 3) * 2 + 3) * 2 + 3) * 2 for i in range(_WORDS)]:
+    if code or list(words) != [(((i + 3) * 2 + 3) * 2 + 3) * 2 for i in range(WORDS)]:
         raise ProbeError("computes wrong numbers")
     if kept > _REPLAYS * 64:
         raise ProbeError(f"keeps {kept // _REPLAYS} bytes of host memory for every replay")
@@ -396,7 +307,7 @@ def main(argument: dict[str, Any], report: Callable[[Any], None]) -> None:
     """
     report({"start": "open"})
     try:
-        bench = _open(argument)
+        bench = open_bench(argument)
     except LookupError as error:
         report({"missing": str(error)})
         return
@@ -410,27 +321,3 @@ def main(argument: dict[str, Any], report: Callable[[Any], None]) -> None:
             report({"probe": name, "value": probe(bench)})
         except ProbeError as error:
             report({"probe": name, "value": None, "why": str(error)})
-
-
-def _open(argument: dict[str, Any]) -> Bench:
-    cl = library.library(argument["opencl"])
-    platform, device = library.find_device(cl, tuple(argument["identity"]), argument["twin"])
-    status = ctypes.c_int()
-    devices = (ctypes.c_void_p * 1)(device)
-    context = cl.clCreateContext(None, 1, devices, None, None, ctypes.byref(status))
-    queue = cl.clCreateCommandQueue(context, device, 0, ctypes.byref(status))
-    extensions = library.info_text(cl.clGetDeviceInfo, device, _DEVICE_EXTENSIONS).split()
-    bench = Bench(cl, platform, device, context, queue, frozenset(extensions), "")
-    newer = ("CL3.0", "CL2.0") if bench.extensions & _NEED_NEWER_C else ()
-    for standard in (*newer, "CL1.2"):
-        try:
-            bench.expect(
-                "__kernel void probe(__global int* out) { out[get_local_id(0)] += 1; }",
-                [i + 1 for i in range(_LANES)],
-                standard=standard,
-            )
-        except ProbeError:
-            continue
-        bench.c_standard = standard
-        break
-    return bench

@@ -59,7 +59,9 @@ class LaunchEvents:
         cl = library.library()
         check(cl.clWaitForEvents(len(self._events), self._events), "waiting for timed launches")
         return [
-            LaunchTime(name, *(_time(event, what) for what in (_QUEUED, _STARTED, _ENDED)), host)
+            LaunchTime(
+                name, _time(event, _QUEUED), _time(event, _STARTED), _time(event, _ENDED), host
+            )
             for name, event, host in zip(names, self._events, self.enqueuing_ns, strict=True)
         ]
 

@@ -1,0 +1,139 @@
+"""Bench: one device on which probes compile and run tiny kernels, in a child process."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from polydevice_gpu.cl import library
+
+WORDS = 1024
+"""Size of the buffer that every probe kernel gets, in 32-bit words; word i holds i."""
+LANES = 64
+"""Work-items of a probe, all in one group, unless it says otherwise."""
+READ_WRITE_COPY = (1 << 0) | (1 << 5)
+"""Flags of a buffer made of the host's words."""
+
+_DEVICE_EXTENSIONS = 0x1030
+# Functions of these need OpenCL C 2.0 or 3.0. Elsewhere 1.2 is the safer choice: it is what NVIDIA
+# and PoCL 3.1 are made for, and oclgrind 21.10 cannot run the generic address space of newer ones.
+_NEED_NEWER_C = {"cl_khr_subgroups", "cl_khr_subgroup_shuffle", "cl_khr_integer_dot_product"}
+
+
+class ProbeError(Exception):
+    """The probe's answer is no; the text says at which step."""
+
+
+@dataclass
+class Bench:
+    """One device with a context and an in-order queue."""
+
+    cl: ctypes.CDLL
+    platform: int
+    device: int
+    context: int
+    queue: int
+    extensions: frozenset[str]
+    c_standard: str
+
+    def build(self, source: str, standard: str = "") -> int:
+        """Compile; return the program."""
+        status = ctypes.c_int()
+        text = ctypes.c_char_p(source.encode())
+        program = self.cl.clCreateProgramWithSource(
+            self.context, 1, ctypes.byref(text), None, ctypes.byref(status)
+        )
+        devices = (ctypes.c_void_p * 1)(self.device)
+        standard = standard or self.c_standard
+        options = f"-cl-std={standard}".encode() if standard else b""
+        if status.value or self.cl.clBuildProgram(program, 1, devices, options, None, None):
+            raise ProbeError("does not compile")
+        return int(program)
+
+    def run(
+        self, source: str, *, items: int = LANES, local_bytes: int = 0, standard: str = ""
+    ) -> list[int]:
+        """Run ``probe(__global int* out[, __local int* tile])`` in one work-group of `items`."""
+        status = ctypes.c_int()
+        program = self.build(source, standard)
+        kernel = self.cl.clCreateKernel(program, b"probe", ctypes.byref(status))
+        words = (ctypes.c_uint * WORDS)(*range(WORDS))
+        buffer = ctypes.c_void_p(
+            self.cl.clCreateBuffer(
+                self.context, READ_WRITE_COPY, 4 * WORDS, words, ctypes.byref(status)
+            )
+        )
+        self.cl.clSetKernelArg(kernel, 0, ctypes.sizeof(buffer), ctypes.byref(buffer))
+        if local_bytes:
+            self._check("local memory", self.cl.clSetKernelArg(kernel, 1, local_bytes, None))
+        size = (ctypes.c_size_t * 1)(items)
+        enqueue = self.cl.clEnqueueNDRangeKernel
+        try:
+            code = enqueue(self.queue, kernel, 1, None, size, size, 0, None, None)
+            self._check("enqueue", code)
+            read = self.cl.clEnqueueReadBuffer
+            code = read(self.queue, buffer, 1, 0, 4 * WORDS, words, 0, None, None)
+            self._check("read", code)
+        finally:
+            self.cl.clReleaseMemObject(buffer)
+            self.cl.clReleaseKernel(kernel)
+            self.cl.clReleaseProgram(program)
+        return list(words)
+
+    def expect(self, source: str, expected: list[int], **arguments: Any) -> bool:
+        """Run and compare the first words."""
+        got = self.run(source, **arguments)[: len(expected)]
+        if got != expected:
+            raise ProbeError("computes wrong numbers")
+        return True
+
+    def need(self, *names: str) -> None:
+        """Go on only if the driver claims one of these extensions."""
+        if not self.extensions & set(names):
+            raise ProbeError(f"no {' or '.join(names)}")
+
+    def need_nvidia_extensions(self) -> None:
+        """Go on only where inline PTX has a chance: asm text aborts some CPU compilers."""
+        if not any(name.startswith("cl_nv_") for name in self.extensions):
+            raise ProbeError("no cl_nv_ extension")
+
+    def words(self, query: int, width: int) -> list[int]:
+        """Ask the device for an array of integers of `width` bytes; empty if it does not know."""
+        answer = library.info_bytes(self.cl.clGetDeviceInfo, self.device, query) or b""
+        code = "Q" if width == 8 else "I"
+        return list(struct.unpack(f"={len(answer) // width}{code}", answer))
+
+    def _check(self, step: str, code: int) -> None:
+        if code:
+            raise ProbeError(f"{step} failed with {code}")
+
+
+def open_bench(argument: dict[str, Any]) -> Bench:
+    """Make a context and a queue on the device that `probes.main` is asked about.
+
+    Raises:
+        LookupError: it is gone.
+    """
+    cl = library.library(argument["opencl"])
+    platform, device = library.find_device(cl, tuple(argument["identity"]), argument["twin"])
+    status = ctypes.c_int()
+    devices = (ctypes.c_void_p * 1)(device)
+    context = cl.clCreateContext(None, 1, devices, None, None, ctypes.byref(status))
+    queue = cl.clCreateCommandQueue(context, device, 0, ctypes.byref(status))
+    extensions = library.info_text(cl.clGetDeviceInfo, device, _DEVICE_EXTENSIONS).split()
+    bench = Bench(cl, platform, device, context, queue, frozenset(extensions), "")
+    newer = ("CL3.0", "CL2.0") if bench.extensions & _NEED_NEWER_C else ()
+    for standard in (*newer, "CL1.2"):
+        try:
+            bench.expect(
+                "__kernel void probe(__global int* out) { out[get_local_id(0)] += 1; }",
+                [i + 1 for i in range(LANES)],
+                standard=standard,
+            )
+        except ProbeError:
+            continue
+        bench.c_standard = standard
+        break
+    return bench
