@@ -17,7 +17,7 @@ from polydevice.dtype import ElementType
 from polydevice.ops.attention import ScaledDotProductAttention
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.convolution import vector_lanes
-from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.kernel import Kernel, Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Launch, Scratch
 from polydevice_gpu.kernels.source import Call, Groups, aligned_widths, step_along
 from polydevice_gpu.kernels.target import Target
@@ -262,10 +262,6 @@ class AttentionTiled(Attention):
             made.append(join.launch())
         return made
 
-    def describe(self, call: Call, mode: Mode) -> None:
-        """Not used: `launches` makes one or two."""
-        raise NotImplementedError
-
 
 def _local_bytes(found: Heads, mode: Mode) -> int:
     """Return the local memory of a group: queries, a strip of keys or values, weights, maxima."""
@@ -276,7 +272,7 @@ def _local_bytes(found: Heads, mode: Mode) -> int:
 
 
 @kernel(ScaledDotProductAttention)
-class AttentionRows(Attention):
+class AttentionRows(Attention, SingleLaunch):
     """One work-item computes ROWS queries of one head, in vectors of LANES keys and values."""
 
     modes = tuple({"LANES": n, "ROWS": r} for n in (4, 8, 16) for r in (1, 2, 4, 8))
@@ -326,7 +322,7 @@ class AttentionRows(Attention):
 
 
 @kernel(ScaledDotProductAttention)
-class AttentionRef(Attention):
+class AttentionRef(Attention, SingleLaunch):
     """One work-item computes one element of the result."""
 
     def describe(self, call: Call, mode: Mode) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from polydevice.dtype import ElementType
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.gemm import Pace, Tile
-from polydevice_gpu.kernels.kernel import Kernel, Mode, follow
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, follow
 from polydevice_gpu.kernels.matmul_shape import (
     Matrices,
     declare_factors,
@@ -25,7 +25,7 @@ _FEWEST_RESULTS = 64
 """Results of one product of a batch below which even the smallest tile is nearly empty."""
 
 
-class BatchedProduct(Kernel):
+class BatchedProduct(SingleLaunch):
     """What both have in common: work-groups of tiles in one line, and their expected time.
 
     Attributes:

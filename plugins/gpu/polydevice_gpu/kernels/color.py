@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from polydevice.ops.color import FromYuv, I420toBGR, I420toRGB, NV12toBGR, NV12toRGB
 from polydevice_gpu.graph import Value
-from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.types import compute_type
 from polydevice_gpu.ops import ResampleYuv
@@ -15,7 +15,7 @@ _EACH = [(0,), (1,), (2,), (3,)]
 
 
 @kernel(NV12toRGB, NV12toBGR, I420toRGB, I420toBGR)
-class FromYuvRef(Kernel):
+class FromYuvRef(SingleLaunch):
     """One work-item computes one channel of one pixel."""
 
     def describe(self, call: Call, mode: Mode) -> None:
@@ -33,7 +33,7 @@ class FromYuvRef(Kernel):
 
 
 @kernel(ResampleYuv)
-class ResampleYuvRef(Kernel):
+class ResampleYuvRef(SingleLaunch):
     """One work-item computes all channels of one pixel of the result."""
 
     def describe(self, call: Call, mode: Mode) -> None:

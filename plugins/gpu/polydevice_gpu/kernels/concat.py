@@ -8,7 +8,6 @@ from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.elementwise import ElementwiseRef
 from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
 from polydevice_gpu.kernels.launch import Launch
-from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, sliced
 from polydevice_gpu.ops import Fragment, Fused
@@ -58,7 +57,3 @@ class ConcatRef(Kernel):
             chosen = copier.modes[copier.default_mode(copy, target)]
             launches += copier.launches(copy, chosen, target)
         return launches
-
-    def describe(self, call: Call, mode: Mode) -> None:
-        """Not used: the launches are those of copies."""
-        raise NotImplementedError("ConcatRef makes its launches from copies")

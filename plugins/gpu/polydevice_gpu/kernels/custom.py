@@ -12,7 +12,6 @@ from polydevice_gpu.custom.operation import Custom
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
 from polydevice_gpu.kernels.launch import Argument, Launch
-from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, ordered
 
@@ -108,10 +107,6 @@ class CustomRef(Kernel):
                 is_custom=True,
             )
         ]
-
-    def describe(self, call: Call, mode: Mode) -> None:
-        """Not used: `launches` does all."""
-        raise NotImplementedError
 
 
 def _layer(node: GpuNode) -> CustomLayer:

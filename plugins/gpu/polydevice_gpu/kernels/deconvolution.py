@@ -24,7 +24,7 @@ from polydevice_gpu.kernels.geometry import (
     weight_groups,
     written_groups,
 )
-from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
@@ -60,7 +60,7 @@ kernel(ConvolutionBackpropData)(DeconvolutionPhases)
 
 
 @kernel(ConvolutionBackpropData, GroupConvolutionBackpropData)
-class DeconvolutionDirect(Kernel):
+class DeconvolutionDirect(SingleLaunch):
     """One work-item computes LANES channels of PIXELS elements that lie a stride apart.
 
     The same window positions reach all of them, from inputs side by side: for each remainder of
@@ -140,7 +140,7 @@ class DeconvolutionDirect(Kernel):
 
 
 @kernel(ConvolutionBackpropData, GroupConvolutionBackpropData)
-class DeconvolutionRef(Kernel):
+class DeconvolutionRef(SingleLaunch):
     """One work-item gathers one element of the result."""
 
     def describe(self, call: Call, mode: Mode) -> None:

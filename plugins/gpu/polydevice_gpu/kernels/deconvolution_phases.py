@@ -22,7 +22,6 @@ from polydevice_gpu.kernels.gemm_mma import ConvolutionMma
 from polydevice_gpu.kernels.gemm_tiled import ConvolutionTiled
 from polydevice_gpu.kernels.kernel import Kernel, Mode
 from polydevice_gpu.kernels.launch import Launch
-from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, channels_last, sliced
 
@@ -209,7 +208,3 @@ class DeconvolutionPhases(Kernel):
                 chosen = np.zeros((*weights.shape[:2], *[1] * len(taps)), weights.dtype)
                 phases = tuple(Phase(p.start, p.count, (0,), 1, 0) for p in phases)
             yield _convolution(node, phases, np.ascontiguousarray(chosen))
-
-    def describe(self, call: Call, mode: Mode) -> None:
-        """Not used: `launches` makes one or two for each phase."""
-        raise NotImplementedError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.fragment import Operand, function, is_vectorizable
-from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Launch
 from polydevice_gpu.kernels.source import Call, step_along
 from polydevice_gpu.kernels.target import Target
@@ -91,7 +91,7 @@ class Iteration:
 
 
 @kernel(Fused)
-class ElementwiseRef(Kernel):
+class ElementwiseRef(SingleLaunch):
     """One work-item computes WIDTH neighbours along the innermost axis in memory.
 
     With TILE, what an input transposes goes through local memory in squares.

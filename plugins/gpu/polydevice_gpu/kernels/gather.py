@@ -7,14 +7,14 @@ import math
 from polydevice.ops.gather import Gather, GatherElements, GatherND, GatherTree
 from polydevice.shape import normalize_axis
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.views import integers
 
 
 @kernel(Gather)
-class GatherRef(Kernel):
+class GatherRef(SingleLaunch):
     """One work-item fetches one element."""
 
     def supports(self, node: GpuNode, target: Target) -> bool:
@@ -50,7 +50,7 @@ class GatherRef(Kernel):
 
 
 @kernel(GatherElements)
-class GatherElementsRef(Kernel):
+class GatherElementsRef(SingleLaunch):
     """One work-item fetches one element."""
 
     def describe(self, call: Call, mode: Mode) -> None:
@@ -70,7 +70,7 @@ class GatherElementsRef(Kernel):
 
 
 @kernel(GatherND)
-class GatherNdRef(Kernel):
+class GatherNdRef(SingleLaunch):
     """One work-item fetches one element."""
 
     def describe(self, call: Call, mode: Mode) -> None:
@@ -105,7 +105,7 @@ class GatherNdRef(Kernel):
 
 
 @kernel(GatherTree)
-class GatherTreeRef(Kernel):
+class GatherTreeRef(SingleLaunch):
     """One work-item traces one beam."""
 
     def describe(self, call: Call, mode: Mode) -> None:

@@ -204,10 +204,6 @@ class Product(Kernel):
     def threads(self, mode: Mode) -> int:
         """Return the work-items of a group."""
 
-    def describe(self, call: Call, mode: Mode) -> None:
-        """Not used: `launches` makes one or two."""
-        raise NotImplementedError
-
 
 class ConvolutionProduct(Product):
     """Convolution without groups: pixels by output channels, terms are taps by input channels."""

@@ -1,10 +1,10 @@
 """Kernel: one way to compute an operation on a device, and the table of all of them.
 
-    @kernel(SoftMax)
-    class SoftMaxRef(Kernel):
-        source = "softmax_ref.cl"
+    @kernel(Det)
+    class DetRef(SingleLaunch):
+        source = "det_ref.cl"
 
-        def describe(self, call): ...
+        def describe(self, call, mode): ...
 
 The order in which kernels of an operation are declared is their order of preference; the last
 one's name ends in ``Ref`` and it takes everything the operation allows: any layout and pitches,
@@ -82,15 +82,23 @@ class Kernel(ABC):
         """Whether a mode can run the node."""
         return True
 
+    @abstractmethod
     def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
         """Return the launches that compute the node, in order."""
+
+
+class SingleLaunch(Kernel):
+    """A kernel that computes a node in one launch, which it describes."""
+
+    def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
+        """Return the launch."""
         call = Call(self.name, self.source, node, target)
         self.describe(call, mode)
         return [call.launch()]
 
     @abstractmethod
     def describe(self, call: Call, mode: Mode) -> None:
-        """Declare tensors, macros, scalars and NDRange of the single launch."""
+        """Declare tensors, macros, scalars and NDRange."""
 
 
 def follow(value: Value, inputs: Sequence[Value]) -> Layout:

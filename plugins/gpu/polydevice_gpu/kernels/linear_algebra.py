@@ -6,7 +6,7 @@ import math
 
 from polydevice.dtype import ElementType
 from polydevice.ops.linear_algebra import Det, Inverse
-from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Scratch
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.types import c_type, compute_type
@@ -26,7 +26,7 @@ def _declare(call: Call, copies: int) -> int:
 
 
 @kernel(Det)
-class DetRef(Kernel):
+class DetRef(SingleLaunch):
     """One work-item factorises one matrix."""
 
     def describe(self, call: Call, mode: Mode) -> None:
@@ -37,7 +37,7 @@ class DetRef(Kernel):
 
 
 @kernel(Inverse)
-class InverseRef(Kernel):
+class InverseRef(SingleLaunch):
     """One work-item inverts one matrix; of a singular one the result is not finite."""
 
     def describe(self, call: Call, mode: Mode) -> None:

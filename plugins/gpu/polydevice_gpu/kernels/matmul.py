@@ -20,7 +20,7 @@ from polydevice_gpu.kernels.gemm_mma import MatmulMma
 from polydevice_gpu.kernels.gemm_subgroup import MatmulSubgroup
 from polydevice_gpu.kernels.gemm_tiled import MatmulTiled
 from polydevice_gpu.kernels.geometry import Geometry
-from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.matmul_shape import declare_factors, is_float_pair, matrices
 from polydevice_gpu.kernels.source import Call
@@ -42,7 +42,7 @@ kernel(MatMul)(MatmulTiled)
 
 
 @kernel(MatMul)
-class MatmulPacked(Kernel):
+class MatmulPacked(SingleLaunch):
     """Constant second factor: the product is a 1x1 convolution of rows, and runs as one."""
 
     source = "convolution_direct.cl"
@@ -105,7 +105,7 @@ kernel(MatMul)(BatchedTiled)
 
 
 @kernel(MatMul)
-class MatmulVector(Kernel):
+class MatmulVector(SingleLaunch):
     """One work-item computes ROWS rows of LANES columns; the second factor may change."""
 
     modes = tuple({"LANES": n, "ROWS": r} for n in (4, 8, 16) for r in (1, 2, 4, 8))
@@ -144,7 +144,7 @@ class MatmulVector(Kernel):
 
 
 @kernel(MatMul)
-class MatmulRef(Kernel):
+class MatmulRef(SingleLaunch):
     """One work-item computes one element of the result."""
 
     def describe(self, call: Call, mode: Mode) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from polydevice.ops.normalization import LRN, MVN, EpsMode, NormalizeL2
 from polydevice.shape import normalize_axis
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.row import Formula, RowGroup, RowKernel, RowRef, Rows
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
@@ -80,7 +80,7 @@ class NormalizationRef(Normalization, RowRef):
 
 
 @kernel(LRN)
-class LrnRef(Kernel):
+class LrnRef(SingleLaunch):
     """One work-item computes one element; up to three axes."""
 
     def supports(self, node: GpuNode, target: Target) -> bool:

@@ -6,7 +6,7 @@ import math
 
 from polydevice.ops.pad import Pad, PadMode
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.views import integers
@@ -22,7 +22,7 @@ _MAPS = {
 
 
 @kernel(Pad)
-class PadRef(Kernel):
+class PadRef(SingleLaunch):
     """One work-item fetches one element of the result."""
 
     def supports(self, node: GpuNode, target: Target) -> bool:

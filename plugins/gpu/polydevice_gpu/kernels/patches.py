@@ -5,14 +5,14 @@ from __future__ import annotations
 from polydevice.ops.patches import Col2Im
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.geometry import AXES, Geometry, spatial, three
-from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.views import integers
 
 
 @kernel(Col2Im)
-class Col2ImRef(Kernel):
+class Col2ImRef(SingleLaunch):
     """One work-item adds up one element of the image."""
 
     name = "col2im_ref"

@@ -21,7 +21,7 @@ from polydevice_gpu.kernels.geometry import (
     three,
     written_groups,
 )
-from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.source import Call, step_along
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
@@ -48,7 +48,7 @@ def _declare_window(call: Call, op: Pool, x_sizes: tuple[int, ...]) -> None:
 
 
 @kernel(AvgPool, MaxPool)
-class PoolingVector(Kernel):
+class PoolingVector(SingleLaunch):
     """One work-item computes WIDTH channels of one element; channels lie side by side."""
 
     modes = ({"WIDTH": 4}, {"WIDTH": 8}, {"WIDTH": 16})
@@ -95,7 +95,7 @@ class PoolingVector(Kernel):
 
 
 @kernel(AvgPool, MaxPool, MaxPoolWithIndices)
-class PoolingRef(Kernel):
+class PoolingRef(SingleLaunch):
     """One work-item computes one element of the result."""
 
     def describe(self, call: Call, mode: Mode) -> None:
@@ -120,7 +120,7 @@ class PoolingRef(Kernel):
 
 
 @kernel(AdaptiveAvgPool, AdaptiveMaxPool)
-class AdaptivePoolingRef(Kernel):
+class AdaptivePoolingRef(SingleLaunch):
     """One work-item computes one bin."""
 
     def describe(self, call: Call, mode: Mode) -> None:

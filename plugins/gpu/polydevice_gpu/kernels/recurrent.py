@@ -16,7 +16,7 @@ from polydevice.ops.op import Op
 from polydevice.ops.recurrent import Direction, Gru, Lstm, Recurrent
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.convolution import vector_lanes
-from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Scratch, Weights
 from polydevice_gpu.kernels.pointwise import expression, literal
 from polydevice_gpu.kernels.source import Call
@@ -79,7 +79,7 @@ def _function(op: Recurrent, index: int, kind: ElementType) -> str:
     return f"static inline {real} act{index}({real} x) {{ {clip}return {text}; }}"
 
 
-class RecurrentKernel(Kernel):
+class RecurrentKernel(SingleLaunch):
     """What both kernels have in common; they differ in where the states are kept."""
 
     source = "recurrent.cl"

@@ -6,7 +6,7 @@ import math
 
 from polydevice.dtype import ElementType
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
@@ -14,7 +14,7 @@ from polydevice_gpu.ops import Resample
 
 
 @kernel(Resample)
-class ResampleRef(Kernel):
+class ResampleRef(SingleLaunch):
     """One work-item computes one element; up to three axes at once."""
 
     def supports(self, node: GpuNode, target: Target) -> bool:

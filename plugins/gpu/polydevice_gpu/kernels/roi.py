@@ -12,7 +12,7 @@ from polydevice.ops.roi import (
     ROIPooling,
 )
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 
@@ -38,7 +38,7 @@ def _is_float(node: GpuNode) -> bool:
 
 
 @kernel(ROIAlign)
-class RoiAlignRef(Kernel):
+class RoiAlignRef(SingleLaunch):
     """One work-item samples one bin of one channel."""
 
     def supports(self, node: GpuNode, target: Target) -> bool:
@@ -67,7 +67,7 @@ class RoiAlignRef(Kernel):
 
 
 @kernel(ROIPooling)
-class RoiPoolingRef(Kernel):
+class RoiPoolingRef(SingleLaunch):
     """One work-item computes one bin of one channel."""
 
     def supports(self, node: GpuNode, target: Target) -> bool:
@@ -84,7 +84,7 @@ class RoiPoolingRef(Kernel):
 
 
 @kernel(PSROIPooling)
-class PsRoiPoolingRef(Kernel):
+class PsRoiPoolingRef(SingleLaunch):
     """One work-item computes one bin of one output channel."""
 
     def supports(self, node: GpuNode, target: Target) -> bool:
@@ -105,7 +105,7 @@ class PsRoiPoolingRef(Kernel):
 
 
 @kernel(DeformablePSROIPooling)
-class DeformablePsRoiPoolingRef(Kernel):
+class DeformablePsRoiPoolingRef(SingleLaunch):
     """One work-item computes one bin of one output channel."""
 
     def supports(self, node: GpuNode, target: Target) -> bool:
@@ -137,7 +137,7 @@ class DeformablePsRoiPoolingRef(Kernel):
 
 
 @kernel(ROIAlignRotated)
-class RoiAlignRotatedRef(Kernel):
+class RoiAlignRotatedRef(SingleLaunch):
     """One work-item averages one bin of one channel."""
 
     def supports(self, node: GpuNode, target: Target) -> bool:

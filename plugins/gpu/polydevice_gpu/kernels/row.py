@@ -98,17 +98,23 @@ class Rows:
         order = x.placed.order(x.shape)
         kept = tuple(axis for axis in order if axis not in axes)
         along = tuple(axis for axis in order if axis in axes)
-        (rows, step), (terms, pitch) = (
-            next(iter(collapse([(x.shape[a], x.placed.pitches[a]) for a in group])[-1:]), (1, 0))
-            for group in (kept, along)
-        )
+        rows, step = _innermost(x, kept)
+        terms, pitch = _innermost(x, along)
         contiguous = pitch == 1 and terms > 1
         return cls(
-            *(kept, along),
-            *(math.prod(x.shape[axis] for axis in group) for group in (kept, along)),
+            kept,
+            along,
+            math.prod(x.shape[axis] for axis in kept),
+            math.prod(x.shape[axis] for axis in along),
             side_by_side=step == 1 and rows >= NEIGHBOURS // 2 and not contiguous,
             contiguous=contiguous,
         )
+
+
+def _innermost(x: Value, axes: Sequence[int]) -> tuple[int, int]:
+    """Return size and pitch of what steps evenly through memory at the end of some axes."""
+    blocks = collapse([(x.shape[axis], x.placed.pitches[axis]) for axis in axes])
+    return blocks[-1] if blocks else (1, 0)
 
 
 class RowKernel(Kernel):
@@ -203,10 +209,6 @@ class RowKernel(Kernel):
         # On processor cores a plain loop becomes vectors; four by four take twice the time.
         call.define(STORED=4 if call.target.is_throughput else 1)
         call.scalars(ROWS=rows.count, COUNT=rows.length, LENGTH=length)
-
-    def describe(self, call: Call, mode: Mode) -> None:
-        """Not used: `launches` makes one or two."""
-        raise NotImplementedError
 
 
 class RowGroup(RowKernel):

@@ -17,7 +17,7 @@ from polydevice.ops.scatter import (
 )
 from polydevice.shape import normalize_axis
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.views import integers
@@ -43,7 +43,7 @@ def _declare_reduction(call: Call, op: Op) -> None:
 
 
 @kernel(ScatterUpdate)
-class ScatterUpdateRef(Kernel):
+class ScatterUpdateRef(SingleLaunch):
     """One work-item computes one element."""
 
     source = "scatter_ref.cl"
@@ -81,7 +81,7 @@ class ScatterUpdateRef(Kernel):
 
 
 @kernel(ScatterElementsUpdate)
-class ScatterElementsRef(Kernel):
+class ScatterElementsRef(SingleLaunch):
     """One work-item computes one element."""
 
     source = "scatter_ref.cl"
@@ -121,7 +121,7 @@ class ScatterElementsRef(Kernel):
 
 
 @kernel(ScatterNDUpdate)
-class ScatterNdRef(Kernel):
+class ScatterNdRef(SingleLaunch):
     """One work-item computes one element."""
 
     source = "scatter_ref.cl"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polydevice.dtype import ElementType
 from polydevice.ops.embedding import EmptySegment, SegmentMax
-from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.types import compute_type
 
@@ -15,7 +15,7 @@ _LOWEST = {
 
 
 @kernel(SegmentMax)
-class SegmentMaxRef(Kernel):
+class SegmentMaxRef(SingleLaunch):
     """One work-item finds one element of one segment."""
 
     def describe(self, call: Call, mode: Mode) -> None:

@@ -12,7 +12,7 @@ from polydevice.dtype import ElementType
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
 from polydevice.shape import normalize_axis
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Scratch
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
@@ -28,7 +28,7 @@ def sizes_of(node: GpuNode) -> tuple[int, int, int]:
     return rows, x.shape[axis], node.output.shape[axis]
 
 
-class Selection(Kernel):
+class Selection(SingleLaunch):
     """What all kernels have in common."""
 
     def supports(self, node: GpuNode, target: Target) -> bool:

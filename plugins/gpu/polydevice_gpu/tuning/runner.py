@@ -127,8 +127,8 @@ def _numbers(node: GpuNode, value: Value, memory: Memory, random: np.random.Gene
     """Return random content for a value's memory; sequences have their full length."""
     dtype = memory.storage.dtype
     op = node.op
-    varies = isinstance(op, RecurrentSteps) and op.has_lengths
-    if varies and value is node.inputs[2 + op.layer.states]:
+    lengths = 2 + op.layer.states if isinstance(op, RecurrentSteps) and op.has_lengths else None
+    if lengths is not None and value is node.inputs[lengths]:
         return np.full(memory.elements, node.inputs[0].shape[1], dtype)
     if dtype.kind == "f":
         return random.standard_normal(memory.elements, np.float32).astype(dtype)
