@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from polydevice.dtype import Array
+from polydevice.dtype import Array, ElementType
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.control_flow import If, Loop, TensorIterator
+from polydevice.ops.convert import BitCast
+from polydevice.ops.ctc import CTCGreedyDecoder, CTCGreedyDecoderSeqLen, CTCLoss
 from polydevice.ops.detection_output import DetectionOutput
 from polydevice.ops.detectron import (
     ExperimentalDetectronDetectionOutput,
@@ -42,6 +44,8 @@ HOST_OPERATIONS: tuple[type[Op], ...] = (
     PriorBox, PriorBoxClustered,
     # The sequence of random numbers is the host's.
     RandomUniform, Multinomial,
+    # One pass over a row, in which every element depends on the one before.
+    CTCGreedyDecoder, CTCGreedyDecoderSeqLen, CTCLoss,
     # Graphs inside a layer, whose course depends on values.
     If, Loop, TensorIterator,
 )  # fmt: skip
@@ -54,6 +58,11 @@ def runs_on_host(node: Node) -> bool:
     """
     if isinstance(node.op, HOST_OPERATIONS):
         return True
+    if isinstance(node.op, BitCast):
+        kinds = (node.inputs[0].element_type, node.op.destination_type)
+        # Kernels hold these as other types, and f64 on some devices.
+        if any(kind.bits < 8 or (kind.is_float and kind is not ElementType.f32) for kind in kinds):
+            return True
     if isinstance(node.op, GroupedMatMul) and len(node.inputs) > 2:
         return True  # which rows belong together depends on values
     return any(lives_on_host(port.desc) for port in (*node.inputs, *node.outputs))

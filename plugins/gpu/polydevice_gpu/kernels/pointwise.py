@@ -357,6 +357,22 @@ def _conversion(op: convert.Convert, kinds: list[ElementType]) -> str:
 
 declare(convert.Convert, _conversion, any_type=True)
 
+
+def _same_bits(op: convert.BitCast, kinds: list[ElementType]) -> str:
+    """Integers and f32; the host casts what kernels hold as another type."""
+    bits = "as_uint(x)" if kinds[0].is_float else "x"
+    if op.destination_type.is_float:
+        return f"as_float((uint)({bits}))"
+    return (
+        f"as_{compute_type(op.destination_type)}(({_UNSIGNED[op.destination_type.bits]})({bits}))"
+    )
+
+
+_UNSIGNED = {8: "uchar", 16: "ushort", 32: "uint", 64: "ulong"}
+"""The unsigned C type of so many bits."""
+
+declare(convert.BitCast, _same_bits, any_type=True, scalar=True)
+
 # -- quantisation ---------------------------------------------------------------------------------
 
 
