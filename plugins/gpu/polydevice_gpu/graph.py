@@ -60,6 +60,19 @@ class Memory:
         return self.elements * self.storage.dtype.itemsize
 
 
+@dataclass(frozen=True)
+class Border:
+    """Elements around a value that are not in its memory.
+
+    Attributes:
+        inside: for each axis the first coordinate that is in memory, and how many are.
+        fill: what all others are.
+    """
+
+    inside: tuple[tuple[int, int], ...]
+    fill: float
+
+
 class Value:
     """What flows along an edge of the graph.
 
@@ -74,11 +87,13 @@ class Value:
         producer: the node that computes it; None for inputs and constants.
         is_output: whether the caller reads it.
         on_host: whether it exists on the host only, because its size is not known beforehand.
+        border: set where only a part of it is in memory; operands of pointwise operations may be
+            such, see `read_borders`.
     """
 
     __slots__ = (
-        "constant", "element_type", "is_output", "layout", "memory", "name", "on_host", "producer",
-        "shape", "storage",
+        "border", "constant", "element_type", "is_output", "layout", "memory", "name", "on_host",
+        "producer", "shape", "storage",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +115,7 @@ class Value:
         self.producer: GpuNode | None = None
         self.is_output = False
         self.on_host = False
+        self.border: Border | None = None
 
     @property
     def rank(self) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 
 from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.op import Op
+from polydevice.ops.pad import Pad
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.reverse import Reverse
 from polydevice.ops.slice import Slice, StridedSlice, resolved, slice_index
@@ -33,6 +34,8 @@ def find_view(op: type[Op]) -> View | None:
 
 def is_view(node: GpuNode) -> bool:
     """Whether a node can be a view: its operation is one, and its parameters are known."""
+    if isinstance(node.op, Pad) and node.output.border is None:
+        return False
     return type(node.op) in _VIEWS and all(v.constant is not None for v in node.inputs[1:])
 
 
@@ -121,6 +124,12 @@ def _slice(node: GpuNode) -> list[Layout]:
     ranges = [resolved(item, size).indices(size) for item, size in zip(items, x.shape, strict=True)]
     starts = [min(r[0], max(n - 1, 0)) for r, n in zip(ranges, x.shape, strict=True)]
     return [sliced(x.placed, starts, [r[2] for r in ranges])]
+
+
+@_view(Pad)
+def _pad(node: GpuNode) -> list[Layout]:
+    """Where readers know the border, see `Border`: coordinates count from its beginning."""
+    return [sliced(node.inputs[0].placed, [-n for n in integers(node, 1)])]
 
 
 @_view(Broadcast)

@@ -154,7 +154,8 @@ class DeconvolutionPhases(Kernel):
             e.constant is not None and any(n > 1 for n in e.shape[-(node.output.rank - 2) :])
             for e in node.extra_inputs
         )
-        return not varied and self._engine(node, target) is not None
+        bordered = any(e.border is not None for e in node.extra_inputs)
+        return not varied and not bordered and self._engine(node, target) is not None
 
     def _probe(self, node: GpuNode) -> GpuNode:
         """Return a convolution like those of the phases, for asking whether a kernel takes it."""

@@ -9,7 +9,7 @@ from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.fragment import Operand, function, is_vectorizable
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Launch
-from polydevice_gpu.kernels.source import Call, step_along
+from polydevice_gpu.kernels.source import Call, operand_step, step_along
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
 from polydevice_gpu.layout import Layout, broadcast
@@ -78,7 +78,9 @@ class Iteration:
             return None
         for number, (value, layout) in enumerate(zip(node.inputs, self.layouts, strict=True)):
             kind = compute_type(node.op.fragment.inputs[number])
-            if value.constant is not None or kind not in ("float", "int"):
+            if value.constant is not None or value.border is not None:
+                continue
+            if kind not in ("float", "int"):
                 continue
             if step_along(layout, out.shape, self.groups) is not None:
                 continue
@@ -176,7 +178,7 @@ class ElementwiseRef(SingleLaunch):
         for number, (value, layout) in enumerate(zip(node.inputs, layouts, strict=True)):
             role = f"IN{number}"
             call.operand(role, value, layout, out.shape, groups, widths)
-            operands.append(Operand(role, step_along(layout, out.shape, groups)))
+            operands.append(Operand(role, operand_step(value, layout, out.shape, groups)))
         call.tensor("OUT0", out, groups, widths)
         call.function(function("compute", fragment, operands, 3))
         if width > 1:

@@ -22,6 +22,7 @@ and for the result, epilogue included,
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -29,10 +30,11 @@ from importlib import resources
 import numpy as np
 
 from polydevice.dtype import ElementType
-from polydevice_gpu.graph import GpuNode, Place, Value
+from polydevice_gpu.graph import Border, GpuNode, Place, Value
 from polydevice_gpu.kernels import types
 from polydevice_gpu.kernels.fragment import Operand, write_functions
 from polydevice_gpu.kernels.launch import Argument, Launch, Local, Weights
+from polydevice_gpu.kernels.pointwise import literal
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, broadcast
 
@@ -118,8 +120,12 @@ class Call:
         """Declare an input of a fragment; a constant of one element becomes a plain argument."""
         if value.constant is None or value.elements != 1:
             self.pointer(role, value)
-            self.access(role, value.storage, aligned_widths(layout, shape, groups, widths))
-            self.index(role, value, layout, shape, groups)
+            part = role if value.border is None else f"{role}_INSIDE"
+            aligned = aligned_widths(layout, shape, groups, widths)
+            self.access(role, value.storage, aligned, part)
+            self.index(part, value, layout, shape, groups)
+            if value.border is not None:
+                self._bordered(role, value, value.border, groups, widths)
             return
         kind = types.compute_type(value.storage)
         number = np.asarray(value.constant).reshape(-1)[:1].astype(value.storage.dtype)
@@ -131,8 +137,39 @@ class Call:
         coordinates = ", ".join(f"c{n}" for n in range(len(groups)))
         self.define(**{f"{role}_LOAD(i)": name, f"{role}_AT({coordinates})": 0})
 
+    def _bordered(
+        self, role: str, value: Value, border: Border, groups: Groups, widths: Sequence[int]
+    ) -> None:
+        """Define an operand that is a number where it is not in memory: its index is -1 there."""
+        within = []
+        for axis, (first, count) in enumerate(border.inside):
+            if count == value.shape[axis]:
+                continue
+            number, group = next((n, list(g)) for n, g in enumerate(groups) if axis in g)
+            place = group.index(axis)
+            names = {f"{role}_FIRST{axis}": first, f"{role}_COUNT{axis}": count}
+            names[f"{role}_UNDER{axis}"] = math.prod(value.shape[a] for a in group[place + 1 :])
+            names[f"{role}_SIZE{axis}"] = value.shape[axis]
+            self.scalars(**names)
+            coordinate = f"(c{number}) / {role}_UNDER{axis} % {role}_SIZE{axis}"
+            within.append(f"(uint)({coordinate} - {role}_FIRST{axis}) < (uint){role}_COUNT{axis}")
+        names_ = ", ".join(f"c{number}" for number in range(len(groups)))
+        at = f"({' && '.join(within)} ? {role}_INSIDE_AT({names_}) : -1)"
+        self.define(**{f"{role}_AT({names_})": at})
+        kind = types.compute_type(value.storage)
+        real = kind in ("float", "double")
+        fill = literal(border.fill, kind) if real else f"{int(border.fill)}"
+        for width in (1, *widths):
+            tail = "" if width == 1 else str(width)
+            read = f"((i) < 0 ? ({kind}{tail})({fill}) : {role}_INSIDE_LOAD{tail}(i))"
+            self.define(**{f"{role}_LOAD{tail}(i)": read})
+
     def access(
-        self, role: str, storage: ElementType, widths: Mapping[int, bool] | None = None
+        self,
+        role: str,
+        storage: ElementType,
+        widths: Mapping[int, bool] | None = None,
+        macro: str = "",
     ) -> None:
         """Define how elements of a tensor are read and written.
 
@@ -140,8 +177,9 @@ class Call:
             role: the tensor's name.
             storage: type of its elements.
             widths: vector widths wanted, and whether every such vector is aligned.
+            macro: what the macros begin with; by default the tensor's name.
         """
-        name = role.lower()
+        name, role = role.lower(), macro or role
         self.define(**{f"{role}_T": types.c_type(storage)})
         kind = types.compute_type(storage)
         self.define(**{f"{role}_C": kind})
@@ -227,7 +265,7 @@ class Call:
         self._functions += write_functions(
             node.epilogue,
             [
-                Operand(f"EXT{n}", step_along(spread(extra, value), value.shape, axes))
+                Operand(f"EXT{n}", operand_step(extra, spread(extra, value), value.shape, axes))
                 for n, extra in enumerate(extras)
             ],
             len(axes),
@@ -355,6 +393,20 @@ def aligned_widths(
 def spread(extra: Value, target: Value) -> Layout:
     """Return the layout of an epilogue's input over the axes of the result."""
     return broadcast(extra.placed, extra.shape, target.shape)
+
+
+def operand_step(
+    operand: Value, layout: Layout, shape: Sequence[int], groups: Groups
+) -> int | None:
+    """Return the pitch of an operand along the last coordinate, as `step_along` does.
+
+    None as well where a border ends on the way, so that a vector could lie on both sides.
+    """
+    if operand.border is not None:
+        inside = operand.border.inside
+        if any(inside[axis][1] != operand.shape[axis] for axis in groups[-1]):
+            return None
+    return step_along(layout, shape, groups)
 
 
 def step_along(layout: Layout, shape: Sequence[int], groups: Groups) -> int | None:

@@ -14,6 +14,7 @@ from polydevice_gpu.passes.fuse_normalization import fuse_normalization
 from polydevice_gpu.passes.fuse_pad import fuse_pad
 from polydevice_gpu.passes.fuse_pointwise import fuse_neighbours, fuse_pointwise
 from polydevice_gpu.passes.group_convolutions import group_convolutions
+from polydevice_gpu.passes.read_borders import read_borders
 from polydevice_gpu.passes.select_kernels import select_kernels
 
 Pass = Callable[[GpuGraph, Target], None]
@@ -24,6 +25,7 @@ PIPELINE: tuple[Pass, ...] = (
     fuse_attention,  # before its scales, masks and casts join the products
     fuse_frame,  # before what comes behind joins the resizing
     fuse_pad,  # before kernels are chosen: a convolution pads for nothing
+    read_borders,  # before a Pad takes over what the layer beside it could
     fuse_neighbours,  # biases and activations, which then go along with what is grouped
     group_convolutions,  # while what follows the concatenation is still behind it
     fuse_pointwise,  # so that kernels are chosen knowing their epilogue

@@ -100,6 +100,8 @@ def _walk(
             return False
         starts = np.cumsum([0, *(v.shape[_axis(node)] for v in node.inputs)])
         for part, start in zip(node.inputs, starts[:-1], strict=True):
+            if any(v.border is not None for v in operands):
+                return False
             sliced = [_sliced(v, node, int(start), part, way.made) for v in operands]
             tried = way.copy()
             if _walk(tried, part, node, sliced, users, hosts):
@@ -173,6 +175,8 @@ def _seen_back(operand: Value, view: GpuNode, way: Way) -> Value | None:
     """Return an operand of what reads a view as an operand of what the view looks at."""
     x, out, made = view.inputs[0], view.output, way.made
     shape = _aligned(operand, out.rank)
+    if operand.border is not None:
+        return None
     if operand.elements == 1:
         return operand if operand.rank <= x.rank else _reshaped(operand, (), view, made)
     if isinstance(view.op, Transpose):

@@ -134,8 +134,7 @@ def _merge_beyond(
         result, rest = host.output, iter(operands)
         inputs = [result if each is value else next(rest) for each in node.inputs]
         origins = [] if number else node.origins
-        part = GpuNode(node.name, node.op, inputs, [result.like(result.name)], origins)
-        _merge(host, part)
+        _merge(host, GpuNode(node.name, node.op, inputs, [result.like(result.name)], origins))
         # The value keeps its identity: views and concatenations read it.
         host.outputs, result.producer = [result], host
         _remember(users, host)
@@ -163,6 +162,8 @@ def _merge_beyond(
 
 def _fuses(node: GpuNode) -> bool:
     if node.on_host:
+        return False
+    if node.output.border is not None:
         return False
     kernels = kernels_of(type(node.op))
     return bool(kernels) and all(kernel.fuses(node) for kernel in kernels)
