@@ -3,9 +3,11 @@
     python benchmarks/untuned.py                          # every convolutional model of the tests
     python benchmarks/untuned.py --models efficientnet_lite0,open_nsfw --precisions f32,f16
 
-Every convolution and matrix product is timed in all ways that leave the layouts as they are, as
-tuning does; then the default and the fastest take turns, so that a slow moment of the machine meets
-both. Prints the worst layers, how the ratios are distributed, and what tuning would gain in all.
+Every layer that can be computed in several ways (convolutions, products, attention, recurrent
+sequences, reductions, softmax, normalisations, TopK, pooling, pointwise layers, copies) is timed in all
+ways that leave the layouts as they are, as tuning does; then the default and the fastest take turns, so that a slow moment of the machine meets
+both. Prints the worst layers, how the ratios are distributed, for each operation too, and what tuning
+would gain in all.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ class Row:
     """One layer: median times of its default and of its best candidate, in nanoseconds."""
 
     layer: str
+    operation: str
     default: str
     best: str
     default_ns: float
@@ -74,6 +77,8 @@ def main() -> int:
     for row in sorted(rows, key=lambda row: -row.ratio)[: options.worst]:
         times = f"{row.default_ns / 1e3:9.1f} µs {row.best_ns / 1e3:9.1f} µs"
         print(f"{row.ratio:5.2f} {times}  {row.default} → {row.best}  {row.layer}")
+    for kind in sorted({row.operation for row in rows}):
+        print(f"{kind}: {_summary([row for row in rows if row.operation == kind])}")
     print(f"all: {_summary(rows)}")
     return 0
 
@@ -96,7 +101,8 @@ def _survey(core: Core, model: Model, config: dict[str, str], options: Any) -> l
         title = f"{model.name} {config['INFERENCE_PRECISION_HINT']}"
         name = f"{title} {node.name} {node.inputs[0].shape} → {node.output.shape}"
         # The best was chosen among many noisy times: slower in the second try, it is no better.
-        rows.append(Row(name, str(default), str(best), max(own, other), other))
+        kind = type(node.op).__name__
+        rows.append(Row(name, kind, str(default), str(best), max(own, other), other))
         return result
 
     with mock.patch.object(tuning.Tuner, "_time", timed):

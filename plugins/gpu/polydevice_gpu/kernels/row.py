@@ -157,17 +157,20 @@ class RowKernel(Kernel):
 
     def default_mode(self, node: GpuNode, target: Target) -> int:
         """The mode with the least expected time."""
-        rows, formula = self.rows(node), self.formula(node)
-        sweeps = 1 + bool(formula.term) + bool(formula.scale)
-        expected = expected_us if target.is_throughput else expected_on_cores_us
 
         def cost(index: int) -> float:
             mode = self.modes[index]
-            if not self.mode_supports(node, mode, target):
-                return math.inf
-            return expected(rows, sweeps, mode, target)
+            fits = self.mode_supports(node, mode, target)
+            return self.expected_us(node, mode, target) if fits else math.inf
 
         return min(range(len(self.modes)), key=cost)
+
+    def expected_us(self, node: GpuNode, mode: Mode, target: Target) -> float:
+        """Return the expected time of a mode, in µs."""
+        formula = self.formula(node)
+        sweeps = 1 + bool(formula.term) + bool(formula.scale)
+        expected = _expected_us if target.is_throughput else _expected_on_cores_us
+        return expected(self.rows(node), sweeps, mode, target)
 
     def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
         """Return the gathering, and the joining if rows are cut into parts."""
@@ -266,7 +269,7 @@ _LANES_OF_UNIT = 1024
 """Measured on an H200."""
 
 
-def expected_us(rows: Rows, sweeps: int, mode: Mode, target: Target) -> float:
+def _expected_us(rows: Rows, sweeps: int, mode: Mode, target: Target) -> float:
     """Return the expected time in µs where lanes run in lockstep; terms are read `sweeps` times."""
     lanes, parts = mode.get("LANES", 1), mode["PARTS"]
     together = _together(rows, lanes)
@@ -285,22 +288,21 @@ def expected_us(rows: Rows, sweeps: int, mode: Mode, target: Target) -> float:
     return time
 
 
-_CORE_TERM_US = 2e-4
+_CORE_TERM_US, _CORE_CACHED_TERMS = 2e-4, 65_536
 _CORE_SCATTERED_TERM_US, _CORE_LINES = 1.5e-3, 8192
 _CORE_SECOND_LAUNCH_US, _CORE_GROUP_US = 40.0, 0.2
 
 
-def expected_on_cores_us(rows: Rows, sweeps: int, mode: Mode, target: Target) -> float:
+def _expected_on_cores_us(rows: Rows, sweeps: int, mode: Mode, target: Target) -> float:
     """Return the expected time in µs on processor cores."""
     parts = mode["PARTS"]
     length = rows.length / parts
     together = CACHE_LINE if rows.side_by_side else 1
     groups = -(-rows.count // together) * parts
     rounds = -(-groups // target.compute_units)
-    term = _CORE_TERM_US
-    if (
-        not rows.contiguous
-    ):  # each term is a cache line, of more than a cache has where there are many
+    if not rows.contiguous:  # each term is a cache line, and many are more than a cache holds
         term = _CORE_SCATTERED_TERM_US * (1 + min(3.0, length / _CORE_LINES))
+    else:
+        term = _CORE_TERM_US * (1.0 if length <= _CORE_CACHED_TERMS else 1.1)
     time = sweeps * rounds * together * length * term
     return time + (_CORE_SECOND_LAUNCH_US + groups * _CORE_GROUP_US if parts > 1 else 0)
