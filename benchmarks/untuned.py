@@ -4,10 +4,10 @@
     python benchmarks/untuned.py --models efficientnet_lite0,open_nsfw --precisions f32,f16
 
 Every layer that can be computed in several ways (convolutions, products, attention, recurrent
-sequences, reductions, softmax, normalisations, TopK, pooling, pointwise layers, copies) is timed in all
-ways that leave the layouts as they are, as tuning does; then the default and the fastest take turns, so that a slow moment of the machine meets
-both. Prints the worst layers, how the ratios are distributed, for each operation too, and what tuning
-would gain in all.
+sequences, reductions, softmax, normalisations, TopK, pooling, pointwise layers, copies) is timed in
+all ways that leave the layouts as they are, as tuning does; then the default and the fastest take
+turns, so that a slow moment of the machine meets both. Prints the worst layers, how the ratios are
+distributed, for each operation too, and what tuning would gain in all.
 """
 
 from __future__ import annotations
