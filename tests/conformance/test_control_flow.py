@@ -9,7 +9,7 @@ import pytest
 
 from polydevice import Core
 from polydevice.errors import UnsupportedNetworkError
-from tests.core.ir_text import constant, edges, layer, net, parameter, result
+from tests.core.ir_text import body, constant, edges, layer, mapped, net, parameter, result
 
 from .tolerances import differences
 
@@ -48,26 +48,6 @@ def same_answers(
         want = np.array(request.get_output_tensor(index).data)
         for answer in found:
             assert not differences(answer[index], want, ""), f"output {index}"
-
-
-def body(layers: str, links: str) -> str:
-    return f"<body><layers>{layers}</layers><edges>{links}</edges></body>"
-
-
-def mapped(inputs: Iterable[str], outputs: Iterable[str], back: Iterable[tuple[int, int]]) -> str:
-    """Write a port map; every item is ``port layer [attributes]``."""
-
-    def items(tag: str, given: Iterable[str]) -> str:
-        found = ""
-        for item in given:
-            port, number, *rest = item.split(" ", 2)
-            more = " " + rest[0] if rest else ""
-            found += f'<{tag} external_port_id="{port}" internal_layer_id="{number}"{more}/>'
-        return found
-
-    links = "".join(f'<edge from-layer="{a}" to-layer="{b}"/>' for a, b in back)
-    ports = items("input", inputs) + items("output", outputs)
-    return f"<port_map>{ports}</port_map><back_edges>{links}</back_edges>"
 
 
 PART = "FP32"

@@ -98,3 +98,23 @@ def addition(version: object = 11) -> bytes:
         edges((0, 0, 2, 0), (1, 0, 2, 1), (2, 2, 3, 0)),
         version=version,
     )
+
+
+def body(layers: str, links: str) -> str:
+    return f"<body><layers>{layers}</layers><edges>{links}</edges></body>"
+
+
+def mapped(inputs: Iterable[str], outputs: Iterable[str], back: Iterable[tuple[int, int]]) -> str:
+    """Write a port map; every item is ``port layer [attributes]``."""
+
+    def items(tag: str, given: Iterable[str]) -> str:
+        found = ""
+        for item in given:
+            port, number, *rest = item.split(" ", 2)
+            more = " " + rest[0] if rest else ""
+            found += f'<{tag} external_port_id="{port}" internal_layer_id="{number}"{more}/>'
+        return found
+
+    links = "".join(f'<edge from-layer="{a}" to-layer="{b}"/>' for a, b in back)
+    ports = items("input", inputs) + items("output", outputs)
+    return f"<port_map>{ports}</port_map><back_edges>{links}</back_edges>"

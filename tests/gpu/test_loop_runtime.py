@@ -10,6 +10,8 @@ import pytest
 
 from polydevice import Core, StatusCode
 from polydevice.errors import InferenceError
+from tests.core import ir_text
+from tests.core.ir_text import constant, edges, layer, mapped, net, parameter, result
 from tests.gpu.loop_models import body, model, nested_layers, op, right
 from tests.gpu.remote import User, desc, held
 from tests.gpu.test_remote_queue import Gate
@@ -265,14 +267,14 @@ def test_query_and_hetero(core, rng) -> None:
     compare(executable.infer(given).values(), scan(), given)
 
 
-def test_a_run_without_a_value_fails_and_the_next_succeeds(core, rng) -> None:
-    """The output is no carried value, so that no iteration means none."""
-    from tests.conformance.test_control_flow import body as ir_body
-    from tests.conformance.test_control_flow import mapped
-    from tests.core.ir_text import constant, edges, layer, net, parameter, result
+def doubling(cut: str = "", trips: int | None = None) -> tuple[bytes, bytes]:
+    """Doubles x, or the rows that a port map's attributes cut out of it, and carries nothing.
 
-    row = (1, 3)
-    inside = mapped(["2 1"], ["3 4", '-1 3 purpose="execution_condition"'], []) + ir_body(
+    The number of iterations is an input, or fixed.
+    """
+    row, whole = (1, 3), (4, 3) if cut else (1, 3)
+    ports = mapped([f"2 1 {cut}".strip()], ["3 4", '-1 3 purpose="execution_condition"'], [])
+    inside = ports + ir_text.body(
         parameter(1, "x", row)
         + layer(2, "twice", "Add", None, [(0, "FP32", row), (1, "FP32", row)], [(2, "FP32", row)])
         + constant(5, "yes", (), 8, 1, "boolean")
@@ -280,26 +282,52 @@ def test_a_run_without_a_value_fails_and_the_next_succeeds(core, rng) -> None:
         + result(4, "x out", row),
         edges((1, 0, 2, 0), (1, 0, 2, 1), (5, 0, 3, 0), (2, 2, 4, 0)),
     )
+    count = constant(0, "trips", (), 0, 8, "i64") if trips else parameter(0, "trips", (), "i64")
     topology = net(
-        parameter(0, "trips", (), "i64")
+        count
         + constant(1, "yes", (), 8, 1, "boolean")
-        + parameter(2, "x", row)
+        + parameter(2, "x", whole)
         + layer(
-            3, "loop", "Loop", None, [(0, "I64", ()), (1, "BOOL", ()), (2, "FP32", row)],
+            3, "loop", "Loop", None, [(0, "I64", ()), (1, "BOOL", ()), (2, "FP32", whole)],
             [(3, "FP32", row)], version="opset5", inside=inside,
         )
         + result(4, "last", row),
         edges((0, 0, 3, 0), (1, 0, 3, 1), (2, 0, 3, 2), (3, 3, 4, 0)),
     )  # fmt: skip
-    executable = core.load_network(core.read_network(topology, b"\0" * 8 + b"\x01"), "GPU", KEEP)
+    return topology, np.int64(trips or 0).tobytes() + b"\x01"
+
+
+def test_a_run_without_a_value_fails_and_the_next_succeeds(core, rng) -> None:
+    """The output is no carried value, so that no iteration means none."""
+    executable = core.load_network(core.read_network(*doubling()), "GPU", KEEP)
     assert set(nested_layers(executable).values()) == {"device"}
     request = executable.create_infer_request()
-    x = rng.normal(size=row).astype("f4")
+    x = rng.normal(size=(1, 3)).astype("f4")
     for _ in range(2):
         with pytest.raises(InferenceError, match="ran no iteration"):
             request.infer({"trips": np.int64(0), "x": x})
         found = request.infer({"trips": np.int64(3), "x": x})
         np.testing.assert_allclose(next(iter(found.values())), 2 * x)
+
+
+@pytest.mark.parametrize("stride", [1, -1])
+def test_nothing_is_read_behind_the_last_part(core, rng, stride) -> None:
+    """Four rows, and more iterations asked for than rows."""
+    cut = 'axis="0" part_size="1" start="0" end="-1" stride="1"'
+    if stride < 0:
+        cut = 'axis="0" part_size="1" start="-1" end="0" stride="-1"'
+    executable = core.load_network(core.read_network(*doubling(cut)), "GPU", KEEP)
+    assert set(nested_layers(executable).values()) == {"device"}
+    request = executable.create_infer_request()
+    x = rng.normal(size=(4, 3)).astype("f4")
+    for _ in range(2):
+        with pytest.raises(InferenceError, match="more iterations than the 4"):
+            request.infer({"trips": np.int64(5), "x": x})
+        found = request.infer({"trips": np.int64(4), "x": x})
+        np.testing.assert_allclose(next(iter(found.values()))[0], 2 * x[-1 if stride > 0 else 0])
+    fixed = core.load_network(core.read_network(*doubling(cut, 9)), "GPU", KEEP)
+    with pytest.raises(InferenceError, match="more iterations than the 4"):
+        fixed.infer({"x": x})
 
 
 def test_cancelled_and_closed_while_it_runs(core) -> None:

@@ -87,3 +87,19 @@ def test_random_loop(core, seed) -> None:
         for _ in range(2):
             for got, want in zip(request.infer(feeds).values(), expected, strict=True):
                 np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5, err_msg=unrolling)
+
+
+def test_nothing_is_written_outside_of_its_memory(core) -> None:
+    for seed in range(4):
+        content, feeds = random_loop(np.random.default_rng([seed, 4]))
+        config = {"GPU_ENABLE_LOOP_UNROLLING": "NO"}
+        executable = core.load_network(core.read_network(content), "GPU", config)
+        memory = executable._gpu.memory
+        memory.guard_bytes = 4096
+        try:
+            request = executable.create_infer_request()
+            for got, want in zip(request.infer(feeds).values(), right(content, feeds), strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+            memory.check_guards()
+        finally:
+            memory.guard_bytes = 0
