@@ -209,7 +209,7 @@ class ProgramBuilder:
             name: for messages.
             source: OpenCL C without ``#include``.
             options: build options; ``-cl-std`` with the device's `c_standard` is added unless one
-                is given, and correctly rounded divisions where the device has them.
+                is given, and correctly rounded divisions are left out where the device has none.
 
         Raises:
             KernelBuildError: showing the source around the error and the compiler's log.
@@ -306,14 +306,11 @@ class ProgramBuilder:
 
 
 def complete(options: Sequence[str], can: Capabilities) -> str:
-    """Return build options with what every program on the device is built with."""
-    texts = list(options)
+    """Return build options as the device takes them."""
+    left_out = () if can.rounds_divisions else ("-cl-fp32-correctly-rounded-divide-sqrt",)
+    texts = [text for text in options if text not in left_out]
     if not any(text.startswith("-cl-std") for text in texts):
         texts.append(f"-cl-std={can.c_standard}")
-    if can.rounds_divisions:
-        # Else OpenCL allows 2.5 units in the last place: on an H100 QuantizeLinear rounded the
-        # other way.
-        texts.append("-cl-fp32-correctly-rounded-divide-sqrt")
     return " ".join(texts)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from polydevice.ops.arithmetic import Divide, FloorMod, Mod
+from polydevice.ops.math import Sqrt
+from polydevice.ops.quantize import FakeQuantize
 from polydevice_gpu.kernels import pointwise, types
 from polydevice_gpu.ops import Fragment
 
@@ -21,6 +24,20 @@ class Operand:
 
     role: str
     step: int | None = None
+
+
+ROUNDED_DIVISIONS = "-cl-fp32-correctly-rounded-divide-sqrt"
+"""Option of OpenCL's compiler without which quotients may be off by 2.5 units in the last place."""
+
+
+def needs_rounding(fragment: Fragment | None) -> bool:
+    """Whether a fragment divides or takes roots as the network says, and not as a function does.
+
+    On an H100 QuantizeLinear went to the other level without. Not for all programs: long kernels
+    may then run in smaller work-groups only.
+    """
+    rounded = (Divide, Mod, FloorMod, Sqrt, FakeQuantize)
+    return fragment is not None and any(isinstance(step.op, rounded) for step in fragment.steps)
 
 
 def coordinates(count: int) -> str:

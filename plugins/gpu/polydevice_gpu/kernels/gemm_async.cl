@@ -91,12 +91,26 @@ KERNEL(gemm_async) {
         }
     }
 #if SPLIT > 1
-    EACH_VECTOR(ROWS, COLUMNS, WRITE_PART4(sum[i][j], part, m, n))
+    const int in_vectors = COLUMNS % 4 == 0;
+    if (in_vectors) {
+        VECTORS_INSIDE(ROWS, COLUMNS, *(__global float4*)PART_AT(part, m, n) = sum[i][j])
+    } else {
+        VECTORS_INSIDE(ROWS, COLUMNS, WRITE_PART_LANES(sum[i][j], part, m, n))
+    }
     LEAVE_UNLESS_LAST(arrived)
     CLEAR_SUMS
-    #pragma unroll
-    for (int p = 0; p < SPLIT; p++) {
-        EACH_VECTOR(ROWS, COLUMNS, ADD_PART4(sum[i][j], p, m, n))
+    if (in_vectors) {
+        #pragma unroll
+        for (int p = 0; p < SPLIT; p++) {
+            // All reads of a part are under way together: no condition, places outside read others.
+            float4 vectors[TM][GROUPS_N];
+            VECTORS(READ_PART4(vectors[i][j], PART_AT(p, min(m, ROWS - 1), min(n, COLUMNS - 4))))
+            VECTORS(sum[i][j] += vectors[i][j])
+        }
+    } else {
+        for (int p = 0; p < SPLIT; p++) {
+            VECTORS_INSIDE(ROWS, COLUMNS, ADD_PART_LANES(sum[i][j], p, m, n))
+        }
     }
 #endif
     STORE_SUMS(ROWS, COLUMNS)

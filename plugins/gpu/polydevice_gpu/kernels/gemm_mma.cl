@@ -78,18 +78,22 @@
     _Pragma("unroll") for (int i = 0; i < TILES_M; i++)                                           \
         _Pragma("unroll") for (int j = 0; j < TILES_N; j++)                                       \
             _Pragma("unroll") for (int k = 0; k < 4; k++) sum[i][j][k] = 0.0f;
-// Do something with every pair of sums that is in the result: `pair` at row m, column n.
-#define EACH_PAIR(action)                                                                         \
+// Do something with every pair of sums, sum[i][j][k] and the next, at row m, column n.
+#define PAIRS(action)                                                                             \
     _Pragma("unroll") for (int i = 0; i < TILES_M; i++)                                           \
         _Pragma("unroll") for (int j = 0; j < TILES_N; j++) {                                     \
             const int n = first_n + warp_n * (BN / WARPS_N) + j * 8 + (lane & 3) * 2;             \
             _Pragma("unroll") for (int k = 0; k < 4; k += 2) {                                    \
                 const int m = first_m + warp_m * (BM / WARPS_M) + i * 16 + (lane >> 2) + k * 4;   \
-                if (m >= ROWS || n >= COLUMNS) continue;                                          \
-                float2 pair = (float2)(sum[i][j][k], sum[i][j][k + 1]);                           \
                 action;                                                                           \
             }                                                                                     \
         }
+// The same with those that are in the result, as `pair`.
+#define PAIRS_INSIDE(action)                                                                      \
+    PAIRS(if (m < ROWS && n < COLUMNS) {                                                          \
+        const float2 pair = (float2)(sum[i][j][k], sum[i][j][k + 1]);                             \
+        action;                                                                                   \
+    })
 
 KERNEL(gemm_mma) {
     __local ushort tiles[STAGES * STAGE_BYTES / 2] __attribute__((aligned(128)));
@@ -154,14 +158,16 @@ KERNEL(gemm_mma) {
         }
     }
 #if SPLIT > 1
-    EACH_PAIR(vstore2(pair, 0, PART_AT(part, m, n)))
+    PAIRS_INSIDE(*(__global float2*)PART_AT(part, m, n) = pair)
     LEAVE_UNLESS_LAST(arrived)
     CLEAR_SUMS
     #pragma unroll
     for (int p = 0; p < SPLIT; p++) {
-        EACH_PAIR(READ_PART2(pair, PART_AT(p, m, n)); sum[i][j][k] += pair.s0;
-                  sum[i][j][k + 1] += pair.s1)
+        // All reads of a part are under way together: no condition, places outside read others.
+        float2 pairs[TILES_M][TILES_N][2];
+        PAIRS(READ_PART2(pairs[i][j][k / 2], PART_AT(p, min(m, ROWS - 1), min(n, COLUMNS - 2))))
+        PAIRS(sum[i][j][k] += pairs[i][j][k / 2].s0; sum[i][j][k + 1] += pairs[i][j][k / 2].s1)
     }
 #endif
-    EACH_PAIR(WRITE2(pair, m, n))
+    PAIRS_INSIDE(WRITE2(pair, m, n))
 }

@@ -32,11 +32,17 @@ import numpy as np
 from polydevice.dtype import ElementType
 from polydevice_gpu.graph import Border, GpuNode, Place, Value
 from polydevice_gpu.kernels import types
-from polydevice_gpu.kernels.fragment import Operand, write_functions
+from polydevice_gpu.kernels.fragment import (
+    ROUNDED_DIVISIONS,
+    Operand,
+    needs_rounding,
+    write_functions,
+)
 from polydevice_gpu.kernels.launch import Argument, Launch, Local, Weights
 from polydevice_gpu.kernels.pointwise import literal
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, broadcast
+from polydevice_gpu.ops import Fused
 
 Groups = Sequence[Sequence[int]]
 """Which axes of a tensor each coordinate runs over; () for a coordinate that is always 0."""
@@ -321,6 +327,10 @@ class Call:
             f"#define KERNEL(name) {attribute}__kernel void name({parameters})",
         ]
         parts = [*_prelude(self.node), *self._macros, *head, *self._functions, _read(self._source)]
+        op = self.node.op
+        fragments = (self.node.epilogue, op.fragment if isinstance(op, Fused) else None)
+        if any(needs_rounding(fragment) for fragment in fragments):
+            self.options(ROUNDED_DIVISIONS)
         return Launch(
             self._kernel,
             "\n".join(parts),

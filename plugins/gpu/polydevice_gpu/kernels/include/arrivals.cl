@@ -14,27 +14,18 @@
     asm volatile("ld.global.cg.v4.f32 {%0,%1,%2,%3}, [%4];"                                       \
                  : "=f"((to).s0), "=f"((to).s1), "=f"((to).s2), "=f"((to).s3)                     \
                  : "l"(from) : "memory")
-// Vectors of four columns, of which the last ones may be outside.
-#define WRITE_PART4(v, part, m, n)                                                                \
-    if ((COLUMNS & 3) == 0) {                                                                     \
-        *(__global float4*)PART_AT(part, m, n) = v;                                               \
-    } else {                                                                                      \
-        float lanes[4];                                                                           \
-        vstore4(v, 0, lanes);                                                                     \
-        _Pragma("unroll") for (int lane = 0; lane < 4; lane++)                                    \
-            if (n + lane < COLUMNS) *PART_AT(part, m, n + lane) = lanes[lane];                    \
-    }
-#define ADD_PART4(sum, part, m, n)                                                                \
-    if ((COLUMNS & 3) == 0) {                                                                     \
-        float4 vector;                                                                            \
-        READ_PART4(vector, PART_AT(part, m, n));                                                  \
-        sum += vector;                                                                            \
-    } else {                                                                                      \
-        float lanes[4] = {0.0f, 0.0f, 0.0f, 0.0f};                                                \
-        _Pragma("unroll") for (int lane = 0; lane < 4; lane++)                                    \
-            if (n + lane < COLUMNS) READ_PART(lanes[lane], PART_AT(part, m, n + lane));           \
-        sum += vload4(0, lanes);                                                                  \
-    }
+// Vectors of four columns that are not aligned, and of which the last ones may be outside.
+#define WRITE_PART_LANES(v, part, m, n)                                                           \
+    float lanes[4];                                                                               \
+    vstore4(v, 0, lanes);                                                                         \
+    _Pragma("unroll") for (int lane = 0; lane < 4; lane++)                                        \
+        if (n + lane < COLUMNS) *PART_AT(part, m, n + lane) = lanes[lane];
+#define ADD_PART_LANES(sum, part, m, n)                                                           \
+    float lanes[4];                                                                               \
+    vstore4((float4)(0.0f), 0, lanes);                                                            \
+    _Pragma("unroll") for (int lane = 0; lane < 4; lane++)                                        \
+        if (n + lane < COLUMNS) READ_PART(lanes[lane], PART_AT(part, m, n + lane));               \
+    sum += vload4(0, lanes);
 #define FENCE() asm volatile("membar.gl;" ::: "memory")
 // Return from all work-groups but the last one at this tile; `arrived` is an uint in local memory.
 #define LEAVE_UNLESS_LAST(arrived)                                                                \

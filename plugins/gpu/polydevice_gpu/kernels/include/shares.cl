@@ -17,20 +17,20 @@
     _Pragma("unroll") for (int i = 0; i < TM; i++)                                                \
         _Pragma("unroll") for (int j = 0; j < GROUPS_N; j++)                                      \
             sum[i][j] = fma((float4)(row), column[j], sum[i][j]);
-// Do something with every vector of sums that begins in the result: sum[i][j] at row m, column n.
-#define EACH_VECTOR(rows, columns, action)                                                        \
+// Do something with every vector of sums, sum[i][j] at row m, column n.
+#define VECTORS(action)                                                                           \
     _Pragma("unroll") for (int i = 0; i < TM; i++) {                                              \
         const int m = first_m + i / 4 * (BM / GROUPS_M) + share_m + i % 4;                        \
-        if (m >= rows) continue;                                                                  \
         _Pragma("unroll") for (int j = 0; j < GROUPS_N; j++) {                                    \
             const int n = first_n + j * (BN / GROUPS_N) + share_n;                                \
-            if (n < columns) {                                                                    \
-                action;                                                                           \
-            }                                                                                     \
+            action;                                                                               \
         }                                                                                         \
     }
+// The same with those that begin in the result.
+#define VECTORS_INSIDE(rows, columns, action)                                                     \
+    VECTORS(if (m < rows && n < columns) { action; })
 // Store the share by PUT4(v, m, n) and PUT4_FIRST(count, v, m, n) as far as it is in the result.
 #define STORE_SUMS(rows, columns)                                                                 \
-    EACH_VECTOR(rows, columns, if (n + 4 <= columns) { PUT4(sum[i][j], m, n); } else {            \
+    VECTORS_INSIDE(rows, columns, if (n + 4 <= columns) { PUT4(sum[i][j], m, n); } else {         \
         PUT4_FIRST(columns - n, sum[i][j], m, n);                                                 \
     })
