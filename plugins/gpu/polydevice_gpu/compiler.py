@@ -193,12 +193,14 @@ def compile_plan(
     services: Services,
     settings: CompileSettings,
     outside: AbstractSet[Memory] = frozenset(),
+    built: dict[str, cl.Program] | None = None,
 ) -> Plan:
     """Build the programs of a graph, plan its memory, and load what the host computes.
 
-    Bodies of loops become plans within the plan; `outside` is memory that the arena of such a plan
-    does not hold.
+    Bodies of loops become plans within the plan. For those, `outside` is memory that the arena does
+    not hold, and `built` has the programs that are there already, by their sources.
     """
+    programs = {} if built is None else built
     if settings.tuner is not None:
         settings.tuner.tune(graph, target, device, builder)
         settings.dumps.graph(len(PIPELINE) + 1, "tune", graph)
@@ -206,7 +208,7 @@ def compile_plan(
     def compile_body(body: GpuGraph, outside: AbstractSet[Memory]) -> Plan:
         return compile_plan(
             *(body, target, device, builder, weights, services, settings),
-            outside,
+            *(outside, programs),
         )
 
     steps: list[Step | HostStep | NestedStep] = []
@@ -223,7 +225,7 @@ def compile_plan(
             step = _launching_step(node, node.choice, target)
             scratch[place] = list(step.scratch.values())
             steps.append(step)
-    compiled = _build_kernels(launching(steps), builder, weights, settings.dumps)
+    compiled = _build_kernels(launching(steps), builder, programs, weights, settings.dumps)
     arena = plan_memory(graph, scratch, settings.memory_pool, outside)
     plan = Plan(device, graph, steps, arena, weights, compiled)
     for inner in plan.inner_plans:
@@ -234,17 +236,23 @@ def compile_plan(
 
 
 def _build_kernels(
-    steps: Sequence[Step], builder: cl.ProgramBuilder, weights: WeightStore, dumps: Dumps
+    steps: Sequence[Step],
+    builder: cl.ProgramBuilder,
+    programs: dict[str, cl.Program],
+    weights: WeightStore,
+    dumps: Dumps,
 ) -> int:
-    """Build the programs of steps and upload constants; return how many were not in the cache."""
+    """Build programs that are missing, and upload constants; return how many had to be compiled."""
     launches = [launch for step in steps for launch in step.launches]
-    programs = build_programs(launches, builder, dumps)
+    missing = [launch for launch in launches if launch.text not in programs]
+    made = build_programs(missing, builder, dumps)
+    programs.update(made)
     for step in steps:
         step.kernels = [programs[launch.text].kernel(launch.kernel) for launch in step.launches]
     for launch in launches:
         for argument in launch.arguments:
             constant_of(argument, weights)  # now, not when the first request is made
-    return sum(not program.from_cache for program in programs.values())
+    return sum(not program.from_cache for program in made.values())
 
 
 def _launching_step(node: GpuNode, choice: Choice, target: Target) -> Step:
