@@ -99,12 +99,19 @@ def target_of(device: cl.Device) -> Target:
         matrix_unit=can.tensor_cores_ptx and can.async_copy_ptx,
         async_copy=can.async_copy_ptx,
         fp16_arithmetic=can.fp16_arithmetic,
+        fp16_is_faster=can.fp16_arithmetic and _prefers_half(can),
         sub_group_sizes=can.sub_group_sizes,
         sub_group_size_required="cl_intel_required_subgroup_size" in device.facts.extension_names,
         sub_group_share=_share(can),
         sub_group_block_read=can.sub_group_block_read,
         sub_group_block_read_16bit=can.sub_group_block_read_16bit,
     )
+
+
+def _prefers_half(can: cl.Capabilities) -> bool:
+    """Whether vectors of half are longer than those of float."""
+    widths = can.preferred_vector_width
+    return widths.get("f16", 0) > widths.get("f32", 0)
 
 
 def _share(can: cl.Capabilities) -> str:

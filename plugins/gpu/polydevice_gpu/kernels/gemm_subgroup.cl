@@ -1,7 +1,8 @@
 // gemm_subgroup: a sub-group computes TM pixels (rows) by SG * TN channels (columns). A lane holds
 // one term of each pixel, which all lanes get in turn, and every SG-th channel.
 // NDRange: {column tiles * SG * SUBS, row tiles, SPLIT}; local size {SG * SUBS, 1, 1}.
-// Layouts: any; best with channels side by side.   Types: half, float; sums in float.
+// Layouts: any; best with channels side by side.   Types: half, float; sums in float, of 16
+// terms in half with HALF.
 // Needs: as rows.cl and lanes.cl, COLUMNS, STEPS (of SG terms, per part), BM (SUBS * TM), BN
 // (SG * TN), TM, TN, SPLIT, COLUMNS_PADDED; FILTER as [term, column]; FILTER_BLOCK(i): a vector of TN
 // elements SG apart for every lane, not defined where they are read one by one.
@@ -39,7 +40,7 @@ KERNEL(gemm_subgroup) {
         OFFER(a, TM)
         #pragma unroll
         for (int k = 0; k < SG; k++) {
-            float b[TN];
+            LANE_T b[TN];
 #ifdef FILTER_BLOCK
             PUT_BLOCK(FILTER_BLOCK(filter_at), b);
 #else
@@ -48,6 +49,7 @@ KERNEL(gemm_subgroup) {
 #endif
             filter_at += COLUMNS_PADDED;
             ADD_PRODUCTS(a, b, k)
+            END_TERM(k)
         }
     }
     STORE_SUMS(ROWS, COLUMNS)

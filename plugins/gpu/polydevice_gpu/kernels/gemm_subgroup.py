@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.gemm import (
     ConvolutionProduct,
@@ -11,6 +13,7 @@ from polydevice_gpu.kernels.gemm import (
     tile_modes,
 )
 from polydevice_gpu.kernels.gemm_tiled import ConvolutionTiled, MatmulTiled
+from polydevice_gpu.kernels.half_arithmetic import can_compute, in_half, pays
 from polydevice_gpu.kernels.kernel import Mode
 from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.source import Call
@@ -30,6 +33,7 @@ _TILES = (
     subgroup_tile(32, 8, 1, 4, Pace(1.0, 0.38)),
     subgroup_tile(64, 8, 1, 4, Pace(2.0, 1.5)),
 )
+_ALL_TILES = (*_TILES, *in_half(_TILES[2:6]))
 
 
 class SubgroupEngine(Product):
@@ -37,8 +41,14 @@ class SubgroupEngine(Product):
 
     name = "gemm_subgroup"
     source = "gemm_subgroup.cl"
-    tiles = _TILES
-    modes = tile_modes(_TILES)
+    tiles = _ALL_TILES
+    modes = tile_modes(_ALL_TILES)
+
+    def expected_us(self, node: GpuNode, number: int, target: Target) -> float:
+        """Expect nothing of half where the device does not say that it is faster."""
+        if not pays(self.modes[number], target):
+            return math.inf
+        return super().expected_us(node, number, target)
 
     def widths(self) -> tuple[int, ...]:
         """Lanes read and write side by side, each single elements."""
@@ -53,9 +63,13 @@ class SubgroupEngine(Product):
         return mode["SG"]
 
     def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
-        """There are such sub-groups; every part has at least 64 terms."""
-        enough = mode["SPLIT"] == 1 or 64 * mode["SPLIT"] <= self.sizes(node)[2]
-        return enough and has_size(target, mode)
+        """There are such sub-groups; every part has at least 64 terms, one part for processors."""
+        enough = target.is_throughput and 64 * mode["SPLIT"] <= self.sizes(node)[2]
+        return (
+            (mode["SPLIT"] == 1 or enough)
+            and has_size(target, mode)
+            and can_compute(node, mode, target)
+        )
 
     def form(self, node: GpuNode, columns: int, terms: int) -> Weights:
         """[term, column] in the type of the weights."""
@@ -63,8 +77,10 @@ class SubgroupEngine(Product):
 
     def declare_engine(self, call: Call, mode: Mode) -> None:
         """Declare the lanes, and how they read weights at once."""
-        declare_lanes(call, mode, "float")
-        block = block_read(call.target, call.node.inputs[1].storage, "filter + (i)", mode["TN"])
+        kind = "half" if mode.get("HALF") else "float"
+        declare_lanes(call, mode, kind)
+        storage = call.node.inputs[1].storage
+        block = block_read(call.target, storage, "filter + (i)", mode["TN"], kind)
         if block is not None:
             call.define(**{"FILTER_BLOCK(i)": block})
 

@@ -1,6 +1,7 @@
 // gemm_tiled: a work-group computes BM pixels (rows) by BN channels (columns) via local memory.
 // NDRange: {column tiles * THREADS, row tiles, SPLIT}; local size {THREADS, 1, 1}.
-// Layouts: any; best with channels side by side.   Types: half, float; sums in float.
+// Layouts: any; best with channels side by side.   Types: half, float; sums in float, of BK terms in
+// half with HALF.
 // Needs: as rows.cl, COLUMNS, STEPS (of BK terms, per part), BM, BN, TM, TN, SPLIT, TERMS_AT_ONCE (4:
 // terms of a pixel are read as vectors), COLUMNS_PADDED; FILTER as [term, column].
 #include "include/parts.cl"
@@ -12,14 +13,25 @@
 #define READS_B (BK * BN / 4 / THREADS)
 #define ROWS_APART (THREADS * TERMS_AT_ONCE / BK)
 #define TERMS_APART (THREADS * 4 / BN)
-#if TERMS_AT_ONCE == 4
-#define PIECE float4
-#define READ(i) IN0_LOAD4(i)
-#define ZERO (float4)(0.0f)
+// Factors stay what they are stored as where products are computed in half.
+#if HALF
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+#define TERM half
+#define TERM4 half4
+#define NARROW4(v) convert_half4(v)
 #else
-#define PIECE float
+#define TERM float
+#define TERM4 float4
+#define NARROW4(v) v
+#endif
+#if TERMS_AT_ONCE == 4
+#define PIECE TERM4
+#define READ(i) NARROW4(IN0_LOAD4(i))
+#define ZERO (TERM4)(0)
+#else
+#define PIECE TERM
 #define READ(i) IN0_LOAD(i)
-#define ZERO 0.0f
+#define ZERO 0
 #endif
 
 // Read one step of both factors into registers, and move on to the next.
@@ -31,7 +43,7 @@
             if (inside) next_a[i] = READ(INPUT_AT(i));                                            \
         }                                                                                         \
         _Pragma("unroll") for (int i = 0; i < READS_B; i++)                                       \
-            next_b[i] = FILTER_LOAD4(filter_at + i * TERMS_APART * COLUMNS_PADDED);               \
+            next_b[i] = NARROW4(FILTER_LOAD4(filter_at + i * TERMS_APART * COLUMNS_PADDED));      \
         filter_at += BK * COLUMNS_PADDED;                                                         \
         SKIP_TERMS(BK)                                                                            \
     }
@@ -48,12 +60,12 @@
     {                                                                                             \
         _Pragma("unroll") for (int i = 0; i < READS_A; i++) { PUT_A(s, i) }                       \
         _Pragma("unroll") for (int i = 0; i < READS_B; i++)                                       \
-            *(__local float4*)&tile_b[s][b_term + i * TERMS_APART][b_column] = next_b[i];         \
+            *(__local TERM4*)&tile_b[s][b_term + i * TERMS_APART][b_column] = next_b[i];          \
     }
 
 KERNEL(gemm_tiled) {
-    __local float tile_a[2][BK][PITCH_A] __attribute__((aligned(16)));
-    __local float tile_b[2][BK][BN] __attribute__((aligned(16)));
+    __local TERM tile_a[2][BK][PITCH_A] __attribute__((aligned(16)));
+    __local TERM tile_b[2][BK][BN] __attribute__((aligned(16)));
     const int thread = get_local_id(0);
     const int share_n = thread % (BN / TN) * 4, share_m = thread / (BN / TN) * 4;
     const int first_m = get_group_id(1) * BM, first_n = get_group_id(0) * BN;
@@ -68,7 +80,7 @@ KERNEL(gemm_tiled) {
     int filter_at = (part * STEPS * BK + b_term) * COLUMNS_PADDED + first_n + b_column;
 
     PIECE next_a[READS_A];
-    float4 next_b[READS_B];
+    TERM4 next_b[READS_B];
     DECLARE_SUMS
 
     FETCH
@@ -77,18 +89,39 @@ KERNEL(gemm_tiled) {
     for (int step = 0; step < STEPS; step++) {
         const int s = step & 1;
         if (step + 1 < STEPS) FETCH
+#if HALF
+        half4 strip[TM][GROUPS_N];
+        #pragma unroll
+        for (int i = 0; i < TM; i++)
+            #pragma unroll
+            for (int j = 0; j < GROUPS_N; j++) strip[i][j] = (half4)(0);
+#endif
         #pragma unroll
         for (int k = 0; k < BK; k++) {
-            float a[TM];
-            float4 b[GROUPS_N];
+            TERM a[TM];
+            TERM4 b[GROUPS_N];
             #pragma unroll
             for (int g = 0; g < GROUPS_M; g++)
-                vstore4(*(__local float4*)&tile_a[s][k][g * (BM / GROUPS_M) + share_m], g, a);
+                vstore4(*(__local TERM4*)&tile_a[s][k][g * (BM / GROUPS_M) + share_m], g, a);
             #pragma unroll
             for (int g = 0; g < GROUPS_N; g++)
-                b[g] = *(__local float4*)&tile_b[s][k][g * (BN / GROUPS_N) + share_n];
+                b[g] = *(__local TERM4*)&tile_b[s][k][g * (BN / GROUPS_N) + share_n];
+#if HALF
+            #pragma unroll
+            for (int i = 0; i < TM; i++)
+                #pragma unroll
+                for (int j = 0; j < GROUPS_N; j++)
+                    strip[i][j] = fma((half4)(a[i]), b[j], strip[i][j]);
+#else
             ADD_PRODUCTS(a[i], b)
+#endif
         }
+#if HALF
+        #pragma unroll
+        for (int i = 0; i < TM; i++)
+            #pragma unroll
+            for (int j = 0; j < GROUPS_N; j++) sum[i][j] += convert_float4(strip[i][j]);
+#endif
         if (step + 1 < STEPS) PUT(s ^ 1)
         barrier(CLK_LOCAL_MEM_FENCE);
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.convolution_shape import has_channels_inside
 from polydevice_gpu.kernels.gemm import (
@@ -11,6 +13,7 @@ from polydevice_gpu.kernels.gemm import (
     Product,
     tile_modes,
 )
+from polydevice_gpu.kernels.half_arithmetic import can_compute, in_half, pays
 from polydevice_gpu.kernels.kernel import Mode
 from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.source import Call
@@ -25,6 +28,7 @@ _TILES = (
     ({"BM": 32, "BN": 64, "TM": 4, "TN": 4}, Pace(0.55, 0.38)),
     ({"BM": 64, "BN": 16, "TM": 4, "TN": 4}, Pace(0.6, 0.25)),
 )
+_ALL_TILES = (*_TILES, *in_half(_TILES))
 
 
 class TiledEngine(Product):
@@ -32,9 +36,15 @@ class TiledEngine(Product):
 
     name = "gemm_tiled"
     source = "gemm_tiled.cl"
-    tiles = _TILES
-    modes = tile_modes(_TILES)
+    tiles = _ALL_TILES
+    modes = tile_modes(_ALL_TILES)
     step = 16
+
+    def expected_us(self, node: GpuNode, number: int, target: Target) -> float:
+        """Expect nothing of half where the device does not say that it is faster."""
+        if not pays(self.modes[number], target):
+            return math.inf
+        return super().expected_us(node, number, target)
 
     def widths(self) -> tuple[int, ...]:
         """Vectors of four."""
@@ -49,6 +59,7 @@ class TiledEngine(Product):
         bytes_needed = 2 * 4 * self.step * (mode["BM"] + 4 + mode["BN"])
         return (
             super().mode_supports(node, mode, target)
+            and can_compute(node, mode, target)
             and self.threads(mode) <= target.max_work_group_size
             and bytes_needed <= target.local_memory_bytes
         )

@@ -56,7 +56,9 @@ def declare_lanes(call: Call, mode: Mode, kind: str) -> None:
         call.attribute(f"intel_reqd_sub_group_size({mode['SG']})")
 
 
-def block_read(target: Target, storage: ElementType, pointer: str, width: int) -> str | None:
+def block_read(
+    target: Target, storage: ElementType, pointer: str, width: int, kind: str = "float"
+) -> str | None:
     """Write the expression that reads `width` elements for every lane, a sub-group's size apart.
 
     Args:
@@ -64,9 +66,10 @@ def block_read(target: Target, storage: ElementType, pointer: str, width: int) -
         storage: type of the elements.
         pointer: address of the first lane's first element; a multiple of four bytes.
         width: 1, 2, 4 or 8.
+        kind: C type of the elements read: float, or half for what is stored so.
 
     Returns:
-        A float or a vector of floats; None where the device has no such reads, or gives kernels
+        One element or a vector; None where the device has no such reads, or gives kernels
         sub-groups of sizes that are not known when they are written.
     """
     if not target.sub_group_size_required:
@@ -81,5 +84,6 @@ def block_read(target: Target, storage: ElementType, pointer: str, width: int) -
         and target.fp16_arithmetic  # vectors of half are types only there
     ):
         read = f"intel_sub_group_block_read_us{many}((__global const ushort*)({pointer}))"
-        return f"convert_float{many}(as_half{many}({read}))"
+        vector = f"as_half{many}({read})"
+        return vector if kind == "half" else f"convert_float{many}({vector})"
     return None

@@ -20,6 +20,7 @@ class Target:
         matrix_unit: whether inline PTX reaches mma.sync, ldmatrix and cp.async.
         async_copy: whether inline PTX reaches cp.async.
         fp16_arithmetic: whether half is computed with, and not only stored.
+        fp16_is_faster: whether the device says that it computes half faster than float.
         sub_group_sizes: sub-groups that kernels get, in work-items; empty where there are none.
         sub_group_size_required: whether a kernel may ask for one of these sizes.
         sub_group_share: the OpenCL C function that gives one lane's value to all lanes of a
@@ -37,6 +38,7 @@ class Target:
     matrix_unit: bool = False
     async_copy: bool = False
     fp16_arithmetic: bool = False
+    fp16_is_faster: bool = False
     sub_group_sizes: tuple[int, ...] = ()
     sub_group_size_required: bool = False
     sub_group_share: str = ""

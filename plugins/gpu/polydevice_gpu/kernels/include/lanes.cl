@@ -3,7 +3,7 @@
 // Needs: SG, SUBS; SIZE_REQUIRED (the kernel gets sub-groups of that size, whatever its compiler
 // likes); SHARE (the function that gives a lane's value to all lanes; not defined where there is
 // none); LANE_T (type of the values).
-// A lane sums products for TM rows and TN columns, SG apart.
+// A lane sums products for TM rows and TN columns, SG apart; with HALF a few terms in half.
 // Where sub-groups turn out to have another size, and where there are none, values go through local
 // memory.
 #if SIZE_REQUIRED
@@ -34,15 +34,33 @@
     }
 #endif
 
-#define DECLARE_SUMS                                                                              \
-    float sum[TM][TN];                                                                            \
+#define DECLARE_TABLE(table, kind)                                                                \
+    kind table[TM][TN];                                                                           \
     _Pragma("unroll") for (int i = 0; i < TM; i++)                                                \
-        _Pragma("unroll") for (int j = 0; j < TN; j++) sum[i][j] = 0.0f;
+        _Pragma("unroll") for (int j = 0; j < TN; j++) table[i][j] = 0;
+#if HALF
+#define SUMMED strip
+#define DECLARE_SUMS                                                                              \
+    DECLARE_TABLE(sum, float)                                                                     \
+    DECLARE_TABLE(strip, half)
+// After term k of a step: add the sums in half to those in float, every 16 terms.
+#define END_TERM(k)                                                                               \
+    if ((k) % 16 == 15 || (k) == SG - 1) {                                                        \
+        _Pragma("unroll") for (int i = 0; i < TM; i++)                                            \
+            _Pragma("unroll") for (int j = 0; j < TN; j++) sum[i][j] += strip[i][j],              \
+            strip[i][j] = 0;                                                                      \
+    }
+#else
+#define SUMMED sum
+#define DECLARE_SUMS DECLARE_TABLE(sum, float)
+#define END_TERM(k)
+#endif
 // Add the products of lane k's elements of the rows and each lane's elements of the columns.
 #define ADD_PRODUCTS(row, column, k)                                                              \
     _Pragma("unroll") for (int i = 0; i < TM; i++) {                                              \
-        const float x = TAKE(row, i, k);                                                          \
-        _Pragma("unroll") for (int j = 0; j < TN; j++) sum[i][j] = fma(x, column[j], sum[i][j]);  \
+        const LANE_T x = TAKE(row, i, k);                                                         \
+        _Pragma("unroll") for (int j = 0; j < TN; j++)                                            \
+            SUMMED[i][j] = fma(x, column[j], SUMMED[i][j]);                                       \
     }
 // Store by PUT(v, m, n) what is in the result.
 #define STORE_SUMS(rows, columns)                                                                 \
