@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import threading
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -313,11 +314,41 @@ def small_dynamic():
     return network
 
 
+NETRON_TYPES = {"FP16", "FP32", "FP64", "BF16", "BOOL"} | {
+    f"{sign}{bits}" for sign in "IU" for bits in (4, 8, 16, 32, 64)
+}
+
+
+def check_opens_in_netron(path) -> None:
+    """What the reader of Netron 9.3 relies on, and refuses a file without."""
+    net = ET.parse(path).getroot()
+    assert (net.tag, net.get("version")) == ("net", "11")
+    layers = {layer.get("id"): layer for layer in net.find("layers")}
+    assert len(layers) == len(net.find("layers"))
+    values: dict[tuple[str, str], list[str]] = {}
+    reads: set[tuple[str, str]] = set()
+    for number, layer in layers.items():
+        assert layer.get("name")
+        assert layer.get("type")
+        assert len(layer.findall("data")) <= 1
+        for port in layer.iterfind("output/port"):
+            assert port.get("precision") in NETRON_TYPES
+            assert (number, port.get("id")) not in values
+            values[number, port.get("id")] = [dim.text for dim in port]
+        for port in layer.iterfind("input/port"):
+            assert (number, port.get("id")) not in values  # one name space for both sides
+            reads.add((number, port.get("id")))
+    for edge in net.find("edges"):
+        assert (edge.get("from-layer"), edge.get("from-port")) in values
+        reads.remove((edge.get("to-layer"), edge.get("to-port")))
+    assert not reads, "inputs without an edge"
+
+
 LOCAL = [m for m in MODELS if type(m.file).__name__ == "Bundled"]
 
 
 @pytest.mark.parametrize("model", LOCAL, ids=[m.name for m in LOCAL])
-def test_every_layer_of_a_real_model_appears_once(model, opencl) -> None:
+def test_every_layer_of_a_real_model_appears_once(model, opencl, tmp_path) -> None:
     """In the explanation, and as a row of the counters."""
     with Core() as core:
         network = core.read_network(model.file.get())
@@ -329,6 +360,8 @@ def test_every_layer_of_a_real_model_appears_once(model, opencl) -> None:
         request.infer(given)
         counts = request.get_perf_counts()
         text = executable.explain()
+        executable.get_exec_graph_info().serialize(tmp_path / "graph.xml")
+    check_opens_in_netron(tmp_path / "graph.xml")
     assert set(layers) <= set(counts)
     names = [line.split("  ")[0] for line in text.splitlines()]
     assert all(names.count(name) == 1 for name in layers)
