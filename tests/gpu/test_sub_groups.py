@@ -46,7 +46,7 @@ TOLERANCES = {ElementType.f32: 1e-5, ElementType.f16: 5e-3}
 
 @pytest.fixture(scope="module")
 def builder(opencl):
-    return cl.ProgramBuilder(opencl)
+    return cl.ProgramBuilder(opencl, threads=1)  # oclgrind compiles one program at a time
 
 
 def can(device: cl.Device, share: str) -> bool:
