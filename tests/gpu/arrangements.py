@@ -46,6 +46,11 @@ class Trial:
     beside: tuple[Array, Array] | None
     axis: int
 
+    @property
+    def elements(self) -> int:
+        """How many elements all inputs have."""
+        return sum(np.asarray(array).size for array in self.case.inputs)
+
     def answers(self) -> dict[str, Array]:
         """Return name of a result → the right answer, from the case's oracle."""
         expected = self.case.expected() if callable(self.case.expected) else self.case.expected

@@ -19,7 +19,7 @@ from tests.ops.openvino_oracle import openvino_case
 def _random(data: Data, rank: int, groups: int) -> tuple[Array, Array, dict[str, object]]:
     """Return an image [N, G·C, …], weights [G, O, C, …] and attributes that fit one another."""
     draw = data.random.integers
-    kernel, strides = draw(1, 4, rank), draw(1, 4, rank)
+    kernel, strides = draw(1, 4, rank), draw(1, 4 if rank < 3 else 3, rank)
     dilations, begin, end = draw(1, 3, rank), draw(0, 3, rank), draw(0, 3, rank)
     sizes = dilations * (kernel - 1) + draw(1, 8, rank) + np.maximum(begin, end)
     inputs, outputs = (int(n) for n in draw(1, 14, 2))
