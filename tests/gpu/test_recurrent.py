@@ -11,6 +11,8 @@ from polydevice.dtype import ElementType
 from polydevice.ops.recurrent import Direction, GRUSequence, LSTMSequence, RNNSequence
 from polydevice.ops.reshape import Reshape
 from polydevice.testing.op_case import run_case
+from polydevice_gpu.kernels.kernel import kernels_of
+from polydevice_gpu.ops import RecurrentSteps
 from polydevice_gpu.passes.decompose_recurrent import MAX_UNROLLED_STEPS
 from tests.gpu.graphs import Sketch
 from tests.gpu.kernel_cases.data import Data
@@ -172,3 +174,9 @@ def test_a_few_steps_give_the_numbers_of_many(opencl, rng):
             few = {"x": x[:, :steps].copy(), "lengths": np.array([steps], np.int32)}
             part = request.infer(few)["y"]
             np.testing.assert_allclose(part, whole[:, :steps], rtol=1e-4, atol=1e-5)
+
+
+def test_work_groups_have_room_for_their_registers():
+    """NVIDIA's compiler uses so many that a group of 512 cannot start (H200, driver 580.159.04)."""
+    for kernel in kernels_of(RecurrentSteps):
+        assert max(mode["LANES"] for mode in kernel.modes) <= 256

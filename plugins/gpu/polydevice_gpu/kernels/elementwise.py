@@ -109,15 +109,25 @@ class ElementwiseRef(SingleLaunch):
     )
 
     def default_mode(self, node: GpuNode, target: Target) -> int:
-        """Use squares for transposes, and the device's vectors where all types are floats."""
-        assert isinstance(node.op, Fused)
+        """Use squares for transposes, and the device's vectors where all types are floats.
+
+        Shorter ones where they fit the innermost axis better: what is left over goes one by one.
+        """
+        iteration = Iteration.of(node)
         in_squares = target.is_throughput and self.mode_supports(node, self.modes[4], target)
-        if in_squares and Iteration.of(node).transposed(node) is not None:
+        if in_squares and iteration.transposed(node) is not None:
             return 4
         if not _is_vectorizable(node):
             return 0
-        wanted = 4 if target.is_throughput else target.vector_width
-        return {4: 1, 8: 2, 16: 3}.get(wanted, 0)
+        most = 4 if target.is_throughput else target.vector_width
+        size = iteration.sizes[2]
+        fitting = [i for i, m in enumerate(self.modes[:4]) if m["WIDTH"] <= min(most, max(size, 1))]
+
+        def cost(index: int) -> int:
+            width = self.modes[index]["WIDTH"]
+            return size // width + 2 * (size % width)
+
+        return min(reversed(fitting), key=cost)
 
     def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
         """Squares need local memory; vectors are of floats."""

@@ -33,6 +33,10 @@ def lowest(kind: str) -> str:
     return names.get(kind, "-INFINITY" if kind in ("float", "double") else "0")
 
 
+_ITEMS_PER_UNIT = 128
+"""Work-items that a processor should have; vectors of 8 then take 0.75 of the time of 4 (H200)."""
+
+
 def _declare_window(call: Call, op: Pool, x_sizes: tuple[int, ...]) -> None:
     window = op.window
     begin, end = window.pads(x_sizes)
@@ -64,8 +68,11 @@ class PoolingVector(SingleLaunch):
         )
 
     def default_mode(self, node: GpuNode, target: Target) -> int:
-        """The device's vectors, if there are that many channels."""
-        wanted = 4 if target.is_throughput else target.vector_width
+        """The device's vectors, if there are that many channels; longer ones to read less often."""
+        wanted = target.vector_width
+        if target.is_throughput:
+            enough = 8 * _ITEMS_PER_UNIT * target.compute_units
+            wanted = 8 if node.output.elements >= enough else 4
         fitting = [i for i, m in enumerate(self.modes) if m["WIDTH"] <= wanted]
         fitting = [i for i in fitting if node.inputs[0].shape[1] % self.modes[i]["WIDTH"] == 0]
         return max(fitting, default=0)

@@ -263,7 +263,7 @@ def _dispatch(call: Call, rows: Rows, mode: Mode, parts: int) -> None:
 
 
 _START_US, _SECOND_LAUNCH_US, _GROUP_US = 5.0, 6.0, 0.7
-_TERM_US = 0.05
+_TERM_US, _FAR_TERM_US, _NEAR_BYTES = 0.05, 0.2, 16e6
 _BYTES_PER_UNIT_US = 2e4
 _LANES_OF_UNIT = 1024
 """Measured on an H200."""
@@ -277,10 +277,11 @@ def _expected_us(rows: Rows, sweeps: int, mode: Mode, target: Target) -> float:
     items = -(-rows.count // together) * lanes * parts
     waves = max(1.0, items / (target.compute_units * max(_LANES_OF_UNIT, group)))
     steps = rows.length / parts / max(lanes // together, 1)
-    waiting = waves * (steps * _TERM_US * sweeps + _GROUP_US)
     # Neighbours that read far apart fetch eight times what they use.
     apart = lanes > 1 and together == 1 and not rows.contiguous
     bytes_ = 4.0 * rows.count * rows.length * (8 if apart else 1)
+    term = _TERM_US if bytes_ <= _NEAR_BYTES else _FAR_TERM_US  # beyond caches
+    waiting = waves * (steps * term * sweeps + _GROUP_US)
     moving = sweeps * bytes_ / (target.compute_units * _BYTES_PER_UNIT_US)
     time = _START_US + max(waiting, moving)
     if parts > 1:
