@@ -18,7 +18,16 @@ from polydevice.ops.reshape import Reshape
 from polydevice.ops.split import Split
 from polydevice.ops.transpose import Transpose
 from polydevice_gpu import cl
-from tests.gpu.graphs import Sketch, check_answers, compiled, loaded, random_inputs
+from polydevice_gpu.compiler import CompileSettings
+from polydevice_gpu.custom.layer import read_layers
+from tests.gpu.graphs import (
+    Sketch,
+    check_answers,
+    compiled,
+    loaded,
+    openvino_answers,
+    random_inputs,
+)
 
 F32 = ElementType.f32
 
@@ -188,3 +197,49 @@ def test_a_conversion_rounds_although_nothing_is_stored(opencl, builder, kind, c
     with np.errstate(all="ignore"):
         wanted = given.astype(kind.dtype).astype(np.float32) * np.float32(2)
     np.testing.assert_array_equal(found["y"], wanted)
+
+
+def test_a_custom_layer_is_never_fused(opencl, builder, tmp_path):
+    (tmp_path / "own.cl").write_text(
+        "__kernel void own(const __global float* in, __global float* out)"
+        "{ const int i = get_global_id(0); out[i] = in[i] * 2.0f; }"
+    )
+    text = (
+        '<CustomLayer name="ReLU" type="SimpleGPU" version="1"><Kernel entry="own">'
+        '<Source filename="own.cl"/></Kernel><Buffers>'
+        '<Tensor arg-index="0" type="input" port-index="0" format="BFYX"/>'
+        '<Tensor arg-index="1" type="output" port-index="0" format="BFYX"/></Buffers>'
+        '<WorkSizes global="B*F*Y*X"/></CustomLayer>'
+    )
+    (tmp_path / "own.xml").write_text(text)
+    s = Sketch()
+    y = s.add("relu", Relu(), s.conv("conv", s.input("x", 1, 4, 5, 6), 8))
+    network = s.network(y=s.add("shift", Add(), y, s.weights("b", 8, 1, 1)))
+    given = CompileSettings(custom_layers=read_layers(str(tmp_path / "own.xml")))
+    executable = loaded(network, opencl, builder, settings=given)
+    inputs = random_inputs(network)
+    found = executable.create_infer_request().infer(inputs)["y"].copy()
+    origins = [node.origins for node in executable.latest_plan().graph.nodes if node.origins]
+    assert origins == [["conv"], ["relu"], ["shift"]]
+    (plain,) = openvino_answers(s.network(c=y.node.inputs[0]), inputs).values()
+    constant = next(node.constant for node in network.nodes() if node.name == "b")
+    np.testing.assert_allclose(found, plain * 2 + constant, 1e-4, 1e-5)
+
+
+def test_several_streams_fuse_residual_sums_too(opencl, builder):
+    """The Inference Engine fused them with one stream only."""
+    s = Sketch()
+    x = s.input("x", 1, 8, 6, 5)
+    y = s.add("sum", Add(), s.conv("b", s.add("relu", Relu(), s.conv("a", x, 8)), 8), x)
+    network = s.network(y=s.add("last", Relu(), y))
+    executable = loaded(network, opencl, builder, streams=2)
+    requests = [executable.create_infer_request() for _ in range(3)]
+    inputs = [random_inputs(network, seed) for seed in range(3)]
+    for request, given in zip(requests, inputs, strict=True):
+        request.start_async(given)
+    for request, given in zip(requests, inputs, strict=True):
+        request.wait()
+        wanted = openvino_answers(network, given)["y"]
+        np.testing.assert_allclose(np.asarray(request.output_blobs["y"]), wanted, 1e-4, 1e-5)
+    (last,) = [n for n in executable.latest_plan().graph.nodes if n.name == "b"]
+    assert last.origins == ["b", "sum", "last"]
