@@ -142,6 +142,34 @@ def test_products_are_really_rounded_to_half_where_they_should_be(
         assert np.all(found.astype("f8") == expected)
 
 
+@pytest.mark.parametrize("size", [16, 32])
+def test_strips_of_sums_lose_no_term(monkeypatch, opencl, builder, size):
+    """The same kernel with float in place of half, which any device runs: as exact as float."""
+    module = importlib.import_module("polydevice_gpu.kernels.gemm_subgroup")
+    real = module.declare_lanes
+    monkeypatch.setattr(module, "declare_lanes", lambda call, mode, _: real(call, mode, "float"))
+    kernel = MatmulSubgroup()
+    mode = next(
+        number
+        for number, mode in enumerate(kernel.modes)
+        if mode.get("HALF") and mode["SG"] == size and mode["SPLIT"] == 4
+    )
+    target = dataclasses.replace(
+        target_of(opencl), **GPU, fp16_arithmetic=True, sub_group_sizes=(16, 32),
+        sub_group_size_required=False,
+    )  # fmt: skip
+    monkeypatch.setattr(
+        importlib.import_module("polydevice_gpu.executable"), "target_of", lambda _: target
+    )
+    monkeypatch.setattr(MatmulSubgroup, "default_mode", lambda *_: mode)
+    only(monkeypatch, MatMul, kernel)
+    random = seeded(f"strips {size}")
+    x, w = (random.standard_normal(shape).astype("f2") for shape in ((13, 301), (301, 45)))
+    found = loaded(rows(x, w), opencl, builder).create_infer_request().infer({"x": x})["y"]
+    exact = multiplied(x, w)
+    assert (np.abs(found.astype("f8") - exact) <= UNIT * np.abs(exact) + 1e-4).all()
+
+
 @pytest.mark.parametrize("more", [{}, {"sub_group_sizes": (16, 32)}], ids=["tiled", "sub-groups"])
 def test_half_is_chosen_for_f16_where_it_is_faster_and_tuned_where_it_is_possible(more):
     shapes = (128, 256), (256, 512)

@@ -42,7 +42,7 @@
 #define SUMMED strip
 #define DECLARE_SUMS                                                                              \
     DECLARE_TABLE(sum, float)                                                                     \
-    DECLARE_TABLE(strip, half)
+    DECLARE_TABLE(strip, LANE_T)
 // After term k of a step: add the sums in half to those in float, every 16 terms.
 #define END_TERM(k)                                                                               \
     if ((k) % 16 == 15 || (k) == SG - 1) {                                                        \
