@@ -71,6 +71,14 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     return seeded(request.node.nodeid)
 
 
+@pytest.fixture(autouse=True)
+def _generators_of_the_module(request: pytest.FixtureRequest) -> None:
+    """Restart a module's generators in each of its tests, so that their order does not matter."""
+    for value in vars(request.module).values():
+        if isinstance(value, np.random.Generator):
+            value.bit_generator.state = seeded(request.node.nodeid).bit_generator.state
+
+
 def pytest_configure() -> None:
     try:
         from hypothesis import settings
