@@ -1,11 +1,11 @@
-// batched_subgroup: a sub-group computes TM rows by SG * TN columns of one product of a batch. A lane
-// holds one term (K) of each row, which all lanes get in turn, and every SG-th column.
+// batched_subgroup: a sub-group computes TM rows by SG * TN columns of one product of a batch. A
+// lane holds one term (K) of each row, which all lanes get in turn, and every SG-th column.
 // NDRange: {batches * row tiles * column tiles * SG * SUBS}, all along x; local size {SG * SUBS}.
 // Layouts: any; best with terms of the first factor and columns of the second side by side.
 // Types: half, float; sums in float.
 // Needs: as lanes.cl, COUNT (K), M, N, TILES_M, TILES_N, BM (SUBS * TM), BN (SG * TN), TM, TN;
-// IN1_BLOCK(i): a vector of TN elements SG apart for every lane, not defined where they are read one
-// by one.
+// IN1_BLOCK(i): a vector of TN elements SG apart for every lane, not defined where they are read
+// one by one.
 #include "include/lanes.cl"
 #define PUT(v, m, n) WRITE(v, b, m, n)
 // Lanes beyond the last column read that one again.

@@ -4,8 +4,8 @@
 // Layouts: any; best with channels side by side.   Types: half, float; sums in float, of 16
 // terms in half with HALF.
 // Needs: as rows.cl and lanes.cl, COLUMNS, STEPS (of SG terms, per part), BM (SUBS * TM), BN
-// (SG * TN), TM, TN, SPLIT, COLUMNS_PADDED; FILTER as [term, column]; FILTER_BLOCK(i): a vector of TN
-// elements SG apart for every lane, not defined where they are read one by one.
+// (SG * TN), TM, TN, SPLIT, COLUMNS_PADDED; FILTER as [term, column]; FILTER_BLOCK(i): a vector of
+// TN elements SG apart for every lane, not defined where they are read one by one.
 #include "include/lanes.cl"
 #include "include/rows.cl"
 #if SPLIT > 1

@@ -1,9 +1,9 @@
 // gemm_tiled: a work-group computes BM pixels (rows) by BN channels (columns) via local memory.
 // NDRange: {column tiles * THREADS, row tiles, SPLIT}; local size {THREADS, 1, 1}.
-// Layouts: any; best with channels side by side.   Types: half, float; sums in float, of BK terms in
-// half with HALF.
-// Needs: as rows.cl, COLUMNS, STEPS (of BK terms, per part), BM, BN, TM, TN, SPLIT, TERMS_AT_ONCE (4:
-// terms of a pixel are read as vectors), COLUMNS_PADDED; FILTER as [term, column].
+// Layouts: any; best with channels side by side.   Types: half, float; sums in float, of BK
+// terms in half with HALF.
+// Needs: as rows.cl, COLUMNS, STEPS (of BK terms, per part), BM, BN, TM, TN, SPLIT, TERMS_AT_ONCE
+// (4: terms of a pixel are read as vectors), COLUMNS_PADDED; FILTER as [term, column].
 #include "include/parts.cl"
 #include "include/rows.cl"
 #include "include/shares.cl"
