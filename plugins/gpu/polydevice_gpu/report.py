@@ -101,7 +101,7 @@ def _why(node: GpuNode, choice: Choice) -> str:
         return "by tuning" + (f", {values}" if values else "")
     before = [kernel.name for kernel in kernels[: kernels.index(choice.kernel)]]
     if before:
-        why = f"{', '.join(before)} {'does' if len(before) == 1 else 'do'} not take it here"
+        why = f"{', '.join(before)} {'does' if len(before) == 1 else 'do'} not suit it here"
     else:
         why = "its only kernel" if len(kernels) == 1 else f"the first of its {len(kernels)} kernels"
     if len(choice.kernel.modes) > 1:
