@@ -20,13 +20,12 @@ from polydevice_gpu.tuning.layer_key import layer_key
 from polydevice_gpu.tuning.runner import Outcome, Runner
 from polydevice_gpu.tuning.tuner import Tuner
 from tests.gpu.graphs import Sketch
-from tests.gpu.kernel_cases import cases_of
-from tests.gpu.test_kernels import ELSEWHERE
+from tests.gpu.kernel_cases import CASES, cases_of
 
 TUNABLE = [
     op
     for op, kernels in all_kernels().items()
-    if op not in ELSEWHERE and sum(len(kernel.modes) for kernel in kernels) > 1
+    if op in CASES and sum(len(kernel.modes) for kernel in kernels) > 1
 ]
 
 
