@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polydevice import Core
 from polydevice.errors import RequestBusyError, RequestError, UnsupportedNetworkError
 from polydevice_gpu.bound_plan import BoundPlan
 from tests.cpu.models import answer, build, residual
@@ -15,12 +14,6 @@ MODEL = residual(batch=BATCH)
 NAMES = ("y", "logits", "p1")
 X = np.random.default_rng(1).random((BATCH, 3, 14, 14), np.float32)
 rng = np.random.default_rng(17)
-
-
-@pytest.fixture
-def core(opencl):
-    with Core() as core:
-        yield core
 
 
 def load(core, model=MODEL, **config):

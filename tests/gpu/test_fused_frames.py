@@ -6,7 +6,6 @@ import cv2
 import numpy as np
 import pytest
 
-from polydevice import Core
 from polydevice.dtype import ElementType
 from polydevice.ops.color import NV12toBGR
 from polydevice.ops.convert import Convert
@@ -20,12 +19,6 @@ rng = np.random.default_rng(63)
 CONVERSIONS = {"NV12": cv2.COLOR_YUV2BGR_NV12, "I420": cv2.COLOR_YUV2BGR_I420}
 PLANES = {"GPU_NV12_TWO_INPUTS": "YES"}
 MEAN, SCALE = [104.0, 117.0, 123.0], [58.0, 57.0, 60.0]
-
-
-@pytest.fixture
-def core(opencl):
-    with Core() as core:
-        yield core
 
 
 def frames(batch: int, height: int, width: int) -> np.ndarray:

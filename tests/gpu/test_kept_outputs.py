@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
-from polydevice import Copies, Core, ElementType, RemoteBlob, Shape, TensorDesc
+from polydevice import Copies, ElementType, RemoteBlob, Shape, TensorDesc
 from polydevice.errors import BlobError, RequestBusyError
 from tests.cpu.models import answer, build
 from tests.gpu.remote import User, affine, convolution
@@ -17,12 +15,6 @@ rng = np.random.default_rng(80)
 
 def normal(*shape: int) -> np.ndarray:
     return rng.standard_normal(shape).astype("f4")
-
-
-@pytest.fixture
-def core(opencl) -> Iterator[Core]:
-    with Core() as core:
-        yield core
 
 
 def held(blob: RemoteBlob) -> np.ndarray:

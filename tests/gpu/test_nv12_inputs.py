@@ -6,7 +6,6 @@ import cv2
 import numpy as np
 import pytest
 
-from polydevice import Core
 from polydevice.errors import UnsupportedNetworkError
 from tests.cpu.models import build
 
@@ -29,12 +28,6 @@ def planes(frames: np.ndarray) -> dict[str, np.ndarray]:
         found[f"image_Y{item}"] = frame[None, :HEIGHT]
         found[f"image_UV{item}"] = frame[HEIGHT:].reshape(1, HEIGHT // 2, WIDTH // 2, 2)
     return found
-
-
-@pytest.fixture
-def core(opencl):
-    with Core() as core:
-        yield core
 
 
 def read(core, batch: int | str = 1):

@@ -28,12 +28,6 @@ MODEL = residual()
 INPUT = {"x": np.random.default_rng(1).random((2, 3, 14, 14), np.float32)}
 
 
-@pytest.fixture
-def core(opencl):
-    with Core() as core:
-        yield core
-
-
 def load(core, config=None, model=MODEL):
     return core.load_network(core.read_network(model), "GPU", config or {})
 

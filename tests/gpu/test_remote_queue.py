@@ -9,7 +9,7 @@ import numpy as np
 import pyopencl as ocl
 import pytest
 
-from polydevice import Copies, Core, StatusCode
+from polydevice import Copies, StatusCode
 from polydevice.errors import (
     InferenceError,
     OptionValueError,
@@ -30,12 +30,6 @@ def normal(*shape: int) -> np.ndarray:
 
 
 PROPERTIES = ocl.command_queue_properties
-
-
-@pytest.fixture
-def core(opencl):
-    with Core() as core:
-        yield core
 
 
 @pytest.fixture

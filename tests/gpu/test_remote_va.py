@@ -15,7 +15,6 @@ import pytest
 
 from polydevice import (
     Copies,
-    Core,
     ElementType,
     Shape,
     TensorDesc,
@@ -141,12 +140,6 @@ def driver(opencl, monkeypatch) -> Driver:
     monkeypatch.setattr(opened, "clGetExtensionFunctionAddressForPlatform", driver.address)
     monkeypatch.setattr(opened, "clCreateContext", driver.create_context)
     return driver
-
-
-@pytest.fixture
-def core(opencl):
-    with Core() as core:
-        yield core
 
 
 def test_surfaces_as_nv12_input(core, driver) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from polydevice import Copies, Core
+from polydevice import Copies
 
 av = pytest.importorskip("av", reason="the sample decodes video with PyAV")
 
@@ -34,12 +34,6 @@ def sample():
     spec.loader.exec_module(module)
     yield module
     del sys.modules["video_faces"]
-
-
-@pytest.fixture
-def core(opencl):
-    with Core() as core:
-        yield core
 
 
 def run(*arguments: object, **settings: object) -> subprocess.CompletedProcess[str]:
