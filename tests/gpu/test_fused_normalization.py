@@ -17,7 +17,7 @@ from polydevice.ops.arithmetic import (
     SquaredDifference,
     Subtract,
 )
-from polydevice.ops.math import Sqrt
+from polydevice.ops.math import Negative, Sqrt
 from polydevice.ops.pooling import MaxPool, MaxPoolWithIndices
 from polydevice.ops.reduce import ReduceMean
 from polydevice_gpu import cl
@@ -128,6 +128,34 @@ def test_other_sums_of_squares_are_left_alone(opencl, builder):
         outputs[name] = s.add(name, Divide(), centred, root)
         outputs[f"{name}/variance"] = variance
     check_answers(s.network(**outputs), opencl, builder)
+
+
+@pytest.mark.parametrize("form", ["plain", "rms"])
+def test_numbers_of_higher_rank_add_axes(opencl, builder, form):
+    s = Sketch()
+    x, axes = s.input("x", 3, 5), s.const("axes", np.array([-1]))
+    data = x
+    if form == "plain":
+        data = s.add("centred", Subtract(), x, s.add("m", ReduceMean(keep_dims=True), x, axes))
+    square = s.add("square", Multiply(), data, data)
+    variance = s.add("variance", ReduceMean(keep_dims=True), square, axes)
+    more = s.add("more", Add(), variance, s.const("eps", np.full((1, 1, 1), 0.1, np.float32)))
+    y = s.add("normal", Divide(), data, s.add("root", Sqrt(), more))
+    assert y.shape is not None
+    assert y.shape.static == (1, 3, 5)
+    check_answers(s.network(y=s.add("opposite", Negative(), y)), opencl, builder)
+
+
+def test_a_difference_to_the_variance_is_not_one_to_the_mean(opencl, builder):
+    s = Sketch()
+    x, axes = s.input("x", 3, 5), s.const("axes", np.array([-1]))
+    centred = s.add("centred", Subtract(), x, s.add("m", ReduceMean(keep_dims=True), x, axes))
+    square = s.add("square", Multiply(), centred, centred)
+    variance = s.add("variance", ReduceMean(keep_dims=True), square, axes)
+    more = s.add("more", Add(), variance, s.const("eps", np.float32(0.1)))
+    other = s.add("other", Subtract(), x, variance)
+    y = s.add("normal", Divide(), other, s.add("root", Sqrt(), more))
+    check_answers(s.network(y=y), opencl, builder)
 
 
 def test_pooling_without_its_indices_takes_layers_along(opencl, builder):

@@ -66,6 +66,8 @@ def fuse_normalization(graph: GpuGraph, target: Target) -> None:
         found = _find(node)
         if found is None or found.x is None or found.x.element_type not in _FLOATS:
             continue
+        if node.output.shape != found.x.shape:
+            continue  # a number of higher rank adds axes
         inside = set(found.nodes)
         steps = [each.output for each in found.nodes if each is not node]
         closed = all(inside.issuperset(users.get(v, [])) and not v.is_output for v in steps)
@@ -204,16 +206,10 @@ def _matches(found: _Found, value: Value) -> bool:
     node = value.producer
     if node is None or not isinstance(_op(node), Subtract):
         return False
-    x, mean = node.inputs
-    known = [each.output for each in found.nodes]
-    same = any(mean is each for each in known) or (
-        mean.producer is not None
-        and _axes(mean.producer) == found.axes
-        and mean.producer.inputs[0] is x
-    )
-    if x is not found.x or not same:
+    kept = found.x
+    if not _centre(found, node) or found.x is not kept:
         return False
-    found.nodes += [each for each in (node, mean.producer) if each is not None]
+    found.nodes.append(node)
     return True
 
 
