@@ -2,12 +2,16 @@
 // NDRange: {ceil(SIZE / WIDTH), middle axes, outer axes}; local size free.
 // Layouts: any, each tensor with its own pitches.   Types: any; floats only for WIDTH > 1.
 // Needs: SIZE (elements along the innermost axis), WIDTH (1, 4, 8, 16), compute and compute<WIDTH>.
+// ROWS_SHARE (a group has several of the MIDDLE rows along the second coordinate).
 // The last work-item of a row computes what is left one by one.
 #define JOIN2(a, b) a##b
 #define JOIN(a, b) JOIN2(a, b)
 
 KERNEL(elementwise_ref) {
     const int c0 = get_global_id(2), c1 = get_global_id(1), start = get_global_id(0) * WIDTH;
+#if ROWS_SHARE
+    if (c1 >= MIDDLE) return;
+#endif
 #if WIDTH > 1
     if (start + WIDTH <= SIZE) {
         JOIN(OUT0_STORE, WIDTH)(OUT0_AT(c0, c1, start), JOIN(compute, WIDTH)(c0, c1, start, ARGUMENTS));

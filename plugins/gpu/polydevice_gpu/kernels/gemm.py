@@ -56,7 +56,6 @@ Tile = tuple[Mode, Pace]
 
 _START_US = 6.0
 _SECOND_LAUNCH_US = 10.0
-_WAIT_FOR_PARTS_US = 3.0
 _PART_BYTES_PER_US = 1.5e6
 """Measured on an H100, with the paces: 180 layers and modes are met within 10 % on average."""
 
@@ -75,12 +74,14 @@ class Product(Kernel):
         alignment: pixels and rows must begin at multiples of so many elements.
         joins_parts: whether the last work-group at a tile adds up the parts of its terms, so that
             no second launch is needed.
+        joining_us: how long adding up takes in either case, beyond what reading the parts takes.
     """
 
     tiles: Sequence[Tile]
     step = 0
     alignment = 1
     joins_parts = False
+    joining_us = _SECOND_LAUNCH_US
 
     # -- what is multiplied -----------------------------------------------------------------------
 
@@ -152,7 +153,7 @@ class Product(Kernel):
         share = -(-groups // target.compute_units)
         time = _START_US + steps * max(pace.alone_us, share * pace.shared_us)
         if mode["SPLIT"] > 1:  # every part is written and read, perhaps by another launch
-            time += _WAIT_FOR_PARTS_US if self.joins_parts else _SECOND_LAUNCH_US
+            time += self.joining_us
             time += rows * columns * 8 * mode["SPLIT"] / _PART_BYTES_PER_US
         return time
 
