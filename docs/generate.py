@@ -87,7 +87,7 @@ def options() -> str:
     lines = [OPTIONS]
     with Core() as core:
         for device in ("CPU", "GPU", "HETERO"):
-            table = core._plugin(device).option_type.table()
+            table = core._devices.plugin(device).option_type.table()
             lines += [f"## {device}", ""]
             if not table:
                 lines += ["No keys.", ""]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,20 +13,17 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import Self
 
 from polydevice.device_name import DeviceName
+from polydevice.devices import Devices
 from polydevice.dtype import Array
 from polydevice.errors import (
     DeviceError,
     DeviceNameError,
-    DeviceNotFoundError,
     ModelFileError,
     OptionValueError,
     PluginError,
     PolydeviceError,
-    UnknownOptionError,
-    nearest,
 )
 from polydevice.plugin import DeviceReport, Plugin, Version
-from polydevice.registry import Registry
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork
@@ -51,14 +47,11 @@ class Core:
 
     def __init__(self) -> None:
         """Look up which plugins are installed; none is imported yet."""
-        self._registry = Registry()
-        self._plugins: dict[str, Plugin] = {}
-        self._options: dict[str, Options] = {}
-        self._device_config: dict[tuple[str, str], dict[str, Any]] = {}
+        self._devices = Devices(self)
+        self._registry = self._devices.registry
         self._networks: weakref.WeakSet[ExecutableNetwork] = weakref.WeakSet()
         self._model_cache: ModelCache | None = None
-        self._lock = threading.RLock()
-        self._closed = False
+        self._lock = threading.Lock()
 
     # -- devices ------------------------------------------------------------------------------
 
@@ -69,35 +62,17 @@ class Core:
         A family with one device is listed by its bare name. A family whose plugin or driver
         fails is left out; `explain_devices` says why.
         """
-        names: list[str] = []
-        for family in self._registry.names():
-            try:
-                plugin = self._plugin(family)
-                ids = [] if plugin.is_composite else self._ids(plugin, self._options[family])
-            except PolydeviceError:
-                continue  # explain_devices() reports it
-            names += [family] if len(ids) == 1 else [f"{family}.{i}" for i in ids]
-        return names
+        return self._devices.names()
 
     def explain_devices(self) -> list[DeviceReport]:
         """Say what was found while looking for devices, and why things were left out."""
-        reports: list[DeviceReport] = []
-        for family in self._registry.names():
-            try:
-                plugin = self._plugin(family)
-                if not plugin.is_composite:
-                    with self._contract(family, "explaining its devices"):
-                        reports += plugin.explain_devices(self._options[family])
-            except PolydeviceError as error:
-                fix = "see the reason; other devices are not affected"
-                reports.append(DeviceReport(f"plugin {family}", "failed", str(error), fix))
-        return reports
+        return self._devices.explain()
 
     def get_versions(self, device_name: str) -> dict[str, Version]:
         """Return family → version for a device and, for "HETERO:…", its members."""
         name = DeviceName.parse(device_name)
         families = [name.family, *(member.family for member in name.members)]
-        return {family: self._plugin(family).version for family in families}
+        return {family: self._devices.plugin(family).version for family in families}
 
     def register_plugin(self, plugin_name: str, device_name: str) -> None:
         """Register a plugin that no entry point names.
@@ -118,94 +93,9 @@ class Core:
         Raises:
             PluginError: when the name is not registered.
         """
-        family = DeviceName.parse(device_name).family
-        with self._lock:
-            self._registry.unregister(family)
-            plugin = self._plugins.pop(family, None)
-            self._options.pop(family, None)
+        plugin = self._devices.unregister(DeviceName.parse(device_name).family)
         if plugin is not None:
             plugin.close()
-
-    def _plugin(self, family: str) -> Plugin:
-        with self._lock:
-            if self._closed:
-                raise DeviceError("this Core is closed; make a new one")
-            if family in self._plugins:
-                return self._plugins[family]
-            try:
-                factory = self._registry.factory(family)
-            except KeyError:
-                known = self._registry.names()
-                raise DeviceNotFoundError(
-                    f"no device {family!r} is registered.{nearest(family, known)} "
-                    f"Registered: {', '.join(known) or 'none'}"
-                ) from None
-            with self._contract(family, "starting"):
-                plugin = factory(family, self)
-                self._options[family] = plugin.option_type()
-            self._plugins[family] = plugin
-            return plugin
-
-    @contextmanager
-    def _contract(self, family: str, doing: str) -> Iterator[None]:
-        """Turn what a plugin may not raise into a PluginError that says whose fault it is."""
-        try:
-            yield
-        except PolydeviceError:
-            raise
-        except Exception as error:
-            raise PluginError(
-                f"{self._registry.title(family)} failed while {doing}: {error!r}. "
-                "Other devices are not affected."
-            ) from error
-
-    def _ids(self, plugin: Plugin, options: Options) -> list[str]:
-        with self._contract(plugin.name, "looking for devices"):
-            return plugin.device_ids(options)
-
-    def _resolve(
-        self, device_name: str, config: Mapping[str, Any] | None = None
-    ) -> tuple[Plugin, Options, str]:
-        """Return plugin, options and device id for a device string and a load's configuration."""
-        name = DeviceName.parse(device_name)
-        plugin = self._plugin(name.family)
-        if name.members and not plugin.is_composite:
-            raise DeviceNameError(
-                f"{name.family} takes no members, so {device_name!r} is not "
-                "possible; use for example 'HETERO:GPU,CPU'"
-            )
-        options = self._options[name.family]
-        device_id = name.device_id
-        given = dict(config or {})
-        keys = plugin.option_type.keys()
-        if not device_id and "DEVICE_ID" in keys:
-            device_id = str(given.get("DEVICE_ID", options.read("DEVICE_ID")))
-        options = options.updated(self._device_config.get((name.family, device_id or "0"), {}))
-        options = options.updated(given)
-        if name.members:
-            options = options.updated({"TARGET_FALLBACK": ",".join(map(str, name.members))})
-        if not plugin.is_composite:
-            self._check_exists(plugin, options, device_name, device_id)
-        return plugin, options, device_id
-
-    def _check_exists(
-        self, plugin: Plugin, options: Options, device_name: str, device_id: str
-    ) -> None:
-        ids = self._ids(plugin, options)
-        if device_id in ids or (ids and not device_id):
-            return
-        lines = [
-            f"  {r.subject}: {r.status}"
-            + (f" — {r.reason}" if r.reason else "")
-            + (f". Fix: {r.fix}" if r.fix else "")
-            for r in plugin.explain_devices(options)
-        ]
-        there = ", ".join(f"{plugin.name}.{i}" for i in ids)
-        raise DeviceNotFoundError(
-            f"device {device_name!r} is not available. "
-            + (f"Available: {there}." if there else f"{plugin.name} has no usable device here.")
-            + ("\n" + "\n".join(lines) if lines else "")
-        )
 
     # -- configuration ------------------------------------------------------------------------
 
@@ -222,46 +112,15 @@ class Core:
             UnknownOptionError: for a key that the device (or, with None, every device) lacks.
             OptionValueError: for an illegal value.
         """
-        if device_name is None:
-            self._set_config_everywhere(config)
+        if device_name is not None:
+            self._devices.set_config(config, device_name)
             return
-        name = DeviceName.parse(device_name)
-        if name.members:
-            raise DeviceNameError(
-                f"set_config() takes one device, not {device_name!r}; set the keys of each member, "
-                f"or pass them to load_network()"
-            )
-        plugin = self._plugin(name.family)
-        with self._lock:
-            options = self._options[name.family]
-            if name.device_id:
-                key = (name.family, name.device_id)
-                merged = options.merged(self._device_config.get(key, {}), config)
-                options.updated(merged)  # validates
-                if name.device_id not in self._ids(plugin, options):
-                    self._check_exists(plugin, options, device_name, name.device_id)
-                self._device_config[key] = merged
-            else:
-                self._options[name.family] = options.updated(config)
-
-    def _set_config_everywhere(self, config: Mapping[str, Any]) -> None:
-        changed: dict[str, Options] = {}
         folders = [v for k, v in config.items() if k.removeprefix("KEY_") == "CACHE_DIR"]
-        unknown = {key for key in config if key.removeprefix("KEY_") != "CACHE_DIR"}
-        with self._lock:
-            for family in self._registry.names():
-                try:
-                    keys = set(self._plugin(family).option_type.keys())
-                except PolydeviceError:
-                    continue  # a plugin that does not work cannot be configured
-                mine = {k: v for k, v in config.items() if k.removeprefix("KEY_") in keys}
-                unknown -= set(mine)
-                changed[family] = self._options[family].updated(mine)
-            if unknown:
-                raise UnknownOptionError(f"no device knows {', '.join(sorted(unknown))}")
-            if folders:
-                self._model_cache = _model_cache(folders[-1])
-            self._options.update(changed)
+        if folders:
+            _check_folder(folders[-1])
+        self._devices.set_config_everywhere(config, known=("CACHE_DIR",))
+        if folders:
+            self._model_cache = _model_cache(folders[-1])
 
     def get_config(self, device_name: str, key: str) -> str:
         """Return the value of a configuration key of a family or one device, as text.
@@ -269,10 +128,7 @@ class Core:
         Raises:
             UnknownOptionError: naming the nearest legal keys.
         """
-        name = DeviceName.parse(device_name)
-        self._plugin(name.family)
-        options = self._options[name.family]
-        return options.updated(self._device_config.get((name.family, name.device_id), {})).read(key)
+        return self._devices.get_config(device_name, key)
 
     def get_metric(self, device_name: str, name: str) -> Any:
         """Return a metric of a device.
@@ -280,18 +136,11 @@ class Core:
         Raises:
             UnknownMetricError: naming the ones that exist.
         """
-        parsed = DeviceName.parse(device_name)
-        plugin = self._plugin(parsed.family)
-        if parsed.members:
-            raise DeviceNameError(f"get_metric() takes one device, not {device_name!r}")
-        options = self._options[parsed.family]
-        if not plugin.is_composite and name != "AVAILABLE_DEVICES":
-            self._check_exists(plugin, options, device_name, parsed.device_id)
-        return plugin.get_metric(name, options, parsed.device_id)
+        return self._devices.get_metric(device_name, name)
 
     def option_keys(self, device_name: str) -> list[str]:
         """Return the configuration keys that a device knows."""
-        return self._plugin(DeviceName.parse(device_name).family).option_type.keys()
+        return self._devices.plugin(DeviceName.parse(device_name).family).option_type.keys()
 
     # -- networks -----------------------------------------------------------------------------
 
@@ -339,7 +188,7 @@ class Core:
             raise OptionValueError(f"num_requests={num_requests} is not possible; use 0 or more")
         context = None if isinstance(device_name, str) else _context(device_name)
         name = str(device_name) if context is None else context.device_name
-        plugin, options, device_id = self._resolve(name, config)
+        plugin, options, device_id = self._devices.resolve(name, config)
         prepared = self._prepared(network)
         try:
             if context is not None:
@@ -373,7 +222,7 @@ class Core:
             OptionError: (a subclass) for an unknown, missing or illegal parameter.
         """
         plugin, options, device_id = self._resolve_context(device_name)
-        with self._contract(plugin.name, "making a context"):
+        with self._devices.contract(plugin.name, "making a context"):
             return plugin.create_context(params, options, device_id)
 
     def get_default_context(self, device_name: str) -> RemoteContext:
@@ -383,22 +232,22 @@ class Core:
             DeviceError: the device has no contexts; the message names those that have.
         """
         plugin, options, device_id = self._resolve_context(device_name)
-        with self._contract(plugin.name, "making a context"):
+        with self._devices.contract(plugin.name, "making a context"):
             return plugin.default_context(options, device_id)
 
     def _resolve_context(self, device_name: str) -> tuple[Plugin, Options, str]:
         family = DeviceName.parse(device_name).family
-        if not self._plugin(family).has_contexts:
+        if not self._devices.plugin(family).has_contexts:
             able = ", ".join(name for name in self._registry.names() if self._has_contexts(name))
             raise DeviceError(
                 f"{family} has no contexts for sharing device memory. Devices that have: "
                 f"{able or 'none here'}"
             )
-        return self._resolve(device_name)
+        return self._devices.resolve(device_name)
 
     def _has_contexts(self, family: str) -> bool:
         try:
-            return self._plugin(family).has_contexts
+            return self._devices.plugin(family).has_contexts
         except PolydeviceError:
             return False  # explain_devices() reports it
 
@@ -423,7 +272,7 @@ class Core:
         """
         context = None if isinstance(device_name, str) else _context(device_name)
         name = str(device_name) if context is None else context.device_name
-        plugin, options, device_id = self._resolve(name, config)
+        plugin, options, device_id = self._devices.resolve(name, config)
         try:
             content = data if isinstance(data, bytes) else Path(data).read_bytes()
         except OSError as error:
@@ -432,7 +281,7 @@ class Core:
             load = partial(plugin.import_network_in_context, content, options, context)
         else:
             load = partial(plugin.import_network, content, options, device_id)
-        with self._contract(plugin.name, "importing a network"):
+        with self._devices.contract(plugin.name, "importing a network"):
             executable = self._registry.with_operations(load)
         with self._lock:
             self._networks.add(executable)
@@ -450,7 +299,7 @@ class Core:
         the network are not looked at.
         """
         prepared = self._prepared(network)
-        plugin, options, device_id = self._resolve(device_name, config)
+        plugin, options, device_id = self._devices.resolve(device_name, config)
         return plugin.query_network(prepared, options, device_id)
 
     def unsupported_nodes(
@@ -460,7 +309,7 @@ class Core:
         config: Mapping[str, Any] | None = None,
     ) -> dict[str, str]:
         """Return node name → reason for every node that the device cannot run."""
-        plugin, options, _ = self._resolve(device_name, config)
+        plugin, options, _ = self._devices.resolve(device_name, config)
         return plugin.unsupported_nodes(network, options)
 
     def _prepared(self, network: Network | PathLike) -> Network:
@@ -487,11 +336,11 @@ class Core:
 
     def close(self) -> None:
         """Close every network and plugin; waits for running inferences."""
+        plugins = self._devices.end()
+        if plugins is None:
+            return
         with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            networks, plugins = list(self._networks), list(self._plugins.values())
+            networks = list(self._networks)
         for executable in networks:
             executable.close()
         for plugin in plugins:
@@ -512,9 +361,12 @@ def _context(value: Any) -> RemoteContext:
     raise DeviceNameError(f"a device name such as 'GPU.1', or a context, is needed, not {value!r}")
 
 
+def _check_folder(folder: Any) -> None:
+    if not isinstance(folder, (str, os.PathLike)):
+        raise OptionValueError(f"CACHE_DIR={folder!r} is not legal; legal: a folder, or nothing")
+
+
 def _model_cache(folder: Any) -> ModelCache | None:
     from polydevice.model_cache import ModelCache
 
-    if not isinstance(folder, (str, os.PathLike)):
-        raise OptionValueError(f"CACHE_DIR={folder!r} is not legal; legal: a folder, or nothing")
     return ModelCache(Path(folder)) if os.fspath(folder) else None

@@ -124,7 +124,7 @@ class Counted:
 
     def __init__(self, monkeypatch, core, device) -> None:
         self.loads = self.imports = 0
-        plugin = core._plugin(device)
+        plugin = core._devices.plugin(device)
         load, read = plugin.load_network, plugin.import_network
 
         def load_network(network, options, device_id):
