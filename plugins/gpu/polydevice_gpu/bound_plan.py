@@ -6,10 +6,11 @@ inference.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
 from polydevice.dtype import Array
-from polydevice.errors import BlobError
+from polydevice.errors import BlobError, PolydeviceError
 from polydevice_gpu import cl
 from polydevice_gpu.backlog import Backlog
 from polydevice_gpu.blob import GpuBlob
@@ -53,6 +54,7 @@ class BoundPlan(BoundSteps):
 
         Raises:
             BlobError: a blob is released or mapped, or two outputs share memory.
+            InferenceError: a loop or If cannot go on; nothing is left in the queue then.
         """
         remote = [
             blob for blob in (*inputs.values(), *outputs.values()) if isinstance(blob, GpuBlob)
@@ -68,6 +70,11 @@ class BoundPlan(BoundSteps):
                 blob.acquire(queue.pointer)
                 owned.append(blob)
             self._enqueue_all(queue, inputs, outputs, written)
+        except BaseException:
+            # What is enqueued already reads and writes arrays that nobody keeps any longer.
+            with contextlib.suppress(PolydeviceError):
+                queue.finish()
+            raise
         finally:
             for blob in owned:
                 blob.give_back(queue.pointer)
