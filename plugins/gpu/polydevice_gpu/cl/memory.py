@@ -136,7 +136,8 @@ class Memory:
         self.region_alignment_bytes = alignment_bytes
         self.limit_bytes: int | None = None
         self.guard_bytes = 0
-        self._lock = threading.Lock()
+        # The garbage collector may release buffers, which enters here, while this thread holds it.
+        self._lock = threading.RLock()
         self._bytes = 0
         self._peak_bytes = 0
         self._guarded: dict[int, _Guard] = {}
