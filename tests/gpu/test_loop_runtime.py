@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from polydevice import Core, StatusCode
-from polydevice.errors import InferenceError
+from polydevice.errors import InferenceError, ModelLimitError
+from polydevice_gpu import cl
+from polydevice_gpu.bound_steps import BoundSteps
 from tests.core import ir_text
 from tests.core.ir_text import constant, edges, layer, mapped, net, parameter, result
 from tests.gpu.loop_models import body, model, nested_layers, op, right
@@ -348,3 +350,68 @@ def test_cancelled_and_closed_while_it_runs(core) -> None:
         request.wait()
     found = request.infer({"trips": np.int64(3), "v": np.zeros(2, "f4")})
     np.testing.assert_array_equal(found["y"], [3, 3])
+
+
+def test_a_failing_inference_leaves_nothing_in_the_queue(core, rng, monkeypatch) -> None:
+    executable = load(core, scan())
+    request, given = executable.create_infer_request(), feed(rng)
+    finished = []
+    finish, run = cl.Queue.finish, BoundSteps.run
+
+    def fails(steps, queue, on_host) -> None:
+        run(steps, queue, on_host)
+        raise InferenceError("no more")
+
+    def noted(queue) -> None:
+        finish(queue)
+        finished.append(queue)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BoundSteps, "run", fails)
+        patch.setattr(cl.Queue, "finish", noted)
+        with pytest.raises(InferenceError, match="no more"):
+            request.infer(given)
+    assert finished
+    compare(request.infer(given).values(), scan(), given)
+
+
+def endless(size: int = 100) -> bytes:
+    """Gives x a million times, unless `go` says no."""
+    inside = body(
+        [op("same = Identity(x)"), op("on = And(before, go)")],
+        [("i", "i8", []), ("before", "b", [])], [("on", "b", []), ("same", "f4", [size])],
+    )  # fmt: skip
+    return model(
+        [op("all = Loop(n, go_first)", body=inside)],
+        [("x", "f4", [size]), ("go", "b", []), ("n", "i8", [])], ["all"],
+        {"go_first": np.bool_(True)},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("where", "module"),
+    [("GPU", "polydevice_gpu.loop"), ("CPU", "polydevice_cpu.plan.control_flow")],
+)
+def test_joined_results_have_a_limit(core, rng, monkeypatch, where, module) -> None:
+    monkeypatch.setattr(f"{module}.host_memory_bytes", lambda: 20_000)
+    content = endless()
+    given = {"x": rng.normal(size=100).astype("f4"), "n": np.int64(1 << 40)}
+    request = core.load_network(core.read_network(content), where).create_infer_request()
+    with pytest.raises(InferenceError, match="no memory"):
+        request.infer({**given, "go": np.bool_(True)})
+    less = {**given, "go": np.bool_(False)}
+    compare(request.infer(less).values(), content, less)
+
+
+def test_unrolling_does_not_make_values_that_kernels_cannot_count(core) -> None:
+    inside = body(
+        [op("on = Identity(before)"), op("twice = Concat(a, a)", axis=0)],
+        [("i", "i8", []), ("before", "b", []), ("a", "f4", None)],
+        [("on", "b", []), ("twice", "f4", None)],
+    )
+    content = model(
+        [op("long = Loop(n, yes, x)", body=inside), op("y = ReduceSum(long)")],
+        [("x", "f4", [1])], ["y"], {"n": np.int64(40), **GO},
+    )  # fmt: skip
+    with pytest.raises(ModelLimitError, match="counts at most"):
+        core.load_network(core.read_network(content), "GPU")

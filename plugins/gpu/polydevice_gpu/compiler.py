@@ -138,6 +138,15 @@ def check_memory(network: Network, device: cl.Device) -> None:
     check_sizes(network, limit, device.facts.name, limit_elements=MOST_ELEMENTS)
 
 
+def _check_elements(network: Network) -> None:
+    """Check that kernels can count every value; memory for it is checked when it is allocated.
+
+    Raises:
+        ModelLimitError: naming the first node whose value is too large.
+    """
+    check_sizes(network, MOST_ELEMENTS * 16, "the device", limit_elements=MOST_ELEMENTS)
+
+
 def build_graph(
     network: Network,
     target: Target,
@@ -156,6 +165,7 @@ def build_graph(
 
     Raises:
         UnsupportedNetworkError: listing every node that no kernel takes.
+        ModelLimitError: for a value with more elements than kernels can count.
     """
     unrolled = network.clone()
     if unroll_loops(unrolled, all_counts=settings.loop_unrolling):
@@ -177,8 +187,10 @@ def _build_graph(
     if settings.quantized_in_f32 and is_quantized(network):
         floats = ElementType.f32
     use_custom_layers(network, settings.custom_layers)
+    _check_elements(network)  # unrolling a loop may have made sizes known
     constant_folding(network, evaluate)
     if settle_loops(network, evaluate):
+        _check_elements(network)
         constant_folding(network, evaluate)
 
     def build(body: Network, loose: AbstractSet[str]) -> GpuGraph:

@@ -14,6 +14,7 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import InferenceError
+from polydevice.passes.check_sizes import host_memory_bytes
 from polydevice.shape import normalize_axis
 from polydevice_gpu import cl
 from polydevice_gpu.bound_steps import BoundSteps, OnHost
@@ -181,6 +182,9 @@ class BoundLoop:
         self._ends = [self._launches(ends, self._twins[0]) for ends in step.ends]
         gathered = [out for out in step.body.taken if out.slicing and not step._is_joined(out)]
         self._gathered = [(out, graph.outputs[out.result]) for out in gathered]
+        # Half of the memory is for the parts, half for what they become when they are joined.
+        part = sum(value.elements * value.storage.dtype.itemsize for _, value in self._gathered)
+        self._most_gathered = host_memory_bytes() // 2 // max(part, 1)
         self._counter = graph.inputs.get(step.body.counter)
         self._sums = Sums(step.node)
 
@@ -215,7 +219,7 @@ class BoundLoop:
         self._note_times(queue, self._starts)
         done = 0
         while goes_on and done < count:
-            if done >= min(self._step.most, ITERATION_LIMIT):
+            if done >= min(self._step.most, self._most_gathered, ITERATION_LIMIT):
                 raise self._error(done)
             goes_on = self._iterate(queue, done, parts)
             done += 1
@@ -282,7 +286,9 @@ class BoundLoop:
             on_host[target] = joined.astype(target.element_type.dtype, copy=False)
 
     def _error(self, done: int) -> InferenceError:
-        if done < self._step.most:
+        if done >= self._most_gathered:
+            what = f"has results of {done} iterations, and no memory for those of more"
+        elif done < self._step.most:
             what = f"has run {done} iterations without an end"
         else:
             what = f"has more iterations than the {done} that its inputs or outputs have parts for"

@@ -18,6 +18,7 @@ from polydevice.ops.control_flow import (
     Loop,
     TensorIterator,
 )
+from polydevice.passes.check_sizes import host_memory_bytes
 from polydevice.shape import normalize_axis
 from polydevice.tensor import TensorDesc, desc_of
 from polydevice_cpu.plan.compiled import Execution
@@ -94,6 +95,7 @@ def _iterate(op: Iteration, execution: Execution, inputs: Sequence[Array]) -> li
     counter = op.current_iteration if isinstance(op, Loop) else None
     condition = op.execution_condition if isinstance(op, Loop) else None
     parts: dict[int, list[Array]] = {t.output: [] for t in op.body_outputs if t.slicing}
+    held, most = 0, host_memory_bytes() // 2  # as much again is needed to join them
     results: list[Array] | None = None
     iteration = 0
     while goes_on and (count is None or iteration < count):
@@ -111,6 +113,12 @@ def _iterate(op: Iteration, execution: Execution, inputs: Sequence[Array]) -> li
         for out in op.body_outputs:
             if out.slicing is not None:
                 parts[out.output].append(results[out.result])
+                held += results[out.result].nbytes
+        if held > most:
+            raise InferenceError(
+                f"{op.type} has results of {iteration + 1} iterations that take {held} bytes, and "
+                "no memory for more"
+            )
         for edge in op.back_edges:
             given[edge.parameter] = results[edge.result]
         if condition is not None:
