@@ -12,6 +12,7 @@ from polydevice import Core
 from polydevice.dtype import ElementType
 from polydevice.ops import reduce
 from polydevice.ops.activation import Relu
+from polydevice.ops.math import Abs
 from polydevice.ops.normalization import MVN, EpsMode, NormalizeL2
 from polydevice.ops.pooling import AvgPool
 from polydevice.ops.softmax import LogSoftmax, SoftMax
@@ -26,6 +27,7 @@ from tests.gpu.graphs import Sketch, compiled
 from tests.seeds import seeded
 
 GPU = Target(scalar_lanes=32, compute_units=132, local_memory_bytes=49152, max_work_group_size=1024)
+RELU = Relu()
 MEAN, PEAK = reduce.ReduceMean, reduce.ReduceMax
 
 # Shape, order of axes in memory, axes of a row: dense rows, rows side by side, terms that are
@@ -58,7 +60,7 @@ def run(monkeypatch, opencl, builder, core):
 
     select = importlib.import_module("polydevice_gpu.passes.select_kernels")
 
-    def runs(op, place, mode, x, order, *constants):
+    def runs(op, place, mode, x, order, *constants, after=RELU):
         kernel = kernels_of(type(op))[place]
         target = dataclasses.replace(GPU if place == 0 else target_of(opencl), compute_units=4)
         monkeypatch.setattr(executable, "target_of", lambda _: target)
@@ -72,7 +74,7 @@ def run(monkeypatch, opencl, builder, core):
         back = s.const("order", np.argsort(order))
         view = s.add("view", Transpose(), given, back)
         y = s.add("y", op, view, *(s.const(f"c{i}", c) for i, c in enumerate(constants)))
-        network = s.network(y=s.add("fused", Relu(), y))
+        network = s.network(y=s.add("fused", after, y))
         loaded = executable.GpuExecutable(network, "GPU", Options(), opencl, builder, core)
         request = loaded.create_infer_request()
         first = request.infer({"x": stored})["y"].copy()
@@ -174,6 +176,49 @@ def test_other_types(run, opencl, kind, mode):
     if kind == "f8":
         found = run(reduce.ReduceL2(), 0, mode, x, (0, 1), np.array([1]))
         np.testing.assert_allclose(found, np.sqrt((x**2).sum(1)), 1e-12)
+
+
+@pytest.mark.parametrize("kernel_mode", MODES, ids=lambda pair: f"{pair[0].name}-{pair[1]}")
+@pytest.mark.parametrize(
+    ("kind", "value", "mean", "norm"), [("u1", 2, 2, 181), ("i2", -30000, -30000, 0)]
+)
+def test_means_and_norms_of_integers(run, kernel_mode, kind, value, mean, norm):
+    """256 terms, and sums and squares that exceed the type when their mean does not."""
+    kernel, mode = kernel_mode
+    place = kernels_of(MEAN).index(kernel)
+    x = np.full((3, 8192), value, kind)
+    np.testing.assert_array_equal(
+        run(MEAN(), place, mode, x, (0, 1), np.array([1])), np.full(3, max(mean, 0), kind)
+    )
+    if norm:  # the square root of 4 * 8192
+        found = run(reduce.ReduceL2(), place, mode, x, (0, 1), np.array([1]))
+        np.testing.assert_array_equal(found, np.full(3, norm, kind))
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_mean_of_256_bytes(run, place):
+    """256 is 0 in a byte."""
+    x = np.full((2, 256), 200, "u1")
+    found = run(MEAN(), place, 0, x, (0, 1), np.array([1]))
+    np.testing.assert_array_equal(found, np.array([200, 200], "u1"))
+
+
+def test_mean_of_no_integers(run):
+    """No number, but no trap either."""
+    assert run(MEAN(), 1, 0, np.zeros((3, 0), "i4"), (0, 1), np.array([1])).shape == (3,)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("mode", [EpsMode.ADD, EpsMode.MAX])
+def test_norm_of_what_is_no_number(run, place, mode):
+    """NaN is not less than epsilon: the whole row is NaN, and no other."""
+    x = seeded("norm of NaN").standard_normal((2, 300)).astype("f4")
+    x[0, 7] = np.nan
+    op = NormalizeL2(eps=1e-2, eps_mode=mode)
+    found = run(op, place, 0, x, (0, 1), np.array([1]), after=Abs())
+    assert np.isnan(found[0]).all()
+    right = np.abs(x[1]) / np.sqrt((x[1].astype("f8") ** 2).sum())
+    np.testing.assert_allclose(found[1], right, 1e-4, 1e-6)
 
 
 def _choices(op, shape, *constants, target=GPU):

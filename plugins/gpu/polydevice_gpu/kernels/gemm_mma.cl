@@ -2,8 +2,9 @@
 // NDRange: {column tiles * THREADS, row tiles, SPLIT}; local size {THREADS, 1, 1}.
 // Layouts: channels side by side, a multiple of 8 of them; with GATHERED any.   Types: half, with
 // GATHERED float too, rounded to half; sums in float.
-// Needs: as rows.cl and arrivals.cl, COLUMNS, STEPS (of 32 terms, per part), BM, BN, WARPS_M, WARPS_N, STAGES, SPLIT,
-// GATHERED (terms are read one by one); FILTER as [column, tap, channel].
+// Needs: as rows.cl and arrivals.cl, COLUMNS, STEPS (of 32 terms, per part), BM, BN, WARPS_M,
+// WARPS_N, STAGES, SPLIT, GATHERED (terms are read one by one); FILTER as [column, tap,
+// channel].
 #include "include/arrivals.cl"
 #include "include/rows.cl"
 #define THREADS (32 * WARPS_M * WARPS_N)

@@ -54,7 +54,7 @@ class Normalization(RowKernel):
             start="0",
             combine="a + v * v",
             join="a + v",
-            scale="sqrt((a) + EPSILON)" if add else "sqrt(fmax(a, (IN0_C)EPSILON))",
+            scale="sqrt((a) + EPSILON)" if add else "sqrt((a) < EPSILON ? EPSILON : (a))",
             result="v / scale",
         )
 

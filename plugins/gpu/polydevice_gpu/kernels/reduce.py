@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from polydevice.dtype import ElementType
 from polydevice.ops import reduce
 from polydevice.ops.op import Op
 from polydevice.shape import normalize_axis
@@ -18,14 +19,14 @@ from polydevice_gpu.views import integers
 
 FORMULAS: dict[type[Op], Formula] = {
     reduce.ReduceSum: Formula("0", "a + v"),
-    reduce.ReduceMean: Formula("0", "a + v", finish="a / (IN0_C)COUNT"),
+    reduce.ReduceMean: Formula("0", "a + v", finish="a / DIVISOR"),
     reduce.ReduceProd: Formula("1", "a * v"),
     reduce.ReduceMax: Formula("LOWEST", "v > a || v != v ? v : a"),
     reduce.ReduceMin: Formula("HIGHEST", "v < a || v != v ? v : a"),
     reduce.ReduceLogicalAnd: Formula("1", "a && v"),
     reduce.ReduceLogicalOr: Formula("0", "a || v"),
     reduce.ReduceL1: Formula("0", "a + (v < 0 ? -v : v)", join="a + v"),
-    reduce.ReduceL2: Formula("0", "a + v * v", join="a + v", finish="sqrt((REAL)a)"),
+    reduce.ReduceL2: Formula("0", "a + v * v", join="a + v", finish="ROOT(a)"),
 }
 
 
@@ -54,11 +55,21 @@ class Reduction(RowKernel):
         """Of the operation."""
         return FORMULAS[type(node.op)]
 
+    def sum_type(self, node: GpuNode) -> ElementType:
+        """64 bits for means and norms of integers, which fit the type when sums do not."""
+        storage = node.inputs[0].storage
+        if storage.is_integer and isinstance(node.op, (reduce.ReduceMean, reduce.ReduceL2)):
+            return ElementType.u64 if storage.dtype.kind == "u" else ElementType.i64
+        return super().sum_type(node)
+
     def declare_constants(self, call: Call) -> None:
-        """Limits of the type."""
+        """Limits of the type; divisor and root."""
         kind = compute_type(call.node.inputs[0].storage)
         call.define(LOWEST=lowest(kind), HIGHEST=highest(kind))
-        call.define(REAL="double" if kind == "double" else "float")
+        if kind in ("float", "double"):
+            call.define(**{"DIVISOR": "COUNT", "ROOT(a)": "sqrt(a)"})
+        else:  # processors trap at integers divided by 0; floats beyond an integer are undefined
+            call.define(**{"DIVISOR": "max(COUNT, 1)", "ROOT(a)": "(long)sqrt((float)(a))"})
 
     def declare_result(self, call: Call, rows: Rows) -> None:
         """One element for a row."""

@@ -132,6 +132,11 @@ class RowKernel(Kernel):
     def formula(self, node: GpuNode) -> Formula:
         """Return what is gathered."""
 
+    def sum_type(self, node: GpuNode) -> ElementType:
+        """Return the type of what is gathered: that in which the input's elements are computed."""
+        storage = node.inputs[0].storage
+        return ElementType.f32 if compute_type(storage) == "float" else storage
+
     @abstractmethod
     def declare_result(self, call: Call, rows: Rows) -> None:
         """Declare the result, addressed by row, and by term where every element has one."""
@@ -185,9 +190,7 @@ class RowKernel(Kernel):
             _dispatch(call, rows, mode, 1)
             return [call.launch()]
         formula = self.formula(node)
-        storage = node.inputs[0].storage
-        if compute_type(storage) == "float":
-            storage = ElementType.f32
+        storage = self.sum_type(node)
         scratch = {"FIRSTS": Scratch(parts * rows.count, storage)}
         if formula.term:
             scratch["SECONDS"] = Scratch(parts * rows.count, storage)
@@ -206,6 +209,7 @@ class RowKernel(Kernel):
         call.tensor("IN0", call.node.inputs[0], [rows.kept, rows.axes])
         self.formula(call.node).declare(call)
         self.declare_constants(call)
+        call.define(SUM_T=c_type(self.sum_type(call.node)))
         lanes = mode.get("LANES", 1)
         call.define(LANES=lanes, TOGETHER=_together(rows, lanes))
         call.define(WIDTH=_terms_in_flight(rows, mode, call.target))
