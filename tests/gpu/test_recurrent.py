@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+
 import numpy as np
 import pytest
 from onnx import helper
@@ -11,6 +14,7 @@ from polydevice.dtype import ElementType
 from polydevice.ops.recurrent import Direction, GRUSequence, LSTMSequence, RNNSequence
 from polydevice.ops.reshape import Reshape
 from polydevice.testing.op_case import run_case
+from polydevice_gpu.compiler import target_of
 from polydevice_gpu.kernels.kernel import kernels_of
 from polydevice_gpu.ops import RecurrentSteps
 from polydevice_gpu.passes.decompose_recurrent import MAX_UNROLLED_STEPS
@@ -180,3 +184,35 @@ def test_work_groups_have_room_for_their_registers():
     """NVIDIA's compiler uses so many that a group of 512 cannot start (H200, driver 580.159.04)."""
     for kernel in kernels_of(RecurrentSteps):
         assert max(mode["LANES"] for mode in kernel.modes) <= 256
+
+
+@pytest.mark.parametrize(
+    ("hidden", "direction", "unrolled"),
+    [
+        (300, Direction.FORWARD, True),
+        (256, Direction.FORWARD, False),
+        (300, Direction.BIDIRECTIONAL, False),
+        (370, Direction.BIDIRECTIONAL, True),
+    ],
+)
+def test_large_weights_are_not_read_by_one_processor(
+    opencl, rng, monkeypatch, hidden, direction, unrolled
+):
+    target = dataclasses.replace(
+        target_of(opencl), scalar_lanes=32, local_memory_bytes=32768, max_work_group_size=1024
+    )
+    executable = importlib.import_module("polydevice_gpu.executable")
+    monkeypatch.setattr(executable, "target_of", lambda _: target)
+    op = LSTMSequence(hidden_size=hidden, direction=direction)
+    inputs = sequence_inputs(Data(rng), op, 2, 6, 3)
+    run_case(openvino_case(op, *inputs, constants={4, 5, 6}), "GPU")
+    s = Sketch()
+    values = [
+        s.const(f"constant{n}", a) if n > 3 else s.input(f"input{n}", *a.shape, kind=kind)
+        for n, (a, kind) in enumerate(
+            (a, ElementType.i32 if n == 3 else ElementType.f32) for n, a in enumerate(inputs)
+        )
+    ]
+    with Core() as core:
+        explained = core.load_network(s.network(y=s.add("lstm", op, *values)), "GPU").explain()
+    assert ("recurrent_group" not in explained) is unrolled

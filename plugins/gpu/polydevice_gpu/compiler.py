@@ -197,7 +197,7 @@ def _build_graph(
         return build_graph(body, target, evaluate, settings, loose)
 
     nested = nest_bodies(network, evaluate, build)
-    graph = lower(network, fp64=target.fp64, floats=floats, nested=nested)
+    graph = lower(network, target, floats=floats, nested=nested)
     graph.loose = loose
     run_passes(graph, target, settings.dumps.graph)
     return graph

@@ -89,7 +89,7 @@ def _refused(network: Network, device: Device, evaluate: Evaluate) -> dict[str, 
     constant_folding(network, evaluate)
     target = target_of(device)
     refused: dict[str, str] = {}
-    for node in lower(network, fp64=target.fp64).nodes:
+    for node in lower(network, target).nodes:
         if isinstance(node.op, UnknownOperation):
             refused[node.name] = node.op.hint
             continue

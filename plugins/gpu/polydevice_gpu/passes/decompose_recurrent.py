@@ -2,7 +2,7 @@
 """What recurrent layers are made of: one matrix product for all inputs, then the steps.
 
 A few steps are unrolled into nodes, whose pointwise parts fuse into one or two launches each. More
-are one node, `RecurrentSteps`, and one launch.
+are one node, `RecurrentSteps`, and one launch, unless the weights are large.
 """
 
 from __future__ import annotations
@@ -42,6 +42,17 @@ MAX_UNROLLED_STEPS = 4
 
 Two LSTM layers of 4 steps on 2 cores (PoCL 3.1), unrolled and in one launch each: 0.15 and 0.06 ms
 with 32 hidden units, 0.20 and 0.17 with 128, 1.2 and 3.1 with 512. A plan grows with every step.
+"""
+
+MAX_HEAVY_STEPS = 256
+"""The same on throughput devices where the weights are large. Loading takes a second."""
+
+HEAVY_BYTES = 1 << 20
+"""Recurrent weights from which a step takes longer in one work-group than as launches.
+
+One processor reads all of them in every step, which took 43 us a MiB on an H100 where a step of
+launches took 20 to 23: LSTM of 512 units, 100 steps, 18 and 2.3 ms. A network loads more slowly for
+it, so launches have to be twice as fast at least; they are counted for each direction.
 """
 
 Step = Callable[[Value, Sequence[Value]], "list[Value]"]
@@ -198,8 +209,17 @@ def _is_not_empty(op: Any, inputs: Sequence[Value]) -> bool:
 
 @decomposes(SequenceOf, when=_is_not_empty)
 def _sequence(build: Builder, op: SequenceOf, inputs: Sequence[Value]) -> list[Value]:
-    unrolled = inputs[0].shape[1] <= MAX_UNROLLED_STEPS
+    unrolled = inputs[0].shape[1] <= (
+        MAX_HEAVY_STEPS if _is_heavy(build, op, inputs) else MAX_UNROLLED_STEPS
+    )
     return _unrolled(build, op, inputs) if unrolled else _in_one_launch(build, op, inputs)
+
+
+def _is_heavy(build: Builder, op: SequenceOf, inputs: Sequence[Value]) -> bool:
+    """Whether one work-group is too slow for the weights that it reads in every step."""
+    weights = inputs[3 + op.states]
+    per_direction = weights.elements * weights.storage.bits // 8 // op.direction.count
+    return build.target.is_throughput and per_direction > HEAVY_BYTES * op.direction.count
 
 
 def _in_one_launch(build: Builder, op: SequenceOf, inputs: Sequence[Value]) -> list[Value]:

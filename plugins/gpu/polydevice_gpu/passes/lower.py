@@ -21,6 +21,7 @@ from polydevice.tensor import TensorDesc
 from polydevice_gpu.graph import Fate, GpuGraph, GpuNode, Value, constant_value
 from polydevice_gpu.host import lives_on_host, runs_on_host
 from polydevice_gpu.kernels import pointwise
+from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import storage_type
 from polydevice_gpu.nested import Nested
 from polydevice_gpu.ops import Fused, single
@@ -40,13 +41,13 @@ class Builder:
 
     Attributes:
         graph: what is built.
-        fp64: whether the device computes in double precision.
+        target: the device.
         floats: the type in which f16 and f32 values are stored; None for each its own.
         layer: the layer being lowered.
     """
 
     graph: GpuGraph
-    fp64: bool
+    target: Target
     floats: ElementType | None
     layer: Node
     count: int = 0
@@ -54,12 +55,12 @@ class Builder:
 
     def storage(self, element_type: ElementType) -> ElementType:
         """Return the type a value is stored in; types kernels cannot hold keep their own."""
-        stored = storage_type(element_type, fp64=self.fp64) or element_type
+        stored = storage_type(element_type, fp64=self.target.fp64) or element_type
         return self.floats if self.floats is not None and stored in FLOATS else stored
 
     def holds(self, *values: Value) -> bool:
         """Whether kernels can hold all of these values (float8 and strings they cannot)."""
-        return all(storage_type(v.element_type, fp64=self.fp64) is not None for v in values)
+        return all(storage_type(v.element_type, fp64=self.target.fp64) is not None for v in values)
 
     def value(self, name: str, desc: TensorDesc) -> Value:
         """Make a value for a descriptor; what device memory cannot hold lives on the host."""
@@ -112,8 +113,8 @@ class Builder:
 
 def lower(
     network: Network,
+    target: Target,
     *,
-    fp64: bool,
     floats: ElementType | None = None,
     nested: Mapping[Node, Nested] | None = None,
 ) -> GpuGraph:
@@ -121,7 +122,7 @@ def lower(
 
     Args:
         network: the network.
-        fp64: whether the device computes in double precision; if not, f64 is stored as f32.
+        target: the device. Where it has no double precision, f64 is stored as f32.
         floats: the type in which f16 and f32 are stored between layers; None for each its own.
             What enters and leaves the network keeps its type: the first and last kernels convert.
         nested: the loops and Ifs whose bodies the device runs.
@@ -133,15 +134,15 @@ def lower(
         graph.types[node.name] = node.op.type
         if isinstance(node.op, Result):
             continue
-        builder = Builder(graph, fp64, floats, node)
+        builder = Builder(graph, target, floats, node)
         if isinstance(node.op, Parameter):
-            value = Builder(graph, fp64, None, node).value(node.name, node.output.desc)
+            value = Builder(graph, target, None, node).value(node.name, node.output.desc)
             graph.inputs[node.name] = value
             values[node.output] = value
             continue
         if isinstance(node.op, Constant):
             value = constant_value(node.name, node.op.value, node.op.element_type)
-            own = Builder(graph, fp64, None, node) if node in parameters else builder
+            own = Builder(graph, target, None, node) if node in parameters else builder
             value.storage = own.storage(value.element_type)
             values[node.output] = value
             continue
