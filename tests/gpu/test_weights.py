@@ -103,6 +103,16 @@ def test_constants_that_differ_in_the_middle_alone_are_not_taken_for_one_another
         np.testing.assert_array_equal(executable.infer(x)["y"], right)
 
 
+def test_constants_changed_in_place_are_uploaded_again(core) -> None:
+    network, x = scaled(np.full((1, 1000), 2.0, "f4")), np.ones((1, 1000), "f4")
+    first = core.load_network(network, "GPU")
+    constant = next(node.constant for node in network if node.constant is not None)
+    constant[0, 500] = 7
+    second = core.load_network(network, "GPU")
+    assert second.infer({"x": x})["y"][0].tolist() == [2.0] * 500 + [7.0] + [2.0] * 499
+    assert first.infer({"x": x})["y"][0].tolist() == [2.0] * 1000
+
+
 def test_minus_zero_is_not_zero(core) -> None:
     for zero, right in ((0.0, np.inf), (-0.0, -np.inf)):
         s = Sketch()

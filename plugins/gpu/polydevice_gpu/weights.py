@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Hashable
 from collections.abc import Set as AbstractSet
@@ -39,19 +40,37 @@ class _Pool:
         self._lock = threading.Lock()
         self._uploads: WeakValueDictionary[Hashable, _Upload] = WeakValueDictionary()
 
-    def find(self, constant: Array, form: str, storage: ElementType) -> _Upload | None:
+    def find(self, constant: Array, key: Hashable) -> _Upload | None:
         with self._lock:
-            found = self._uploads.get(_key(constant, form, storage))
+            found = self._uploads.get(key)
         return found if found is not None and _are_equal(found.constant, constant) else None
 
-    def add(self, upload: _Upload, form: str, storage: ElementType) -> None:
+    def add(self, upload: _Upload, key: Hashable) -> None:
         with self._lock:
-            self._uploads[_key(upload.constant, form, storage)] = upload
+            self._uploads[key] = upload
 
 
 def _key(constant: Array, form: str, storage: ElementType) -> Hashable:
+    """Return by what constants are found that might be equal to one."""
     ends = (constant.flat[:_SAMPLE].tobytes(), constant.flat[-_SAMPLE:].tobytes())
-    return (form, storage, constant.shape, constant.dtype.str, ends)
+    # What somebody may change in place no longer is what was uploaded.
+    digest = _digest(constant) if _may_change(constant) else b""
+    return (form, storage, constant.shape, constant.dtype.str, ends, digest)
+
+
+def _may_change(constant: Array) -> bool:
+    """Whether an array, or one that it is a view of, can be written; a reader's cannot."""
+    array: object = constant
+    while isinstance(array, np.ndarray):
+        if array.flags.writeable:
+            return True
+        array = array.base
+    return False
+
+
+def _digest(constant: Array) -> bytes:
+    content = np.ascontiguousarray(constant).reshape(-1).view(np.uint8)
+    return hashlib.blake2b(content.data, digest_size=16).digest()
 
 
 def _are_equal(one: Array, other: Array) -> bool:
@@ -109,7 +128,8 @@ class WeightStore:
 
     def _uploaded(self, constant: Array, storage: ElementType, form: Weights | None) -> _Upload:
         pool, name = _pool_of(self._device), form.form if form else ""
-        found = pool.find(constant, name, storage)
+        key = _key(constant, name, storage)
+        found = pool.find(constant, key)
         if found is not None:
             return found
         array = constant if form is None else form.make(constant)
@@ -119,7 +139,7 @@ class WeightStore:
             with self._device.queue() as queue:
                 queue.upload(buffer, array)
         upload = _Upload(constant, buffer)
-        pool.add(upload, name, storage)
+        pool.add(upload, key)
         return upload
 
     @property
