@@ -18,7 +18,7 @@ from polydevice.errors import OptionValueError
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.tuning import tuner as tuner_module
-from polydevice_gpu.tuning.candidates import candidates, find_choice
+from polydevice_gpu.tuning.candidates import candidates, find_choice, has_several
 from polydevice_gpu.tuning.layer_key import LayerKey, layer_key
 from polydevice_gpu.tuning.runner import Outcome, Runner, agrees
 from polydevice_gpu.tuning.tuning_file import TuningFile
@@ -338,6 +338,7 @@ def test_all_candidates_are_distinct_and_the_default_is_first(core, opencl) -> N
     for node in executable.latest_plan().graph.nodes:
         if layer_key(node, ""):
             found = candidates(node, executable._target)
+            assert has_several(node, executable._target)
             assert found[0] == node.choice
             assert len(set(map(str, found))) == len(found) > 2
             assert find_choice(node, found[-1].kernel.name, found[-1].mode, executable._target)

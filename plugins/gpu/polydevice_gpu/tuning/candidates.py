@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Choice, Kernel, kernels_of
 from polydevice_gpu.kernels.target import Target
@@ -12,16 +15,33 @@ def candidates(node: GpuNode, target: Target) -> list[Choice]:
 
     Modes that come to the same launches for this node count once.
     """
+    return list(_distinct(node, target))
+
+
+def has_several(node: GpuNode, target: Target) -> bool:
+    """Whether there is more than one candidate; looks no further than the second.
+
+    All 87 of a convolution take 20 ms to write, which a network that is tuned already would wait
+    for at every load.
+    """
+    return len(list(itertools.islice(_distinct(node, target), 2))) == 2
+
+
+def _distinct(node: GpuNode, target: Target) -> Iterator[Choice]:
     assert node.choice is not None
-    found: dict[object, Choice] = {_launches(node.choice, node, target): node.choice}
+    found = {_launches(node.choice, node, target)}
+    yield node.choice
     for kernel in kernels_of(type(node.op)):
         if not _fits(kernel, node, target):
             continue
         for number, mode in enumerate(kernel.modes):
-            if kernel.mode_supports(node, mode, target):
-                choice = Choice(kernel, number)
-                found.setdefault(_launches(choice, node, target), choice)
-    return list(found.values())
+            if not kernel.mode_supports(node, mode, target):
+                continue
+            choice = Choice(kernel, number)
+            launches = _launches(choice, node, target)
+            if launches not in found:
+                found.add(launches)
+                yield choice
 
 
 def _launches(choice: Choice, node: GpuNode, target: Target) -> object:

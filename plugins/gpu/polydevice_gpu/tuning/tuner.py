@@ -14,7 +14,7 @@ from polydevice.tuning import TunedLayer, report
 from polydevice_gpu import cl
 from polydevice_gpu.graph import GpuGraph, GpuNode
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.tuning.candidates import candidates, find_choice, reference
+from polydevice_gpu.tuning.candidates import candidates, find_choice, has_several, reference
 from polydevice_gpu.tuning.layer_key import LayerKey, layer_key
 from polydevice_gpu.tuning.runner import Outcome, Runner, agrees
 from polydevice_gpu.tuning.tuning_file import Entry, TuningFile
@@ -81,7 +81,7 @@ class Tuner:
             (node, key)
             for node in graph.nodes
             if (key := layer_key(node, device.facts.name)) is not None
-            and not (self.mode.times and len(candidates(node, target)) == 1)
+            and (not self.mode.times or has_several(node, target))
         ]
         units = device.facts.max_compute_units
         done: set[LayerKey] = set()
