@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import time
 
 import numpy as np
 import pytest
 
 from polydevice import Core, StatusCode
-from polydevice.errors import InferenceError, ModelLimitError
+from polydevice.errors import DeviceError, InferenceError, ModelLimitError
 from polydevice_gpu import cl
 from polydevice_gpu.bound_steps import BoundSteps
 from tests.core import ir_text
@@ -415,3 +416,25 @@ def test_unrolling_does_not_make_values_that_kernels_cannot_count(core) -> None:
     )  # fmt: skip
     with pytest.raises(ModelLimitError, match="counts at most"):
         core.load_network(core.read_network(content), "GPU")
+
+
+@pytest.mark.parametrize("content", [scan(), branch()], ids=["loop", "if"])
+def test_closing_gives_memory_back_at_once(core, opencl, rng, content) -> None:
+    given = feed(rng) if content == scan() else {"x": rng.normal(size=(2, 5)).astype("f4")}
+    gc.collect()
+    gc.disable()
+    try:
+        before = opencl.memory.bytes_allocated
+        executable = load(core, content)
+        executable.infer(given)
+        request = executable.create_infer_request()
+        found = {name: array.copy() for name, array in request.infer(given).items()}
+        assert opencl.memory.bytes_allocated > before
+        executable.close()
+        assert opencl.memory.bytes_allocated == before
+        with pytest.raises(DeviceError, match="is closed"):
+            request.infer(given)
+        assert opencl.memory.bytes_allocated == before
+    finally:
+        gc.enable()
+    compare(found.values(), content, given)

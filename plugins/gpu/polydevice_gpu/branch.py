@@ -7,6 +7,7 @@ one element, unless it has it already.
 from __future__ import annotations
 
 import functools
+import weakref
 
 from polydevice.errors import InferenceError
 from polydevice_gpu import cl
@@ -87,7 +88,8 @@ class BoundIf:
     """An If with the memory of one request."""
 
     def __init__(self, step: IfStep, outer: BoundSteps) -> None:
-        self._step, self._outer = step, outer
+        self._step = step
+        self._outer: BoundSteps = weakref.proxy(outer)  # which holds this: no cycle keeps memory
         self._branches = [
             None if branch is None else _BoundBranch(branch, step.blocks, outer)
             for branch in step.branches

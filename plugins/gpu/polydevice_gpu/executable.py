@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -117,6 +118,7 @@ class GpuExecutable(ExecutableNetwork):
         self._plans: OrderedDict[Shapes, Plan] = OrderedDict()
         self._compiling = threading.Lock()
         self._latest: Plan | None = None
+        self._created: weakref.WeakSet[GpuRequest] = weakref.WeakSet()
         if self.context.has_queue:
             queue = self.context.user_queue(
                 profiling=profiling, priority=priority, throttle=throttle
@@ -163,8 +165,14 @@ class GpuExecutable(ExecutableNetwork):
         return self.context
 
     def plan(self, shapes: Shapes) -> Plan:
-        """Return the plan for these shapes of inputs and variables, in the network's order."""
+        """Return the plan for these shapes of inputs and variables, in the network's order.
+
+        Raises:
+            DeviceError: the network is closed.
+        """
         with self._compiling:
+            if self._closed:
+                raise DeviceError(f"network {self.name!r} is closed; load it again")
             known = self._plans.get(shapes)
             if known is not None:
                 self._plans.move_to_end(shapes)
@@ -279,11 +287,15 @@ class GpuExecutable(ExecutableNetwork):
         }
 
     def _create_request(self) -> InferRequest:
-        return GpuRequest(self)
+        request = GpuRequest(self)
+        self._created.add(request)
+        return request
 
     def _close(self) -> None:
         for queue in self._queues:
             queue.finish()
+        for request in list(self._created):
+            request.release_memory()
         self._plans.clear()
         self._latest = None
         self._weights.clear()

@@ -7,6 +7,7 @@ one to read. The host only counts, unless a value that the device computes says 
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 
@@ -160,7 +161,8 @@ class BoundLoop:
     """A loop with the memory of one request."""
 
     def __init__(self, step: LoopStep, outer: BoundSteps) -> None:
-        self._step, self._body, self._outer = step, step.body, outer
+        self._step, self._body = step, step.body
+        self._outer: BoundSteps = weakref.proxy(outer)  # which holds this: no cycle keeps memory
         turns = [[outer.region(memory_of(value)) for value in pair] for pair in step.turns]
         blocks = [outer.region(memory) for memory in step.blocks]
         graph = step.body.graph

@@ -24,6 +24,7 @@ from polydevice_gpu.bound_plan import BoundPlan
 from polydevice_gpu.buffer_blob import BufferBlob
 from polydevice_gpu.graph import Value
 from polydevice_gpu.kernels.types import storage_type
+from polydevice_gpu.plan import Plan
 from polydevice_gpu.report import layer_counts
 from polydevice_gpu.state import GpuVariable
 
@@ -62,6 +63,7 @@ class GpuRequest(InferRequest):
         super().__init__(executable)
         self._network = executable
         self._last: BoundPlan | None = None
+        self._last_plan: Plan | None = None
         self._batch = executable.batch_limit
         self._copies = Copies()
         self._job: Job | None = None
@@ -95,6 +97,11 @@ class GpuRequest(InferRequest):
         else:
             self._bound.move_to_end(shapes)
         return bound
+
+    def release_memory(self) -> None:
+        """Let go of the memory that launches use, once the network is closed; blobs stay."""
+        self._bound.clear()
+        self._job = self._last = None
 
     def set_batch(self, size: int) -> None:
         """Let the next inferences compute the first items of the batch only.
@@ -266,7 +273,7 @@ class GpuRequest(InferRequest):
                 self._copies.uploads += 1
                 continue
             self._bind(name, Blob(np.array(array, order="C"), port.element_type))
-        self._last = job.bound
+        self._last, self._last_plan = job.bound, job.bound.plan
         if self._network.profiling:
             job.bound.plan.times.add(job.bound.layer_times())
             self._network.note_plan(job.bound.plan)
@@ -276,5 +283,5 @@ class GpuRequest(InferRequest):
             raise InferenceError(
                 "counters are off; load the network with PERF_COUNT=YES to measure layers"
             )
-        plan = self._network.latest_plan() if self._last is None else self._last.plan
+        plan = self._last_plan or self._network.latest_plan()
         return layer_counts(plan, plan.times.averages())
