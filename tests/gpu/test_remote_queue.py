@@ -11,11 +11,12 @@ import pytest
 
 from polydevice import Copies, StatusCode
 from polydevice.errors import (
+    DeviceError,
     InferenceError,
     OptionValueError,
-    PolydeviceError,
     RequestBusyError,
 )
+from polydevice.executor import Executor
 from polydevice_gpu.cl import library
 from tests.cpu.models import answer, build
 from tests.gpu.remote import User, affine, convolution, desc, exact
@@ -280,15 +281,21 @@ def test_options_that_a_users_queue_decides(core, user, opencl) -> None:
         request.get_perf_counts()
 
 
-def test_an_inference_that_was_begun_in_vain_is_not_taken_for_the_next(core, user) -> None:
+def test_an_inference_that_was_begun_in_vain_is_not_taken_for_the_next(
+    core, user, monkeypatch
+) -> None:
     """Its commands are on the queue when the network cannot finish it any more."""
     context = core.create_context("GPU", user.params)
     executable = core.load_network(core.read_network(affine(2, 3)), context)
     request = executable.create_infer_request()
     request.infer({"x": normal(2, 3)})
-    executable.close()
-    with pytest.raises(PolydeviceError):
-        request.start_async({"x": normal(2, 3)})
-        request.wait()
+
+    def refuses(*_: object) -> None:
+        raise DeviceError("no thread is left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Executor, "submit", refuses)
+        with pytest.raises(DeviceError, match="no thread"):
+            request.start_async({"x": normal(2, 3)})
     x = normal(2, 3)
     np.testing.assert_array_equal(request.infer({"x": x})["y"], 3 * x + 1)
