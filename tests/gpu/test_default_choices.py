@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from polydevice.ops.arithmetic import Multiply
+from polydevice.ops.matmul import MatMul
 from polydevice.ops.pooling import MaxPool
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
 from polydevice.ops.transpose import Transpose
@@ -68,3 +69,12 @@ def test_vectors_of_pooling(size, width):
     op = MaxPool(kernel=(3, 3), strides=(2, 2), pads_begin=(1, 1), pads_end=(1, 1))
     name, mode = _choice(s.network(y=s.add("y", op, image)), MaxPool)
     assert (name, mode) == ("pooling_vector", {"WIDTH": width})
+
+
+@pytest.mark.parametrize(("terms", "name"), [(8, "gemm_tiled"), (0, "convolution_direct")])
+def test_products_of_no_terms_read_no_tile(terms, name):
+    """A tile's first step would be read from weights without elements."""
+    s = Sketch()
+    weights = s.const("w", np.ones((terms, 16), "f4"))
+    network = s.network(y=s.add("y", MatMul(), s.input("x", 9, terms), weights))
+    assert _choice(network, MatMul)[0] == name

@@ -80,9 +80,11 @@ class TiledEngine(Product):
         return 4 if inside and self.channels(node) % 4 == 0 else 1
 
     def fits_device(self, node: GpuNode, target: Target) -> bool:
-        """Local memory, and floats."""
+        """Local memory, floats, and terms: the first step is read before any is counted."""
         return (
-            target.local_memory_bytes >= 16384 and compute_type(node.inputs[0].storage) == "float"
+            target.local_memory_bytes >= 16384
+            and compute_type(node.inputs[0].storage) == "float"
+            and self.sizes(node)[2] > 0
         )
 
 
