@@ -100,7 +100,7 @@ def _willing(device: cl.Device) -> Target:
     sizes = real.sub_group_sizes if real.sub_group_size_required else SUB_GROUPS
     return dataclasses.replace(
         real,
-        local_memory_bytes=max(real.local_memory_bytes, 49152),
+        local_memory_bytes=device.capabilities.local_memory_bytes,
         max_work_group_size=1024,
         sub_group_sizes=sizes,
     )

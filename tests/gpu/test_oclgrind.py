@@ -32,7 +32,7 @@ def test_no_kernel_reads_or_writes_outside_of_its_buffers_or_races(tmp_path):
         env={
             **os.environ,
             "POLYDEVICE_GPU_DEVICES": "all-gpus,cpu",
-            "POLYDEVICE_TEST_MODES": "0,1,2",
+            "POLYDEVICE_TEST_MODES": "0,1,2,15",  # 15: a tile that fits its local memory
             "POLYDEVICE_TEST_SEPARATE_BUFFERS": "1",
         },
         capture_output=True,
