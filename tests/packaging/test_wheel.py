@@ -94,4 +94,6 @@ def test_the_sample_device_in_a_clean_environment(
     suite = ROOT / "samples/npu_plugin/tests"
     out = run(python, "-m", "pytest", "-q", "-rs", suite, cwd=tmp_path, env=clean)
     assert re.search(r"\d{2,} passed", out)
-    assert "skipped" not in out
+    skipped = [line for line in out.splitlines() if line.startswith("SKIPPED")]
+    # The sample is a small one; an execution graph is what a device may leave out.
+    assert all("does not describe its execution graph" in line for line in skipped), out
