@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from polydevice_gpu import cl
-from polydevice_gpu.cl import capabilities, child_process
+from polydevice_gpu.cl import capabilities, child_process, library, probes
 from polydevice_gpu.cl.capabilities import ProbedCapabilities, probed_capabilities
+from polydevice_gpu.cl.discovery.icd import loader_environment
 
 
 @pytest.fixture
@@ -107,6 +112,99 @@ def test_crash_in_one_probe_costs_that_answer_only(opencl, monkeypatch, tmp_path
     assert found == replace(whole, fp64=False)
     assert "SIGSEGV" in reasons["fp64"]
     assert not list((tmp_path / "b").iterdir())  # what may be a passing trouble is not remembered
+
+
+ASK_WITHOUT_PACKAGES = """
+import json, sys
+from polydevice_gpu.cl import library, probes
+
+def by_default_name():
+    raise AssertionError("looked for an OpenCL library instead of using the one handed over")
+
+library.find_library = by_default_name
+probes.main(json.loads(sys.argv[1]), lambda message: print("said", json.dumps(message)))
+"""
+
+
+def test_every_probe_uses_the_library_it_was_handed(opencl) -> None:
+    # The child sees no pyopencl, and a system without its own libOpenCL.so.1 has that one only.
+    argument = {
+        "opencl": library.find_library()[0],
+        "identity": opencl.facts.identity,
+        "twin": opencl._twin,
+        "skip": [],
+    }
+    drivers = opencl._drivers
+    with contextlib.ExitStack() as stack:
+        found = {} if drivers is None else stack.enter_context(loader_environment(drivers))
+        variables = {name: value for name, value in found.items() if value is not None}
+        done = subprocess.run(
+            [sys.executable, "-c", ASK_WITHOUT_PACKAGES, json.dumps(argument)],
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("said ")]
+    answers = [json.loads(line.removeprefix("said ")) for line in lines]
+    answers = [answer for answer in answers if "probe" in answer]
+    assert [answer["probe"] for answer in answers[1:]] == [p.__name__ for p in probes.PROBES]
+    assert not [answer for answer in answers if "raised" in answer]
+
+
+def test_no_probe_has_a_defect(probe, opencl, caplog) -> None:
+    probe()
+    assert not caplog.records
+
+
+def test_exception_in_one_probe_is_our_defect_and_costs_that_answer_only(
+    probe, opencl, monkeypatch, tmp_path, caplog
+) -> None:
+    whole, _ = probed_capabilities(opencl.facts, opencl._twin, opencl._drivers, tmp_path / "a")
+
+    def broken(bench):
+        raise OSError("cannot open shared object file")
+
+    broken.__name__ = "fp64"
+    here = [broken if p.__name__ == "fp64" else p for p in probes.PROBES]
+    monkeypatch.setattr(probes, "PROBES", here)
+    told = []
+    argument = {"opencl": library.find_library()[0], "identity": opencl.facts.identity}
+    argument |= {"twin": opencl._twin, "skip": [p.__name__ for p in here if p is not broken]}
+    monkeypatch.setattr(library, "_handed", [])
+    probes.main(argument, told.append)
+    (raised,) = [message for message in told if message.get("probe") == "fp64"]
+    assert "OSError: cannot open shared object file" in raised["raised"]
+
+    real = child_process.run
+
+    def with_the_defect(module, argument, **options):
+        outcome = real(module, argument, **options)
+        messages = [raised if m.get("probe") == "fp64" else m for m in outcome.messages]
+        return replace(outcome, messages=tuple(messages))
+
+    monkeypatch.setattr(child_process, "run", with_the_defect)
+    answers, ran = probe()
+    assert (answers, ran) == (replace(whole, fp64=False), 1)
+    (record,) = caplog.records
+    assert "defect of polydevice, not of a driver" in record.message
+    assert "in broken" in record.message  # the traceback
+    assert probe() == (answers, 0)  # remembered: no process pays for it again
+    (file,) = (tmp_path / "c").glob("*.json")
+    assert "defect of polydevice's probe" in json.loads(file.read_text())["reasons"]["fp64"]
+
+
+def test_exception_outside_of_the_probes_is_remembered_too(probe, monkeypatch) -> None:
+    argument = {"opencl": library.find_library()[0], "identity": None, "twin": 0, "skip": []}
+    outcome = child_process.run("probes", argument, timeout_s=60)
+    assert (outcome.status, outcome.messages) == ("raised", ({"start": "open"},))
+    assert "TypeError" in outcome.detail
+    monkeypatch.setattr(child_process, "run", lambda *_, **__: outcome)
+    answers, _ = probe()
+    assert answers == ProbedCapabilities()
+    monkeypatch.setattr(child_process, "run", None)  # not asked again
+    assert probe()[0] == answers
 
 
 def test_local_memory_that_is_promised_can_be_used(opencl) -> None:

@@ -40,10 +40,14 @@ def test_variables_can_be_set_and_removed(monkeypatch, tmp_path) -> None:
     assert elsewhere.status == "ok"
 
 
-def test_exception_in_the_child_is_told() -> None:
+def test_exception_in_the_child_is_told_as_our_defect(caplog) -> None:
     outcome = child_process.run("discovery.child", {}, timeout_s=30)
-    assert outcome.status == "crashed"
-    assert "KeyError" in outcome.stderr
+    assert (outcome.status, outcome.messages) == ("raised", ())
+    assert outcome.detail == "KeyError: 'driver'"
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert "defect of polydevice" in record.message
+    assert "child.py" in record.message  # with the traceback
 
 
 def test_program_without_an_interpreter(monkeypatch) -> None:

@@ -116,7 +116,7 @@ def open_bench(argument: dict[str, Any]) -> Bench:
     Raises:
         LookupError: it is gone.
     """
-    cl = library.library(argument["opencl"])
+    cl = library.library()
     platform, device = library.find_device(cl, tuple(argument["identity"]), argument["twin"])
     status = ctypes.c_int()
     devices = (ctypes.c_void_p * 1)(device)

@@ -24,7 +24,7 @@ from polydevice_gpu.cl.discovery.enumeration import probe_timeout_s
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Icd
 from polydevice_gpu.cl.discovery.icd import loader_environment
 
-_FORMAT = 3  # raise it when a probe or its meaning changes
+_PROBING_MODULES = ("probes", "bench", "command_buffer", "library")
 _LIMIT_FACTOR = 6  # a first compile on a cold GPU driver takes seconds, loading it alone less
 _MAXIMUM_CRASHES = 8
 _FILE_LIMIT_BYTES = 64 * 1024
@@ -157,9 +157,14 @@ def _run(
             name = message["probe"]
             values[name] = message["value"]
             skip.append(name)
-            if message["value"] is None:
+            if "raised" in message:
+                child_process.log_defect(f"probing {facts.name} ({name})", message["raised"])
+                reasons[name] = _our_defect(message["raised"])
+            elif message["value"] is None:
                 reasons[name] = message["why"]
-        if outcome.status == "ok":
+        if outcome.status == "raised":
+            reasons[started] = _our_defect(outcome.detail)
+        if outcome.status in {"ok", "raised"}:
             return values, reasons, survived
         survived = False
         reasons[started] = f"the driver {outcome.status} in this probe ({outcome.detail})"
@@ -169,8 +174,20 @@ def _run(
     return values, reasons, False
 
 
+def _our_defect(raised: str) -> str:
+    return f"a defect of polydevice's probe, not of the driver: {raised.splitlines()[-1]}"
+
+
 def _key(facts: DeviceFacts) -> str:
-    return json.dumps([_FORMAT, *facts.identity, facts.extensions])
+    return json.dumps([_probes_digest(), *facts.identity, facts.extensions])
+
+
+@functools.cache
+def _probes_digest() -> str:
+    """Name what the probes are now: another version of them asks again."""
+    folder = Path(__file__).parent
+    modules = [folder / f"{name}.py" for name in ("capabilities", *_PROBING_MODULES)]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in modules)).hexdigest()
 
 
 def _path(folder: Path, key: str) -> Path | None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 _STDERR_KEPT_BYTES = 2000
+_RAISED = "raised in the child"
 _STARVED_FACTOR = 20
 """On a busy machine a process may take this many times its limit."""
 _PACKAGE = Path(__file__).resolve().parent
@@ -41,11 +42,12 @@ class Outcome:
     """How a child process ended.
 
     `status`: ``ok``; ``crashed`` (killed by a signal or a fatal exit); ``hung`` (killed by us at
-    the time limit); ``failed`` (could not be started). `messages` are the JSON values it reported
-    before that; `detail` says what happened; `stderr` is the end of what the driver printed.
+    the time limit); ``failed`` (could not be started); ``raised`` (a Python exception: a defect of
+    ours, not of the driver; it is logged). `messages` are the JSON values it reported before that;
+    `detail` says what happened; `stderr` is the end of what the driver printed.
     """
 
-    status: Literal["ok", "crashed", "hung", "failed"]
+    status: Literal["ok", "crashed", "hung", "failed", "raised"]
     messages: tuple[Any, ...]
     detail: str
     stderr: str
@@ -88,6 +90,10 @@ def run(
         errors.seek(max(0, end - _STDERR_KEPT_BYTES))
         stderr = errors.read(_STDERR_KEPT_BYTES).decode("utf-8", "replace").strip()
     messages = tuple(_parse(output))
+    if messages and list(messages[-1]) == [_RAISED]:
+        raised = messages[-1][_RAISED]
+        log_defect(f"asking OpenCL drivers ({module})", raised)
+        return Outcome("raised", messages[:-1], raised.splitlines()[-1], stderr)
     if hung:
         return Outcome("hung", messages, f"no answer within {timeout_s:g} s", stderr)
     if process.returncode != 0:
@@ -110,11 +116,31 @@ def serve(module: str) -> None:
         channel.write(json.dumps(message) + "\n")
         channel.flush()
 
-    main: Callable[[Any, Callable[[Any], None]], None] = importlib.import_module(module).main
-    main(json.loads(sys.argv[1]), report)
+    try:
+        main: Callable[[Any, Callable[[Any], None]], None] = importlib.import_module(module).main
+        main(json.loads(sys.argv[1]), report)
+    except Exception as error:  # noqa: BLE001 - told to the parent
+        report({_RAISED: describe(error)})
     channel.close()
     # Drivers' exit handlers crash and hang too, after everything has been told: skip them.
     os._exit(0)
+
+
+def describe(error: Exception) -> str:
+    """Return the traceback of an exception, its own line last, for the parent to log."""
+    import traceback
+
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    return "".join(lines)[-_STDERR_KEPT_BYTES:].strip()
+
+
+def log_defect(doing: str, raised: str) -> None:
+    """Log what `describe` told: an error that only polydevice can be blamed for."""
+    import logging  # here: it would double the time that a child takes to start
+
+    logging.getLogger("polydevice.gpu").error(
+        "a defect of polydevice, not of a driver, while %s; please report it:\n%s", doing, raised
+    )
 
 
 def _environment(overrides: Mapping[str, str | None]) -> dict[str, str]:

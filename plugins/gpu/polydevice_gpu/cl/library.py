@@ -151,18 +151,32 @@ def preloaded() -> bool:
     return os.name == "posix" and hasattr(ctypes.CDLL(None), "clGetPlatformIDs")
 
 
-def _open(path: str = "") -> ctypes.CDLL:
-    return ctypes.CDLL(None if preloaded() else path or find_library()[0])
+_handed: list[str] = []
+
+
+def use(path: str) -> None:
+    """Make `path` the library of this process: what a child process was handed by its parent.
+
+    A child sees no installed packages, so what it would find by itself is another library than its
+    parent's, or none.
+    """
+    _handed[:] = [path]
+
+
+def _open() -> ctypes.CDLL:
+    if preloaded():
+        return ctypes.CDLL(None)
+    return ctypes.CDLL(_handed[0] if _handed else find_library()[0])
 
 
 @functools.cache
-def library(path: str = "") -> ctypes.CDLL:
-    """Open the OpenCL library and declare its functions.
+def library() -> ctypes.CDLL:
+    """Open the OpenCL library of this process and declare its functions.
 
     The loader looks for drivers at the first call of clGetPlatformIDs, not here.
     Raises OSError if there is none.
     """
-    opened = _open(path)
+    opened = _open()
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(opened, name, None)
         if function is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from polydevice_gpu.cl import command_buffer
+from polydevice_gpu.cl import child_process, command_buffer, library
 from polydevice_gpu.cl.bench import (
     LANES,
     READ_WRITE_COPY,
@@ -302,10 +302,12 @@ PROBES: tuple[Callable[[Bench], Any], ...] = (
 def main(argument: dict[str, Any], report: Callable[[Any], None]) -> None:
     """Run the probes that ``skip`` does not name on one device.
 
-    Reports ``{"start": name}``, then ``{"probe": name, "value": …}`` with a reason if it is no.
+    Reports ``{"start": name}``, then ``{"probe": name, "value": …}``; with ``why`` if the answer is
+    no, with ``raised`` if the probe itself is wrong.
     `argument`: ``opencl`` library, ``identity`` and ``twin`` of the device, ``skip``.
     """
     report({"start": "open"})
+    library.use(argument["opencl"])
     try:
         bench = open_bench(argument)
     except LookupError as error:
@@ -321,3 +323,6 @@ def main(argument: dict[str, Any], report: Callable[[Any], None]) -> None:
             report({"probe": name, "value": probe(bench)})
         except ProbeError as error:
             report({"probe": name, "value": None, "why": str(error)})
+        except Exception as error:  # noqa: BLE001 - our defect, reported as such; the others go on
+            raised = child_process.describe(error)
+            report({"probe": name, "value": None, "raised": raised})

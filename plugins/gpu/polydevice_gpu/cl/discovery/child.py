@@ -57,8 +57,9 @@ def main(argument: dict[str, Any], report: Callable[[Any], None]) -> None:
             report({"library_error": str(error)})
             return
         report({"library_loaded": argument["driver"]})
+    library.use(argument["opencl"])
     try:
-        cl = library.library(argument["opencl"])
+        cl = library.library()
     except OSError as error:
         report({"opencl_error": str(error)})
         return

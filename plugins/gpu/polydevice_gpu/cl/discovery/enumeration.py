@@ -138,6 +138,13 @@ def _judge(icd: Icd, outcome: child_process.Outcome, timeout_s: float) -> Findin
         )
     if outcome.status == "failed":
         return _rejected("driver", _title(icd), f"could not be tried: {outcome.detail}", "")
+    if outcome.status == "raised":
+        return _rejected(
+            "driver",
+            _title(icd),
+            f"polydevice failed to ask it {stage}: {outcome.detail}",
+            "this is a defect of polydevice, not of the driver; please report it",
+        )
     for message in outcome.messages:
         if "library_error" in message:
             return _rejected(
