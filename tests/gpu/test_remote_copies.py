@@ -9,6 +9,7 @@ import pytest
 from polydevice import ElementType, Shape, TensorDesc
 from polydevice.errors import BlobError
 from tests.gpu.remote import User, affine, desc, exact, held
+from tests.gpu.strict import refuse_empty_transfers
 
 
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "u8", "i64", "boolean"])
@@ -44,6 +45,28 @@ def test_empty_blobs(core) -> None:
         assert held(blob).shape == (0, 3)
         request.set_blob(name, blob)
     assert request.infer() == {}
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_copies_of_nothing_are_events_and_wait(core, user, monkeypatch, blocking) -> None:
+    refused = refuse_empty_transfers(monkeypatch)
+    context = core.create_context("GPU", user.params)
+    what = TensorDesc(ElementType.f32, Shape([0, 3]))
+    one, two = context.create_blob(what), context.create_blob(what)
+    nothing = np.empty((0, 3), np.float32)
+    gate = ocl.UserEvent(user.context)
+    status = ocl.command_execution_status
+    gate.set_status(status.COMPLETE)
+    for copy in (
+        lambda **how: one.copy_from(nothing, **how),
+        lambda **how: two.copy_from(one, **how),
+        lambda **how: two.copy_to(nothing, **how),
+    ):
+        event = copy(queue=user.queue, wait_for=[gate], blocking=blocking)
+        event.wait()
+        assert event.command_execution_status == status.COMPLETE
+    assert not refused
+    assert held(two).shape == (0, 3)
 
 
 def test_copies_on_a_queue_with_events(core, user, rng) -> None:

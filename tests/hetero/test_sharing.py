@@ -15,6 +15,7 @@ from polydevice.ops.arithmetic import Multiply
 from polydevice.ops.convert import Convert
 from polydevice.ops.io import Parameter, Result
 from tests.cpu.models import answer, build
+from tests.gpu.strict import refuse_empty_transfers
 from tests.hetero.networks import WEIGHTS, by_type, check, held, normal, place, there_and_back
 
 F32 = ElementType.f32
@@ -40,7 +41,8 @@ def test_what_stays_on_the_device_is_not_copied(core) -> None:
     assert rows["Add"] == 2 * 3 * 5 * 4, "of a and b only b crosses"
 
 
-def test_dynamic_shapes(core) -> None:
+def test_dynamic_shapes(core, monkeypatch) -> None:
+    refused = refuse_empty_transfers(monkeypatch)
     model = there_and_back("n", 3, "m", outputs=("y", "c", "a"))
     network = place(core.read_network(model), by_type(Tanh="CPU"))
     request = core.load_network(network, "HETERO:GPU,CPU").create_infer_request()
@@ -51,6 +53,7 @@ def test_dynamic_shapes(core) -> None:
         blobs.append(request._parts[0].get_blob("a/out"))
     assert blobs[1] is blobs[2], "allocated when the shape changes only"
     assert blobs[0].shape == (2, 3, 5)
+    assert not refused, "transfers of no bytes"
 
 
 def test_neighbouring_parts_on_one_device(core) -> None:

@@ -232,7 +232,7 @@ def _copy_on_device(
     elif given or wanted:
         places = {"offset": 0, **(given or wanted)}
     else:
-        places = {"byte_count": max(source.size_bytes, 1)}
+        places = {"byte_count": source.size_bytes}
     handles = (target.handle, source.handle)
     with source._acquired(queue), target._acquired(queue):
         return sharing.enqueue_copy(queue, *handles, wait_for, blocking, **places)

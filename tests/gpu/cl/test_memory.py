@@ -11,6 +11,7 @@ import pytest
 from polydevice.errors import DeviceMemoryError
 from polydevice_gpu import cl
 from polydevice_gpu.cl.memory import Memory
+from tests.gpu.strict import refuse_empty_transfers
 
 WRITE = "__kernel void write(__global uchar* x, int at) { x[at] = 1; }"
 
@@ -34,6 +35,25 @@ def test_up_and_down(opencl, memory, size, wait) -> None:
         queue.upload(buffer, sent, wait=wait)
         queue.download(buffer, back, wait=wait)
     assert np.array_equal(sent, back)
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_transfers_of_nothing_reach_no_driver(opencl, memory, monkeypatch, wait) -> None:
+    refused = refuse_empty_transfers(monkeypatch)
+    one, two = memory.allocate(64, "one"), memory.allocate(64, "two")
+    nothing, sent, back = np.empty((0, 3), np.float32), random_bytes(64), np.zeros(64, np.uint8)
+    with opencl.queue() as queue:
+        queue.upload(one, sent)
+        queue.upload(one, nothing, wait=wait)
+        queue.download(one, nothing, wait=wait)
+        queue.copy(two, one, 0)
+        queue.copy_block(two, one, (0, 0, 0), (4, 0, 1), (8, 64))
+        queue.fill(one, size_bytes=0)
+        queue.download(one, back)
+        copies = replace(queue.copies)
+    assert not refused
+    assert np.array_equal(back, sent)
+    assert (copies.uploads, copies.downloads, copies.on_device) == (1, 1, 0)
 
 
 def test_zeros(opencl, memory) -> None:

@@ -25,6 +25,8 @@ _BLOCKING, _ASYNCHRONOUS = 1, 0
 class Queue:
     """A command queue of one device, for one thread at a time; a context manager that waits.
 
+    Transfers of no bytes reach no driver: OpenCL 1.2 (5.2.2 to 5.2.4) calls them errors.
+
     Attributes:
         handle: pyopencl's queue.
         pointer: OpenCL's handle as a number.
@@ -56,6 +58,8 @@ class Queue:
             DeviceMemoryError: if the array is too large or not contiguous.
         """
         self._fits(buffer, array)
+        if not array.nbytes:
+            return
         self.copies.uploads += 1
         code = self._cl.clEnqueueWriteBuffer(
             self.pointer,
@@ -85,6 +89,10 @@ class Queue:
         self._fits(buffer, array)
         if not array.flags.writeable:
             raise DeviceMemoryError(f"cannot download {buffer.name!r} into a read-only array")
+        if not array.nbytes:
+            if wait:
+                self.finish()
+            return
         self.copies.downloads += 1
         code = self._cl.clEnqueueReadBuffer(
             self.pointer,
@@ -131,6 +139,8 @@ class Queue:
         """Copy the beginning of a buffer (None: all of it) to the beginning of another."""
         size = source.size_bytes if size_bytes is None else size_bytes
         self._holds(source, size, target)
+        if not size:
+            return
         code = self._cl.clEnqueueCopyBuffer(
             *(self.pointer, source.whole, target.whole),
             *(source.offset_bytes, target.offset_bytes, size, 0, None, None),
@@ -151,11 +161,13 @@ class Queue:
             source: holds the whole.
             target: receives the block.
             origin: where the block begins: byte in a row, row, plane.
-            sizes: of the block: bytes in a row, rows, planes; each 1 or more.
+            sizes: of the block: bytes in a row, rows, planes.
             pitches: bytes from row to row and from plane to plane of the whole.
         """
         triple = ctypes.c_size_t * 3
         self._holds(source, sizes[0] * sizes[1] * sizes[2], target)
+        if not all(sizes):
+            return
         dense = (sizes[0], sizes[0] * sizes[1])
         first = source.offset_bytes + origin[0] + origin[1] * pitches[0] + origin[2] * pitches[1]
         # In whole buffers: PoCL 3.1 crashes on sub-buffers here.
@@ -170,6 +182,8 @@ class Queue:
         self, image: Image, target: Buffer, origin: Sequence[int], sizes: Sequence[int]
     ) -> None:
         """Copy pixels (x, y; width, height) densely to the beginning of a buffer."""
+        if not all(sizes):
+            return
         triple = ctypes.c_size_t * 3
         code = self._cl.clEnqueueCopyImageToBuffer(
             *(self.pointer, image.pointer, target.whole),
@@ -210,6 +224,8 @@ class Queue:
     def fill(self, buffer: Buffer, pattern: bytes = b"\0", size_bytes: int | None = None) -> None:
         """Repeat a pattern of 1, 2, 4 or 8 bytes in a buffer's beginning (None: all of it)."""
         size = buffer.size_bytes if size_bytes is None else size_bytes
+        if not size:
+            return
         code = self._cl.clEnqueueFillBuffer(
             *(self.pointer, buffer.pointer, pattern, len(pattern)),
             *(0, size, 0, None, None),

@@ -293,6 +293,8 @@ def enqueue_copy(
 ) -> ocl.Event:
     """Copy between host arrays, buffers and images; returns pyopencl's event.
 
+    A copy of no bytes, which OpenCL calls an error, becomes a marker.
+
     Args:
         queue: pyopencl's queue.
         target: a NumPy array, or pyopencl's memory object.
@@ -304,9 +306,15 @@ def enqueue_copy(
     on_device = isinstance(target, ocl.MemoryObject) and isinstance(source, ocl.MemoryObject)
     if not on_device:
         places["is_blocking"] = blocking
+    arrays = [side for side in (target, source) if isinstance(side, np.ndarray)]
+    nothing = places.get("byte_count") == 0 or any(not array.nbytes for array in arrays)
     with translated("copying a blob"):
-        event: Any = ocl.enqueue_copy(queue, target, source, wait_for=list(wait_for), **places)
-        if blocking and on_device:
+        event: Any
+        if nothing:
+            event = ocl.enqueue_marker(queue, wait_for=list(wait_for))
+        else:
+            event = ocl.enqueue_copy(queue, target, source, wait_for=list(wait_for), **places)
+        if blocking and (on_device or nothing):
             event.wait()
     return event  # type: ignore[no-any-return]
 
