@@ -124,12 +124,16 @@ class RoiBlob(Blob):
     @property
     def array(self) -> Array:
         """The region's elements now, C-contiguous; the same memory every time."""
-        np.copyto(self._gathered, self.view)
+        self.gather()
         return self._gathered
 
     @array.setter
     def array(self, value: Array) -> None:
         self._gathered = value
+
+    def gather(self) -> None:
+        """Copy the region's elements into the memory that `array` is."""
+        np.copyto(self._gathered, self.view)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ from polydevice.errors import (
     RequestError,
     nearest,
 )
+from polydevice.overlap import check_outputs, host_arrays, overwritten
 from polydevice.remote import Copies, RemoteBlob
 from polydevice.shape import Shape
 
@@ -82,6 +83,8 @@ class InferRequest(ABC):
         self._ports: dict[str, PortInfo] = {**executable.outputs, **executable.inputs}
         self._blobs: dict[str, Blob] = {}
         self._kept: dict[str, RemoteBlob | None] = {}
+        self._rebound = False  # since `_shared` was found
+        self._shared: list[str] = []  # inputs in memory that an inference writes
         self._busy = threading.Lock()
         self._outcome = _NEVER
         self._callback: tuple[Callback, Any] | None = None
@@ -172,6 +175,7 @@ class InferRequest(ABC):
         try:
             for port, made in self._checked(name, blob):
                 self._kept.pop(port.name, None)
+                self._rebound = True
                 self._bind(port.name, made)
         finally:
             self._busy.release()
@@ -282,6 +286,7 @@ class InferRequest(ABC):
             blob.array, blob.element_type = array, port.element_type
             changes.append((port.name, blob))
         for name, blob in changes:
+            self._rebound = True
             self._bind(name, blob)
 
     def _refuse_output(self, port: PortInfo) -> None:
@@ -330,7 +335,7 @@ class InferRequest(ABC):
             self._outcome, self._begun = _FAILED, False
             start = time.perf_counter()
             try:
-                self._run(stream)
+                self._run_apart(stream)
             except BaseException as error:
                 if isinstance(error, (PolydeviceError, KeyboardInterrupt)):
                     raise
@@ -340,6 +345,32 @@ class InferRequest(ABC):
             return self._results()
         finally:
             self._busy.release()
+
+    def _run_apart(self, stream: int) -> None:
+        """Run, with copies of those inputs that share host memory with what is written."""
+        if self._rebound:
+            self._find_shared()
+        if not self._shared:
+            self._run(stream)
+            return
+        held = {name: self._blobs[name] for name in self._shared}
+        try:
+            for name, blob in held.items():
+                self._bind(name, Blob(blob.array.copy(), blob.element_type))
+            self._run(stream)
+        finally:
+            for name, blob in held.items():
+                self._bind(name, blob)
+
+    def _find_shared(self) -> None:
+        inputs = host_arrays(self._blobs, self.executable.inputs)
+        check_outputs(host_arrays(self._blobs, self.executable.outputs))
+        self._shared = overwritten(inputs, self._written())
+        self._rebound = False
+
+    def _written(self) -> list[Array]:
+        """Return the host memory that an inference writes and that a user may hold."""
+        return list(host_arrays(self._blobs, self.executable.outputs).values())
 
     def _results(self) -> dict[str, Array]:
         blobs = ((name, self._blobs[name]) for name in self.executable.outputs)
@@ -362,7 +393,9 @@ class InferRequest(ABC):
                 self._set_inputs(inputs, copy=True)
             self._cancelled = False
             self._outcome = _Run(StatusCode.RESULT_NOT_READY)
-            self._begun = self._begin()
+            if self._rebound:
+                self._find_shared()
+            self._begun = not self._shared and self._begin()
             self.executable._submit(self)
         except BaseException:
             self._outcome = _FAILED
@@ -373,7 +406,7 @@ class InferRequest(ABC):
         try:
             if self._cancelled:
                 raise InferCancelledError("the request was cancelled before it ran")
-            self._run(stream)
+            self._run_apart(stream)
         except BaseException as error:  # noqa: BLE001 - wait() raises it
             self._complete(error)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polydevice.blob import Blob
+from polydevice.blob import Blob, RoiBlob
 from polydevice.errors import InferenceError
 from polydevice.executor import is_stream_thread
 from polydevice.infer_request import InferRequest
@@ -33,12 +33,16 @@ class CpuInferRequest(InferRequest):
         self._execution = executable.compiled.execution(self._context)
         self._bound: BoundPlan | None = None
         self._places: dict[str, tuple[int, bool, tuple[int, ...]]] = {}
+        self._regions: list[RoiBlob] = []
         self._threads = executable.threads
         self._get_threads, self._set_threads = openmp.functions()
         self._variables = variables(executable.compiled.network, self._context)
 
     def _bind(self, name: str, blob: Blob) -> None:
+        before = self._blobs.get(name)
         self._blobs[name] = blob
+        if isinstance(blob, RoiBlob) or isinstance(before, RoiBlob):
+            self._regions = [each for each in self._blobs.values() if isinstance(each, RoiBlob)]
         if self._bound is None:
             return
         index, is_input, shape = self._places.get(name, (0, True, None))
@@ -68,6 +72,8 @@ class CpuInferRequest(InferRequest):
 
     def _compute(self) -> None:
         bound = self._bound or self._prepare()
+        for region in self._regions:
+            region.gather()
         if self.executable.perf_count:
             bound.plan.times.add(bound.run_timed())
         else:

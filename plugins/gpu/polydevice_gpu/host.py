@@ -22,6 +22,7 @@ from polydevice.ops.detectron import (
     ExperimentalDetectronGenerateProposalsSingleImage,
     ExperimentalDetectronTopKROIs,
 )
+from polydevice.ops.embedding import SparseFillEmptyRows
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.matmul import GroupedMatMul
 from polydevice.ops.nms import MatrixNms, MulticlassNms, NMSRotated, NonMaxSuppressionOp
@@ -29,6 +30,7 @@ from polydevice.ops.op import Op
 from polydevice.ops.prior_box import PriorBox, PriorBoxClustered
 from polydevice.ops.proposal import GenerateProposals, Proposal
 from polydevice.ops.random import Multinomial, RandomUniform
+from polydevice.ops.search import NonZero, Unique
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice_gpu.graph import GpuNode, Value
@@ -46,6 +48,8 @@ HOST_OPERATIONS: tuple[type[Op], ...] = (
     RandomUniform, Multinomial,
     # One pass over a row, in which every element depends on the one before.
     CTCGreedyDecoder, CTCGreedyDecoderSeqLen, CTCLoss,
+    # How much comes out depends on values, except of one element or none.
+    Unique, NonZero, SparseFillEmptyRows,
     # Graphs inside a layer, whose course depends on values.
     If, Loop, TensorIterator,
 )  # fmt: skip

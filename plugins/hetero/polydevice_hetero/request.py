@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from polydevice.blob import Blob
+from polydevice.dtype import Array
 from polydevice.errors import BlobError, InferenceError, PolydeviceError
 from polydevice.executable_network import PortInfo
 from polydevice.infer_request import InferRequest
 from polydevice.node import Port
+from polydevice.overlap import host_arrays
 from polydevice.passes.lower_state import zeros
 from polydevice.profiling import LayerCount
 from polydevice.remote import Copies, RemoteBlob
@@ -37,6 +41,7 @@ class HeteroRequest(InferRequest):
         self._values = Values()
         self._copies = Copies()
         self._ran: set[int] = set()
+        self._given: dict[str, Array] = {}  # the outputs' memory, where the user set none
         for port in executable.sharing.kept:
             index, target = executable.sharing.producers[port]
             self._parts[index].keep_on_device(target)
@@ -123,6 +128,11 @@ class HeteroRequest(InferRequest):
             if any(blob.overlaps(other) for _, other in written[:number]):
                 raise BlobError(f"output {name!r} shares memory with another output; use two blobs")
 
+    def _written(self) -> list[Array]:
+        """Return the outputs, and what the parts write: it was given to the user before."""
+        parts = (array for part in self._parts for array in part._written())
+        return [*super()._written(), *self._values.downloads(), *parts]
+
     # -- running ------------------------------------------------------------------------------
 
     def _run(self, stream: int) -> None:
@@ -139,8 +149,7 @@ class HeteroRequest(InferRequest):
         for index in executable.parts_to_run(starting):
             if index not in self._ran:
                 self._run_part(index, stream)
-        for name, port in executable.sources.items():
-            self._publish(name, port)
+        self._publish()
         self._keep_variables()
 
     def _start_variables(self, stream: int) -> frozenset[str]:
@@ -221,25 +230,62 @@ class HeteroRequest(InferRequest):
             return self._values.on_device(port, own)
         return self._values.on_host(port)
 
-    def _publish(self, name: str, port: Port) -> None:
-        """Give an output to the user: in place where the user set memory, else as it is."""
-        value, blob = self._values[port], self._blobs.get(name)
-        if isinstance(value, RemoteBlob) and name in self._kept:
-            self._blobs[name] = value
-            return
-        if isinstance(blob, RemoteBlob) and name not in self._kept:
-            if blob is not value:  # two outputs of one value, or memory of an input
-                blob.copy_from(value)
-                self._copies += Copies(on_device=1)
-            return
+    def _publish(self) -> None:
+        """Give the outputs to the user."""
+        self._move_aside()
+        taken: set[Port] = set()  # whose memory is an output's already
+        for name, port in self.executable.sources.items():
+            value, blob = self._values[port], self._blobs.get(name)
+            if isinstance(value, RemoteBlob) and name in self._kept:
+                self._blobs[name] = value
+            elif isinstance(blob, RemoteBlob) and name not in self._kept:
+                if blob is not value:  # two outputs of one value, or memory of an input
+                    blob.copy_from(value)
+                    self._copies += Copies(on_device=1)
+            else:
+                self._publish_on_host(name, port, taken)
+
+    def _move_aside(self) -> None:
+        """Copy values that lie where the user wants another output."""
+        sources = self.executable.sources
+        targets = host_arrays(self._blobs, sources)
+        for name, target in targets.items():
+            if target is self._given.get(name):
+                continue
+            assigned = [variable.assigned for variable in self.executable.variables]
+            for port in [*sources.values(), *filter(None, assigned)]:
+                value = self._values[port]
+                if port is sources[name] or isinstance(value, RemoteBlob):
+                    continue
+                if np.may_share_memory(value, target):
+                    self._values[port] = value.copy()
+
+    def _publish_on_host(self, name: str, port: Port, taken: set[Port]) -> None:
+        """Give an output in host memory: in place where the user set memory, else as it is.
+
+        What a part computed is the request's to give away, once. Inputs, constants and variables
+        are not: an output that is one of them gets a copy, and so does a second one of one value.
+        """
+        blob = self._blobs.get(name)
         own = None if blob is None or isinstance(blob, RemoteBlob) else blob.array
         array = self._values.on_host(port, own)
-        if own is array:
-            return
-        if own is not None and own.shape == array.shape:
-            own[...] = array
+        fits = own is not None and own.shape == array.shape
+        if port in self.executable.sharing.producers and port not in taken:
+            if own is array:
+                taken.add(port)
+                return
+            if not fits or own is self._given.get(name):
+                taken.add(port)
+                self._give(name, array)
+                return
+        if own is None or not fits or own is array:
+            self._give(name, array.copy(order="C"))
         else:
-            super()._bind(name, Blob(array, self._ports[name].element_type))
+            own[...] = array
+
+    def _give(self, name: str, array: Array) -> None:
+        self._given[name] = array
+        super()._bind(name, Blob(array, self._ports[name].element_type))
 
     def _perf_counts(self) -> list[LayerCount]:
         counts: list[LayerCount] = []

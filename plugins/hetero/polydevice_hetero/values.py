@@ -70,6 +70,10 @@ class Values:
             self._down[port] = into
         return self._down[port]
 
+    def downloads(self) -> list[Array]:
+        """Return the memory for what is brought to the host; outputs may lie in it."""
+        return list(self._arrays.values())
+
     def on_device(self, port: Port, context: RemoteContext) -> Value:
         """Return a value in memory of a context, or in host memory where it cannot be there."""
         value = self[port]
