@@ -50,6 +50,9 @@ def explanation(plan: Plan, layers: Mapping[str, str]) -> str:
                 reasons.setdefault(name, f"fused into {step.name}")
             elif name:
                 reasons[name] = f"runs by {step.implementation}"
+    for name, reason in plan.refused.items():
+        if name in reasons:
+            reasons[name] += f"; not by or not with oneDNN's primitive: {reason}"
     width = max((len(name) for name in layers), default=0)
     other = "a view, an input or output, merged into another layer, or computed at load"
     lines = [f"{n:{width}}  {kind:18}  {reasons.get(n, other)}" for n, kind in layers.items()]

@@ -15,6 +15,8 @@ from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import eltwise
 from polydevice_cpu.plan.pending import Flow, Pending
 from polydevice_cpu.plan.value import Value
+from polydevice_cpu.proof.claim import Claim, Link
+from polydevice_cpu.proof.proof import refusal
 
 if TYPE_CHECKING:
     from polydevice.node import Node, Port
@@ -102,21 +104,22 @@ def apply(builder: Builder, node: Node, source: Port, functions: Sequence[Eltwis
     value = builder.value(source)
     if not value.in_reach or value.shape != target.shape.static:
         return False
-    pending = _pending(node, value, functions[0])
+    pending = _pending(builder, node, value, functions[0])
     if pending is None and not value.is_dense:
         # Parts of a larger tensor: oneDNN wants them without gaps.
         value = builder.dense(value)
-        pending = _pending(node, value, functions[0])
+        pending = _pending(builder, node, value, functions[0])
     if pending is None:
         return False
     for function in functions[1:]:
-        pending = _pending(node, pending.emit(builder), function)
-        assert pending is not None, "oneDNN applies one function of a chain but not another"
+        pending = _pending(builder, node, pending.emit(builder), function)
+        if pending is None:
+            return False
     builder.hold(target, pending)
     return True
 
 
-def _pending(node: Node, value: Value, function: Eltwise) -> Pending | None:
+def _pending(builder: Builder, node: Node, value: Value, function: Eltwise) -> Pending | None:
     descriptor = value.descriptor
 
     def make(post_ops: Sequence[PostOp], _bias: bool) -> Primitive | None:
@@ -136,4 +139,9 @@ def _pending(node: Node, value: Value, function: Eltwise) -> Pending | None:
     primitive = make([], False)
     if primitive is None:
         return None
-    return Pending(node, make, {Arg.SRC: Flow(value)}, primitive)
+    links = [Link(function)]
+    reason = refusal(Claim(primitive, None, links))
+    if reason:
+        builder.refuse(node.name, reason)
+        return None
+    return Pending(node, make, {Arg.SRC: Flow(value)}, primitive, own_links=links)

@@ -22,6 +22,8 @@ from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import binary, prelu
 from polydevice_cpu.plan.pending import Flow, Operand, Packed, Pending
 from polydevice_cpu.plan.value import Value
+from polydevice_cpu.proof.claim import Claim, Link
+from polydevice_cpu.proof.proof import refusal
 
 if TYPE_CHECKING:
     from polydevice.node import Node, Port
@@ -191,7 +193,9 @@ def _binary_primitive(builder: Builder, node: Node) -> bool:
         made = binary(algorithm, layout, second, layout, Attributes([*head, *post_ops]))
         return None if made is None or made.is_reference else made
 
-    return _hold(builder, node, make, {Arg.SRC: Flow(left), Arg.SRC_1: Flow(right)}, len(head))
+    links = [Link(Binary(algorithm, second), Arg.SRC_1, second, second.shape), *map(Link, head)]
+    arguments: dict[int, Flow | Packed] = {Arg.SRC: Flow(left), Arg.SRC_1: Flow(right)}
+    return _hold(builder, node, make, arguments, links, len(head))
 
 
 def _hold(
@@ -199,17 +203,23 @@ def _hold(
     node: Node,
     make: object,
     arguments: dict[int, Flow | Packed],
-    skipped_post_ops: int = 0,
+    links: Sequence[Link],
+    own_post_ops: int = 0,
 ) -> bool:
     primitive = make([], False)  # type: ignore[operator]
     if primitive is None:
+        return False
+    reason = refusal(Claim(primitive, None, links))
+    if reason:
+        builder.refuse(node.name, reason)
         return False
     pending = Pending(
         node,
         make,  # type: ignore[arg-type]
         arguments,
         primitive,
-        own_post_ops=skipped_post_ops,
+        own_links=links,
+        own_post_ops=own_post_ops,
     )
     builder.hold(node.outputs[0], pending)
     return True
@@ -252,4 +262,7 @@ def lower_prelu(builder: Builder, node: Node) -> bool:
         made = prelu(layout, weights, layout, Attributes())
         return None if made is None or made.is_reference else made
 
-    return _hold(builder, node, make, {Arg.SRC: Flow(value), Arg.WEIGHTS: Packed(array)})
+    mask = sum(1 << d for d, n in enumerate(array.shape) if n != 1)
+    links = [Link(Prelu(mask), Arg.WEIGHTS, weights, array.shape)]
+    arguments: dict[int, Flow | Packed] = {Arg.SRC: Flow(value), Arg.WEIGHTS: Packed(array)}
+    return _hold(builder, node, make, arguments, links)

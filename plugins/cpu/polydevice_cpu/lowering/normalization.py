@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,13 +12,16 @@ from polydevice.dtype import Array, ElementType
 from polydevice.ops.normalization import LRN, MVN, MVNV2, EpsMode
 from polydevice_cpu.implement import implements
 from polydevice_cpu.lowering.table import lowers
-from polydevice_cpu.onednn.attributes import Attributes
-from polydevice_cpu.onednn.constants import Arg
+from polydevice_cpu.onednn.attributes import Attributes, Binary
+from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major
+from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import layer_normalization, lrn
 from polydevice_cpu.passes.recognise_layer_norm import LayerNorm
 from polydevice_cpu.plan.step import PrimitiveStep
 from polydevice_cpu.plan.value import Value
+from polydevice_cpu.proof.claim import Claim, Link
+from polydevice_cpu.proof.proof import refusal
 
 if TYPE_CHECKING:
     from polydevice.node import Node
@@ -40,11 +44,19 @@ def lower_layer_norm(builder: Builder, node: Node) -> bool:
     scale, shift = (port.desc.constant for port in node.inputs[1:])
     if scale is None or shift is None:
         return False
+    shape = node.outputs[0].shape
+    assert shape is not None
+    width = shape.static[-1]
     vectors: dict[int, Value] = {
-        Arg.SCALE: builder.constant(scale.reshape(-1)),
-        Arg.SHIFT: builder.constant(shift.reshape(-1)),
+        argument: builder.constant(builder.derived(vector, f"{width} wide", _as_wide_as(width)))
+        for argument, vector in ((Arg.SCALE, scale), (Arg.SHIFT, shift))
     }
     return _normalise(builder, node, node.op.epsilon, vectors)
+
+
+def _as_wide_as(width: int) -> Callable[[Array], Array]:
+    """Repeat one number that stands for all: the primitive reads as many as the axis is long."""
+    return lambda vector: np.ascontiguousarray(np.broadcast_to(vector.reshape(-1), width))
 
 
 @lowers(MVN)
@@ -102,11 +114,30 @@ def _normalise(
     made = layer_normalization(layout, layout, epsilon, Attributes(), affine=bool(vectors))
     if made is None or made.is_reference:
         return False
+    reason = _refusal(made, layout, epsilon) if vectors else ""
+    if reason:
+        builder.refuse(node.name, reason)
+        return False
     result = builder.new(layout)
     arguments: dict[int, Value] = {Arg.SRC: value, Arg.DST: result, **vectors}
     builder.emit(PrimitiveStep(node.name, node.type, made, arguments, (Arg.DST,)))
     builder.set(node.outputs[0], result.view(whole.shape, row_major(whole.shape)))
     return True
+
+
+def _refusal(made: Primitive, layout: Descriptor, epsilon: float) -> str:
+    """Why scale and shift must not be the primitive's; empty where they may."""
+    plain = layer_normalization(layout, layout, epsilon, Attributes(), affine=False)
+    shape = (1,) * (len(layout.shape) - 1) + layout.shape[-1:]
+    memory = Descriptor.dense(layout.shape[-1:])
+    links = [
+        Link(Binary(algorithm, memory), argument, memory, shape)
+        for algorithm, argument in (
+            (Algorithm.BINARY_MUL, Arg.SCALE),
+            (Algorithm.BINARY_ADD, Arg.SHIFT),
+        )
+    ]
+    return refusal(Claim(made, plain, links))
 
 
 @lowers(LRN)

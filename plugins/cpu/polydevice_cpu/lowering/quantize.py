@@ -18,6 +18,8 @@ from polydevice_cpu.onednn.primitives import binary
 from polydevice_cpu.plan.pending import Operand
 from polydevice_cpu.plan.step import PrimitiveStep
 from polydevice_cpu.plan.value import Value
+from polydevice_cpu.proof.claim import Claim, Link
+from polydevice_cpu.proof.proof import refusal
 
 if TYPE_CHECKING:
     from polydevice.node import Node, Port
@@ -105,14 +107,9 @@ def _primitive(
         value = builder.dense(value)
     layout = value.descriptor
     one = np.ones((1,) * len(value.shape), np.float32)
-    made = binary(
-        Algorithm.BINARY_MUL,
-        layout,
-        Descriptor.dense(one.shape),
-        layout,
-        Attributes(post_ops),
-    )
-    if made is None or made.is_reference:
+    single = Descriptor.dense(one.shape)
+    made = binary(Algorithm.BINARY_MUL, layout, single, layout, Attributes(post_ops))
+    if made is None or made.is_reference or not _is_proved(builder, node, made, single, post_ops):
         return False
     result = builder.new(layout)
     arguments: dict[int, Value] = {
@@ -165,7 +162,7 @@ def lower_quantize_linear(builder: Builder, node: Node) -> bool:
     if made is None or made.is_reference:  # an order of dimensions that has no kernel
         value = builder.dense(value)
         made = make(value)
-    if made is None or made.is_reference:
+    if made is None or made.is_reference or not _is_proved(builder, node, made, one, post_ops):
         return False
     result = builder.new(made.dst)
     arguments: dict[int, Value] = {Arg.SRC: value, Arg.DST: result}
@@ -176,6 +173,20 @@ def lower_quantize_linear(builder: Builder, node: Node) -> bool:
     builder.emit(PrimitiveStep(node.name, node.type, made, arguments, (Arg.DST,)))
     builder.set(target, result)
     return True
+
+
+def _is_proved(
+    builder: Builder, node: Node, made: Primitive, second: Descriptor, post_ops: list[PostOp]
+) -> bool:
+    """Whether a binary primitive with one number as its second source is right."""
+    first = Algorithm.BINARY_DIV if isinstance(node.op, QuantizeLinear) else Algorithm.BINARY_MUL
+    links = [Link(Binary(first, second), Arg.SRC_1, second, second.shape)]
+    for position, post_op in enumerate(post_ops):
+        links.append(Link.of(post_op, Arg.ATTR_POST_OP * (position + 1), made.dst.shape))
+    reason = refusal(Claim(made, None, links))
+    if reason:
+        builder.refuse(node.name, reason)
+    return not reason
 
 
 def _number(builder: Builder, port: Port, rank: int) -> Value | None:

@@ -133,6 +133,8 @@ class Query(IntEnum):
     PADDED_DIMS = 260
     FORMAT_KIND = 262
     INNER_BLOCKS = 263
+    INNER_BLOCK_SIZES = 264
+    INNER_BLOCK_DIMENSIONS = 265
 
 
 class Direction(IntEnum):

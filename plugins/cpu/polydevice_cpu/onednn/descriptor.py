@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as c
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from polydevice_cpu.onednn.constants import (
 )
 from polydevice_cpu.onednn.library import Library, library
 
+_LETTERS = "abcdefghijkl"
 Dims = c.c_int64 * MAX_RANK
 
 DATA_TYPES: dict[np.dtype[Any], DataType] = {
@@ -50,7 +52,15 @@ class Descriptor:
     elements) or `tagged`.
     """
 
-    __slots__ = ("_library", "_plain_strides", "data_type", "handle", "shape", "size_bytes")
+    __slots__ = (
+        "_layout",
+        "_library",
+        "_plain_strides",
+        "data_type",
+        "handle",
+        "shape",
+        "size_bytes",
+    )
 
     def __init__(self, handle: c.c_void_p, shape: tuple[int, ...], data_type: DataType) -> None:
         self._library = required()
@@ -58,6 +68,7 @@ class Descriptor:
         self.shape = shape
         self.data_type = data_type
         self.size_bytes = self._library.value("memory_desc_get_size", handle)
+        self._layout = ""
         self._plain_strides: tuple[int, ...] | bool | None = False
 
     @classmethod
@@ -127,6 +138,38 @@ class Descriptor:
             return None
         query("memory_desc_query", self.handle, Query.STRIDES, c.byref(values))
         return tuple(values[k] for k in range(len(self.shape)))
+
+    @property
+    def layout(self) -> str:
+        """The order of dimensions in memory, in oneDNN's notation: ``acdb``, ``aBcd16b``.
+
+        Letters go from the outermost dimension to the innermost, upper case for one that is cut
+        into blocks, which follow with their sizes; ``+`` at the end: there are gaps.
+        """
+        if not self._layout:
+            self._layout = self._read_layout()
+        return self._layout
+
+    def _read_layout(self) -> str:
+        query = self._library.call
+        kind, count = c.c_int(), c.c_int()
+        query("memory_desc_query", self.handle, Query.FORMAT_KIND, c.byref(kind))
+        if kind.value != FORMAT_KIND_BLOCKED:
+            return "opaque"
+        lists = [c.POINTER(c.c_int64)() for _ in range(3)]
+        queries = (Query.STRIDES, Query.INNER_BLOCK_SIZES, Query.INNER_BLOCK_DIMENSIONS)
+        query("memory_desc_query", self.handle, Query.INNER_BLOCKS, c.byref(count))
+        for number, found in zip(queries, lists, strict=True):
+            query("memory_desc_query", self.handle, number, c.byref(found))
+        strides, blocks, dimensions = lists
+        inner = [(blocks[k], dimensions[k]) for k in range(count.value)]
+        cut = {dimension for _, dimension in inner}
+        rank = len(self.shape)
+        order = sorted(range(rank), key=lambda d: (-strides[d], d))
+        text = "".join(_LETTERS[d].upper() if d in cut else _LETTERS[d] for d in order)
+        text += "".join(f"{size}{_LETTERS[dimension]}" for size, dimension in inner)
+        gaps = not inner and self.size_bytes != math.prod(self.shape) * self.dtype.itemsize
+        return text + "+" * gaps
 
     def turned(self) -> Descriptor:
         """The same bytes with the last two axes exchanged; turning twice gives the same layout.

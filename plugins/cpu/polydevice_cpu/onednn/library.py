@@ -117,7 +117,7 @@ def _short_spinning() -> Iterator[None]:
 
 
 class Library:
-    """The loaded oneDNN library: `path`, `version`, and its functions.
+    """The loaded oneDNN library: `path`, `version`, `build` (its commit), and its functions.
 
     Raises:
         PluginError: the file cannot be loaded, or is not a oneDNN v3 for CPU with OpenMP.
@@ -136,6 +136,7 @@ class Library:
         except (OSError, AttributeError) as error:
             raise PluginError(f"oneDNN library {path!r} cannot be used: {error}") from error
         self.version = f"{version.major}.{version.minor}.{version.patch}"
+        self.build = (version.hash or b"").decode(errors="replace")
         if version.major != 3:
             raise PluginError(f"oneDNN library {path!r} is version {self.version}; 3.x is needed")
         if version.cpu_runtime not in (_SEQUENTIAL, _OPENMP):

@@ -23,11 +23,20 @@ class Primitive:
     threads at once, each with its own memory and scratchpad.
     """
 
-    __slots__ = ("_description", "_library", "handle", "implementation")
+    __slots__ = (
+        "_description",
+        "_descriptors",
+        "_library",
+        "handle",
+        "implementation",
+        "kind",
+    )
 
-    def __init__(self, description: c.c_void_p) -> None:
+    def __init__(self, description: c.c_void_p, kind: str) -> None:
         self._library = required()
         self._description = description
+        self._descriptors: dict[tuple[Query, int], Descriptor] = {}
+        self.kind = kind.removesuffix("_forward")
         text = c.c_char_p()
         self._library.call("primitive_desc_query", description, Query.IMPL_INFO, 0, c.byref(text))
         self.implementation = (text.value or b"").decode()
@@ -44,7 +53,7 @@ class Primitive:
         description = required().create_if_supported(
             f"{kind}_primitive_desc_create", engine(), *arguments
         )
-        return None if description is None else cls(description)
+        return None if description is None else cls(description, kind)
 
     @property
     def is_reference(self) -> bool:
@@ -59,8 +68,13 @@ class Primitive:
 
     def descriptor(self, query: Query, index: int = 0) -> Descriptor:
         """Return the layout the primitive chose for an argument."""
-        address = self._library.value("primitive_desc_query_md", self._description, query, index)
-        return Descriptor.clone(address)
+        known = self._descriptors.get((query, index))
+        if known is None:
+            address = self._library.value(
+                "primitive_desc_query_md", self._description, query, index
+            )
+            known = self._descriptors[query, index] = Descriptor.clone(address)
+        return known
 
     @property
     def src(self) -> Descriptor:
@@ -71,6 +85,11 @@ class Primitive:
     def weights(self) -> Descriptor:
         """Layout of the weights."""
         return self.descriptor(Query.WEIGHTS)
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether it multiplies the source by weights (of recurrent layers these are several)."""
+        return self.kind in ("convolution", "deconvolution", "matmul")
 
     @property
     def bias_shape(self) -> tuple[int, ...]:

@@ -60,6 +60,7 @@ class Builder:
         self._steps: list[Step] = []
         self._uses: dict[Port, int] = {}
         self._late: set[Port] = set()
+        self._refused: dict[str, str] = {}
         self._stable = {
             node.op.value.__array_interface__["data"][0]
             for node in network.nodes()
@@ -190,6 +191,10 @@ class Builder:
         """Take back what was held, after it was extended to another port."""
         return self._pending.pop(port, None)
 
+    def refuse(self, layer: str, reason: str) -> None:
+        """Note why oneDNN does not compute a layer, or not together with what precedes it."""
+        self._refused.setdefault(layer, reason)
+
     # -- the walk -----------------------------------------------------------------------------
 
     def build(self) -> Plan:
@@ -200,7 +205,9 @@ class Builder:
         if late or any(self.is_late(result.inputs[0]) for result in self.network.results):
             self.emit(self._make_tail(self, late))
         outputs = self._place_outputs()
-        return Plan(self._steps, outputs, [p.output.desc for p in self.network.parameters])
+        return Plan(
+            self._steps, outputs, [p.output.desc for p in self.network.parameters], self._refused
+        )
 
     def _needed(self) -> list[Node]:
         """The nodes that something computed at run time depends on; counts uses."""

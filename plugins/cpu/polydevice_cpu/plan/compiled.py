@@ -23,6 +23,7 @@ from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.tail import make_tail
 from polydevice_cpu.plan.value import Kind
 from polydevice_cpu.plan.weights import WeightStore
+from polydevice_cpu.proof.ledger import keep_verdicts
 
 Key = tuple["tuple[int, ...] | None", ...]
 """Shapes of all inputs, in the network's order; None for strings and containers."""
@@ -110,6 +111,7 @@ class CompiledNetwork:
             lambda made, nodes: make_tail(made, nodes, self._part),
         )
         plan = builder.build()
+        keep_verdicts()
         needed = plan.arena_bytes + plan.scratchpad_bytes
         if needed > host_memory_bytes():
             raise DeviceMemoryError(

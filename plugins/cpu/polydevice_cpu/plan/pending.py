@@ -15,6 +15,8 @@ from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.plan.step import PrimitiveStep, Sum
 from polydevice_cpu.plan.value import Value
+from polydevice_cpu.proof.claim import Claim, Link
+from polydevice_cpu.proof.proof import refusal
 
 if TYPE_CHECKING:
     from polydevice.node import Node
@@ -56,7 +58,7 @@ class Pending:
     """A heavy or pointwise primitive whose followers may still become its post-operations.
 
     It is emitted when something else reads its result. Until then `extend` offers it the next
-    node; whether that is fused is oneDNN's answer, never ours.
+    node; it is fused where oneDNN offers it and `polydevice_cpu.proof` finds it right.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Pending:
         primitive: Primitive,
         *,
         bias_shape: tuple[int, ...] | None = None,
+        own_links: Sequence[Link] = (),
         own_post_ops: int = 0,
         turned: bool = False,
     ) -> None:
@@ -79,6 +82,7 @@ class Pending:
             primitive: as it is without post-operations.
             bias_shape: shape of what could be added as its bias, one size per dimension of the
                 result; None if it takes no bias.
+            own_links: what a pointwise primitive computes from its first source by itself.
             own_post_ops: how many post-operations `make` puts before those it is given.
             turned: whether the primitive sees all tensors with their last two axes exchanged
                 (`Value.turned`). `make` and `Packed` arguments are for what it sees, everything
@@ -92,7 +96,10 @@ class Pending:
         self._post_ops: list[PostOp] = []
         self._operands: dict[int, Operand] = {}
         self._bias_shape = bias_shape
+        self._plain = primitive
+        self._own_links = list(own_links)
         self._own_post_ops = own_post_ops
+        self.refused: dict[str, str] = {}
         self._turned = turned
         self.primitive = primitive
 
@@ -109,7 +116,7 @@ class Pending:
         `operands` maps the position in `post_ops` to what that one reads.
         """
         combined = [*self._post_ops, *post_ops]
-        primitive = self._made(combined)
+        primitive = self._proved(node, combined, bias=Arg.BIAS in self._arguments)
         if primitive is None:
             return False
         start = len(self._post_ops)
@@ -122,14 +129,15 @@ class Pending:
         """Try to fuse the addition of a constant per channel, as the primitive's bias."""
         if self._post_ops or Arg.BIAS in self._arguments or bias.shape != self._bias_shape:
             return False
-        primitive = self._make([], True)
+        primitive = self._proved(node, [], bias=True)
         if primitive is None:
             return False
         self._arguments[Arg.BIAS] = Packed(bias.reshape(primitive.bias_shape))
         self._accept(node, primitive)
         return True
 
-    def _made(self, post_ops: Sequence[PostOp]) -> Primitive | None:
+    def _proved(self, node: Node, post_ops: Sequence[PostOp], *, bias: bool) -> Primitive | None:
+        """The primitive with these post-operations; None without one that is right."""
         if self._turned:
             post_ops = [
                 Binary(post_op.algorithm, post_op.operand.turned())
@@ -137,7 +145,22 @@ class Pending:
                 else post_op
                 for post_op in post_ops
             ]
-        return self._make(post_ops, Arg.BIAS in self._arguments)
+        primitive = self._make(post_ops, bias)
+        if primitive is None:
+            return None
+        links = [*self._own_links]
+        rank = len(primitive.dst.shape)
+        if bias:
+            memory = Descriptor.dense(primitive.bias_shape)
+            links.append(Link.bias(memory, rank))
+        for position, post_op in enumerate(post_ops):
+            argument = Arg.ATTR_POST_OP * (self._own_post_ops + position + 1)
+            links.append(Link.of(post_op, argument, primitive.dst.shape))
+        base = None if self._own_links else self._plain
+        reason = refusal(Claim(primitive, base, links))
+        if reason:
+            self.refused[node.name] = reason
+        return None if reason else primitive
 
     def _accept(self, node: Node, primitive: Primitive) -> None:
         self.primitive = primitive
@@ -176,6 +199,8 @@ class Pending:
         name, layers = self.node.name, tuple(self.layers)
         step = PrimitiveStep(name, types, primitive, arguments, (Arg.DST,), sums, layers)
         builder.emit(step)
+        for layer, reason in self.refused.items():
+            builder.refuse(layer, reason)
         return result
 
     def _seen(self, value: Value) -> Value:
@@ -196,4 +221,4 @@ class Pending:
         """The primitive that adds what the destination holds instead of an operand."""
         post_ops = [*self._post_ops]
         post_ops[position] = SumPostOp()
-        return self._made(post_ops)
+        return self._proved(self.node, post_ops, bias=Arg.BIAS in self._arguments)

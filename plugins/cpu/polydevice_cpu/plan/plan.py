@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.plan.accumulate import accumulate
@@ -19,19 +19,25 @@ class Plan:
         steps: in order of execution.
         outputs: one value per result of the network, dense; None where a tail computes it.
         inputs: type and shape of the network's parameters.
+        refused: layer → why oneDNN does not compute it, or not in one step with what precedes it.
         arena_bytes: memory that a request needs for intermediate values.
         scratchpad_bytes: memory that a request needs for the primitives' own use.
         times: of all inferences that were timed.
     """
 
     def __init__(
-        self, steps: list[Step], outputs: list[Value | None], inputs: Sequence[TensorDesc]
+        self,
+        steps: list[Step],
+        outputs: list[Value | None],
+        inputs: Sequence[TensorDesc],
+        refused: Mapping[str, str],
     ) -> None:
         self._note_lives(steps)
         accumulate(steps)
         self.steps = steps
         self.outputs = outputs
         self.inputs = list(inputs)
+        self.refused = dict(refused)
         self.times = StepTimes()
         for step in steps:
             if isinstance(step, PrimitiveStep):

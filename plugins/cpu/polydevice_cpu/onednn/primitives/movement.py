@@ -22,7 +22,7 @@ def reorder(src: Descriptor, dst: Descriptor, attributes: Attributes) -> Primiti
         engine(),
         attributes.handle,
     )
-    return None if description is None else Primitive(description)
+    return None if description is None else Primitive(description, "reorder")
 
 
 def concat(

@@ -1,0 +1,96 @@
+"""What trials have shown, in memory and in a file per oneDNN library and processor.
+
+The file lies in the user's cache folder. It is written whole, with what other processes found
+meanwhile; one that does not check out is ignored and written again, and a folder that cannot be
+used costs the trials of each process anew, nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import threading
+from functools import lru_cache
+from pathlib import Path
+
+from polydevice import cache_folder
+from polydevice_cpu import processor
+from polydevice_cpu.onednn.descriptor import required
+
+FORMAT = 1
+"""Raise it when trials become stricter or keys mean something else."""
+LIMIT = 20_000
+"""Verdicts that a file keeps; a network has some tens."""
+LIMIT_BYTES = 1 << 24
+
+
+class Ledger:
+    """Verdicts by key: empty where the trial was right, else what was wrong."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Read the file; None keeps everything in memory."""
+        self.path = path
+        self._lock = threading.Lock()
+        self._verdicts: dict[str, str] = {} if path is None else _read(path)
+        self._is_new = False
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """A copy of everything that is known."""
+        with self._lock:
+            return dict(self._verdicts)
+
+    def verdict(self, key: str) -> str | None:
+        """What is known about a key; None where nothing is."""
+        return self._verdicts.get(key)
+
+    def note(self, key: str, reason: str) -> None:
+        """Remember the outcome of a trial."""
+        with self._lock:
+            self._verdicts[key] = reason
+            self._is_new = True
+
+    def keep(self) -> None:
+        """Write what is new, if there is anything."""
+        if self.path is None or not self._is_new:
+            return
+        with self._lock:
+            self._is_new = False
+            self._verdicts = {**_read(self.path), **self._verdicts}
+            kept = dict(list(self._verdicts.items())[-LIMIT:])
+        content = {"format": FORMAT, "verdicts": kept, "checksum": _checksum(kept)}
+        with contextlib.suppress(OSError):  # read-only or full: the next process tries again
+            cache_folder.write_atomically(self.path, json.dumps(content, indent=0).encode())
+
+
+@lru_cache(maxsize=1)
+def ledger() -> Ledger:
+    """Return the process's ledger, for its oneDNN library and processor."""
+    loaded = required()
+    isa = loaded.value("get_effective_cpu_isa")
+    parts = (loaded.version, loaded.build, f"{isa:#x}", processor.name())
+    name = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    folder = cache_folder.default_folder() / "onednn-proofs"
+    return Ledger(None if cache_folder.why_unusable(folder) else folder / f"{name}.json")
+
+
+def keep_verdicts() -> None:
+    """Write what this process has found out, if it has tried anything."""
+    if ledger.cache_info().currsize:
+        ledger().keep()
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        with path.open("rb") as file:
+            content = json.loads(file.read(LIMIT_BYTES))
+        verdicts = content["verdicts"]
+        good = content["format"] == FORMAT and content["checksum"] == _checksum(verdicts)
+        return {str(key): str(value) for key, value in verdicts.items()} if good else {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def _checksum(verdicts: object) -> str:
+    return hashlib.sha256(json.dumps(verdicts, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,232 @@
+"""What is fused on CPU is proved first: trials find wrong code, and what they found is kept."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, Sum
+from polydevice_cpu.onednn.constants import Algorithm, Arg
+from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.library import library
+from polydevice_cpu.onednn.primitives import binary, eltwise, layer_normalization, matmul
+from polydevice_cpu.proof import proof
+from polydevice_cpu.proof.claim import Claim, Link
+from polydevice_cpu.proof.ledger import Ledger
+from polydevice_cpu.proof.trial import Guarded, failure
+from tests.cpu.loading import image, load, steps
+from tests.cpu.models import answer, build
+
+pytestmark = pytest.mark.skipif(library() is None, reason="needs oneDNN")
+
+RELU = Eltwise(Algorithm.RELU)
+VECTOR = (3, 37)
+
+
+def product(*post_ops):
+    """A matrix product with post-operations, without, and its result's layout."""
+    source, weights, result = (Descriptor.dense(s) for s in ((5, 24), (24, 20), (5, 20)))
+    made, plain = (
+        matmul(source, weights, None, result, Attributes(chain)) for chain in (post_ops, ())
+    )
+    return made, plain, result
+
+
+class TestTrial:
+    def test_a_right_chain_passes(self):
+        operand = Descriptor.dense((1, 20))
+        chain = [Binary(Algorithm.BINARY_MUL, operand), RELU, Sum()]
+        made, plain, result = product(*chain)
+        links = [Link.of(p, Arg.ATTR_POST_OP * k, result.shape) for k, p in enumerate(chain, 1)]
+        assert failure(Claim(made, plain, links)) == ""
+
+    @pytest.mark.parametrize(
+        "claimed", [[], [Eltwise(Algorithm.TANH)], [RELU, Eltwise(Algorithm.LINEAR, 1.001, 0)]]
+    )
+    def test_a_chain_that_is_not_what_is_claimed_fails(self, claimed):
+        made, plain, _ = product(RELU)
+        assert "are wrong" in failure(Claim(made, plain, [Link(p) for p in claimed]))
+
+    def test_an_operand_that_is_read_beyond_its_end_fails(self):
+        layout = Descriptor.dense(VECTOR)
+        made = layer_normalization(layout, layout, 1e-5, Attributes(), affine=True)
+        plain = layer_normalization(layout, layout, 1e-5, Attributes(), affine=False)
+        one = Descriptor.dense((1,))
+        links = [
+            Link(Binary(algorithm, one), argument, one, (1, 1))
+            for algorithm, argument in (
+                (Algorithm.BINARY_MUL, Arg.SCALE),
+                (Algorithm.BINARY_ADD, Arg.SHIFT),
+            )
+        ]
+        assert "nan where" in failure(Claim(made, plain, links))
+
+    @pytest.mark.parametrize("name", ["BINARY_MAX", "BINARY_MIN", "BINARY_ADD", "BINARY_DIV"])
+    def test_guards_count_in_every_function(self, name):
+        """The operand is claimed to be one number where the primitive reads one per column."""
+        layout, row, one = (Descriptor.dense(s) for s in (VECTOR, (1, 37), (1, 1)))
+        made = binary(Algorithm[name], layout, row, layout, Attributes())
+        link = Link(Binary(Algorithm[name], one), Arg.SRC_1, one, (1, 1))
+        assert "are wrong" in failure(Claim(made, None, [link]))
+
+    def test_a_write_outside_is_seen(self):
+        guarded = Guarded(Descriptor.dense((7,)))
+        assert guarded.is_intact
+        guarded._all[guarded._inside.stop] = 0
+        assert not guarded.is_intact
+
+    def test_an_inexact_function_is_refused(self, monkeypatch):
+        """oneDNN's softplus of -20 is 0 or negative."""
+        book = Ledger(None)
+        monkeypatch.setattr(proof, "ledger", lambda: book)
+        assert "are wrong" in proof.inaccuracy(Eltwise(Algorithm.SOFT_RELU, 1.0))
+        assert proof.inaccuracy(Eltwise(Algorithm.GELU_ERF)) == ""
+
+    def test_classes_tell_layouts_and_rests_of_blocks_apart(self):
+        def key(shape, layout):
+            made = eltwise(Algorithm.RELU, layout, layout, 0, 0, Attributes())
+            return Claim(made, None, [Link(RELU)]).key
+
+        shapes = [(1, 16, 5, 5), (1, 17, 5, 5), (1, 32, 5, 5), (2, 16, 5, 5)]
+        dense = [key(shape, Descriptor.dense(shape)) for shape in shapes]
+        last = key(shapes[0], Descriptor.channels_last(shapes[0]))
+        assert len({*dense, last}) == 5
+        assert key((1, 16, 9, 5), Descriptor.dense((1, 16, 9, 5))) == dense[0]
+
+
+class TestLedger:
+    def test_verdicts_outlive_the_process(self, tmp_path):
+        path = tmp_path / "book.json"
+        book = Ledger(path)
+        book.note("good", "")
+        book.note("bad", "3 of 4 are wrong")
+        book.keep()
+        again = Ledger(path)
+        assert again.verdict("good") == ""
+        assert again.verdict("bad") == "3 of 4 are wrong"
+        assert again.verdict("other") is None
+
+    def test_two_writers_keep_what_both_found(self, tmp_path):
+        path = tmp_path / "book.json"
+        books = [Ledger(path), Ledger(path)]
+        for number, book in enumerate(books):
+            book.note(f"key {number}", "")
+            book.keep()
+        assert set(Ledger(path).verdicts) == {"key 0", "key 1"}
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"",
+            b"\xff\x00",
+            b"[1, 2]",
+            b'{"format": 1}',
+            b"[" * 100_000,
+            json.dumps({"format": 1, "verdicts": {"good": ""}, "checksum": "0"}).encode(),
+            json.dumps({"format": 0, "verdicts": {}, "checksum": "0"}).encode(),
+        ],
+    )
+    def test_a_damaged_file_is_written_again(self, tmp_path, content):
+        path = tmp_path / "book.json"
+        path.write_bytes(content)
+        book = Ledger(path)
+        assert book.verdicts == {}
+        book.note("good", "")
+        book.keep()
+        assert Ledger(path).verdicts == {"good": ""}
+
+    def test_a_folder_that_is_gone_costs_nothing(self, tmp_path):
+        book = Ledger(tmp_path / "gone" / "book.json")
+        book.note("good", "")
+        book.keep()
+        assert book.verdict("good") == ""
+
+
+@pytest.mark.parametrize("channels", [4, 12, 16, 64])
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
+def test_a_full_tensor_added_to_a_pool(core, kind, channels):
+    """oneDNN's pooling code took a plain operand for one in blocks of 16 channels."""
+    nodes = [
+        (kind, ["x"], ["p"], {"kernel_shape": [2, 2]}),
+        ("Add", ["p", "r"], ["y"], {}),
+    ]
+    model = build(nodes, {"x": [2, channels, 6, 7], "r": [2, channels, 5, 6]}, ["y"], {})
+    inputs = {"x": image(0, 2, channels, 6, 7), "r": image(1, 2, channels, 5, 6)}
+    (want,) = answer(model, inputs)
+    executable = load(core, model)
+    for _ in range(2):
+        np.testing.assert_allclose(executable.infer(inputs)["y"], want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 1, 1), (2, 3, 1), (5, 17, 1, 1), (2, 16, 1, 1), (2, 3)])
+@pytest.mark.parametrize("kinds", [("Mul", "Add"), ("Sub", "Mul"), ("Add", "Max"), ("Div", "Min")])
+def test_per_channel_pairs_where_nothing_is_spatial(core, shape, kinds):
+    """A post-operation per channel of oneDNN's binary primitive read the first channel's."""
+    rng = np.random.default_rng(2)
+    sizes = (shape[1], *[1] * (len(shape) - 2))
+    weights = {name: rng.uniform(0.5, 2, sizes).astype(np.float32) for name in "ab"}
+    nodes = [(kinds[0], ["x", "a"], ["t"], {}), (kinds[1], ["t", "b"], ["y"], {})]
+    model = build(nodes, {"x": shape}, ["y"], weights)
+    inputs = {"x": image(3, *shape)}
+    (want,) = answer(model, inputs)
+    np.testing.assert_allclose(load(core, model).infer(inputs)["y"], want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("wide", ["", "s", "b", "sb"])
+@pytest.mark.parametrize("shape", [(2, 1, 8), (1, 1, 4), (3, 5, 33), (2, 2, 3, 16), (4, 1)])
+def test_layer_norm_with_one_number_as_scale_or_shift(core, shape, wide):
+    """The primitive reads as many numbers as the axis is long: there was one."""
+    rng = np.random.default_rng(4)
+    weights = {
+        name: rng.normal(size=shape[-1] if name in wide else 1).astype(np.float32) for name in "sb"
+    }
+    weights |= {"e": np.float32(1e-5), "axis": np.array([-1])}
+    nodes = [
+        ("ReduceMean", ["x", "axis"], ["m"], {"keepdims": 1}),
+        ("Sub", ["x", "m"], ["c"], {}),
+        ("Mul", ["c", "c"], ["q"], {}),
+        ("ReduceMean", ["q", "axis"], ["v"], {"keepdims": 1}),
+        ("Add", ["v", "e"], ["ve"], {}),
+        ("Sqrt", ["ve"], ["r"], {}),
+        ("Div", ["c", "r"], ["n"], {}),
+        ("Mul", ["n", "s"], ["ns"], {}),
+        ("Add", ["ns", "b"], ["y"], {}),
+    ]
+    model = build(nodes, {"x": shape}, ["y"], weights, opset=18)
+    inputs = {"x": image(5, *shape)}
+    (want,) = answer(model, inputs)
+    for _ in range(2):
+        got = load(core, model).infer(inputs)["y"]
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 8), (1, 1, 4, 4), (2, 3, 8)])
+def test_instance_norm_of_few_channels(core, shape):
+    weights = {n: np.full(shape[1], v, np.float32) for n, v in (("s", 2), ("b", 1))}
+    nodes = [("InstanceNormalization", ["x", "s", "b"], ["y"], {})]
+    model = build(nodes, {"x": shape}, ["y"], weights)
+    inputs = {"x": image(6, *shape)}
+    (want,) = answer(model, inputs)
+    got = load(core, model).infer(inputs)["y"]
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_softplus_of_small_numbers_stays_positive(core):
+    model = build([("Softplus", ["x"], ["y"], {})], {"x": [6]}, ["y"], {})
+    x = np.array([-87, -20, -17, -15, 0, 20], np.float32)
+    result = load(core, model).infer({"x": x})["y"]
+    np.testing.assert_allclose(result, np.logaddexp(0, x.astype(np.float64)), rtol=1e-6)
+
+
+def test_explain_says_what_was_not_fused_and_why(core, monkeypatch):
+    monkeypatch.setattr("polydevice_cpu.plan.pending.refusal", lambda claim: "it is wrong")
+    nodes = [("Conv", ["x", "w"], ["c"], {}), ("Tanh", ["c"], ["y"], {})]
+    weights = {"w": np.ones((4, 3, 1, 1), np.float32)}
+    executable = load(core, build(nodes, {"x": [1, 3, 5, 5]}, ["y"], weights))
+    assert "it is wrong" in executable.explain()
+    assert "Convolution+Tanh" not in steps(executable)
+    inputs = {"x": image(1, 1, 3, 5, 5)}
+    want = np.tanh(inputs["x"].sum(1, keepdims=True).repeat(4, 1))
+    np.testing.assert_allclose(executable.infer(inputs)["y"], want, rtol=1e-5, atol=1e-6)
