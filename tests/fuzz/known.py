@@ -1,0 +1,33 @@
+"""Differences that are meant: each with the reason why no one repairs it."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from tests.fuzz.generate import Case
+
+
+class Known(NamedTuple):
+    """A difference, by operator, kind of outcome and message (regular expressions)."""
+
+    operator: str
+    kind: str
+    message: str
+    reason: str
+
+
+KNOWN_DIFFERENCES: tuple[Known, ...] = ()
+
+
+def known_difference(case: Case, device: str, kind: str, message: str) -> str:
+    """Return the reason of a known difference that this is, or ""."""
+    operators = {node.op_type for node in case.model.graph.node}
+    for each in KNOWN_DIFFERENCES:
+        if (
+            any(re.fullmatch(each.operator, name) for name in operators)
+            and re.fullmatch(each.kind, kind)
+            and re.search(each.message, message)
+        ):
+            return each.reason
+    return ""

@@ -1,0 +1,106 @@
+"""A short, always equal campaign, and the fuzzer's own parts: it must see what is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from polydevice import Core
+from tests.fuzz.campaign import Campaign, Plan
+from tests.fuzz.check import check, compare
+from tests.fuzz.files import answered, load, save
+from tests.fuzz.generate import generate, rng_of
+from tests.fuzz.misbehaving import Misbehaving
+from tests.fuzz.mutants import base, mutant
+from tests.fuzz.reduce import reduce_case
+from tests.fuzz.worker import Batch, Limits, Workplace
+
+
+def rounded() -> onnx.ModelProto:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    nodes = [helper.make_node("Mul", ["x", "x"], ["s"]), helper.make_node("Floor", ["s"], ["y"])]
+    return helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y]), opset_imports=[helper.make_opsetid("", 21)],
+        ir_version=10,
+    )  # fmt: skip
+
+
+def test_a_short_campaign_finds_nothing():
+    plan = Plan(minutes=5, seed=11, devices=("CPU",), start=1, count=40)
+    campaign = Campaign(plan)
+    campaign.run()
+    assert not [f.outcome for f in campaign.failures]
+    assert campaign.tried == {f"{kind} on CPU": 40 for kind in plan.kinds}
+
+
+def test_the_same_seed_makes_the_same_network():
+    first, second = (generate(rng_of(3, "models", 8)) for _ in range(2))
+    assert first.model.SerializeToString() == second.model.SerializeToString()
+    assert all(np.array_equal(v, second.feeds[1][k]) for k, v in first.feeds[1].items())
+
+
+@pytest.mark.parametrize("number", range(30))
+def test_networks_are_valid(number):
+    onnx.checker.check_model(generate(rng_of(1, "valid", number)).model, full_check=False)
+
+
+def test_a_wrong_value_is_seen_and_a_rounding_tie_is_not():
+    x = np.float32([0.5, 1.5, np.sqrt(np.float32(2)), -2.25])
+    case = answered(rounded(), [{"x": x}, {"x": -x}])
+    right = case.expected[0]["y"]
+    assert not compare(case, 0, {"y": right}).failed
+    tie = right + np.float32([0, 0, 1 if right[2] == 1 else -1, 0])  # √2·√2 is 2, or just below
+    assert not compare(case, 0, {"y": tie}).failed
+    assert compare(case, 0, {"y": right + np.float32([1, 0, 0, 0])}).kind == "value"
+    assert compare(case, 0, {"y": right[:3]}).kind == "shape"
+    assert compare(case, 0, {"y": right.astype(np.float64)}).kind == "type"
+
+
+def test_a_foreign_exception_is_seen():
+    class Broken(Core):
+        def load_network(self, *arguments, **settings):
+            raise KeyError("port")
+
+    x = np.ones(4, np.float32)
+    case = answered(rounded(), [{"x": x}, {"x": x}])
+    assert check(case, "CPU", np.random.default_rng(0), Broken()).kind == "foreign KeyError"
+
+
+def test_a_failure_is_reduced_to_the_node_that_fails():
+    case = generate(rng_of(6, "models", 0), ["patterns.convolution_with_tail"])
+
+    def fails(model, feeds):
+        return any(node.op_type == "Conv" for node in model.graph.node)
+
+    small = reduce_case(case, fails)
+    assert [node.op_type for node in small.model.graph.node] == ["Conv"]
+
+
+def test_a_saved_case_is_the_same_when_read(tmp_path):
+    case = generate(rng_of(2, "models", 4))
+    save(case, tmp_path / "case")
+    again = load(tmp_path / "case.onnx")
+    assert again.model == case.model
+    assert all(np.array_equal(v, again.feeds[0][k]) for k, v in case.feeds[0].items())
+    assert set(again.expected[0]) == set(case.expected[0])
+
+
+def test_mutants_differ_from_their_network_and_repeat():
+    with Core() as core:
+        sound = base(1, "onnx-mutants", 0, core)
+        made = {mutant(sound, 1, "onnx-mutants", number)[0] for number in range(20)}
+        assert len(made) > 10
+        assert mutant(sound, 1, "onnx-mutants", 5) == mutant(sound, 1, "onnx-mutants", 5)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"), [("ends", "code 7"), ("spins", "CPU time"), ("sleeps", "waits for ever")]
+)
+def test_a_child_that_ends_spins_or_waits_is_noticed_and_replaced(how, said):
+    with Workplace(Limits(cpu_s=3, stuck_s=3)) as place:
+        with pytest.raises(RuntimeError, match=said):
+            place.one(Misbehaving(how))
+        assert [d.outcome.failed for d in place.run(Batch("models", 1, 0, 1, "CPU"))] == [False]
