@@ -11,11 +11,16 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from polydevice import __version__
 from polydevice.benchmark.arguments import add_arguments
 from polydevice.core import Core
 from polydevice.errors import PolydeviceError
+
+if TYPE_CHECKING:
+    from polydevice.plugin_names import Entry
+    from polydevice.registry import Registry
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -182,28 +187,35 @@ def _full_name(core: Core, device: str) -> str:
 
 
 def _plugins(_: argparse.Namespace) -> int:
-    import importlib_metadata
-
     from polydevice.registry import Registry
 
     registry = Registry()
-    rows = []
-    for name, entry in registry.entries.items():
-        try:
-            registry.factory(name)
-            state = "ready"
-        except PolydeviceError as error:
-            state = str(error)
-        try:
-            version = importlib_metadata.version(entry.distribution)
-        except importlib_metadata.PackageNotFoundError:
-            version = "?"
-        plugin = registry.hooks.get_plugin(entry.module)
-        callers = (registry.hooks.get_hookcallers(plugin) if plugin is not None else None) or []
-        hooks = ", ".join(sorted(caller.name for caller in callers))
-        rows.append([name, entry.module, f"{entry.distribution} {version}", hooks, state])
+    registry.load_all()
+    rows = [_plugin_row(registry, name, entry) for name, entry in registry.entries.items()]
+    rows += [
+        [c.device, c.entry.module, _with_version(c.entry.distribution), "", c.reason]
+        for c in registry.conflicts
+    ]
     _table(["Device", "Module", "Distribution", "Hooks", "State"], sorted(rows))
     return 0
+
+
+def _plugin_row(registry: Registry, name: str, entry: Entry) -> list[str]:
+    failure = registry.failures.get(name)
+    plugin = registry.hooks.get_plugin(entry.module)
+    callers = (registry.hooks.get_hookcallers(plugin) if plugin is not None else None) or []
+    hooks = ", ".join(sorted(caller.name for caller in callers))
+    state = "ready" if failure is None else str(failure)
+    return [name, entry.module, _with_version(entry.distribution), hooks, state]
+
+
+def _with_version(distribution: str) -> str:
+    import importlib_metadata
+
+    try:
+        return f"{distribution} {importlib_metadata.version(distribution)}"
+    except importlib_metadata.PackageNotFoundError:
+        return f"{distribution} ?"
 
 
 def _place(options: argparse.Namespace) -> int:

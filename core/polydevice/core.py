@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from typing_extensions import Self
 
 from polydevice.device_name import DeviceName
@@ -329,8 +330,10 @@ class Core:
             self._registry.factory("CPU")
         except (KeyError, PluginError):
             return None
-        result: list[Array] | None = self._registry.hooks.hook.evaluate(op=op, inputs=inputs)
-        return result
+        for result in self._registry.call("evaluate", op=op, inputs=inputs):
+            if _is_arrays(result):
+                return list(result)
+        return None
 
     # -- end ----------------------------------------------------------------------------------
 
@@ -359,6 +362,11 @@ def _context(value: Any) -> RemoteContext:
     if isinstance(value, RemoteContext):
         return value
     raise DeviceNameError(f"a device name such as 'GPU.1', or a context, is needed, not {value!r}")
+
+
+def _is_arrays(result: Any) -> bool:
+    """Whether a plugin's `evaluate` returned what it may; anything else counts as None."""
+    return isinstance(result, (list, tuple)) and all(isinstance(a, np.ndarray) for a in result)
 
 
 def _check_folder(folder: Any) -> None:

@@ -18,6 +18,7 @@ from polydevice.errors import (
     nearest,
 )
 from polydevice.plugin import DeviceReport, Plugin, Services
+from polydevice.plugin_names import FIRST_PARTY
 from polydevice.registry import Registry
 
 if TYPE_CHECKING:
@@ -67,6 +68,10 @@ class Devices:
             except PolydeviceError as error:
                 fix = "see the reason; other devices are not affected"
                 reports.append(DeviceReport(f"plugin {family}", "failed", str(error), fix))
+        for conflict in self.registry.conflicts:
+            subject = f"plugin {conflict.device} ({conflict.entry})"
+            fix = f"uninstall {conflict.entry.distribution}, or have it name its device otherwise"
+            reports.append(DeviceReport(subject, "left out", conflict.reason, fix))
         return reports
 
     # -- plugins ------------------------------------------------------------------------------
@@ -92,9 +97,14 @@ class Devices:
                     f"no device {family!r} is registered.{nearest(family, known)} "
                     f"Registered: {', '.join(known) or 'none'}"
                 ) from None
-            with self.contract(family, "starting"):
-                plugin = factory(family, self._services)
-                self._options[family] = plugin.option_type()
+            try:
+                with self.contract(family, "starting"):
+                    plugin = factory(family, self._services)
+                    self._options[family] = plugin.option_type()
+            except PluginError as error:
+                if family not in FIRST_PARTY:
+                    self.registry.fail(family, error)
+                raise
             self._plugins[family] = plugin
             return plugin
 
@@ -105,7 +115,9 @@ class Devices:
             yield
         except PolydeviceError:
             raise
-        except Exception as error:
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # not even SystemExit may end the program
             raise PluginError(
                 f"{self.registry.title(family)} failed while {doing}: {error!r}. "
                 "Other devices are not affected."

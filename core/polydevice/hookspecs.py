@@ -33,7 +33,11 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def register_devices(register: Callable[[str, Callable[[str, Services], Plugin]], None]) -> None:
-    """Call ``register(name, factory)`` for each device family; ``factory(name, services)``."""
+    """Call ``register(name, factory)`` for each device family; ``factory(name, services)``.
+
+    The names CPU, GPU and HETERO, and those of other plugins, are refused. A plugin of operations
+    or file formats alone registers its entry point's name with the factory None.
+    """
 
 
 @hookspec
@@ -48,4 +52,7 @@ def register_readers(register: Callable[[str, Callable[[Any, Any], Network]], No
 
 @hookspec(firstresult=True)
 def evaluate(op: Op, inputs: Sequence[Array]) -> list[Array] | None:
-    """Compute one operation on arrays, for constant folding; None when it cannot be computed."""
+    """Compute one operation on arrays, for constant folding; None when it cannot be computed.
+
+    Asked for what the CPU device cannot compute.
+    """

@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polydevice.errors import ModelFileError
+from polydevice.errors import ModelFileError, PluginError
+from polydevice.isolation import contained
 
 if TYPE_CHECKING:
     from polydevice.network import Network, PathLike
@@ -43,8 +44,8 @@ def read(
     if registry is not None:
         third_party = _third_party_reader(model, registry)
         if third_party is not None:
-            network: Network = third_party(model, weights)
-            return network
+            with contained(f"the reader of {Path(os.fspath(model)).suffix} files"):  # type: ignore[arg-type]
+                return third_party(model, weights)
     if _looks_like_xml(model):
         from polydevice.readers.ir import read_ir
 
@@ -88,6 +89,11 @@ def _third_party_reader(model: PathLike | bytes, registry: Registry) -> Reader |
     if suffix in (".xml", ".onnx"):
         return None
     registry.load_all()
-    readers: dict[str, Reader] = {}
-    registry.hooks.hook.register_readers(register=readers.__setitem__)
-    return readers.get(suffix)
+    found: list[tuple[Any, Any]] = []
+    for _ in registry.call("register_readers", register=lambda *pair: found.append(pair)):
+        pass
+    fitting = [reader for name, reader in list(found) if name == suffix and callable(reader)]
+    if len(fitting) > 1:
+        modules = ", ".join(str(getattr(reader, "__module__", reader)) for reader in fitting)
+        raise PluginError(f"several plugins read {suffix} files ({modules}); uninstall all but one")
+    return fitting[0] if fitting else None
