@@ -8,11 +8,14 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import sys
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
+from types import ModuleType
 
 DOCS = Path(__file__).parent
 
@@ -55,6 +58,38 @@ ERRORS = """\
 Everything that polydevice raises on purpose, from `polydevice.errors`. A message names the thing,
 the value, what would be legal, and what to do next.
 """
+
+COMING_FROM = """\
+# Coming from another runtime
+
+<!-- Written by scripts/docs from the code; edit the code instead. -->
+
+A program that was written for another runtime runs on polydevice unchanged. Where it can be edited,
+one line does it:
+
+```python
+import polydevice.compat.onnxruntime as ort
+```
+
+Where it cannot, `polydevice run` puts that package in the place of the import, for one process:
+
+```bash
+polydevice run --as onnxruntime program.py its arguments
+polydevice run --as onnxruntime -d GPU -m package.module its arguments
+```
+
+`-d` runs every network of the program on one device, whatever it asks for; otherwise the program
+chooses: `PolydeviceGPU` and `PolydeviceCPU` are providers, and `CUDAExecutionProvider`,
+`OpenVINOExecutionProvider` and their like mean the GPU, said in one line on standard error. Nodes
+that a GPU cannot run go to the CPU, which is said too. The real runtime need not be installed; programs
+that look for its distribution with `importlib.metadata` still need it.
+
+The tables below list every public name: what stands behind it in polydevice's own interface, and
+what is different or not there and why. Tests hold them against the real packages.
+"""
+
+FACADES = {"onnxruntime": "ONNX Runtime"}
+"""Packages under polydevice.compat → the runtime's name."""
 
 
 def operators() -> str:
@@ -132,6 +167,43 @@ def errors() -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
+def coming_from() -> str:
+    """Every name of other runtimes' interfaces."""
+    lines = [COMING_FROM]
+    for facade, title in FACADES.items():
+        package = importlib.import_module(f"polydevice.compat.{facade}")
+        surface = importlib.import_module(f"polydevice.compat.{facade}.surface")
+        lines += [
+            f"## {title} {package.__version__}",
+            "",
+            "| Name | In polydevice | Same, different or absent |",
+            "|---|---|---|",
+        ]
+        for name in sorted({*public_names(package), *surface.ABSENT}, key=str.lower):
+            ours = surface.OURS.get(name, "")
+            note = "same"
+            if name in surface.DIFFERENT:
+                note = f"different: {surface.DIFFERENT[name]}"
+            if name in surface.ABSENT:
+                note = f"absent: {surface.ABSENT[name]}"
+            lines.append(f"| `{name}` | {f'`{ours}`' if ours else ''} | {cell(note)} |")
+        lines.append("")
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def public_names(package: ModuleType) -> list[str]:
+    """Names of a package, and of the members of its classes as class.name."""
+    found = []
+    for name in package.__all__:
+        value = getattr(package, name)
+        found.append(name)
+        if inspect.isclass(value) and not issubclass(value, Enum):
+            fields = getattr(value, "__dataclass_fields__", {})
+            members = {m for m in (*vars(value), *fields) if not m.startswith("_")}
+            found += [f"{name}.{member}" for member in members]
+    return found
+
+
 def descendants(cls: type, depth: int = 0) -> list[tuple[int, type]]:
     """Return (depth, class) of an exception and everything below it."""
     below = [c for c in cls.__subclasses__() if c.__module__ == cls.__module__]
@@ -164,6 +236,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "options.md": options,
     "hooks.md": hooks,
     "errors.md": errors,
+    "coming-from.md": coming_from,
 }
 
 

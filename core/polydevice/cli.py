@@ -1,4 +1,4 @@
-"""The command line: ``polydevice devices | plugins | ops | place | bench | cache | tune``.
+"""The command line: ``polydevice devices | plugins | ops | place | bench | cache | tune | run``.
 
 Tables on a terminal; when the output goes into a pipe or file, one line a row with tabs between
 the columns and no heading, for `grep`, `cut` and `awk`.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from polydevice import __version__
 from polydevice.benchmark.arguments import add_arguments
+from polydevice.compat import launcher
 from polydevice.core import Core
 from polydevice.errors import PolydeviceError
 
@@ -63,7 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument("--again", action="store_true", help="also layers that the file has")
     command.add_argument("-c", "--config", action="append", default=[], metavar="KEY=VALUE")
     command.set_defaults(run=_tune)
-    options = parser.parse_args(arguments)
+    command = commands.add_parser("run", help="run a program that was written for another runtime")
+    launcher.add_arguments(command)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["run"]:  # outside of the `try` below: what it raises is the program's own
+        own, rest = launcher.split(given[1:])
+        return launcher.run(parser.parse_args(["run", *own]), rest)
+    options = parser.parse_args(given)
     try:
         status: int = options.run(options)
     except PolydeviceError as error:

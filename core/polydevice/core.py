@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import weakref
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from polydevice.network import Network, PathLike
     from polydevice.ops.op import Op
     from polydevice.options import Options
+    from polydevice.readers import ModelSource
     from polydevice.remote import RemoteContext
 
 
@@ -145,14 +147,13 @@ class Core:
 
     # -- networks -----------------------------------------------------------------------------
 
-    def read_network(
-        self, model: PathLike | bytes, weights: PathLike | bytes | None = None
-    ) -> Network:
+    def read_network(self, model: ModelSource, weights: ModelSource | None = None) -> Network:
         """Read an OpenVINO IR (v10, v11) or ONNX model.
 
         Args:
-            model: path of an .xml or .onnx file, or the content of one.
-            weights: for IR, path or content of the .bin; by default the file of the same stem.
+            model: path of an .xml or .onnx file, the content of one (bytes, bytearray or
+                memoryview), or a file opened in binary mode.
+            weights: for IR, the .bin, likewise; by default the file of the same stem.
 
         Raises:
             ModelError: (a subclass) saying what is wrong with the file and where.
@@ -354,6 +355,12 @@ class Core:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@functools.cache
+def shared_core() -> Core:
+    """Return one core for the whole process, for callers that have none; made on first use."""
+    return Core()
 
 
 def _context(value: Any) -> RemoteContext:

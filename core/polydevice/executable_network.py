@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from polydevice.errors import (
 )
 from polydevice.executor import Executor
 from polydevice.infer_queue import InferQueue
-from polydevice.infer_request import InferRequest, StatusCode, contiguous, fits
+from polydevice.infer_request import InferRequest, Inputs, StatusCode, contiguous, fits
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.placement import Placement
@@ -215,11 +214,15 @@ class ExecutableNetwork(ABC):
                 self._requests = [self.create_infer_request() for _ in range(self._num_requests)]
             return self._requests
 
-    def infer(self, inputs: Mapping[str, Any] | None = None) -> dict[str, Array]:
-        """Run the first request and return name → output array, copied."""
+    def infer(self, inputs: Inputs | None = None) -> dict[str, Array]:
+        """Run the first request and return name → output array, copied.
+
+        Args:
+            inputs: as `InferRequest.infer` takes them.
+        """
         return {k: v.copy() for k, v in self.requests[0].infer(inputs).items()}
 
-    def start_async(self, request_id: int, inputs: Mapping[str, Any] | None = None) -> InferRequest:
+    def start_async(self, request_id: int, inputs: Inputs | None = None) -> InferRequest:
         """Start the request of that number and return it.
 
         Raises:

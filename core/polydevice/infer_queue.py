@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from polydevice.dtype import Array
 from polydevice.errors import OptionValueError, RequestError
-from polydevice.infer_request import InferRequest, StatusCode
+from polydevice.infer_request import InferRequest, Inputs, StatusCode
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork
@@ -71,14 +71,14 @@ class InferQueue:
 
     def start_async(
         self,
-        inputs: Mapping[str, Any] | None = None,
+        inputs: Inputs | None = None,
         userdata: Any = None,
         timeout_ms: float | None = None,
     ) -> None:
         """Start an inference on an idle request, waiting for one while all are busy.
 
         Args:
-            inputs: name → array, copied.
+            inputs: as `InferRequest.infer` takes them, copied.
             userdata: handed to the callback.
             timeout_ms: how long to wait for an idle request; None waits without limit.
 
@@ -97,7 +97,7 @@ class InferQueue:
                 )
             return self._idle.popleft()
 
-    def _start(self, index: int, inputs: Mapping[str, Any] | None, userdata: Any) -> None:
+    def _start(self, index: int, inputs: Inputs | None, userdata: Any) -> None:
         self._userdata[index] = userdata
         try:
             self._requests[index].start_async(inputs)
@@ -172,7 +172,7 @@ class InferQueue:
                 failures[0].add_note(f"{len(failures) - 1} further inferences failed")
             raise failures[0]
 
-    async def infer(self, inputs: Mapping[str, Any] | None = None) -> dict[str, Array]:
+    async def infer(self, inputs: Inputs | None = None) -> dict[str, Array]:
         """Run one inference from a coroutine; returns name → output array, copied.
 
         Waiting for an idle request and for the result leaves the event loop free. Cancelling the

@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
@@ -49,6 +49,11 @@ class StatusCode(IntEnum):
 
 Callback = Callable[[StatusCode, Any], None]
 
+Inputs = Union[  # noqa: UP007 - evaluated at import, on Python 3.10 too
+    Mapping[str, Any], Mapping[int, Any], list[Any], tuple[Any, ...], Array, Blob
+]
+"""Name or number → value; all values in order; or the value of the only input."""
+
 
 class _Run:
     """The outcome of one inference; whoever waits holds the run it waits for."""
@@ -80,7 +85,9 @@ class InferRequest(ABC):
     def __init__(self, executable: ExecutableNetwork) -> None:
         """Make an idle request of an executable network."""
         self.executable = executable
-        self._ports: dict[str, PortInfo] = {**executable.outputs, **executable.inputs}
+        self._ports: dict[str | int, PortInfo] = dict(enumerate(executable.inputs.values()))
+        self._ports.update(executable.outputs)
+        self._ports.update(executable.inputs)
         self._blobs: dict[str, Blob] = {}
         self._kept: dict[str, RemoteBlob | None] = {}
         self._rebound = False  # since `_shared` was found
@@ -213,10 +220,10 @@ class InferRequest(ABC):
         finally:
             self._busy.release()
 
-    def _checked(self, name: str, value: Any) -> list[tuple[PortInfo, Blob]]:
+    def _checked(self, name: str | int, value: Any) -> list[tuple[PortInfo, Blob]]:
         """Return what a blob becomes the memory of, after all checks."""
         if isinstance(value, (NV12Blob, BatchedBlob)):
-            planes = plane_blobs(name, value, self.executable.inputs)
+            planes = plane_blobs(str(name), value, self.executable.inputs)
             return [each for plane in planes.items() for each in self._checked(*plane)]
         port = self._ports.get(name) or self._port(name)
         blob = value if isinstance(value, Blob) else Blob(value)
@@ -253,20 +260,35 @@ class InferRequest(ABC):
             self._bind(port.name, blob)
         return self._blobs[port.name]
 
-    def _port(self, name: str) -> PortInfo:
+    def _named(self, given: Inputs) -> Mapping[Any, Any]:
+        """Return inputs by name or number, in whichever form they were given."""
+        if isinstance(given, Mapping):
+            return given
+        values = given if isinstance(given, (list, tuple)) else [given]
+        names: Mapping[str, Any] = self.executable.inputs
+        if len(values) != len(names):
+            raise BlobError(
+                f"{len(values)} inputs are given; network {self.executable.name!r} has "
+                f"{len(names)}: {', '.join(names)}"
+            )
+        return dict(zip(names, values, strict=True))
+
+    def _port(self, name: str | int) -> PortInfo:
         port = self._ports.get(name)
-        if port is None:
+        if port is None and isinstance(name, str):
             port = self.executable.port_by_tensor_name(name)
         if port is None:
             raise BlobError(
                 f"network {self.executable.name!r} has no input or output {name!r}; inputs: "
                 f"{', '.join(self.executable.inputs)}; outputs: "
-                f"{', '.join(self.executable.outputs)}." + nearest(name, self._ports)
+                f"{', '.join(self.executable.outputs)}."
+                + nearest(str(name), [*self.executable.inputs, *self.executable.outputs])
             )
         return port
 
-    def _set_inputs(self, inputs: Mapping[str, Any], copy: bool) -> None:
+    def _set_inputs(self, given: Inputs, copy: bool) -> None:
         """Check every input, then bind them: all of them, or none when one does not fit."""
+        inputs: Mapping[Any, Any] = given if type(given) is dict else self._named(given)
         changes: list[tuple[str, Blob]] = []
         for name, value in inputs.items():
             if isinstance(value, (Blob, NV12Blob, BatchedBlob)):
@@ -306,12 +328,13 @@ class InferRequest(ABC):
 
     # -- running ------------------------------------------------------------------------------
 
-    def infer(self, inputs: Mapping[str, Any] | None = None) -> dict[str, Array]:
+    def infer(self, inputs: Inputs | None = None) -> dict[str, Array]:
         """Run one inference in the calling thread. The completion callback is not called.
 
         Args:
-            inputs: name → array or blob. An array of the right type, shape and C order is read in
-                place; any other is converted. Inputs not named keep their memory.
+            inputs: name, or number from 0, → array or blob; a list or tuple of all of them in
+                order; or the value of the only input. An array of the right type, shape and C
+                order is read in place; any other is converted. Inputs not named keep their memory.
 
         Returns:
             Name → array of the outputs in host memory. The arrays are the request's own memory:
@@ -325,12 +348,12 @@ class InferRequest(ABC):
         """
         return self._infer(inputs, 0)
 
-    def _infer(self, inputs: Mapping[str, Any] | None, stream: int) -> dict[str, Array]:
+    def _infer(self, inputs: Inputs | None, stream: int) -> dict[str, Array]:
         """Run one inference in the calling thread, on the given stream of the device."""
         if not self._busy.acquire(blocking=False):
             raise self._busy_error()
         try:
-            if inputs:
+            if inputs is not None:
                 self._set_inputs(inputs, copy=False)
             self._outcome, self._begun = _FAILED, False
             start = time.perf_counter()
@@ -376,11 +399,12 @@ class InferRequest(ABC):
         blobs = ((name, self._blobs[name]) for name in self.executable.outputs)
         return {name: blob.array for name, blob in blobs if not isinstance(blob, RemoteBlob)}
 
-    def start_async(self, inputs: Mapping[str, Any] | None = None) -> None:
+    def start_async(self, inputs: Inputs | None = None) -> None:
         """Start an inference on the network's streams and return at once.
 
         Args:
-            inputs: name → array, copied into the request (the caller may reuse its arrays);
+            inputs: as `infer` takes them, copied into the request (the caller may reuse its
+                arrays);
                 memory given to `set_blob` is used in place instead.
 
         Raises:
@@ -389,7 +413,7 @@ class InferRequest(ABC):
         """
         self._enter()
         try:
-            if inputs:
+            if inputs is not None:
                 self._set_inputs(inputs, copy=True)
             self._cancelled = False
             self._outcome = _Run(StatusCode.RESULT_NOT_READY)

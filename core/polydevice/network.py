@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Union
 
+from polydevice.dtype import Array
 from polydevice.errors import NetworkError, PolydeviceError, ShapeError, nearest
 from polydevice.node import Evaluate, Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
@@ -28,6 +29,9 @@ class Network:
         results: Result nodes, in the model's order.
         sinks: nodes with a side effect (Assign).
         evaluate: computes shape arithmetic during shape inference; None leaves it unknown.
+        rt_info: what the model's file says beside the graph, nested dictionaries of text: of an IR
+            its notes, of an ONNX file "framework" (its metadata_props) and "onnx" (see
+            `polydevice.readers.onnx.metadata`). Written to and read from IR files.
     """
 
     def __init__(
@@ -167,6 +171,84 @@ class Network:
                 by_name[name].op = op
             self.infer()
             raise
+
+    def notes(self, *path: str) -> Mapping[str, Any]:
+        """Return the dictionary in `rt_info` at a path of keys; empty when there is none."""
+        found: Any = self.rt_info
+        for key in path:
+            found = found.get(key) if isinstance(found, Mapping) else None
+        return found if isinstance(found, Mapping) else {}
+
+    def dimension_names(self, name: str, kind: str = "dimensions") -> dict[int, str]:
+        """Return axis → name of the sizes that an ONNX file calls by a name (`dim_param`).
+
+        Args:
+            name: of an input or output.
+            kind: "dimensions", or "denotations" for what the file says that an axis means.
+        """
+        noted = self.notes("onnx", kind, name)
+        return {int(axis): str(text) for axis, text in noted.items() if axis.isdecimal()}
+
+    def fix_dimensions(self, sizes: Mapping[str, int], kind: str = "dimensions") -> None:
+        """Give a size to the axes of inputs that an ONNX file calls by a name.
+
+        Args:
+            sizes: name, such as "batch" → size, wherever the name stands.
+            kind: see `dimension_names`.
+
+        Raises:
+            NetworkError: no input has an axis of that name; or as `reshape`.
+        """
+        named = {node.name: self.dimension_names(node.name, kind) for node in self.parameters}
+        known = {text for axes in named.values() for text in axes.values()}
+        for name in sizes:
+            if name not in known:
+                raise NetworkError(
+                    f"no input of network {self.name!r} has an axis {name!r}; there are: "
+                    f"{', '.join(sorted(known)) or 'none'}." + nearest(name, known)
+                )
+        shapes: dict[str, list[DimLike]] = {}
+        for node in self.parameters:
+            if node.output.shape is not None and any(n in sizes for n in named[node.name].values()):
+                own = list(node.output.shape)
+                axes = named[node.name]
+                shapes[node.name] = [
+                    sizes.get(axes.get(axis, ""), size) for axis, size in enumerate(own)
+                ]
+        self.reshape(shapes)
+
+    def make_input(self, name: str) -> Array:
+        """Turn a constant (an ONNX initialiser, say) into an input, and return its value.
+
+        Raises:
+            NetworkError: there is no node of that name, or it is no constant.
+        """
+        node = self.node(name)
+        if not isinstance(node.op, Constant):
+            raise NetworkError(f"{node.title} is no constant; only constants can become inputs")
+        op = node.op
+        node.op = Parameter(op.element_type, Shape(op.value.shape))
+        self.parameters.append(node)
+        self.infer()
+        return op.value
+
+    def set_constant(self, name: str, value: Array) -> None:
+        """Put another value of the same type and shape in the place of a constant's.
+
+        Raises:
+            NetworkError: there is no such node, it is no constant, or the value is another's.
+        """
+        node = self.node(name)
+        if not isinstance(node.op, Constant):
+            raise NetworkError(f"{node.title} is no constant; only constants have a value to set")
+        held = node.op.value
+        if value.dtype != held.dtype or value.shape != held.shape:
+            raise NetworkError(
+                f"{node.title} holds {held.dtype}{list(held.shape)}; {value.dtype}"
+                f"{list(value.shape)} does not fit"
+            )
+        node.op = Constant(value, node.op.element_type)
+        self.infer()
 
     @property
     def batch_size(self) -> DimLike:

@@ -11,7 +11,6 @@ The device is any that `Core` knows ("CPU", "GPU.1", "HETERO:GPU,CPU"); ONNX's o
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,13 +19,14 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TypeProto, helper
 from onnx.backend.base import Backend, BackendRep
 
-from polydevice.core import Core
-from polydevice.dtype import Array, ElementType
+from polydevice.core import shared_core
+from polydevice.dtype import ElementType
 from polydevice.errors import BlobError, DeviceError, PolydeviceError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.readers.onnx.types import type_of_desc
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
+from polydevice.values import from_array, to_array
 
 __all__ = [
     "PolydeviceBackend",
@@ -37,12 +37,6 @@ __all__ = [
     "run_node",
     "supports_device",
 ]
-
-
-@functools.cache
-def shared_core() -> Core:
-    """Return the core that all prepared models share; made on first use."""
-    return Core()
 
 
 def device_name(device: str) -> str:
@@ -78,11 +72,11 @@ class PolydeviceRep(BackendRep):
         """
         descs = {name: port.desc for name, port in self._executable.inputs.items()}
         given = _by_name(inputs, list(descs))
-        arrays = {name: _to_array(value, descs[name]) for name, value in given.items()}
+        arrays = {name: to_array(value, descs[name]) for name, value in given.items()}
         with self._lock:
             results = self._request.infer(arrays)
             return tuple(
-                _from_array(results[name], port.desc)
+                from_array(results[name], port.desc)
                 for name, port in self._executable.outputs.items()
             )
 
@@ -108,38 +102,6 @@ def _by_name(inputs: Any, names: Sequence[str]) -> dict[str, Any]:
     if len(listed) != len(names):
         raise BlobError(f"{len(listed)} inputs are given; the model has {len(names)}")
     return dict(zip(names, listed, strict=True))
-
-
-def _to_array(value: Any, desc: TensorDesc) -> Array:
-    """Return a value of the interface in the form that the runtime uses."""
-    if desc.kind == "tensor":
-        array = np.asarray(value)
-        return array.astype(object) if array.dtype.kind in "UST" else array
-    if desc.kind == "sequence":
-        return _objects([np.asarray(item) for item in value])
-    if value is None:
-        return _objects([])
-    item = np.asarray(value) if desc.kind == "optional" else _objects(list(value))
-    return _objects([item])
-
-
-def _objects(items: Sequence[Any]) -> Array:
-    array = np.empty(len(items), object)
-    for index, item in enumerate(items):
-        array[index] = item
-    return array
-
-
-def _from_array(array: Array, desc: TensorDesc) -> Any:
-    """Return a value of the runtime in the form of the interface; a copy."""
-    if desc.kind == "tensor":
-        return array.copy()
-    if desc.kind == "sequence":
-        return [np.array(item) for item in array]
-    if not len(array):
-        return None
-    item = array[0]
-    return np.array(item) if desc.kind == "optional" else [np.array(part) for part in item]
 
 
 class PolydeviceBackend(Backend):

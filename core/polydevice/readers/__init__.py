@@ -6,10 +6,11 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Union
 
-from polydevice.errors import ModelFileError, PluginError
+from polydevice.errors import ModelFileError, ModelLimitError, PluginError
 from polydevice.isolation import contained
+from polydevice.readers.limits import ReadLimits
 
 if TYPE_CHECKING:
     from polydevice.network import Network, PathLike
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
 
 Reader = Callable[[Any, Any], "Network"]
 
+ModelSource = Union["PathLike", bytes, bytearray, memoryview, "IO[bytes]"]
+"""A path, the content, or a file opened in binary mode."""
+
 
 def read(
-    model: PathLike | bytes,
-    weights: PathLike | bytes | None = None,
+    model: ModelSource,
+    weights: ModelSource | None = None,
     *,
     evaluate: Evaluate | None = None,
     registry: Registry | None = None,
@@ -29,8 +33,8 @@ def read(
     """Read a model file, or the content of one, of any known format.
 
     Args:
-        model: path or content.
-        weights: IR only: path or content of the constants.
+        model: path, content, or a file opened in binary mode, which is read to its end.
+        weights: IR only: the constants, likewise.
         evaluate: computes shape arithmetic while shapes are inferred.
         registry: plugins whose hooks add formats and, when the model has operations that are not
             known, operations.
@@ -41,6 +45,8 @@ def read(
     """
     import polydevice.ops  # noqa: F401 - fills the table of operations
 
+    model = _path_or_bytes(model, "model")
+    weights = None if weights is None else _path_or_bytes(weights, "weights")
     if registry is not None:
         third_party = _third_party_reader(model, registry)
         if third_party is not None:
@@ -58,9 +64,37 @@ def read(
     return work() if registry is None else registry.with_operations(work)
 
 
+def _path_or_bytes(source: ModelSource, what: str) -> PathLike | bytes:
+    """Return content as bytes, whatever it came in, and a path as it is.
+
+    Raises:
+        ModelFileError: it is neither, or a file that is not in binary mode or cannot be read.
+        ModelLimitError: a file that has more bytes than are read.
+    """
+    if isinstance(source, (bytes, str, os.PathLike)):
+        return source
+    if isinstance(source, (bytearray, memoryview)):
+        return bytes(source)
+    if not hasattr(source, "read"):
+        raise ModelFileError(
+            f"{what} of type {type(source).__name__} cannot be read; give a path, bytes, or a file "
+            "opened in binary mode"
+        )
+    limit = ReadLimits().onnx_bytes
+    try:
+        content = source.read(limit + 1)
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"{what}: {source!r} cannot be read: {error}") from error
+    if not isinstance(content, bytes):
+        raise ModelFileError(f"{what}: {source!r} gives text; open it in binary mode, 'rb'")
+    if len(content) > limit:
+        raise ModelLimitError(f"{what}: {source!r} has more than {limit} bytes; give its path")
+    return content
+
+
 def _head(model: PathLike | bytes) -> bytes:
-    if isinstance(model, (bytes, bytearray, memoryview)):
-        head = bytes(model[:256])
+    if isinstance(model, bytes):
+        head = model[:256]
         if not head:
             raise ModelFileError("the model is empty: 0 bytes were given")
         return head
@@ -83,7 +117,7 @@ def _looks_like_xml(model: PathLike | bytes) -> bool:
 
 
 def _third_party_reader(model: PathLike | bytes, registry: Registry) -> Reader | None:
-    if isinstance(model, (bytes, bytearray, memoryview)):
+    if isinstance(model, bytes):
         return None
     suffix = Path(model).suffix.lower()
     if suffix in (".xml", ".onnx"):

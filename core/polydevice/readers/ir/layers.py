@@ -297,7 +297,7 @@ def nested_notes(element: Element) -> dict[str, Any]:
             notes[name] = nested_notes(child)
         elif "value" in child.attributes:
             notes[name] = child.attributes["value"]
-        elif child.attributes:
+        elif child.attributes and child.tag != "info":
             notes[name] = dict(child.attributes)
         else:
             notes[name] = {}

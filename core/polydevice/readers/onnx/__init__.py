@@ -15,6 +15,7 @@ from polydevice.readers.limits import ReadLimits
 from polydevice.readers.onnx.budget import Budget
 from polydevice.readers.onnx.external_data import ExternalData
 from polydevice.readers.onnx.graph import FunctionKey, GraphReader
+from polydevice.readers.onnx.metadata import metadata_of
 from polydevice.readers.onnx.protobuf import (
     default_domain,
     opsets_of,
@@ -36,7 +37,8 @@ def read_onnx(
 
     Args:
         model: a path, or the bytes of the file. External data is read from the folder of the
-            path; with bytes there is none.
+            path; with bytes there is none. What the file says about itself becomes `rt_info`
+            (`polydevice.readers.onnx.metadata`).
         evaluate: computes operations on known values, so that shapes are inferred through
             Shape, Gather, Concat and the like; see `polydevice.node.Evaluate`.
         limits: bounds on what an untrusted model may ask for.
@@ -84,4 +86,5 @@ def _read(
     network = reader.model_graph(proto.graph, opsets)
     if not network.results:
         raise NetworkError("the model has no outputs")
+    network.rt_info = metadata_of(proto)
     return network

@@ -1,0 +1,17 @@
+"""onnxruntime.capi.onnxruntime_inference_collection: where the classes are defined there."""
+
+from __future__ import annotations
+
+from polydevice.compat.onnxruntime.enums import OrtDeviceVendorId
+from polydevice.compat.onnxruntime.io_binding import IOBinding
+from polydevice.compat.onnxruntime.session import InferenceSession
+from polydevice.compat.onnxruntime.values import OrtDevice, OrtValue, copy_tensors
+
+__all__ = [
+    "IOBinding",
+    "InferenceSession",
+    "OrtDevice",
+    "OrtDeviceVendorId",
+    "OrtValue",
+    "copy_tensors",
+]

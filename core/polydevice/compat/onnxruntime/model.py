@@ -1,0 +1,184 @@
+"""What a session is made of: the network read, set up and loaded, and what its file says."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polydevice.compat.onnxruntime.errors import Fail, InvalidArgument, OrtError, load_failure
+from polydevice.compat.onnxruntime.errors import NotImplemented as OrtNotImplemented
+from polydevice.compat.onnxruntime.options import SessionOptions
+from polydevice.compat.onnxruntime.providers import Placement
+from polydevice.compat.onnxruntime.values import type_name
+from polydevice.core import shared_core
+from polydevice.dtype import Array, ElementType
+from polydevice.errors import PolydeviceError, UnsupportedNetworkError
+from polydevice.executable_network import ExecutableNetwork
+from polydevice.network import Network
+from polydevice.tensor import TensorDesc
+
+_log = logging.getLogger("polydevice.compat.onnxruntime")
+_default_threads = 0
+
+
+def set_global_thread_pool_sizes(
+    intra_op_num_threads: int = 0, inter_op_num_threads: int = 0
+) -> None:
+    """Set the threads of sessions that do not say how many (0: as many as the device chooses)."""
+    global _default_threads  # noqa: PLW0603 - the process's own, as the function says
+    _default_threads = intra_op_num_threads
+
+
+@dataclass(frozen=True, eq=False)
+class NodeArg:
+    """An input, output or initialiser: name, type and sizes (numbers, names, or None)."""
+
+    name: str
+    type: str
+    shape: list[int | str | None]
+
+    def __str__(self) -> str:
+        return f"NodeArg(name={self.name!r}, type={self.type!r}, shape={self.shape})"
+
+
+@dataclass(frozen=True, eq=False)
+class ModelMetadata:
+    """What a model's file says about itself."""
+
+    producer_name: str
+    graph_name: str
+    domain: str
+    description: str
+    graph_description: str
+    version: int
+    custom_metadata_map: dict[str, str]
+
+
+def metadata(network: Network) -> ModelMetadata:
+    """Return what the file says, empty where it says nothing."""
+    own = network.notes("onnx")
+    return ModelMetadata(
+        producer_name=str(own.get("producer_name", "")),
+        graph_name=str(own.get("graph_name", network.name)),
+        domain=str(own.get("domain", "")),
+        description=str(own.get("doc_string", "")),
+        graph_description=str(own.get("graph_doc_string", "")),
+        version=int(own.get("model_version", "0")),
+        custom_metadata_map={key: str(v) for key, v in network.notes("framework").items()},
+    )
+
+
+def node_arg(network: Network, name: str, desc: TensorDesc) -> NodeArg:
+    """Describe an input or output as onnxruntime does."""
+    if desc.kind != "tensor" or desc.shape is None:
+        return NodeArg(name, type_name(desc), [])
+    names = network.dimension_names(name)
+    sizes = [
+        size if isinstance(size, int) else names.get(axis) for axis, size in enumerate(desc.shape)
+    ]
+    return NodeArg(name, type_name(desc), sizes)
+
+
+def read(model: str | bytes, options: SessionOptions) -> Network:
+    """Read a model and set it up as the options say.
+
+    Raises:
+        OrtError: (a subclass) as onnxruntime does.
+    """
+    source = model if isinstance(model, str) else None
+    try:
+        network = shared_core().read_network(model)
+        for kind, sizes in options._dimensions.items():
+            inputs = [node.name for node in network.parameters]
+            known = {n for name in inputs for n in network.dimension_names(name, kind).values()}
+            network.fix_dimensions({n: size for n, size in sizes.items() if n in known}, kind)
+            if set(sizes) - known:
+                _log.info("no input has an axis %s", ", ".join(sorted(set(sizes) - known)))
+        for name, value in options._initializers.items():
+            network.set_constant(name, value.numpy())
+        if options.optimized_model_filepath:
+            _write(network, options.optimized_model_filepath)
+    except PolydeviceError as error:
+        raise load_failure(error, source) from error
+    return network
+
+
+def _write(network: Network, path: str) -> None:
+    if Path(path).suffix != ".xml":
+        raise OrtNotImplemented.of(
+            f"optimized_model_filepath={os.fspath(path)!r}: polydevice writes networks as OpenVINO "
+            "IR alone; give it the suffix .xml"
+        )
+    network.serialize(path)
+
+
+def load(network: Network, placement: Placement, options: SessionOptions) -> ExecutableNetwork:
+    """Load a network on the device of a placement, or across it and the CPU.
+
+    Raises:
+        OrtError: (a subclass) as onnxruntime does.
+    """
+    core = shared_core()
+    try:
+        config = _config(placement, options)
+        try:
+            return core.load_network(network, placement.device, config)
+        except UnsupportedNetworkError as error:
+            if not (placement.may_fall_back and placement.device.startswith("GPU")):
+                raise
+            _log.warning("%s runs partly on the processor: %s", network.name, error)
+            return core.load_network(network, f"HETERO:{placement.device},CPU")
+    except PolydeviceError as error:
+        raise load_failure(error, None) from error
+
+
+def _config(placement: Placement, options: SessionOptions) -> dict[str, Any]:
+    known = shared_core().option_keys(placement.device)
+    config: dict[str, Any] = {}
+    threads = options.intra_op_num_threads or _default_threads
+    if threads and "CPU_THREADS_NUM" in known:
+        config["CPU_THREADS_NUM"] = threads
+    if options.enable_profiling and "PERF_COUNT" in known:
+        config["PERF_COUNT"] = True
+    return {**config, **placement.config}
+
+
+def misfit(name: str, desc: TensorDesc, value: Array) -> OrtError | None:
+    """Return what onnxruntime raises for a value that does not fit; None when it does."""
+    if desc.kind != "tensor" or not isinstance(value, np.ndarray):
+        return None
+    fix = "Please fix either the inputs/outputs or the model."
+    if value.dtype != desc.dtype and not (desc.dtype == object and value.dtype.kind in "OUS"):
+        actual = type_name(TensorDesc(_element_type(value), None))
+        return InvalidArgument.of(
+            f"Unexpected input data type. Actual: ({actual}) , expected: ({type_name(desc)})"
+        )
+    if desc.shape is None:
+        return None
+    if value.ndim != len(desc.shape):
+        return InvalidArgument.of(
+            f"Invalid rank for input: {name} Got: {value.ndim} Expected: {len(desc.shape)} {fix}"
+        )
+    wrong = [
+        f" index: {axis} Got: {got} Expected: {expected}\n"
+        for axis, (got, expected) in enumerate(zip(value.shape, desc.shape, strict=True))
+        if isinstance(expected, int) and got != expected
+    ]
+    if not wrong:
+        return None
+    return InvalidArgument.of(
+        f"Got invalid dimensions for input: {name} for the following indices\n"
+        f"{''.join(wrong)} {fix}"
+    )
+
+
+def _element_type(value: Array) -> ElementType:
+    try:
+        return ElementType.of(value.dtype)
+    except PolydeviceError as error:
+        raise Fail.of(str(error)) from error
