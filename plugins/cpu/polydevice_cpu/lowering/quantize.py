@@ -1,4 +1,4 @@
-"""FakeQuantize as post-operations of what computes its input; QuantizeLinear as a division."""
+"""Quantisation in f32 as post-operations of what computes its input; QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import numpy as np
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.quantize import FakeQuantize
 from polydevice.ops.quantize_linear import QuantizeLinear
+from polydevice_cpu.implement import implements
 from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import binary
+from polydevice_cpu.passes.fuse_quantize import QuantizeDequantize
 from polydevice_cpu.plan.pending import Operand
 from polydevice_cpu.plan.step import PrimitiveStep
 from polydevice_cpu.plan.value import Value
@@ -32,23 +34,83 @@ def lower_fake_quantize(builder: Builder, node: Node) -> bool:
     op = node.op
     assert isinstance(op, FakeQuantize)
     source, *limits = node.inputs
-    (target,) = node.outputs
-    if source.element_type is not ElementType.f32 or source.shape != target.shape:
+    if source.element_type is not ElementType.f32 or source.shape != node.outputs[0].shape:
         return False
     rank = source.desc.rank or 0
     arrays = [_aligned(port.desc.constant, rank) for port in limits]
     if any(array is None for array in arrays):
         return False
-    steps = _steps(op.levels, *[a for a in arrays if a is not None])
-    if steps is None:
-        return False
-    post_ops, operands = steps
+    chain = _steps(op.levels, *[a for a in arrays if a is not None])
+    return chain is not None and _fused_or_own(builder, node, chain)
+
+
+def _fused_or_own(builder: Builder, node: Node, chain: _Chain) -> bool:
+    """Make the chain post-operations of what computes the input, else of a primitive of its own."""
+    source = node.inputs[0]
     held = builder.pending(source)
-    if held is not None and held.extend(node, post_ops, operands):
+    if held is not None and held.extend(node, chain.post_ops, chain.operands):
         builder.release(source)
-        builder.hold(target, held)
+        builder.hold(node.outputs[0], held)
         return True
-    return _primitive(builder, node, post_ops, operands)
+    return _primitive(builder, node, chain.post_ops, chain.operands)
+
+
+class _Chain:
+    """Post-operations, and what they read by position."""
+
+    def __init__(self) -> None:
+        self.post_ops: list[PostOp] = []
+        self.operands: dict[int, Operand] = {}
+
+    def binary(self, algorithm: Algorithm, array: Array) -> None:
+        """Apply y <algorithm> array."""
+        values = np.ascontiguousarray(array, np.float32)
+        descriptor = Descriptor.dense(values.shape)
+        self.operands[len(self.post_ops)] = Operand(Arg.SRC_1, values, descriptor)
+        self.post_ops.append(Binary(algorithm, descriptor))
+
+    def linear(self, factor: Array, summand: Array) -> None:
+        """Multiply and add; +0 is added too, which makes no zero negative."""
+        if factor.size == 1 and summand.size == 1:
+            numbers = factor.item(), summand.item()
+            self.post_ops.append(Eltwise(Algorithm.LINEAR, *numbers))
+        else:
+            self.binary(Algorithm.BINARY_MUL, factor)
+            self.binary(Algorithm.BINARY_ADD, summand)
+
+    def clip(self, low: Array, high: Array) -> None:
+        """Limit to [low, high]."""
+        if np.unique(low).size == np.unique(high).size == 1:
+            limits = float(low.reshape(-1)[0]), float(high.reshape(-1)[0])
+            self.post_ops.append(Eltwise(Algorithm.CLIP, *limits))
+        else:
+            self.binary(Algorithm.BINARY_MAX, low)
+            self.binary(Algorithm.BINARY_MIN, high)
+
+
+@implements(QuantizeDequantize)
+def quantize_dequantize(op: QuantizeDequantize, x: Array, scale: Array, zero: Array) -> Array:
+    """Quantise and dequantise with NumPy."""
+    level = np.clip(np.rint(x / scale), op.least - zero, op.most - zero)
+    result: Array = level * scale + np.float32(0)  # no zero is negative
+    return result
+
+
+@lowers(QuantizeDequantize)
+def lower_quantize_dequantize(builder: Builder, node: Node) -> bool:
+    """Divide, round, clip, multiply; behind a heavy operation or as a division of its own."""
+    op, source = node.op, node.inputs[0]
+    assert isinstance(op, QuantizeDequantize)
+    rank = source.desc.rank or 0
+    scale, zero = (_aligned(port.desc.constant, rank) for port in node.inputs[1:])
+    if scale is None or zero is None:
+        return False
+    chain = _Chain()
+    chain.binary(Algorithm.BINARY_DIV, scale)
+    chain.post_ops.append(Eltwise(Algorithm.ROUND))
+    chain.clip(op.least - zero, op.most - zero)
+    chain.linear(scale, np.zeros((1,) * rank, np.float32))
+    return _fused_or_own(builder, node, chain)
 
 
 def _aligned(constant: Array | None, rank: int) -> Array | None:
@@ -60,40 +122,19 @@ def _aligned(constant: Array | None, rank: int) -> Array | None:
     return array if not varies or varies == [1] else None
 
 
-def _steps(
-    levels: int, low: Array, high: Array, out_low: Array, out_high: Array
-) -> tuple[list[PostOp], dict[int, Operand]] | None:
-    """The post-operations, and what they read by position."""
+def _steps(levels: int, low: Array, high: Array, out_low: Array, out_high: Array) -> _Chain | None:
+    """Clip, scale, round and scale back; None where a limit is not finite or in the wrong order."""
     il, ih, ol, oh = (np.asarray(a, np.float64) for a in (low, high, out_low, out_high))
     if not (np.isfinite([*map(np.sum, (il, ih, ol, oh))]).all() and (ih > il).all()):
         return None
     scale = (levels - 1) / (ih - il)
     back = (oh - ol) / (levels - 1)
-    post_ops: list[PostOp] = []
-    operands: dict[int, Operand] = {}
-
-    def add(algorithm: Algorithm, array: Array) -> None:
-        values = np.ascontiguousarray(array, np.float32)
-        descriptor = Descriptor.dense(values.shape)
-        operands[len(post_ops)] = Operand(Arg.SRC_1, values, descriptor)
-        post_ops.append(Binary(algorithm, descriptor))
-
-    def linear(factor: Array, summand: Array) -> None:
-        if factor.size == 1 and summand.size == 1:
-            post_ops.append(Eltwise(Algorithm.LINEAR, factor.item(), summand.item()))
-        else:
-            add(Algorithm.BINARY_MUL, factor)
-            add(Algorithm.BINARY_ADD, summand)
-
-    if il.size == 1 and ih.size == 1:
-        post_ops.append(Eltwise(Algorithm.CLIP, il.item(), ih.item()))
-    else:
-        add(Algorithm.BINARY_MAX, il)
-        add(Algorithm.BINARY_MIN, ih)
-    linear(scale, -il * scale)
-    post_ops.append(Eltwise(Algorithm.ROUND))
-    linear(back, ol)
-    return post_ops, operands
+    chain = _Chain()
+    chain.clip(il, ih)
+    chain.linear(scale, -il * scale)
+    chain.post_ops.append(Eltwise(Algorithm.ROUND))
+    chain.linear(back, ol)
+    return chain
 
 
 def _primitive(

@@ -229,3 +229,13 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
         strides.append(step)
         step *= max(size, 1)
     return tuple(reversed(strides))
+
+
+def meaningful_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """Return strides that oneDNN accepts: NumPy's for sizes of 1 may be anything, 0 too."""
+    result: list[int] = []
+    inner = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        result.append(inner if size == 1 else stride)
+        inner = result[-1] * size
+    return tuple(reversed(result))

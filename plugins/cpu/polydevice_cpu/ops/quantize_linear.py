@@ -41,6 +41,7 @@ def quantize_linear(
         if zero_point is not None:
             y = y + aligned(op, zero_point, x).astype(wide)
         return saturated(y, kind) if op.saturate else y.astype(np.float32).astype(kind.dtype)
+    y = np.asarray(y)  # NumPy makes a number of its own kind of an array without axes
     np.rint(y, out=y)
     if zero_point is not None:
         y += aligned(op, zero_point, x).astype(wide)

@@ -1,18 +1,44 @@
-"""fuse_quantize: quantising and dequantising at once becomes FakeQuantize.
+"""fuse_quantize: quantising and dequantising at once becomes one operation in f32.
 
-As one operation in f32 it can be a post-operation of what computes its input.
+As such it can be a post-operation of what computes its input. It is not FakeQuantize, whose limits
+are those of the range: with them a zero comes out as a rounding error (-128 * s + 128 * s), and
+Sign, Floor and Sqrt behind it turn that into another number.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from polydevice.dtype import Array
+from polydevice.dtype import Array, ElementType
 from polydevice.network import Network
 from polydevice.node import Node, Port, constant
-from polydevice.ops.quantize import FakeQuantize
+from polydevice.ops.op import Op, attribute, operation
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
+from polydevice.tensor import TensorDesc
 from polydevice_cpu.passes.pattern import Replacements
+
+
+@operation("QuantizeDequantize", domain="polydevice.cpu")
+class QuantizeDequantize(Op):
+    """clip(round(x / scale), least - zero, most - zero) * scale, halves rounded to even.
+
+    That is what ONNX's pair computes, to the last bit; zeros are +0.
+
+    Inputs:  x      any shape, f32
+             scale  one number, or one per channel [1, C, 1...], f32
+             zero   zero point, in the shape of scale, f32
+    Outputs: y      shape and type of x
+    Source:  ONNX QuantizeLinear-13 and DequantizeLinear-13
+    """
+
+    least: int = attribute()
+    most: int = attribute()
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return shape and type of x."""
+        return [inputs[0].without_value()]
 
 
 def fuse_quantize(network: Network) -> None:
@@ -23,24 +49,24 @@ def fuse_quantize(network: Network) -> None:
         inner = node.inputs[0].node if node.inputs else node
         if not isinstance(node.op, DequantizeLinear) or not isinstance(inner.op, QuantizeLinear):
             continue
-        limits = _limits(node, inner)
-        if limits is None:
+        parameters = _parameters(node, inner)
+        if parameters is None:
             continue
         quantised = node.inputs[0]
         if quantised not in made:
-            low, high = (
-                constant(f"{node.name}/{name}", limit)
-                for name, limit in zip(("low", "high"), limits, strict=True)
+            scale, zero = (
+                constant(f"{node.name}/{name}", array).output
+                for name, array in zip(("scale", "zero"), parameters, strict=True)
             )
-            ports = [low.output, high.output] * 2
-            fake = Node(node.name, FakeQuantize(levels=256), [inner.inputs[0], *ports])
-            made[quantised] = fake.output
+            signed = inner.output.element_type is ElementType.i8
+            op = QuantizeDequantize(least=-128, most=127) if signed else QuantizeDequantize(0, 255)
+            made[quantised] = Node(node.name, op, [inner.inputs[0], scale, zero]).output
         replacements.put(node.output, made[quantised])
     replacements.apply(network)
 
 
-def _limits(dequantise: Node, quantise: Node) -> tuple[Array, Array] | None:
-    """The smallest and largest value that the pair gives; None where it is something else."""
+def _parameters(dequantise: Node, quantise: Node) -> tuple[Array, Array] | None:
+    """Scale and zero point of the pair as the operation takes them; None for another pair."""
     op, x = quantise.op, quantise.inputs[0]
     assert isinstance(op, QuantizeLinear)
     kind, rank = quantise.output.element_type.value, x.desc.rank
@@ -65,9 +91,6 @@ def _limits(dequantise: Node, quantise: Node) -> tuple[Array, Array] | None:
         shape = [1] * rank
         shape[op.axis % rank] = -1
         scale, zero = scale.reshape(shape), zero.reshape(shape)
-    least, most = (0, 255) if kind == "u8" else (-128, 127)
-    low, high = (least - zero) * scale, (most - zero) * scale
-    largest = np.finfo(np.float32).max  # exceeded where a mask's -3.4e38 was quantised
-    if not ((scale > 0) & (low >= -largest) & (high <= largest)).all():
+    if not (scale > 0).all():
         return None
-    return low.astype(np.float32), high.astype(np.float32)
+    return scale.astype(np.float32), zero.astype(np.float32)

@@ -138,7 +138,10 @@ class BoundPlan:
         found, compute = self.tail_outputs, step.start(self._context)
 
         def run() -> None:
-            found.update(zip(step.results, compute(*inputs), strict=True))
+            for index, result in zip(step.results, compute(*inputs), strict=True):
+                # What is passed on as it is lies in the arena, where later steps write.
+                shared = any(np.may_share_memory(result, array) for array in inputs)
+                found[index] = result.copy(order="C") if shared else result
 
         return run
 

@@ -104,13 +104,19 @@ class Builder:
             return value
         if not value.in_reach or dtype not in DATA_TYPES:
             assert value.dtype == dtype
+            for copy in value.copies:
+                if copy.is_dense and copy.dtype == dtype:
+                    return copy
             result = self.new_dense(value.shape, dtype)
             self.emit(ArrayStep("", "Reorder", _copy, [value], [result]))
+            value.copies.append(result)
             return result
         return self.in_layout(value, Descriptor.dense(value.shape, DATA_TYPES[dtype]))
 
     def in_layout(self, value: Value, descriptor: Descriptor) -> Value:
         """The value in this layout; one reorder serves all readers."""
+        if not value.in_reach:  # a slice with steps, say, which oneDNN takes for overlapping
+            value = self.dense(value)
         for copy in value.copies:
             if copy.dtype == descriptor.dtype and copy.descriptor == descriptor:
                 return copy

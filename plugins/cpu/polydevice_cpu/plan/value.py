@@ -9,7 +9,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice_cpu.onednn.constants import MAX_RANK
-from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, row_major
+from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, meaningful_strides, row_major
 from polydevice_cpu.onednn.library import library
 
 
@@ -137,7 +137,7 @@ class Value:
             self.storage,
             shape,
             self.dtype,
-            _meaningful(shape, strides),
+            meaningful_strides(shape, strides),
             offset_bytes=self.offset_bytes + skip_bytes,
         )
 
@@ -167,16 +167,6 @@ class Value:
     def __repr__(self) -> str:
         layout = "dense" if self.is_dense else self.strides or "blocked"
         return f"Value({self.storage.kind.value}, {self.dtype}{list(self.shape)}, {layout})"
-
-
-def _meaningful(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides that oneDNN accepts: those of sizes of 1 may be anything in NumPy, 0 too."""
-    result: list[int] = []
-    inner = 1
-    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-        result.append(inner if size == 1 else stride)
-        inner = result[-1] * size
-    return tuple(reversed(result))
 
 
 def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

@@ -12,7 +12,7 @@ from polydevice.dtype import Array
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
-from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
+from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, meaningful_strides
 from polydevice_cpu.onednn.engine import Memory, aligned
 from polydevice_cpu.onednn.primitive import run_once
 from polydevice_cpu.onednn.primitives import reorder
@@ -68,9 +68,9 @@ def _identity(array: Array) -> _Identity:
 def pack(array: Array, descriptor: Descriptor) -> Array:
     """Return the bytes of `array`, which may be a transposed view, in another layout."""
     data = aligned(max(descriptor.size_bytes, 1))
-    if 0 in array.strides:  # one number broadcast to many
-        array = np.ascontiguousarray(array)
-    strides = [s // array.itemsize for s in array.strides]
+    if any(not step and size > 1 for size, step in zip(array.shape, array.strides, strict=True)):
+        array = np.ascontiguousarray(array)  # one number broadcast to many
+    strides = meaningful_strides(array.shape, [s // array.itemsize for s in array.strides])
     given = Descriptor.strided(array.shape, strides, DATA_TYPES[array.dtype])
     # On a busy machine, waiting for a second thread takes 100 times longer than a small reorder.
     count = openmp.functions()[0]() if descriptor.size_bytes > SMALL_BYTES else 1

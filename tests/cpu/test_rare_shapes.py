@@ -1,0 +1,195 @@
+"""Valid models of rare sizes and values: what a lowering took for granted about them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from polydevice.ops.arithmetic import Divide, FloorMod, Mod
+from polydevice_cpu.implement import run
+from tests.cpu.loading import image, load
+from tests.cpu.models import answer, build
+
+
+def infer_twice(core, model, inputs):
+    executable = load(core, model)
+    first, second = (executable.infer(inputs) for _ in range(2))
+    for name, array in first.items():
+        np.testing.assert_array_equal(array, second[name])
+    return first
+
+
+class TestDequantisedValues:
+    """What a pair of QuantizeLinear and DequantizeLinear gives is a multiple of its scale."""
+
+    @pytest.mark.parametrize("follower", ["Sign", "Floor", "Sqrt", "Reciprocal", ""])
+    @pytest.mark.parametrize("zero", [np.int8(3), np.int8(-128), np.uint8(0), np.uint8(131)])
+    @pytest.mark.parametrize("fused", [True, False])
+    def test_of_one_scale(self, core, follower, zero, fused):
+        scale = np.float32(0.0579804)
+        head = [("Conv", ["x", "w"], ["a"], {})] if fused else []
+        pair = [
+            ("QuantizeLinear", ["a" if fused else "x", "s", "z"], ["q"], {}),
+            ("DequantizeLinear", ["q", "s", "z"], ["d"], {}),
+        ]
+        tail = [(follower, ["d"], ["y"], {})] if follower else [("Identity", ["d"], ["y"], {})]
+        weights = {"s": scale, "z": np.array(zero), "w": np.ones((1, 1, 1, 1), np.float32)}
+        model = build([*head, *pair, *tail], {"x": [1, 1, 2, 300]}, ["y"], weights, 19)
+        halves = np.arange(-300, 300, dtype=np.float32) * np.float32(0.5)
+        inputs = {"x": (halves * scale).reshape(1, 1, 2, 300).astype(np.float32)}
+        (want,) = answer(model, inputs)
+        got = infer_twice(core, model, inputs)["y"]
+        np.testing.assert_array_equal(got, want)
+
+    @pytest.mark.parametrize("zeros", [[0, 0, 0], [3, -5, 0]])
+    def test_of_scales_per_channel(self, core, zeros):
+        weights = {
+            "s": np.array([0.0579804, 0.1, 0.033], np.float32),
+            "z": np.array(zeros, np.int8),
+        }
+        nodes = [
+            ("QuantizeLinear", ["x", "s", "z"], ["q"], {"axis": 1}),
+            ("DequantizeLinear", ["q", "s", "z"], ["d"], {"axis": 1}),
+            ("Sign", ["d"], ["y"], {}),
+        ]
+        model = build(nodes, {"x": [2, 3, 50]}, ["y", "d"], weights, 13)
+        steps = np.arange(-25, 25, dtype=np.float32) * np.float32(0.5)
+        inputs = {"x": (steps * weights["s"][:, None] * np.ones((2, 1, 1))).astype(np.float32)}
+        want = answer(model, inputs)
+        got = infer_twice(core, model, inputs)
+        for name, array in zip(("y", "d"), want, strict=True):
+            np.testing.assert_array_equal(got[name], array)
+        assert not np.signbit(got["d"][got["d"] == 0]).any()
+
+
+def loop(trips, body_nodes, outputs, extra=(), weights=None):
+    """A Loop with one carried value [4, 3, 3] and one scan output, among other nodes."""
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["c"], ["co"]), *body_nodes],
+        "body",
+        [
+            value("i", TensorProto.INT64, []),
+            value("c", TensorProto.BOOL, []),
+            value("s", TensorProto.FLOAT, (4, 3, 3)),
+        ],
+        [
+            value("co", TensorProto.BOOL, []),
+            value("o", TensorProto.FLOAT, (4, 3, 3)),
+            value("sc", TensorProto.FLOAT, (4, 3, 3)),
+        ],
+        [numpy_helper.from_array(np.full((4, 3, 3), 2, np.float32), "k")],
+    )
+    constants = {"t": np.array(trips), "go": np.array(True), **(weights or {})}
+    return build(
+        [
+            ("LeakyRelu", ["x"], ["p"], {}),
+            *extra,
+            ("Loop", ["t", "go", "p"], ["y", "sy"], {"body": body}),
+        ],
+        {"x": (4, 3, 3), "z": (4, 3, 3)},
+        outputs,
+        constants,
+        21,
+    )
+
+
+@pytest.mark.parametrize("trips", [0, 1, 3])
+@pytest.mark.parametrize("kind", ["Mul", "Identity"])
+def test_what_a_loop_passes_on_outlives_it(core, trips, kind):
+    """Its final state lay in the arena, where a convolution's reorder wrote after it."""
+    state = ("Mul", ["s", "k"], ["o"]) if kind == "Mul" else ("Identity", ["s"], ["o"])
+    nodes = [helper.make_node(*state), helper.make_node("Neg", ["o"], ["sc"])]
+    convolution = [("Conv", ["z", "w"], ["q"], {})]
+    model = loop(trips, nodes, ["y", "q", "sy"], convolution, {"w": image(3, 2, 3, 1)})
+    inputs = {"x": image(1, 4, 3, 3), "z": image(2, 4, 3, 3)}
+    want = answer(model, inputs)
+    got = infer_twice(core, model, inputs)
+    for name, array in zip(("y", "q", "sy"), want, strict=True):
+        assert got[name].shape == array.shape
+        np.testing.assert_allclose(got[name], array, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("step", [2, 3])
+@pytest.mark.parametrize("follower", ["Conv", "ConvTranspose", "MatMul", "MaxPool", "Softmax"])
+def test_slices_that_onednn_takes_for_overlapping(core, step, follower):
+    """Every second row of three: oneDNN counts the stride as reaching beyond the next."""
+    weights = {
+        "begin": np.array([0]),
+        "end": np.array([step + 1]),
+        "axis": np.array([1]),
+        "step": np.array([step]),
+        "w": image(4, *{"Conv": (6, 2, 2), "ConvTranspose": (2, 6, 2)}.get(follower, (3, 5))),
+    }
+    attributes = {"MaxPool": {"kernel_shape": [2]}}.get(follower, {})
+    second = ["w"] if follower in ("Conv", "ConvTranspose", "MatMul") else []
+    nodes = [
+        ("Slice", ["x", "begin", "end", "axis", "step"], ["s"], {}),
+        (follower, ["s", *second], ["y"], attributes),
+        (follower, ["s", *second], ["again"], attributes),
+    ]
+    model = build(nodes, {"x": (2, step + 1, 3)}, ["y", "again"], weights, 17)
+    inputs = {"x": image(5, 2, step + 1, 3)}
+    want = answer(model, inputs)
+    for got, array in zip(infer_twice(core, model, inputs).values(), want, strict=True):
+        np.testing.assert_allclose(got, array, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["GRU", "LSTM", "RNN"])
+@pytest.mark.parametrize(
+    ("time", "batch", "size", "hidden"),
+    [(1, 3, 1, 5), (1, 1, 1, 1), (2, 1, 1, 4), (1, 1, 7, 1), (3, 2, 1, 1)],
+)
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_recurrent_layers_with_sizes_of_one(core, kind, time, batch, size, hidden, direction):
+    gates, count = {"GRU": 3, "LSTM": 4, "RNN": 1}[kind], 2 if direction[0] == "b" else 1
+    weights = {
+        "w": image(1, count, gates * hidden, size),
+        "r": image(2, count, gates * hidden, hidden),
+    }
+    attributes = {"hidden_size": hidden, "direction": direction}
+    nodes = [(kind, ["x", "w", "r"], ["y", "h"], attributes)]
+    model = build(nodes, {"x": (time, batch, size)}, ["y", "h"], weights, 14)
+    inputs = {"x": image(3, time, batch, size)}
+    want = answer(model, inputs)
+    for got, array in zip(infer_twice(core, model, inputs).values(), want, strict=True):
+        np.testing.assert_allclose(got, array, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("number", [2.0, -3.0])
+def test_dynamic_quantisation_of_one_number(core, number):
+    nodes = [("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], {})]
+    model = build(nodes, {"x": ()}, ["q", "s", "z"], {}, 13)
+    model = _typed(model, {"q": TensorProto.UINT8, "z": TensorProto.UINT8})
+    inputs = {"x": np.array(number, np.float32)}
+    want = answer(model, inputs)
+    for got, array in zip(infer_twice(core, model, inputs).values(), want, strict=True):
+        np.testing.assert_array_equal(got, array)
+
+
+def _typed(model, kinds):
+    import onnx
+
+    proto = onnx.load_from_string(model)
+    for output in proto.graph.output:
+        if output.name in kinds:
+            output.type.tensor_type.elem_type = kinds[output.name]
+    return proto.SerializeToString()
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int16, np.int32, np.int64])
+def test_the_least_integer_divided_by_minus_one(kind):
+    """The quotient does not fit: it wraps, as in OpenVINO; nothing is trapped."""
+    least = np.iinfo(kind).min
+    a = np.array([least, least, 7, -7, -7, least], kind)
+    b = np.array([-1, 1, 2, 2, -2, 2], kind)
+    want = {
+        Divide(pythondiv=False): [least, least, 3, -3, 3, least // 2],
+        Mod(): [0, 0, 1, -1, -1, 0],
+        FloorMod(): [0, 0, 1, 1, -1, 0],
+    }
+    for op, numbers in want.items():
+        (got,) = run(op, [a, b])
+        assert got.dtype == kind
+        np.testing.assert_array_equal(got, np.array(numbers, kind))
