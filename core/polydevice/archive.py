@@ -22,6 +22,7 @@ import numpy as np
 from polydevice import container
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ModelFormatError, PolydeviceError, UnsupportedOperationError
+from polydevice.interval import Interval
 from polydevice.network import Network
 from polydevice.node import Evaluate, Node, Port
 from polydevice.ops.op import Op, operations
@@ -145,6 +146,7 @@ class _Encoder:
         (ElementType, "type", lambda _, kind: kind.value),
         (enum.Enum, "enum", lambda _, member: [type(member).__name__, member.name]),
         (Dim, "dim", lambda _, dim: [dim.min, dim.max]),
+        (Interval, "interval", lambda self, item: self._items([item.min, item.max])),
         (Shape, "shape", _items),
         ((tuple, list), "tuple", _items),
         (bytes, "bytes", lambda _, content: base64.b64encode(content).decode()),
@@ -224,12 +226,13 @@ class _Decoder:
         if tag == "record":
             fields = {name: self.value(v, known) for name, v in content[1].items()}
             return known[content[0]](**fields)
-        if tag in {"tuple", "shape", "desc"}:
+        if tag in {"tuple", "shape", "desc", "interval"}:
             items = [self.value(item, known) for item in content]
             makers: dict[str, Callable[[Any], Any]] = {
                 "tuple": tuple,
                 "shape": Shape,
                 "desc": _desc,
+                "interval": lambda limits: Interval(*limits),
             }
             return makers[tag](items)
         return self._plain[tag](self, content)

@@ -9,6 +9,7 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import NetworkError, PolydeviceError, ShapeError
+from polydevice.interval import Interval, IntLike
 from polydevice.ops.io import Constant
 from polydevice.ops.op import Op
 from polydevice.shape import Shape, merge
@@ -133,7 +134,7 @@ class Node:
         if values is None or any(v.size > VALUE_LIMIT for v in values):
             return results
         return [
-            TensorDesc(r.element_type, Shape(v.shape), _settled(v, r.element_type))
+            TensorDesc(r.element_type, Shape(v.shape), _held(v, r.element_type) if partial else v)
             for r, v in zip(results, values, strict=True)
         ]
 
@@ -176,12 +177,28 @@ class Node:
         return f"{self.name} = {self.op.type}({inputs}) -> {outputs}"
 
 
-def _settled(value: Array, element_type: ElementType) -> Array:
-    """Return a value of plain type when every size in it is known after all."""
-    if value.dtype != object or element_type is ElementType.string:
-        return value
-    known = all(isinstance(item, int) for item in value.reshape(-1))
-    return value.astype(element_type.dtype) if known else value
+def _held(value: Array, element_type: ElementType) -> Array | None:
+    """Return what was computed from unknown sizes as an element type holds it.
+
+    Integers that do not fit wrap around. The array is of plain type when every element is known
+    after all; None says that the type has no unknown elements.
+    """
+    items = value.astype(object).reshape(-1)
+    if element_type.is_integer and element_type.dtype.kind in "iu":
+        items[:] = [_wrapped(item, np.iinfo(element_type.dtype)) for item in items]
+    elif any(isinstance(item, Interval) for item in items) and not element_type.is_float:
+        return None
+    held = items.reshape(value.shape)
+    known = not any(isinstance(item, Interval) for item in items)
+    return held.astype(element_type.dtype) if known else held
+
+
+def _wrapped(item: IntLike, info: np.iinfo[Any]) -> IntLike:
+    low, high = info.min, info.max
+    if isinstance(item, Interval):
+        finite = [bound for bound in (item.min, item.max) if bound is not None]
+        return item if all(low <= bound <= high for bound in finite) else Interval()
+    return (int(item) - low) % (high - low + 1) + low
 
 
 def known_if_empty(desc: TensorDesc) -> TensorDesc:

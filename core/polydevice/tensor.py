@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.interval import IntLike, sized
 from polydevice.shape import DimLike, Shape
 
 
@@ -19,9 +20,10 @@ class TensorDesc:
 
     `value` holds the elements themselves where they are known before inference (constants and
     what is computed from them); a shape rule that needs a number, such as Reshape's target,
-    takes it from here. A value in which some sizes are unknown is an object array whose items
-    are ``int`` or `Dim`. `kind` is "tensor", or for ONNX's container types "sequence", "optional"
-    or "optional_sequence", where type and shape describe the items (polydevice.ops.containers).
+    takes it from here. A value computed from sizes of which some are unknown is an object array
+    whose items are numbers or `Interval`. `kind` is "tensor", or for ONNX's container types
+    "sequence", "optional" or "optional_sequence", where type and shape describe the items
+    (polydevice.ops.containers).
     """
 
     element_type: ElementType
@@ -58,17 +60,32 @@ class TensorDesc:
 
     @property
     def constant(self) -> Array | None:
-        """The fully known value, or None (also None while some sizes in it are unknown)."""
+        """The fully known value, or None (also None while some elements are unknown)."""
         if self.value is not None and self.value.dtype == object:
             return None
         return self.value
 
     @property
-    def ints(self) -> list[DimLike] | None:
-        """The value as a flat list of sizes (``int`` or `Dim`), or None when it is unknown."""
+    def ints(self) -> list[IntLike] | None:
+        """The value as a flat list of ``int`` and `Interval`, or None when it is unknown.
+
+        An unknown element may be negative, where that has a meaning; `sizes` is for the rest.
+        """
         if self.value is None:
             return None
-        return [v if self.value.dtype == object else int(v) for v in self.value.reshape(-1)]
+        if self.value.dtype != object:
+            return [int(v) for v in self.value.reshape(-1)]
+        return list(self.value.reshape(-1)) if self.element_type.is_integer else None
+
+    @property
+    def sizes(self) -> list[DimLike] | None:
+        """The value as a flat list of sizes (``int`` or `Dim`), or None when it is unknown.
+
+        Known numbers come as they are, so that a negative one can be named in an error; unknown
+        ones are sizes.
+        """
+        items = self.ints
+        return None if items is None else [sized(item) for item in items]
 
     @property
     def static_ints(self) -> list[int] | None:

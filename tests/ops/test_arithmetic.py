@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from polydevice.errors import NetworkError
+from polydevice.interval import Interval
 from polydevice.ops import arithmetic as ops
 from polydevice.ops.pointwise import AutoBroadcast
-from polydevice.shape import Dim
 from polydevice.testing.op_case import OpCase, network_of
 from polydevice_cpu.implement import run
 from tests.ops.check import check
@@ -133,12 +133,12 @@ def test_ir_attributes_round_trip():
 
 
 def test_sizes_that_are_not_known_yet():
-    n = Dim(2, 8)
+    n = Interval(2, 8)
     sizes = np.empty(2, object)
     sizes[:] = [n, 3]
     two = np.array([2, 2], np.int64)
-    assert list(run(ops.Add(), [sizes, two])[0]) == [Dim(4, 10), 5]
-    assert list(run(ops.Multiply(), [sizes, two])[0]) == [Dim(4, 16), 6]
-    assert list(run(ops.Divide(), [sizes, two])[0]) == [Dim(1, 4), 1]
-    assert list(run(ops.Maximum(), [sizes, two * 2])[0]) == [Dim(4, 8), 4]
-    assert list(run(ops.Minimum(), [sizes, two * 2])[0]) == [Dim(2, 4), 3]
+    assert list(run(ops.Add(), [sizes, two])[0]) == [Interval(4, 10), 5]
+    assert list(run(ops.Multiply(), [sizes, two])[0]) == [Interval(4, 16), 6]
+    assert list(run(ops.Divide(), [sizes, two])[0]) == [Interval(1, 4), 1]
+    assert list(run(ops.Maximum(), [sizes, two * 2])[0]) == [Interval(4, 8), 4]
+    assert list(run(ops.Minimum(), [sizes, two * 2])[0]) == [Interval(2, 4), 3]

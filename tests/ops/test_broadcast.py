@@ -7,6 +7,7 @@ import pytest
 
 from polydevice.dtype import ElementType
 from polydevice.errors import ShapeError
+from polydevice.interval import Interval
 from polydevice.ops.broadcast import Broadcast, BroadcastMode, Tile
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc, desc_of
@@ -50,7 +51,7 @@ def test_broadcast_explicit(device, shape, target, axes):
 
 def test_broadcast_of_unknown_sizes():
     x = TensorDesc(ElementType.f32, Shape([None, 1]))
-    target = TensorDesc(ElementType.i64, Shape([2]), np.array([Dim(2, 4), 3], object))
+    target = TensorDesc(ElementType.i64, Shape([2]), np.array([Interval(2, 4), 3], object))
     assert Broadcast().infer([x, target])[0].shape == Shape([Dim(2, 4), 3])
     op = Broadcast(mode=BroadcastMode.BIDIRECTIONAL)
     assert op.infer([x, target])[0].shape == Shape([Dim(), 3])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from polydevice.dtype import ElementType
+from polydevice.interval import Interval
 from polydevice.network import Network
 from polydevice.node import Node, Port, constant
 from polydevice.ops.arithmetic import Multiply
@@ -24,14 +25,15 @@ from polydevice.ops.transpose import Transpose
 from polydevice.shape import Dim, Shape
 from polydevice_cpu.implement import evaluate
 
-N = Dim(1, 8)
+SIZE = Dim(1, 8)
+N = Interval(1, 8)
 
 
 class Chain:
     """A network x [N, 3, 4, 5] → shape → what a test emits."""
 
     def __init__(self) -> None:
-        self.x = Node("x", Parameter(ElementType.f32, Shape([N, 3, 4, 5])))
+        self.x = Node("x", Parameter(ElementType.f32, Shape([SIZE, 3, 4, 5])))
         self.nodes: list[Node] = []
         self.shape = self.emit(ShapeOf(), self.x.output)
 
@@ -70,7 +72,7 @@ def ints(*values: int) -> np.ndarray:
         (Tile(), (ints(2),), [N, 3, 4, 5, N, 3, 4, 5]),
         (Broadcast(), (ints(1, 4),), [N, 3, 4, 5]),
         (Concat(axis=0), (ints(7),), [N, 3, 4, 5, 7]),
-        (Multiply(), (ints(2, 2, 1, 1),), [Dim(2, 16), 6, 4, 5]),
+        (Multiply(), (ints(2, 2, 1, 1),), [Interval(2, 16), 6, 4, 5]),
         (ScatterUpdate(), (ints(0), ints(9), 0), [9, 3, 4, 5]),
     ],
 )
@@ -80,7 +82,7 @@ def test_what_is_computed_from_a_shape(op, others, expected):
     chain.infer()
     assert y.desc.ints == expected
     # sizes that are all known count as a constant again
-    assert (y.desc.constant is None) == any(isinstance(n, Dim) for n in expected)
+    assert (y.desc.constant is None) == any(isinstance(n, Interval) for n in expected)
 
 
 def test_parts_of_a_shape():
@@ -101,7 +103,7 @@ def test_flattening_all_but_the_batch():
     chain.infer()
     assert target.desc.ints == [N, -1]
     assert y.shape is not None
-    assert y.shape[0] == N
+    assert y.shape[0] == SIZE
 
 
 def test_positions_as_many_as_a_size():
@@ -115,5 +117,5 @@ def test_positions_as_many_as_a_size():
         np.array(1),
     )
     chain.infer()
-    assert y.shape == Shape([N])
+    assert y.shape == Shape([SIZE])
     assert known.desc.static_ints == [0, 1, 2, 3]

@@ -52,7 +52,7 @@ class Broadcast(Op):
         """Return the target; unknown where it is."""
         self.check_count(inputs, 2, 3)
         x, target = inputs[:2]
-        wanted = target.ints
+        wanted = target.sizes
         if wanted is None:
             rank = count_of(target.shape)
             both = self.mode is BroadcastMode.BIDIRECTIONAL
@@ -116,7 +116,7 @@ class Tile(Op):
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the product of sizes and repeats."""
         x, repeats = inputs
-        times = repeats.ints
+        times = repeats.sizes
         count = count_of(repeats.shape)
         if x.shape is None or count is None:
             return [x.with_shape(None)]

@@ -157,7 +157,7 @@ class ConvolutionBackpropData(ConvolutionLike):
         """Return output_shape, or the sizes that the attributes lead to."""
         extra = self.added(window.rank)
         if len(inputs) > 2:
-            wanted = inputs[2].ints
+            wanted = inputs[2].sizes
             if wanted is None:
                 return [Dim()] * window.rank
             if len(wanted) != window.rank or any((bounds(n)[1] or 1) < 0 for n in wanted):

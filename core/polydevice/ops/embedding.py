@@ -125,7 +125,7 @@ class EmbeddingSegmentsSum(Op):
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return one row per segment."""
         self.check_count(inputs, 4, 6)
-        count = inputs[3].ints
+        count = inputs[3].sizes
         return [_rows(inputs[0], Dim() if count is None else count[0])]
 
 
@@ -156,7 +156,7 @@ class SegmentMax(Op):
         _size(inputs[1])
         count: DimLike = Dim()
         if len(inputs) > 2:
-            given = inputs[2].ints
+            given = inputs[2].sizes
             count = count if given is None else given[0]
         elif inputs[1].static_ints is not None and inputs[1].element_type.is_integer:
             count = max(inputs[1].static_ints, default=-1) + 1
@@ -183,7 +183,7 @@ class SparseFillEmptyRows(Op):
         values, shape, indices, _ = inputs
         if indices.rank not in (None, 2):
             raise ShapeError(f"indices {indices.shape} are not [n, 2]")
-        sizes = shape.ints
+        sizes = shape.sizes
         rows: DimLike = Dim() if sizes is None else sizes[0]
         low, high = bounds(_size(values))
         extra = bounds(rows)[1]

@@ -10,8 +10,9 @@ import numpy as np
 
 from polydevice.dtype import ElementType
 from polydevice.errors import ShapeError
+from polydevice.interval import Interval
 from polydevice.ops.op import Op, attribute, operation
-from polydevice.shape import Dim, DimLike, Shape, bounds, count_of, dim, normalize_axis
+from polydevice.shape import Dim, DimLike, Shape, count_of, normalize_axis
 from polydevice.tensor import TensorDesc
 
 
@@ -28,8 +29,8 @@ class RangeOp(Op):
             return range_length(*(v.reshape(-1)[0] for v in values if v is not None))
         first, last, by = (None if d.ints is None else d.ints[0] for d in (start, stop, step))
         if first is not None and last is not None and by == 1:
-            (low, high), (least, most) = bounds(last), bounds(first)
-            return dim(0 if most is None else low - most, None if high is None else high - least)
+            length = last - first
+            return length.size if isinstance(length, Interval) else max(length, 0)
         return Dim()
 
 
@@ -113,7 +114,7 @@ class OneHot(Op):
         if indices.shape is None:
             return [on.with_shape(None)]
         at = normalize_axis(self.axis, len(indices.shape) + 1)
-        size: DimLike = Dim() if depth.ints is None else depth.ints[0]
+        size: DimLike = Dim() if depth.sizes is None else depth.sizes[0]
         if isinstance(size, int) and size < 0:
             raise ShapeError(f"depth {size} is negative")
         return [on.with_shape([*indices.shape[:at], size, *indices.shape[at:]])]
@@ -138,13 +139,13 @@ class Eye(Op):
         self.check_count(inputs, 3, 4)
         sizes: list[DimLike] = []
         for desc in inputs[:2]:
-            size = Dim() if desc.ints is None else desc.ints[0]
+            size = Dim() if desc.sizes is None else desc.sizes[0]
             if isinstance(size, int) and size < 0:
                 raise ShapeError(f"size {size} is negative")
             sizes.append(size)
         batch: Sequence[DimLike] = []
         if len(inputs) > 3:
-            given = inputs[3].ints
+            given = inputs[3].sizes
             if given is None:
                 count = count_of(inputs[3].shape)
                 if count is None:

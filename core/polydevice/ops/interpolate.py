@@ -140,7 +140,7 @@ class Interpolate1(InterpolateOp):
             )
         if x.shape is None:
             return [x.with_shape(None)]
-        return [x.with_shape(resized_shape(self.padded(x.shape), self.axes, sizes.ints, None))]
+        return [x.with_shape(resized_shape(self.padded(x.shape), self.axes, sizes.sizes, None))]
 
     def modern(self, rank: int) -> Interpolate:
         """Return the newer operation that computes the same for an input of `rank`."""
@@ -248,7 +248,7 @@ def _resized(
     ):
         raise ShapeError(f"mode {op.mode.value} resizes two axes, not {len(chosen)}")
     if op.shape_calculation_mode is ShapeCalculation.SIZES:
-        return x.with_shape(resized_shape(op.padded(x.shape), chosen, target.ints, None))
+        return x.with_shape(resized_shape(op.padded(x.shape), chosen, target.sizes, None))
     factors = target.constant
     scales = None if factors is None else [float(scale) for scale in factors.reshape(-1)]
     return x.with_shape(resized_shape(op.padded(x.shape), chosen, None, scales))
@@ -295,7 +295,7 @@ class Resize(Op):
             factors = target.constant
             scales = None if factors is None else [float(s) for s in factors.reshape(-1)]
             return [x.with_shape(resized_shape(x.shape, list(axes), None, scales))]
-        sizes = target.ints
+        sizes = target.sizes
         if sizes is not None and self.keep_aspect_ratio_policy is not KeepAspectRatio.STRETCH:
             static = target.static_ints
             if static is None or not x.shape.is_static:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from enum import Enum
 
 from polydevice.errors import ShapeError
+from polydevice.interval import Interval, IntLike, interval, sized
 from polydevice.ops.op import Op, attribute, operation
-from polydevice.shape import Dim, DimLike, bounds, count_of, dim
+from polydevice.shape import DimLike, bounds, count_of, dim
 from polydevice.tensor import TensorDesc
 
 
@@ -62,9 +63,9 @@ class Pad(Op):
             )
         ]
 
-    def _padded(self, size: DimLike, before: DimLike, after: DimLike) -> DimLike:
-        if isinstance(before, Dim) or isinstance(after, Dim):
-            return size + before + after
+    def _padded(self, size: DimLike, before: IntLike, after: IntLike) -> DimLike:
+        if isinstance(before, Interval) or isinstance(after, Interval):
+            return sized(interval(size) + before + after)
         if isinstance(size, int):
             self.check(size, before, after)
         low, high = bounds(size)

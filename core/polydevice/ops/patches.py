@@ -93,7 +93,7 @@ class Col2Im(Op):
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the image's shape."""
         x, output, kernel = inputs
-        sizes, window = output.ints, kernel.static_ints
+        sizes, window = output.sizes, kernel.static_ints
         if x.shape is None:
             return [x.with_shape(None)]
         if len(x.shape) not in (2, 3):

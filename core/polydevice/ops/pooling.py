@@ -137,7 +137,7 @@ class AdaptiveAvgPool(Op):
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return [N, C, bins...]."""
         x, bins = inputs
-        wanted = bins.ints
+        wanted = bins.sizes
         if x.shape is None:
             return [x.with_shape(None if wanted is None else [Dim(), Dim(), *wanted])]
         rank = len(x.shape) - 2

@@ -16,7 +16,7 @@ def _boxes(inputs: Sequence[TensorDesc], priors: int, op: str) -> list[TensorDes
     for desc in inputs:
         if not desc.element_type.is_integer:
             raise ShapeError(f"{op} takes shapes as integers, not {desc.element_type}")
-    sizes = inputs[0].ints
+    sizes = inputs[0].sizes
     total: DimLike = Dim()
     if sizes is not None:
         if len(sizes) != 2:

@@ -65,7 +65,7 @@ _RANDOM_TYPES = (
 
 
 def _shape_from(desc: TensorDesc) -> Shape | None:
-    sizes = desc.ints
+    sizes = desc.sizes
     if sizes is not None:
         return Shape(sizes)
     if desc.shape is None or not desc.shape or not isinstance(desc.shape[0], int):

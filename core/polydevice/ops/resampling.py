@@ -73,11 +73,11 @@ def source_coordinates(
         return np.asarray(x * real(size - 1) / real(steps if steps > 0 else 1))
     if mode is CoordinateMode.PYTORCH_HALF_PIXEL and resized == 1:
         return np.zeros(1, real)
-    position = (x + half) / factor - half
     if mode is CoordinateMode.HALF_PIXEL_SYMMETRIC:
-        adjustment = resized / (scale * size)  # the true length over the rounded one
-        return np.asarray(position + real(size / 2 * (1 - adjustment)))
-    return np.asarray(position)
+        # From the centre, which is exact at edges for scales such as 0.5. ONNX's formula, with
+        # size / 2 * (1 - resized / (scale * size)), is the same number, rounded to either side.
+        return np.asarray((x + half - real(resized / 2)) / factor + real(size / 2) - half)
+    return np.asarray((x + half) / factor - half)
 
 
 def nearest_index(mode: NearestMode, position: Array, *, shrinks: bool) -> Array:

@@ -8,6 +8,7 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ShapeError
+from polydevice.interval import IntLike, interval, limits
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.shape import Dim, DimLike, Shape, bounds, count_of, dim, normalize_axis, product
 from polydevice.tensor import TensorDesc
@@ -39,44 +40,79 @@ class Reshape(Op):
             return [x.with_shape(None if length is None else [None] * length)]
         return [x.with_shape(self.target(x.shape, wanted))]
 
-    def target(self, given: Sequence[DimLike] | None, wanted: Sequence[DimLike]) -> Shape:
+    def target(self, given: Sequence[DimLike] | None, wanted: Sequence[IntLike]) -> Shape:
         """Resolve 0 and -1 in the pattern `wanted` for an input of shape `given`.
+
+        Sizes that are copied stand on both sides and are left out of the count of elements. So
+        -1 has a meaning for empty inputs too: [0, 4, 2] by the pattern [0, -1] is [0, 8].
 
         Raises:
             ShapeError: when the sizes cannot hold the input's elements.
         """
-        sizes: list[DimLike] = list(wanted)
+        free = self._free(wanted)
         rest = list(given) if given is not None else None
+        sizes: list[DimLike] = []
         others: list[DimLike] = []
-        for i, size in enumerate(wanted):
-            if size == 0 and self.special_zero:
-                if given is not None and i >= len(given):
-                    raise ShapeError(
-                        f"0 at position {i} of the pattern copies a size that "
-                        f"{_text(given)} does not have"
-                    )
-                sizes[i] = Dim() if given is None else given[i]
-                if rest is not None and isinstance(sizes[i], Dim):
+        copied: list[DimLike] = []
+        for i, item in enumerate(wanted):
+            if item == 0 and self.special_zero:
+                sizes.append(_copied(given, i))
+                if rest is not None:
                     rest.remove(sizes[i])
-                    continue
-            elif isinstance(size, int) and size < -1:
-                raise ShapeError(f"the pattern {list(wanted)} has a size below -1")
-            if size != -1:
+                    copied.append(sizes[i])
+                continue
+            sizes.append(self._size(item, given, i, is_free=free is None))
+            if i != free:
                 others.append(sizes[i])
-        unknown = [i for i, size in enumerate(wanted) if size == -1]
-        if len(unknown) > 1:
-            raise ShapeError(f"the pattern {list(wanted)} has more than one -1")
         message = f"{_text(given)} cannot be reshaped to {_text(wanted)}"
-        if unknown:
-            sizes[unknown[0]] = Dim() if rest is None else _divide(rest, others, message)
-        elif rest is not None:
+        if free is not None:
+            sizes[free] = Dim() if rest is None else _divide(rest, others, message)
+        elif rest is not None and all(limits(item)[0] >= 0 for item in wanted):
             total, target = product(rest), product(others)
-            if isinstance(total, int) and isinstance(target, int) and total != target:
+            none = any(bounds(size)[0] == 0 for size in copied)  # or there may be no elements
+            known = isinstance(total, int) and isinstance(target, int)
+            if known and total != target and not none:
                 raise ShapeError(f"{message}: {total} elements are not {target}")
         return Shape(sizes)
 
+    def _free(self, wanted: Sequence[IntLike]) -> int | None:
+        """Return the place of -1; raises ShapeError for a pattern that is none."""
+        if any(isinstance(item, int) and item < -1 for item in wanted):
+            raise ShapeError(f"the pattern {list(wanted)} has a size below -1")
+        free = [i for i, item in enumerate(wanted) if item == -1]
+        if len(free) > 1:
+            raise ShapeError(f"the pattern {list(wanted)} has more than one -1")
+        return free[0] if free else None
 
-def _text(sizes: Sequence[DimLike] | None) -> str:
+    def _size(
+        self, item: IntLike, given: Sequence[DimLike] | None, place: int, is_free: bool
+    ) -> DimLike:
+        """Return the sizes that an element of the pattern may stand for.
+
+        One that is not known may turn out as 0 and copy a size, or as -1 where none is yet.
+        """
+        if isinstance(item, int):
+            return item
+        low = limits(item)[0]
+        if low < 0 and is_free:
+            return Dim()
+        if low <= 0 and self.special_zero and given is not None and place < len(given):
+            most, high = bounds(given[place])[1], item.max
+            return dim(0, None if high is None or most is None else max(high, most))
+        return item.size
+
+
+def _copied(given: Sequence[DimLike] | None, place: int) -> DimLike:
+    if given is None:
+        return Dim()
+    if place >= len(given):
+        raise ShapeError(
+            f"0 at position {place} of the pattern copies a size that {_text(given)} does not have"
+        )
+    return given[place]
+
+
+def _text(sizes: Sequence[DimLike | IntLike] | None) -> str:
     return "?" if sizes is None else "[" + ",".join(str(size) for size in sizes) + "]"
 
 
@@ -204,9 +240,9 @@ class ShapeOf(Op):
 
 
 def shape_value(shape: Shape, element_type: ElementType) -> Array:
-    """Return a shape as an array: of `element_type` when static, else of ``int`` and `Dim`."""
+    """Return a shape as an array: of `element_type` when static, else of ``int`` and `Interval`."""
     if shape.is_static:
         return np.array(shape.static, element_type.dtype)
     value = np.empty(len(shape), object)
-    value[:] = list(shape)
+    value[:] = [interval(size) for size in shape]
     return value

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from polydevice.errors import ShapeError
+from polydevice.interval import Interval, IntLike, limits, sized
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.ops.pointwise import common_type
 from polydevice.shape import Dim, DimLike, Shape, bounds, dim, normalize_axis
@@ -77,10 +78,10 @@ class FourierTransform(Op):
         return [x.with_shape([*signal, 2] if self.complex_output else signal)]
 
     def _resize(self, signal: list[DimLike], places: list[int], wanted: TensorDesc | None) -> None:
-        sizes: list[DimLike | None] = [-1] * len(places)
+        sizes: list[IntLike] = [-1] * len(places)
         if wanted is not None:
             known = wanted.ints
-            sizes = [None] * len(places) if known is None else list(known)
+            sizes = [Interval()] * len(places) if known is None else known
             if len(sizes) != len(places):
                 raise ShapeError(
                     f"{self.type}: {len(sizes)} signal sizes are given for {len(places)} axes"
@@ -88,8 +89,10 @@ class FourierTransform(Op):
         for i, (place, size) in enumerate(zip(places, sizes, strict=True)):
             if isinstance(size, int) and (size < -1 or size == 0):
                 raise ShapeError(f"{self.type}: a signal size of {size} is not possible")
+            # One that is not known may be -1, unless it is a size for certain.
+            free = isinstance(size, Interval) and limits(size)[0] < 0
             last = i == len(places) - 1
-            signal[place] = self.output_size(signal[place], Dim() if size is None else size, last)
+            signal[place] = self.output_size(signal[place], Dim() if free else sized(size), last)
 
     def output_size(self, size: DimLike, wanted: DimLike, last: bool) -> DimLike:
         """Return the output's size of one axis; `wanted` is -1 where it stays."""

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from polydevice.errors import ShapeError
+from polydevice.interval import Interval, IntLike
 from polydevice.ops.op import Op, attribute, operation
-from polydevice.shape import Dim, DimLike, bounds, count_of, dim, normalize_axis
+from polydevice.shape import DimLike, bounds, count_of, dim, normalize_axis
 from polydevice.tensor import TensorDesc
 
 Index: TypeAlias = int | slice | None
@@ -36,11 +37,11 @@ def resolved(index: slice, size: int) -> slice:
 def sliced_size(size: DimLike, index: slice) -> DimLike:
     """Return how many elements ``index`` takes from an axis of `size` (see `resolved`).
 
-    A limit that is a `Dim` may be anything.
+    A limit that is an `Interval` may be anything.
     """
     low, high = bounds(size)
     start, stop, step = index.start, index.stop, 1 if index.step is None else index.step
-    if any(isinstance(limit, Dim) for limit in (start, stop, step)):
+    if any(isinstance(limit, Interval) for limit in (start, stop, step)):
         return dim(0, high)
     if isinstance(size, int):
         return len(range(*resolved(index, size).indices(size)))
@@ -104,7 +105,7 @@ class StridedSlice(Op):
         count = next((n for n in counts if n is not None), None)
         if x.shape is None or count is None:
             return [x.with_shape(None)]
-        unknown: list[DimLike] = [Dim()] * count
+        unknown: list[IntLike] = [Interval()] * count
         strides = inputs[3].ints if len(inputs) > 3 else [1] * count
         items = self.index(
             len(x.shape),
@@ -129,13 +130,13 @@ class StridedSlice(Op):
     def index(
         self,
         rank: int,
-        begin: Sequence[DimLike],
-        end: Sequence[DimLike],
-        strides: Sequence[DimLike],
+        begin: Sequence[IntLike],
+        end: Sequence[IntLike],
+        strides: Sequence[IntLike],
     ) -> list[Index]:
         """Return the NumPy index that takes this slice from a tensor of `rank`.
 
-        Limits that are `Dim` (unknown) stay in the slice objects as they are.
+        Limits that are an `Interval` (unknown) stay in the slice objects as they are.
 
         Raises:
             ShapeError: for a stride of 0, or more positions than axes.
@@ -174,12 +175,12 @@ class StridedSlice(Op):
 
 def slice_index(
     rank: int,
-    start: Sequence[DimLike],
-    stop: Sequence[DimLike],
-    step: Sequence[DimLike],
+    start: Sequence[IntLike],
+    stop: Sequence[IntLike],
+    step: Sequence[IntLike],
     axes: Sequence[int] | None,
 ) -> list[slice]:
-    """Return one slice object per axis for Slice's inputs; unknown limits stay `Dim`.
+    """Return one slice object per axis for Slice's inputs; unknown limits stay an `Interval`.
 
     Raises:
         ShapeError: for a step of 0, a repeated axis, or lists of different lengths.
@@ -230,7 +231,7 @@ def sliced_desc(x: TensorDesc, limits: Sequence[TensorDesc]) -> TensorDesc:
     count = next((n for n in counts if n is not None), None)
     if count is None or (len(limits) > 3 and axes is None):
         return x.with_shape([dim(0, bounds(size)[1]) for size in x.shape])
-    unknown: list[DimLike] = [Dim()] * count
+    unknown: list[IntLike] = [Interval()] * count
     first, last, by = (unknown if d.ints is None else d.ints for d in (start, stop, step))
     items = slice_index(len(x.shape), first, last, by, axes)
     return x.with_shape([sliced_size(s, i) for s, i in zip(x.shape, items, strict=True)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polydevice.errors import ShapeError
+from polydevice.interval import Interval, IntLike, limits, sized
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.shape import Dim, DimLike, bounds, dim, normalize_axis
 from polydevice.tensor import TensorDesc
@@ -85,10 +86,13 @@ class VariadicSplit(Op):
         return [x.with_shape([*x.shape[:at], size, *x.shape[at + 1 :]]) for size in sizes]
 
 
-def split_lengths(size: DimLike, wanted: Sequence[DimLike]) -> list[DimLike]:
+def split_lengths(size: DimLike, wanted: Sequence[IntLike]) -> list[DimLike]:
     """Resolve -1 in split lengths for a total of `size`; raises ShapeError when they do not fit."""
     free = [i for i, length in enumerate(wanted) if length == -1]
-    rest = [length for length in wanted if length != -1]
+    if not free and any(limits(length)[0] < 0 for length in wanted if not isinstance(length, int)):
+        # One of those that are not known may be the -1.
+        return [Dim() if isinstance(length, Interval) else length for length in wanted]
+    rest = [sized(length) for length in wanted if length != -1]
     if len(free) > 1 or any(isinstance(length, int) and length < 0 for length in rest):
         raise ShapeError(f"split lengths {list(wanted)} must not be negative, but for one -1")
     used: DimLike = 0
@@ -97,4 +101,4 @@ def split_lengths(size: DimLike, wanted: Sequence[DimLike]) -> list[DimLike]:
     if isinstance(size, int) and isinstance(used, int) and (used > size if free else used != size):
         raise ShapeError(f"split lengths {list(wanted)} do not add up to the size {size}")
     left = size - used
-    return [left if length == -1 else length for length in wanted]
+    return [left if length == -1 else sized(length) for length in wanted]

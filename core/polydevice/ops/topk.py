@@ -54,7 +54,7 @@ class TopK(Op):
         if x.shape is None:
             return [x.with_shape(None), TensorDesc(self.index_element_type)]
         at = normalize_axis(self.axis, len(x.shape))
-        count: DimLike = Dim() if k.ints is None else k.ints[0]
+        count: DimLike = Dim() if k.sizes is None else k.sizes[0]
         if isinstance(count, int) and count < 0:
             raise ShapeError(f"k {count} is negative")
         high = bounds(x.shape[at])[1]

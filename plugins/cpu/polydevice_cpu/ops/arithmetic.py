@@ -1,13 +1,16 @@
-"""Arithmetic of two inputs; also of sizes that are not known yet (object arrays of int and Dim)."""
+"""Arithmetic of two inputs; also of arrays of objects, where some elements are an `Interval`."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.interval import Interval, larger, limits, smaller
 from polydevice.ops.arithmetic import (
     Add,
     Divide,
@@ -21,7 +24,7 @@ from polydevice.ops.arithmetic import (
     Subtract,
 )
 from polydevice.ops.pointwise import AutoBroadcast, BinaryPointwise, pdpd_aligned
-from polydevice.shape import DimLike, Shape, bounds, dim
+from polydevice.shape import Shape
 from polydevice_cpu.implement import implements
 from polydevice_cpu.precision import is_float, narrow, widen
 
@@ -44,27 +47,16 @@ def _binary(op: type[BinaryPointwise], function: Callable[[Any, Any], Any]) -> N
         return np.asarray(function(*aligned(op, a, b)))
 
 
-def _larger(a: DimLike, b: DimLike) -> DimLike:
-    (low1, high1), (low2, high2) = bounds(a), bounds(b)
-    return dim(max(low1, low2), None if high1 is None or high2 is None else max(high1, high2))
-
-
-def _smaller(a: DimLike, b: DimLike) -> DimLike:
-    (low1, high1), (low2, high2) = bounds(a), bounds(b)
-    highs = [high for high in (high1, high2) if high is not None]
-    return dim(min(low1, low2), min(highs) if highs else None)
-
-
-_larger_size = np.frompyfunc(_larger, 2, 1)
-_smaller_size = np.frompyfunc(_smaller, 2, 1)
+_larger = np.frompyfunc(larger, 2, 1)
+_smaller = np.frompyfunc(smaller, 2, 1)
 
 
 def _maximum(a: Array, b: Array) -> Any:
-    return _larger_size(a, b) if object in (a.dtype, b.dtype) else np.maximum(a, b)
+    return _larger(a, b) if object in (a.dtype, b.dtype) else np.maximum(a, b)
 
 
 def _minimum(a: Array, b: Array) -> Any:
-    return _smaller_size(a, b) if object in (a.dtype, b.dtype) else np.minimum(a, b)
+    return _smaller(a, b) if object in (a.dtype, b.dtype) else np.minimum(a, b)
 
 
 def _squared_difference(a: Array, b: Array) -> Any:
@@ -82,14 +74,30 @@ _binary(Mod, np.fmod)
 _binary(FloorMod, np.remainder)
 
 
+def _quotient(down: bool, a: Any, b: Any) -> Any:
+    """Divide elements of which some are not known; integers down or towards zero."""
+
+    def towards_zero(number: Any) -> Any:
+        return number // b if (number < 0) == (b < 0) else -(-number // b)
+
+    known = [number for item in (a, b) for number in limits(item) if math.isfinite(number)]
+    if any(isinstance(number, float | np.floating) for number in known):
+        return a / b
+    if down:
+        return a // b
+    return a.divided(b, towards_zero) if isinstance(a, Interval) else towards_zero(a)
+
+
 @implements(Divide)
 def divide(op: Divide, a: Array, b: Array) -> Array:
     """Integers are divided exactly; NumPy rounds down and gives 0 for a division by zero."""
     a, b = aligned(op, a, b)
+    if object in (a.dtype, b.dtype):
+        return np.asarray(np.frompyfunc(partial(_quotient, op.pythondiv), 2, 1)(a, b))
     if is_float(a.dtype) or a.dtype.kind == "c":
         return np.asarray(a / b)
     quotient = np.asarray(a // b)
-    if op.pythondiv or object in (a.dtype, b.dtype) or a.dtype.kind == "u":
+    if op.pythondiv or a.dtype.kind == "u":
         return quotient
     inexact = (quotient * b != a) & (b != 0)
     return np.asarray(quotient + (inexact & ((a < 0) != (b < 0))).astype(a.dtype))

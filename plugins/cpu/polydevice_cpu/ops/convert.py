@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.interval import apply
 from polydevice.ops.convert import BitCast, Convert, ConvertLike, ConvertPromoteTypes
 from polydevice.tensor import desc_of
 from polydevice_cpu.implement import implements
@@ -48,15 +51,24 @@ def saturated(x: Array, kind: ElementType) -> Array:
 
 
 def _from_objects(x: Array, kind: ElementType) -> Array:
-    """Strings are parsed; anything else is a size."""
+    """Strings are parsed; anything else are numbers of which some are not known."""
     if not all(isinstance(item, (str, bytes)) for item in x.reshape(-1)):
-        return x
+        return np.asarray(np.frompyfunc(partial(apply, _number(kind)), 1, 1)(x))
     if kind is ElementType.string:
         return x
     text: list[Any] = [i.decode() if isinstance(i, bytes) else i for i in x.reshape(-1)]
     if kind.is_integer:
         return np.array([int(float(t)) for t in text], kind.dtype).reshape(x.shape)
     return convert_to(np.array([float(t) for t in text], np.float64).reshape(x.shape), kind)
+
+
+def _number(kind: ElementType) -> Callable[[Any], Any]:
+    """Return what converts one number; raises TypeError where an interval would not stay one."""
+    if kind.is_integer and kind.bits >= 8:
+        return int
+    if kind in (ElementType.f32, ElementType.f64):
+        return cast("Callable[[Any], Any]", kind.dtype.type)
+    raise TypeError(f"unknown numbers of type {kind} are not followed")
 
 
 @implements(Convert)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.interval import apply
 from polydevice.ops.math import (
     Abs,
     Acos,
@@ -93,13 +95,26 @@ def sign(_op: Sign, x: Array) -> Array:
 @implements(Floor)
 def floor(_op: Floor, x: Array) -> Array:
     """Integers are their own floor."""
+    if x.dtype == object:
+        return np.asarray(_whole(x, np.floor))
     return np.asarray(np.floor(x)) if is_float(x.dtype) else x
 
 
 @implements(Ceiling)
 def ceiling(_op: Ceiling, x: Array) -> Array:
     """Integers are their own ceiling."""
+    if x.dtype == object:
+        return np.asarray(_whole(x, np.ceil))
     return np.asarray(np.ceil(x)) if is_float(x.dtype) else x
+
+
+def _whole(x: Array, function: Callable[[Any], Any]) -> Any:
+    """Round elements of which some are not known; integers stay."""
+
+    def rounded(number: Any) -> Any:
+        return number if isinstance(number, int) else function(number)
+
+    return np.frompyfunc(partial(apply, rounded), 1, 1)(x)
 
 
 @implements(Round)

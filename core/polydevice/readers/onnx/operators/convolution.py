@@ -28,7 +28,7 @@ from polydevice.ops.math import Tanh
 from polydevice.ops.op import Op
 from polydevice.ops.reshape import Reshape
 from polydevice.readers.onnx.catalog import translates
-from polydevice.readers.onnx.node import OnnxNode
+from polydevice.readers.onnx.node import OnnxNode, Value
 from polydevice.window import PadType
 
 _AUTO_PADS = {
@@ -176,43 +176,48 @@ def conv_transpose(n: OnnxNode) -> Port:
     extra = spatial(n, weights, "output_padding", 0)
     begin, end = pads(n, rank)
     mode, wanted = auto_pad(n), n.attribute("output_shape")
-    if wanted or mode.is_same:
-        sizes = _static_spatial(n, x)
-        kernel = _static_spatial(n, weights)
-        target = wanted[-rank:] if wanted else [a * s for a, s in zip(sizes, strides)]
-        begin, end, extra = _pads_for(
-            sizes, kernel, strides, dilations, extra, target, mode is PadType.SAME_UPPER
-        )
-    elif mode is PadType.VALID:
+    target: list[Value] = []
+    if wanted:
+        # To a core operation SAME_UPPER means that the larger half is cut off at the begin.
+        upper = mode is PadType.SAME_UPPER
+        mode = PadType.SAME_LOWER if upper else PadType.SAME_UPPER
         begin = end = (0,) * rank
+        target = [wanted[-rank:]]
+    elif mode.is_same:
+        kernel = _kernel(n, weights)
+        begin, end, extra = _same_pads(
+            kernel, strides, dilations, extra, mode is PadType.SAME_UPPER
+        )
+        mode = PadType.EXPLICIT
+    elif mode is PadType.VALID:
+        begin, end, mode = (0,) * rank, (0,) * rank, PadType.EXPLICIT
     kind = ConvolutionBackpropData if groups == 1 else GroupConvolutionBackpropData
-    op = kind(strides, begin, end, dilations, PadType.EXPLICIT, extra)
-    y = n.emit(op, x, weights if groups == 1 else grouped_weights(n, weights, groups))
+    op = kind(strides, begin, end, dilations, mode, extra)
+    filters = weights if groups == 1 else grouped_weights(n, weights, groups)
+    y = n.emit(op, x, filters, *target)
     bias = n.optional(2)
     return y if bias is None else n.emit(Add(), y, per_channel(n, bias, rank + 2))
 
 
-def _static_spatial(n: OnnxNode, port: Port) -> list[int]:
-    if port.shape is None or not all(isinstance(size, int) for size in port.shape[2:]):
-        raise n.unsupported("output_shape and auto_pad need known spatial sizes")
-    return [size for size in port.shape[2:] if isinstance(size, int)]
+def _kernel(n: OnnxNode, weights: Port) -> list[int]:
+    if weights.shape is not None:
+        sizes = [size for size in weights.shape[2:] if isinstance(size, int)]
+        if len(sizes) == len(weights.shape) - 2:
+            return sizes
+    return list(n.required("kernel_shape"))
 
 
-def _pads_for(
-    sizes: Sequence[int],
+def _same_pads(
     kernel: Sequence[int],
     strides: Sequence[int],
     dilations: Sequence[int],
     extra: Sequence[int],
-    target: Sequence[int],
     upper: bool,
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Return pads and output padding that lead to the target sizes (ONNX ConvTranspose)."""
+    """Return pads and output padding with which any size becomes size * stride."""
     begin, end, padding = [], [], []
-    for size, k, stride, dilation, more, out in zip(
-        sizes, kernel, strides, dilations, extra, target
-    ):
-        total = stride * (size - 1) + more + (k - 1) * dilation + 1 - out
+    for k, stride, dilation, more in zip(kernel, strides, dilations, extra, strict=True):
+        total = more + (k - 1) * dilation + 1 - stride
         half = max(total, 0) // 2
         first = half if upper else max(total, 0) - half
         begin.append(first)

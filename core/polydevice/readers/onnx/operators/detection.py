@@ -6,7 +6,7 @@ import numpy as np
 
 from polydevice.dtype import ElementType
 from polydevice.node import Port
-from polydevice.ops.arithmetic import Add, FloorMod, Subtract
+from polydevice.ops.arithmetic import Add, FloorMod, Multiply, Subtract
 from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.generate import Range
 from polydevice.ops.nms import NonMaxSuppression
@@ -38,23 +38,21 @@ def max_unpool(n: OnnxNode) -> Port:
     its ends.
     """
     x, indices, target = n.input(0), n.input(1), n.optional(2)
-    if x.shape is None or not x.shape.is_static:
-        raise n.unsupported("the input's shape must be known")
     kernel = n.required("kernel_shape")
     begin, end = pads(n, len(kernel))
     strides = n.attribute("strides") or [1] * len(kernel)
-    sizes = [*x.shape.static[:2]]
-    for size, k, stride, first, last in zip(x.shape.static[2:], kernel, strides, begin, end):
-        sizes.append((size - 1) * stride + k - first - last)
-    total = n.emit(ReduceProd(keep_dims=True), n.value(sizes), [0])
+    added = [k - s - b - e for k, s, b, e in zip(kernel, strides, begin, end, strict=True)]
+    stretched = n.emit(Multiply(), n.emit(ShapeOf(), x), [1, 1, *strides])
+    sizes = n.emit(Add(), stretched, [0, 0, *added])
+    total = n.emit(ReduceProd(keep_dims=True), sizes, [0])
     zeros = n.emit(Broadcast(), n.like(0, x), total)
     flat = [n.emit(Reshape(special_zero=False), port, [-1]) for port in (indices, x)]
     filled = n.emit(ScatterElementsUpdate(), zeros, *flat, 0)
     y = n.emit(Reshape(special_zero=False), filled, sizes)
     if target is None:
         return y
-    missing = n.emit(Subtract(), target, n.value(sizes))
-    return n.emit(Pad(), y, [0] * len(sizes), missing, n.like(0, x))
+    missing = n.emit(Subtract(), target, sizes)
+    return n.emit(Pad(), y, [0] * (len(kernel) + 2), missing, n.like(0, x))
 
 
 @translates("TensorScatter")

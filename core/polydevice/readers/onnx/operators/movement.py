@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polydevice.node import Port
+from polydevice.ops.arithmetic import Add, Divide, Maximum, Minimum, Multiply, Subtract
 from polydevice.ops.blocks import DepthMode, SpaceToDepth
 from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.concat import Concat
@@ -27,11 +28,18 @@ def split(n: OnnxNode) -> list[Port]:
     if count != len(n.outputs):
         raise n.unsupported(f"num_outputs {count} does not fit {len(n.outputs)} outputs")
     size = None if x.shape is None else x.shape[axis]
-    if not isinstance(size, int) or size % count == 0:
+    if n.version < 18 or (isinstance(size, int) and size % count == 0):
         return n.emit_all(Split(count), x, axis)
-    chunk = -(-size // count)
-    rest = [max(min(chunk, size - i * chunk), 0) for i in range(count)]
-    return n.emit_all(VariadicSplit(), x, axis, rest)
+    return n.emit_all(VariadicSplit(), x, axis, _lengths(n, x, axis, count))
+
+
+def _lengths(n: OnnxNode, x: Port, axis: int, count: int) -> Port:
+    """Return the lengths of `count` parts, equal but for the last ones, which get what is left."""
+    size = n.emit(Gather(), n.emit(ShapeOf(), x), axis, 0)
+    chunk = n.emit(Divide(), n.emit(Add(), size, count - 1), count)
+    before = n.emit(Multiply(), chunk, list(range(count)))
+    left = n.emit(Maximum(), n.emit(Subtract(), size, before), 0)
+    return n.emit(Minimum(), chunk, left)
 
 
 @translates("Slice")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 from polydevice.node import Port
-from polydevice.ops.arithmetic import Add, Divide, FloorMod, Multiply, Power
+from polydevice.ops.arithmetic import Add, Divide, FloorMod, Multiply, Power, Subtract
 from polydevice.ops.math import Abs
 from polydevice.ops.pooling import AvgPool, MaxPool, MaxPoolWithIndices
 from polydevice.ops.reduce import ReduceL1, ReduceL2, ReduceMax, ReduceMean, ReduceSum
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
 from polydevice.readers.onnx.operators.convolution import auto_pad, pads
-from polydevice.window import RoundingType
+from polydevice.readers.onnx.operators.topk import axis_size
+from polydevice.window import PadType, RoundingType
 
 
 def _window(n: OnnxNode) -> dict[str, Any]:
@@ -41,8 +43,8 @@ def average_pool(n: OnnxNode) -> Port:
 
 def average(n: OnnxNode, x: Port) -> Port:
     """Emit an average pooling of `x` by the node's attributes."""
-    op = AvgPool(**_window(n), exclude_pad=not n.attribute("count_include_pad", 0))
-    return n.emit(op, x)
+    exclude = not n.attribute("count_include_pad", 0)
+    return n.emit(AvgPool(**_window(n), exclude_pad=exclude, counts_overhang=False), x)
 
 
 @translates("MaxPool")
@@ -61,18 +63,18 @@ def max_pool(n: OnnxNode) -> Port | list[Port]:
 
 def _column_major(n: OnnxNode, x: Port, indices: Port) -> Port:
     """Count the elements of each channel by columns; only spatial axes change their order."""
-    if x.shape is None or not all(isinstance(size, int) for size in x.shape[2:]):
-        raise n.unsupported("storage_order 1 needs known spatial sizes")
-    sizes = [int(size) for size in x.shape[2:] if isinstance(size, int)]
-    channel = math.prod(sizes)
-    inner = n.emit(FloorMod(), indices, [channel])
-    result = n.emit(Multiply(), n.emit(Divide(), indices, [channel]), [channel])
-    row_pitch, column_pitch = channel, 1
+    sizes = [axis_size(n, x, axis) for axis in range(2, n.rank(x))]
+    channel = functools.reduce(lambda a, b: n.emit(Multiply(), a, b), sizes)
+    inner = n.emit(FloorMod(), indices, channel)
+    result = n.emit(Subtract(), indices, inner)
+    column_pitch: Port | None = None
+    row_pitch = channel
     for size in sizes:
-        row_pitch //= size
-        place = n.emit(FloorMod(), n.emit(Divide(), inner, [row_pitch]), [size])
-        result = n.emit(Add(), result, n.emit(Multiply(), place, [column_pitch]))
-        column_pitch *= size
+        row_pitch = n.emit(Divide(), row_pitch, size)
+        place = n.emit(FloorMod(), n.emit(Divide(), inner, row_pitch), size)
+        step = place if column_pitch is None else n.emit(Multiply(), place, column_pitch)
+        result = n.emit(Add(), result, step)
+        column_pitch = size if column_pitch is None else n.emit(Multiply(), column_pitch, size)
     return result
 
 
@@ -81,10 +83,29 @@ def lp_pool(n: OnnxNode) -> Port:
     """p-norm of each window: the mean of |x|^p, times the window, to the power of 1/p."""
     x, p = n.input(0), float(n.attribute("p", 2))
     window = _window(n)
+    if window["rounding_type"] is not RoundingType.FLOOR and not window["auto_pad"].is_same:
+        window = _without_overhang(window)
     powers = n.emit(Power(), n.emit(Abs(), x), n.like(p, x))
     mean = n.emit(AvgPool(**window, exclude_pad=False), powers)
     total = n.emit(Multiply(), mean, n.like(math.prod(window["kernel"]), x))
     return n.emit(Power(), total, n.like(1 / p, x))
+
+
+def _without_overhang(window: dict[str, Any]) -> dict[str, Any]:
+    """Return a window that stops in the same places, all of them within the padding.
+
+    Rounding up adds stops that reach at most stride - 1 beyond the padding, except where they
+    would start behind the data. Every mean is then over as many elements as the kernel has.
+    """
+    end = tuple(
+        min((k - 1) * d, e + s - 1)
+        for k, d, e, s in zip(
+            window["kernel"], window["dilations"], window["pads_end"], window["strides"],
+            strict=True,
+        )
+    )  # fmt: skip
+    explicit = {"auto_pad": PadType.EXPLICIT, "rounding_type": RoundingType.FLOOR}
+    return {**window, "pads_end": end, **explicit}
 
 
 @translates("GlobalAveragePool", "GlobalMaxPool")

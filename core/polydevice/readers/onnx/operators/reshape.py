@@ -28,18 +28,13 @@ def flattened(n: OnnxNode, x: Port, axis: int) -> Port:
     if not -rank <= axis <= rank:
         raise n.unsupported(f"axis {axis} is outside [{-rank}, {rank}]")
     axis = axis + rank if axis < 0 else axis
-    if axis == 1 and not _may_be_empty(x):
+    if axis == 1:
         return n.emit(Reshape(special_zero=True), x, [0, -1])
-    if axis in (0, rank) and not _may_be_empty(x):
+    if axis in (0, rank):
         return n.emit(Reshape(special_zero=False), x, [1, -1] if axis == 0 else [-1, 1])
     height = n.emit(ReduceProd(keep_dims=True), part_of_shape(n, x, 0, axis), [0])
     width = n.emit(ReduceProd(keep_dims=True), part_of_shape(n, x, axis, rank), [0])
     return n.emit(Reshape(special_zero=False), x, joined(n, height, width))
-
-
-def _may_be_empty(x: Port) -> bool:
-    """Whether a size is known to be 0, which -1 in a pattern cannot be divided by."""
-    return x.shape is None or 0 in x.shape
 
 
 def joined(n: OnnxNode, *parts: Value) -> Port:

@@ -1,0 +1,209 @@
+"""Operators whose answer depends on sizes that only inference tells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+from tests.onnx.models import model, onnxruntime_outputs, run, tensor, value
+
+INT64 = TensorProto.INT64
+
+
+def _numbers(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.permutation(int(np.prod(shape))).reshape(shape).astype(np.float32)
+
+
+def _check(proto: onnx.ModelProto, device: str, *inputs: np.ndarray) -> None:
+    """Compare with ONNX Runtime, twice."""
+    expected = onnxruntime_outputs(proto, *inputs)
+    for _ in range(2):
+        for got, want in zip(run(proto, *inputs, device=device), expected, strict=True):
+            assert got.dtype == want.dtype
+            assert got.shape == want.shape
+            np.testing.assert_allclose(got, want, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 7])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_split_into_a_number_of_parts(size, axis, device, rng):
+    shape = [2, 2]
+    shape[axis] = size
+    node = helper.make_node("Split", ["x"], ["a", "b", "c"], num_outputs=3, axis=axis)
+    declared = ["n", 2] if axis == 0 else [2, "n"]
+    proto = model([node], [value("x", declared)], [value(n, None) for n in "abc"])
+    x = _numbers(rng, *shape)
+    chunk = -(-size // 3)
+    expected = np.split(x, [min(chunk, size), min(2 * chunk, size)], axis)
+    for got, want in zip(run(proto, x, device=device), expected, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("axis", [-3, -1, 0, 1, 2, 3])
+@pytest.mark.parametrize("shape", [(0, 4, 2), (3, 0, 2), (3, 4, 0), (0, 0, 2), (3, 4, 2)])
+@pytest.mark.parametrize("known", [False, True])
+def test_flatten_of_nothing(axis, shape, known, device, rng):
+    node = helper.make_node("Flatten", ["x"], ["y"], axis=axis)
+    proto = model([node], [value("x", shape if known else ["a", "b", "c"])])
+    x = _numbers(rng, *shape)
+    (y,) = run(proto, x, device=device)
+    np.testing.assert_array_equal(
+        y, x.reshape(int(np.prod(shape[:axis])), int(np.prod(shape[axis:])))
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shape", "expected"),
+    [
+        ([0, 0], (0, 3, 2), (0, 3)),
+        ([0, -1], (0, 3, 2), (0, 6)),
+        ([0, -1], (4, 3, 2), (4, 6)),
+        ([-1, 0], (0, 3, 2), (0, 3)),
+        ([0, 7], (0, 3, 2), (0, 7)),
+    ],
+)
+def test_reshape_that_copies_a_size_of_zero(pattern, shape, expected, device, rng):
+    node = helper.make_node("Reshape", ["x", "p"], ["y"])
+    proto = model([node], [value("x", ["n", 3, 2])], initializers=[tensor("p", np.array(pattern))])
+    x = _numbers(rng, *shape)
+    (y,) = run(proto, x, device=device)
+    np.testing.assert_array_equal(y, x.reshape(expected))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("known", [False, True])
+def test_max_pool_counts_by_columns(rank, known, device, rng):
+    node = helper.make_node(
+        "MaxPool", ["x"], ["y", "i"], kernel_shape=[2] * rank, strides=[2] * rank, storage_order=1
+    )
+    shape = [2, 3, 5, 4, 7][: rank + 2]
+    declared = shape if known else ["a", "b", "c", "d", "e"][: rank + 2]
+    outputs = [value("y", None), value("i", None, INT64)]
+    _check(model([node], [value("x", declared)], outputs), device, _numbers(rng, *shape))
+
+
+@pytest.mark.parametrize("sized", [False, True])
+@pytest.mark.parametrize("rank", [1, 2])
+def test_max_unpool(sized, rank, device, rng):
+    settings = {"kernel_shape": [3] * rank, "strides": [2] * rank, "pads": [1] * (2 * rank)}
+    pool = helper.make_node("MaxPool", ["x"], ["p", "i"], **settings)
+    names = ["p", "i", "s"] if sized else ["p", "i"]
+    unpool = helper.make_node("MaxUnpool", names, ["y"], **settings)
+    shape = [2, 3, 7, 9][: rank + 2]
+    sizes = np.array([2, 3, *[n + 1 for n in shape[2:]]])
+    proto = model(
+        [pool, unpool],
+        [value("x", ["a", "b", "c", "d"][: rank + 2])],
+        initializers=[tensor("s", sizes)] if sized else [],
+    )
+    x = _numbers(rng, *shape)
+    # onnx.reference puts the values where they were and fills up at the ends; ONNX Runtime takes
+    # the indices for places in the larger tensor.
+    (expected,) = ReferenceEvaluator(proto).run(None, {"x": x})
+    (y,) = run(proto, x, device=device)
+    np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("shaped", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_conv_transpose_finds_its_padding(mode, shaped, seed, device):
+    rng = np.random.default_rng(seed)
+    rank = int(rng.integers(1, 3))
+    sizes, kernel = rng.integers(2, 6, rank), rng.integers(1, 5, rank)
+    strides = rng.integers(1, 4, rank)
+    settings: dict[str, object] = {"auto_pad": mode, "strides": strides.tolist()}
+    if shaped:
+        longest = strides * (sizes - 1) + kernel
+        settings["output_shape"] = [int(rng.integers(max(n - 2, 1), n + 1)) for n in longest]
+    else:
+        strides = np.minimum(strides, kernel)  # else ONNX Runtime pads on the other side
+        settings["strides"] = strides.tolist()
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], **settings)
+    w = rng.standard_normal((2, 3, *kernel)).astype(np.float32)
+    declared = ["n", 2, *["h", "w"][:rank]]
+    proto = model([node], [value("x", declared)], initializers=[tensor("w", w)])
+    x = rng.standard_normal((2, 2, *sizes)).astype(np.float32)
+    _check(proto, device, x)
+
+
+@pytest.mark.parametrize("include", [0, 1])
+@pytest.mark.parametrize("seed", range(6))
+def test_average_of_windows_that_reach_out(include, seed, device):
+    """ONNX counts padding or not, and never what lies beyond it."""
+    rng = np.random.default_rng(seed)
+    kernel, stride = int(rng.integers(2, 5)), int(rng.integers(1, 4))
+    begin, end = (int(n) for n in rng.integers(0, kernel, 2))
+    size = int(rng.integers(kernel, 11))
+    x = rng.standard_normal((2, 3, size)).astype(np.float32)
+    starts = range(-begin, min(size, size + end - kernel + stride), stride)
+    expected = np.zeros((2, 3, len(starts)), np.float32)
+    for i, start in enumerate(starts):
+        low, high = max(start, 0), min(start + kernel, size)
+        count = min(start + kernel, size + end) - start if include else max(high - low, 1)
+        expected[:, :, i] = x[:, :, low : max(high, low)].sum(2) / count
+    for declared in ((2, 3, size), ("a", "b", "c")):
+        node = helper.make_node(
+            "AveragePool", ["x"], ["y"], kernel_shape=[kernel], strides=[stride],
+            pads=[begin, end], ceil_mode=1, count_include_pad=include,
+        )  # fmt: skip
+        (y,) = run(model([node], [value("x", declared)]), x, device=device)
+        np.testing.assert_allclose(y, expected, 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize("auto_pad", ["NOTSET", "VALID"])
+@pytest.mark.parametrize("seed", range(4))
+def test_norm_of_windows_that_reach_out(auto_pad, seed, device):
+    rng = np.random.default_rng(seed)
+    kernel, stride = int(rng.integers(2, 5)), int(rng.integers(1, 5))
+    size = int(rng.integers(kernel, 11))
+    x = rng.standard_normal((2, 3, size)).astype(np.float32)
+    node = helper.make_node(
+        "LpPool", ["x"], ["y"], kernel_shape=[kernel], strides=[stride], p=2, ceil_mode=1,
+        auto_pad=auto_pad,
+    )  # fmt: skip
+    starts = range(0, min(size, size - kernel + stride), stride)
+    expected = np.stack([np.sqrt((x[:, :, s : s + kernel] ** 2).sum(2)) for s in starts], 2)
+    (y,) = run(model([node], [value("x", ["a", "b", "c"])]), x, device=device)
+    np.testing.assert_allclose(y, expected, 1e-5, 1e-6)
+
+
+ROUNDINGS: dict[str, Callable[[Fraction], int]] = {
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "round_prefer_floor": lambda place: math.ceil(place - Fraction(1, 2)),
+    "round_prefer_ceil": lambda place: math.floor(place + Fraction(1, 2)),
+}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_resize_about_the_centre(seed, device):
+    """Elements on an edge are found as exact fractions say.
+
+    ONNX Runtime and onnx.reference round the way there, each otherwise.
+    """
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(3, 12))
+    scale = float(rng.choice([0.25, 0.5, 0.75, 1.5, 2.5, 1.25]))
+    rounding = str(rng.choice(list(ROUNDINGS)))
+    node = helper.make_node(
+        "Resize", ["x", "", "s"], ["y"], mode="nearest", nearest_mode=rounding,
+        coordinate_transformation_mode="half_pixel_symmetric",
+    )  # fmt: skip
+    scales = tensor("s", np.array([1, scale], np.float32))
+    proto = model([node], [value("x", ["a", "b"])], initializers=[scales])
+    x = np.arange(size, dtype=np.float32).reshape(1, size)
+    resized, half = int(size * scale), Fraction(1, 2)
+    if resized:
+        offset = Fraction(size, 2) * (1 - resized / (Fraction(scale) * size))
+        places = [offset + (i + half) / Fraction(scale) - half for i in range(resized)]
+        expected = [[min(max(ROUNDINGS[rounding](place), 0), size - 1) for place in places]]
+        (y,) = run(proto, x, device=device)
+        np.testing.assert_array_equal(y, expected)
