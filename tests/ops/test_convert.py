@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from polydevice.dtype import ElementType
-from polydevice.errors import NetworkError
+from polydevice.errors import InferenceError, NetworkError
 from polydevice.ops.convert import Convert, ConvertLike, ConvertPromoteTypes
 from polydevice.shape import Dim
 from polydevice.testing.op_case import OpCase, network_of
@@ -62,6 +62,58 @@ def test_four_bits(kind, device):
     check(OpCase(Convert(kind), [x], [packed]), device)
     check(OpCase(Convert(T.f32), [packed], [x.astype(np.float32)]), device)
     check(OpCase(Convert(T.i32), [packed], [x]), device)
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k.is_integer])
+def test_all_digits_of_a_string_count(kind):
+    """Above 2**53 f64 has no odd integers; what does not fit keeps its low bits, as elsewhere."""
+    texts = ["9007199254740993", "-9007199254740993", "9223372036854775807", "300", " 12 ", "1e3"]
+    numbers = [2**53 + 1, -(2**53) - 1, 2**63 - 1, 300, 12, 1000]
+    (y,) = run(Convert(kind), [np.array(texts, object)])
+    assert y.dtype == kind.dtype
+    assert y.tolist() == [_low_bits(number, kind) for number in numbers]
+
+
+def _low_bits(number: int, kind: T) -> int:
+    number %= 1 << kind.bits
+    return number - (1 << kind.bits) if kind.is_signed and number >> kind.bits - 1 else number
+
+
+def test_the_largest_integer_in_a_string():
+    (y,) = run(Convert(T.u64), [np.array(["18446744073709551615"], object)])
+    assert y.tolist() == [2**64 - 1]
+
+
+@pytest.mark.parametrize("kind", [T.i64, T.u8, T.i4, T.f32, T.bf16, T.boolean])
+@pytest.mark.parametrize("text", ["hello", "", "9" * 5000 + "x"])
+def test_strings_that_are_no_numbers(kind, text):
+    with pytest.raises(InferenceError, match="no number"):
+        run(Convert(kind), [np.array([text], object)])
+
+
+@pytest.mark.parametrize("text", ["inf", "nan", "1e400"])
+def test_strings_that_no_integer_is_like(text):
+    with pytest.raises(InferenceError, match="no number"):
+        run(Convert(T.i32), [np.array([text], object)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts"),
+    [
+        (T.bf16, ["0.100097656", "-2.5", "inf", "nan"]),
+        (T.f8e4m3, ["0.1015625", "-2.5", "nan", "nan"]),
+        (T.f16, ["0.1", "-2.5", "inf", "nan"]),
+        (T.f64, ["0.1", "-2.5", "inf", "nan"]),
+    ],
+)
+def test_floats_as_strings(kind, texts):
+    x = np.array([0.1, -2.5, np.inf, np.nan]).astype(kind.dtype)
+    assert list(run(Convert(T.string), [x])[0]) == texts
+
+
+def test_small_integers_as_strings():
+    x = np.array([-8, 7, 0], np.int8).astype(ml_dtypes.int4)
+    assert list(run(Convert(T.string), [x])[0]) == ["-8", "7", "0"]
 
 
 def test_strings():

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.errors import InferenceError
 from polydevice.interval import apply
 from polydevice.ops.convert import BitCast, Convert, ConvertLike, ConvertPromoteTypes
 from polydevice.tensor import desc_of
@@ -30,6 +31,8 @@ def convert_to(x: Array, kind: ElementType) -> Array:
     if x.dtype == object:
         return _from_objects(x, kind)
     if kind is ElementType.string:
+        if x.dtype.kind == "V":  # NumPy knows no text of them, but of wider types
+            x = x.astype(np.float32 if is_float(x.dtype) else np.int8)
         return x.astype(np.str_).astype(object)
     if kind in (ElementType.boolean, ElementType.u1):
         return np.asarray(x != 0).astype(kind.dtype, copy=False)
@@ -56,10 +59,28 @@ def _from_objects(x: Array, kind: ElementType) -> Array:
         return np.asarray(np.frompyfunc(partial(apply, _number(kind)), 1, 1)(x))
     if kind is ElementType.string:
         return x
-    text: list[Any] = [i.decode() if isinstance(i, bytes) else i for i in x.reshape(-1)]
-    if kind.is_integer:
-        return np.array([int(float(t)) for t in text], kind.dtype).reshape(x.shape)
-    return convert_to(np.array([float(t) for t in text], np.float64).reshape(x.shape), kind)
+    text = [i.decode() if isinstance(i, bytes) else i for i in x.reshape(-1)]
+    if kind.is_integer and kind is not ElementType.u1:
+        bits = [_parsed(_integer, t, kind) & (1 << 64) - 1 for t in text]
+        return convert_to(np.array(bits, np.uint64).view(np.int64).reshape(x.shape), kind)
+    numbers = np.array([_parsed(float, t, kind) for t in text], np.float64)
+    return convert_to(numbers.reshape(x.shape), kind)
+
+
+def _parsed(function: Callable[[str], Any], text: str, kind: ElementType) -> Any:
+    try:
+        return function(text)
+    except (ValueError, OverflowError):
+        shown = text if len(text) <= 40 else text[:40] + "…"
+        raise InferenceError(f"{shown!r} is no number that Convert can make {kind} of") from None
+
+
+def _integer(text: str) -> int:
+    """All digits count, also where f64 has fewer; a fraction is cut off."""
+    try:
+        return int(text)
+    except ValueError:
+        return int(float(text))
 
 
 def _number(kind: ElementType) -> Callable[[Any], Any]:
