@@ -8,8 +8,8 @@ import pytest
 
 from polydevice.dtype import ElementType
 from polydevice.errors import InferenceError, NetworkError
+from polydevice.interval import Interval
 from polydevice.ops.convert import Convert, ConvertLike, ConvertPromoteTypes
-from polydevice.shape import Dim
 from polydevice.testing.op_case import OpCase, network_of
 from polydevice_cpu.implement import run
 from tests.ops.check import check
@@ -130,8 +130,8 @@ def test_like(device):
 
 def test_sizes_that_are_not_known_yet_stay():
     sizes = np.empty(2, object)
-    sizes[:] = [Dim(1, 4), 3]
-    assert list(run(Convert(T.i32), [sizes])[0]) == [Dim(1, 4), 3]
+    sizes[:] = [Interval(1, 4), 3]
+    assert list(run(Convert(T.i32), [sizes])[0]) == [Interval(1, 4), 3]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from polydevice.dtype import ElementType
 from polydevice.errors import ShapeError
+from polydevice.interval import Interval
 from polydevice.ops.generate import Eye, NegativeIndices, OneHot, Range, Range1
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc, desc_of
@@ -45,7 +46,7 @@ def test_range_cuts_to_integers_first(device):
 
 def test_range_of_unknown_length():
     op = Range(output_type=ElementType.i64)
-    stop = TensorDesc(ElementType.i64, Shape([]), np.array(Dim(3, 8), object))
+    stop = TensorDesc(ElementType.i64, Shape([]), np.array(Interval(3, 8), object))
     one, zero = desc_of(np.array(1)), desc_of(np.array(0))
     assert op.infer([zero, stop, one])[0].shape == Shape([Dim(3, 8)])
     assert op.infer([zero, stop.without_value(), one])[0].shape == Shape([Dim()])

@@ -7,6 +7,7 @@ import pytest
 
 from polydevice.dtype import ElementType
 from polydevice.errors import ShapeError
+from polydevice.interval import Interval
 from polydevice.ops.prior_box import PriorBox, PriorBoxClustered
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc, desc_of
@@ -82,7 +83,7 @@ def test_prior_box_clustered(device, attributes):
 
 def test_unknown_sizes():
     op = PriorBox(min_size=(8.0,), aspect_ratio=(2.0,), flip=True)
-    layer = TensorDesc(ElementType.i64, Shape([2]), np.array([Dim(2, 4), 5], object))
+    layer = TensorDesc(ElementType.i64, Shape([2]), np.array([Interval(2, 4), 5], object))
     assert op.infer([layer, desc_of(IMAGE)])[0].shape == Shape([2, Dim(120, 240)])
     assert op.infer([layer.without_value(), desc_of(IMAGE)])[0].shape == Shape([2, None])
     with pytest.raises(ShapeError, match="variance"):
