@@ -70,8 +70,9 @@ SHAPE = (2, 3, 5, 7)
 
 def test_networks_loaded_by_name_share_the_default_context(core) -> None:
     context = core.get_default_context("GPU")
-    name = core.available_devices[-1]
+    name, *others = (name for name in core.available_devices if name.startswith("GPU"))
     assert context is core.get_default_context("GPU.0") is core.get_default_context(name)
+    assert all(core.get_default_context(other) is not context for other in others)
     first = core.load_network(core.read_network(affine(*SHAPE)), "GPU")
     second = core.load_network(core.read_network(affine(*SHAPE)), "GPU")
     assert first.get_context() is second.get_context() is context

