@@ -24,13 +24,15 @@ apt_install() {
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
-supported() {  # is this command a Python 3.10 to 3.13?
-    "$1" -c 'import sys; raise SystemExit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null
+pythons='python3.15 python3.14 python3.13 python3.12 python3.11 python3.10 python3'
+
+supported() {  # is this command a Python 3.10 to 3.15?
+    "$1" -c 'import sys; raise SystemExit(not (3, 10) <= sys.version_info[:2] <= (3, 15))' 2>/dev/null
 }
 
 find_python() {  # prints the newest supported Python that can make virtual environments
     local candidate
-    for candidate in ${POLYDEVICE_PYTHON:-python3.13 python3.12 python3.11 python3.10 python3}; do
+    for candidate in ${POLYDEVICE_PYTHON:-$pythons}; do
         if supported "$candidate" && "$candidate" -c 'import ensurepip, venv' 2>/dev/null; then
             echo "$candidate"
             return
@@ -46,7 +48,7 @@ make_venv() {
     fi
     if ! base=$(find_python); then
         # Debian and Ubuntu keep `venv` in a package of its own, named after the Python version.
-        for candidate in ${POLYDEVICE_PYTHON:-python3 python3.13 python3.12 python3.11 python3.10}; do
+        for candidate in ${POLYDEVICE_PYTHON:-python3 $pythons}; do
             if supported "$candidate"; then
                 package=$("$candidate" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
                 break
@@ -55,7 +57,7 @@ make_venv() {
         if can_apt; then
             apt_install "$package" || fail "apt-get could not install $package."
         fi
-        base=$(find_python) || fail "no Python 3.10 to 3.13 that can make virtual environments." \
+        base=$(find_python) || fail "no Python 3.10 to 3.15 that can make virtual environments." \
             "Install one:  sudo apt-get install $package   (or name one in POLYDEVICE_PYTHON)"
     fi
     say "Making .venv with $("$base" --version)"

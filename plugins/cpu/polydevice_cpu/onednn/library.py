@@ -217,10 +217,10 @@ def _load() -> tuple[Library | None, str]:
             log.debug("oneDNN %s from %s", library.version, path)
             return library, ""
     reason = "; ".join(reasons) or "no oneDNN library was found"
-    message = (
-        f"{reason}. The CPU device computes with NumPy alone, several times slower. "
-        "Install the package onednn-cpu-gomp, or set DNNL_LIB to the path of a libdnnl.so.3"
-    )
+    fix = "Install the package onednn-cpu-gomp, or set DNNL_LIB to the path of a libdnnl.so.3"
+    if "libgomp" in reason:
+        fix = "Install GCC's OpenMP (on Debian and Ubuntu: apt-get install libgomp1)"
+    message = f"{reason}. The CPU device computes with NumPy alone, several times slower. {fix}"
     log.warning("%s", message)
     return None, message
 
