@@ -339,12 +339,14 @@ class Core:
     # -- end ----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close every network and plugin; waits for running inferences."""
+        """Cancel every inference, and close every network and plugin."""
         plugins = self._devices.end()
         if plugins is None:
             return
         with self._lock:
             networks = list(self._networks)
+        for executable in networks:
+            executable._cancel_all("the core was closed")  # all at once, to wait for them once
         for executable in networks:
             executable.close()
         for plugin in plugins:

@@ -26,7 +26,8 @@ PolydeviceError
     ├── BlobError             wrong name, shape, type or memory of an input or output
     ├── RequestBusyError      the request is running
     ├── InferNotStartedError  waited for a request that was never started
-    ├── InferCancelledError   the request was cancelled
+    ├── InferCancelledError   the inference was cancelled
+    ├── InferTimeoutError     the inference took longer than INFER_TIMEOUT_MS
     └── InferenceError        the inference failed
 """
 
@@ -141,7 +142,11 @@ class InferNotStartedError(RequestError):
 
 
 class InferCancelledError(RequestError):
-    """The request was cancelled before it completed."""
+    """The inference was cancelled before it completed, or its network was closed."""
+
+
+class InferTimeoutError(RequestError):
+    """The inference took longer than INFER_TIMEOUT_MS, and was given up."""
 
 
 class InferenceError(RequestError):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
+import os
 import threading
+import time
+import weakref
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from typing_extensions import Self
@@ -13,12 +18,13 @@ from polydevice.dtype import Array, ElementType
 from polydevice.errors import (
     BlobError,
     DeviceError,
+    DeviceLostError,
     InferCancelledError,
     RequestError,
     UnknownMetricError,
     nearest,
 )
-from polydevice.executor import Executor
+from polydevice.executor import CLOSE_SECONDS, Executor
 from polydevice.infer_queue import InferQueue
 from polydevice.infer_request import InferRequest, Inputs, StatusCode, contiguous, fits
 from polydevice.network import Network
@@ -31,6 +37,9 @@ from polydevice.tensor import TensorDesc
 if TYPE_CHECKING:
     from polydevice.options import Options
     from polydevice.remote import RemoteContext
+
+_log = logging.getLogger(__name__)
+_all: weakref.WeakSet[ExecutableNetwork] = weakref.WeakSet()
 
 
 class PortInfo:
@@ -114,6 +123,10 @@ class ExecutableNetwork(ABC):
     passes the number of streams it runs at once; asynchronous requests share that many threads.
     """
 
+    survives_fork: ClassVar[bool] = False
+    """Whether a process that is forked later can go on using the network. Drivers of devices do
+    not allow that; what computes in the process itself can."""
+
     def __init__(
         self,
         network: Network,
@@ -146,11 +159,15 @@ class ExecutableNetwork(ABC):
         self._executor = executor or Executor(f"{device}:{network.name}", streams)
         self._owns_executor = executor is None
         self._nodes = [(node.name, node.type) for node in network.nodes()]
+        self.timeout_ms = options.infer_timeout_ms
         self._requests: list[InferRequest] | None = None
         self._num_requests = 1
-        self._lock = threading.Lock()
+        self._made: weakref.WeakSet[InferRequest] = weakref.WeakSet()
+        self._lock = threading.RLock()
         self._idle = threading.Condition()
         self._closed = False
+        self._lost = False
+        _all.add(self)
 
     def _reserve_requests(self, number: int) -> None:
         """Fix how many requests `requests` lists; called once by the core."""
@@ -202,9 +219,21 @@ class ExecutableNetwork(ABC):
 
     def create_infer_request(self) -> InferRequest:
         """Make a request of its own, not listed in `requests`."""
+        self._check_open()
+        made = self._create_request()
+        with self._lock:
+            self._made.add(made)
+        return made
+
+    def _check_open(self) -> None:
+        if self._lost:
+            raise DeviceLostError(
+                f"this process was forked after network {self.name!r} was loaded on {self.device}, "
+                "whose driver does not survive a fork. Load it in the child process, and start "
+                "that with multiprocessing.get_context('spawn')"
+            )
         if self._closed:
             raise DeviceError(f"network {self.name!r} is closed; load it again")
-        return self._create_request()
 
     @property
     def requests(self) -> list[InferRequest]:
@@ -318,14 +347,41 @@ class ExecutableNetwork(ABC):
         return metrics[name]
 
     def close(self) -> None:
-        """Cancel what is queued, wait for what runs, and release the device's memory."""
+        """Cancel what is queued and what runs, and release the device's memory.
+
+        A launch or primitive that runs is waited for, but no longer than 10 s in all; then its
+        memory stays, and a warning is logged.
+        """
         with self._lock:
             if self._closed:
                 return
             self._closed = True
+        if self._lost:
+            return
+        self._cancel_all(f"network {self.name!r} was closed")
         if self._owns_executor:
             self._executor.close()
-        self._close()
+        if self._has_ended():
+            self._close()
+        else:
+            _log.warning("%r still infers %g s after closing it", self, CLOSE_SECONDS)
+
+    def _cancel_all(self, reason: str) -> None:
+        """Cancel every inference of the network."""
+        with self._lock:
+            made = list(self._made)
+        for request in made:
+            if request.is_busy:
+                request._cancel(reason)
+
+    def _has_ended(self) -> bool:
+        """Wait for the inferences that run in threads of the user's."""
+        end = time.monotonic() + CLOSE_SECONDS
+        for request in list(self._made):
+            if not request._busy.acquire(timeout=max(end - time.monotonic(), 0)):
+                return False
+            request._busy.release()
+        return True
 
     def __enter__(self) -> Self:
         return self
@@ -340,3 +396,19 @@ class ExecutableNetwork(ABC):
 def _info(kind: str, name: str, port: Port, node: Node) -> PortInfo:
     layout = str(node.rt_info.get("blob_layout", "")) or default_layout(port.desc.rank)
     return PortInfo(kind, name, port.desc, layout, frozenset(port.names))
+
+
+def _cancel_everything() -> None:
+    """At exit: what runs must not keep the interpreter, whose executors wait for their threads."""
+    for network in list(_all):
+        network._cancel_all("the interpreter exits")
+
+
+def _after_fork() -> None:
+    for network in list(_all):
+        network._lost = not network.survives_fork
+
+
+atexit.register(_cancel_everything)  # after the executors' own, hence called before it
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -25,6 +26,10 @@ def is_stream_thread() -> bool:
     return getattr(_local, "is_stream_thread", False)
 
 
+CLOSE_SECONDS = 10.0
+"""How long closing waits for what runs. Loops and host layers that were cancelled end within
+milliseconds; nothing ends a launch that a driver runs, nor a thread that waits for it."""
+
 IDLE_SECONDS = 0.02
 """How long a thread waits for work before it does what is to be done when idle."""
 
@@ -32,8 +37,8 @@ IDLE_SECONDS = 0.02
 class Executor:
     """Runs tasks in submission order on a fixed number of daemon threads.
 
-    Threads start with the first task. `close` drops what is still queued, waits for what runs,
-    and is called for every executor when the interpreter exits.
+    Threads start with the first task. `close` drops what is still queued, waits for what runs
+    (`CLOSE_SECONDS` at most), and is called for every executor when the interpreter exits.
 
     Attributes:
         when_idle: what each thread does once when it runs out of work, to free what it holds.
@@ -86,7 +91,7 @@ class Executor:
         return False
 
     def close(self) -> None:
-        """Drop queued tasks, wait for running ones, end the threads."""
+        """Drop queued tasks, wait for running ones, end the threads; not for ever."""
         with self._wake:
             self._closed = True
             dropped = list(self._queue)
@@ -94,9 +99,13 @@ class Executor:
             self._wake.notify_all()
         for _, cancelled in dropped:
             cancelled()
+        end = time.monotonic() + CLOSE_SECONDS
         for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join()
+            if thread is threading.current_thread():
+                continue
+            thread.join(max(end - time.monotonic(), 0))
+            if thread.is_alive():
+                _log.warning("%s has not ended within %g s of closing", thread.name, CLOSE_SECONDS)
         self._threads.clear()
 
     def __del__(self) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 
 from polydevice.blob import Blob, RoiBlob
+from polydevice.bounds import Bounds, enter_bounds, inference_bounds
 from polydevice.compound_blob import BatchedBlob, CompoundBlob, NV12Blob, plane_blobs
 from polydevice.dtype import Array
 from polydevice.errors import (
@@ -96,7 +97,7 @@ class InferRequest(ABC):
         self._outcome = _NEVER
         self._callback: tuple[Callback, Any] | None = None
         self._callback_thread: int | None = None
-        self._cancelled = False
+        self._bounds = Bounds()
         self._begun = False
         self._task: Callable[[int], None] | None = None
         self._latency_ms = 0.0
@@ -105,7 +106,11 @@ class InferRequest(ABC):
 
     @abstractmethod
     def _run(self, stream: int) -> None:
-        """Compute the outputs from the inputs, on the given stream; returns when they are ready."""
+        """Compute the outputs from the inputs, on the given stream; returns when they are ready.
+
+        Whatever in it may last calls ``polydevice.bounds.current_bounds().check()`` from time to
+        time, which raises when the inference is cancelled or its time is over.
+        """
 
     def _bind(self, name: str, blob: Blob) -> None:
         """Note that `blob`, already checked, now is the memory of an input or output."""
@@ -232,6 +237,11 @@ class InferRequest(ABC):
             self._check_remote(port, blob)
         elif port.kind == "output" and isinstance(blob, RoiBlob):
             raise BlobError(f"output {name!r} cannot be a region; only inputs can")
+        elif port.kind == "output" and not blob.array.flags.writeable:
+            raise BlobError(
+                f"output {name!r} cannot be a read-only array, which the inference would write; "
+                "give an array that may be written (a copy of it; a memmap opened with mode 'r+')"
+            )
         return [(port, blob)]
 
     def get_blob(self, name: str) -> Blob:
@@ -344,6 +354,9 @@ class InferRequest(ABC):
         Raises:
             BlobError: inputs that do not fit; the request keeps its former inputs.
             RequestBusyError: while the request runs.
+            InferCancelledError: `cancel` was called meanwhile, or the network was closed.
+            InferTimeoutError: it took longer than INFER_TIMEOUT_MS.
+            DeviceError: the network is closed, or was loaded before this process was forked.
             InferenceError: (or a DeviceError) when the inference fails.
         """
         return self._infer(inputs, 0)
@@ -357,12 +370,15 @@ class InferRequest(ABC):
                 self._set_inputs(inputs, copy=False)
             self._outcome, self._begun = _FAILED, False
             start = time.perf_counter()
+            enclosing = enter_bounds(self._new_bounds(start))
             try:
                 self._run_apart(stream)
             except BaseException as error:
                 if isinstance(error, (PolydeviceError, KeyboardInterrupt)):
                     raise
                 raise self._failure(error) from error
+            finally:
+                enter_bounds(enclosing)
             self._latency_ms = (time.perf_counter() - start) * 1e3
             self._outcome = _SUCCEEDED
             return self._results()
@@ -395,6 +411,17 @@ class InferRequest(ABC):
         """Return the host memory that an inference writes and that a user may hold."""
         return list(host_arrays(self._blobs, self.executable.outputs).values())
 
+    def _new_bounds(self, start: float) -> Bounds:
+        """Return bounds for the inference that begins, which `cancel` and closing find.
+
+        Raises:
+            DeviceError: the network is closed.
+            DeviceLostError: the network does not work in this forked process.
+        """
+        bounds = self._bounds = inference_bounds(self.executable.timeout_ms, start)
+        self.executable._check_open()  # who closes it from here on cancels these bounds
+        return bounds
+
     def _results(self) -> dict[str, Array]:
         blobs = ((name, self._blobs[name]) for name in self.executable.outputs)
         return {name: blob.array for name, blob in blobs if not isinstance(blob, RemoteBlob)}
@@ -409,17 +436,21 @@ class InferRequest(ABC):
 
         Raises:
             BlobError: inputs that do not fit.
+            DeviceError: the network is closed, or was loaded before this process was forked.
             RequestBusyError: while the request runs.
         """
         self._enter()
         try:
             if inputs is not None:
                 self._set_inputs(inputs, copy=True)
-            self._cancelled = False
-            self._outcome = _Run(StatusCode.RESULT_NOT_READY)
+            self._outcome, self._begun = _Run(StatusCode.RESULT_NOT_READY), False
             if self._rebound:
                 self._find_shared()
-            self._begun = not self._shared and self._begin()
+            enclosing = enter_bounds(self._new_bounds(self._outcome.start))
+            try:
+                self._begun = not self._shared and self._begin()
+            finally:
+                enter_bounds(enclosing)
             self.executable._submit(self)
         except BaseException:
             self._outcome = _FAILED
@@ -427,14 +458,16 @@ class InferRequest(ABC):
             raise
 
     def _run_task(self, stream: int) -> None:
+        failure: BaseException | None = None
+        enclosing = enter_bounds(self._bounds)
         try:
-            if self._cancelled:
-                raise InferCancelledError("the request was cancelled before it ran")
+            self._bounds.check()
             self._run_apart(stream)
         except BaseException as error:  # noqa: BLE001 - wait() raises it
-            self._complete(error)
-        else:
-            self._complete(None)
+            failure = error
+        finally:
+            enter_bounds(enclosing)
+        self._complete(failure)
 
     def _complete(self, error: BaseException | None) -> None:
         """Publish the outcome, run the callback, then wake the waiters."""
@@ -483,6 +516,7 @@ class InferRequest(ABC):
 
         Raises:
             InferCancelledError: the inference was cancelled.
+            InferTimeoutError: it took longer than INFER_TIMEOUT_MS.
             InferenceError: (or a DeviceError) the inference, or its callback, failed.
         """
         outcome = self._outcome
@@ -497,12 +531,20 @@ class InferRequest(ABC):
         return outcome.status
 
     def cancel(self) -> None:
-        """Ask a started inference not to run; one that runs already completes its device work."""
+        """Give up the inference that runs or waits to run, from any thread.
+
+        It ends with InferCancelledError as soon as the device can stop: at once while it waits to
+        run; else at the next iteration of a loop, step of its plan or layer on the host. One
+        that completes before that is OK; so is one that is on a user's queue already.
+        """
+        self._cancel("the request was cancelled")
+
+    def _cancel(self, reason: str) -> None:
         if self._begun:
             return
-        self._cancelled = True
+        self._bounds.cancel(reason)
         if self._task is not None and self.executable._withdraw(self):
-            self._complete(InferCancelledError("the request was cancelled before it ran"))
+            self._complete(InferCancelledError(f"{reason} before it ran"))
 
     def set_completion_callback(self, callback: Callback | None, data: Any = None) -> None:
         """Call ``callback(status, data)`` after each asynchronous inference; None removes it.

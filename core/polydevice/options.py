@@ -111,6 +111,16 @@ class Options(BaseModel):
         help="How many requests will run at once at most, as a limit to what PERFORMANCE_HINT "
         "chooses; 0 does not say.",
     )
+    infer_timeout_ms: int = option(
+        "INFER_TIMEOUT_MS",
+        0,
+        ge=0,
+        exported=False,
+        help="Milliseconds, from infer() or start_async() on, after which an inference is given "
+        "up with InferTimeoutError; 0 for no limit. It is looked at in every iteration of a loop, "
+        "between steps of a plan and while waiting for a queue; a launch or primitive that runs "
+        "is not interrupted.",
+    )
 
     def hinted(self, field: str, throughput: int) -> int:
         """Return a number of streams: what was set explicitly, else what PERFORMANCE_HINT means.

@@ -46,6 +46,8 @@ class EchoRequest(InferRequest):
 
 
 class EchoNetwork(ExecutableNetwork):
+    survives_fork = True
+
     def __init__(self, network: Network, options: EchoOptions, device: str) -> None:
         super().__init__(network, device, options, streams=options.streams)
         self.options: EchoOptions = options

@@ -236,7 +236,7 @@ def test_endless_loops_end_with_an_error_and_the_request_goes_on(core, rng, monk
     executable = core.load_network(core.read_network(content), "GPU", KEEP)
     monkeypatch.setattr(loop, "ITERATION_LIMIT", 50)
     request = executable.create_infer_request()
-    good, endless = feed(rng, 4), feed(rng, -1, limit=np.inf)
+    good, endless = feed(rng, 4), feed(rng, 1 << 40, limit=np.inf)
     endless["x0"] = -np.abs(endless["x0"]) - 100  # falls for ever
     for _ in range(2):
         with pytest.raises(InferenceError, match="50 iterations without an end"):

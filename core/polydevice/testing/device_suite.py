@@ -14,6 +14,7 @@ and `answer`.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,7 +30,9 @@ from polydevice.errors import (
     BlobError,
     DeviceError,
     DeviceNotFoundError,
+    InferCancelledError,
     InferenceError,
+    InferTimeoutError,
     RequestError,
     UnknownMetricError,
     UnknownOptionError,
@@ -40,6 +43,7 @@ from polydevice.network import Network
 from polydevice.node import Node, constant
 from polydevice.ops.activation import Relu
 from polydevice.ops.arithmetic import Add, Multiply
+from polydevice.ops.control_flow import BackEdge, BodyInput, BodyOutput, Loop
 from polydevice.ops.io import Parameter, Result
 from polydevice.ops.op import Op, operation
 from polydevice.shape import Shape
@@ -92,6 +96,27 @@ class DeviceSuite:
     def answer(self, x: Array) -> Array:
         """Return what the network must answer, computed without the device."""
         return np.asarray(np.maximum(x * SCALE + BIAS, 0), np.float32)
+
+    def repeating(self) -> Network:
+        """Return a network whose output ``y`` is ``x`` + ``trips``, found one by one.
+
+        With a negative number (i64) it never ends.
+        """
+        x = Node("x", Parameter(ElementType.f32, Shape(SHAPE)))
+        trips = Node("trips", Parameter(ElementType.i64, Shape()))
+        value = Node("value", Parameter(ElementType.f32, Shape(SHAPE)))
+        more = Node("more", Add(), [value.output, constant("one", np.float32(1)).output])
+        yes = constant("yes", np.array(True))
+        body = Network(
+            "body",
+            [value],
+            [Node("on", Result(), [yes.output]), Node("out", Result(), [more.output])],
+        )
+        ties = (BodyInput(2, 0),), (BodyOutput(0, 1),), (BackEdge(1, 0),)
+        loop = Loop(body, *ties, execution_condition=0)
+        first = constant("first", np.array(True))
+        y = Node("y", loop, [trips.output, first.output, x.output])
+        return Network("repeating", [x, trips], [Node("y/result", Result(), [y.output])])
 
     def register(self, core: Core) -> None:
         """Make the device known to `core`, when no entry point does."""
@@ -389,6 +414,101 @@ class DeviceSuite:
         graph.serialize(tmp_path / "graph.xml")
         again = core.read_network(tmp_path / "graph.xml")
         assert [node.rt_info for node in again] == [node.rt_info for node in graph]
+
+    # -- giving up ----------------------------------------------------------------------------
+
+    ENDLESS: ClassVar[dict[str, Array]] = {
+        "x": np.zeros(SHAPE, np.float32),
+        "trips": np.array(-1, np.int64),
+    }
+
+    def load_repeating(self, core: Core, **config: Any) -> Any:
+        """Load the network with a loop, or skip the test if the device runs none."""
+        network = self.repeating()
+        if reasons := core.unsupported_nodes(network, self.device, self.config):
+            pytest.skip(f"{self.device} runs no loop: {reasons}")
+        executable = core.load_network(network, self.device, {**self.config, **config})
+        self.check_repeating(executable.create_infer_request())
+        return executable
+
+    def check_repeating(self, request: Any) -> None:
+        """Run three iterations."""
+        x = random_input(7)
+        y = request.infer({"x": x, "trips": np.array(3, np.int64)})["y"]
+        np.testing.assert_allclose(y, x + 3, rtol=1e-3, atol=1e-3)
+
+    def test_cancels_what_runs(self, core: Core) -> None:
+        """`cancel` ends an endless loop, of `start_async` and of `infer`; the request goes on."""
+        request = self.load_repeating(core).create_infer_request()
+        for _ in range(2):
+            request.start_async(self.ENDLESS)
+            assert request.wait(20) is StatusCode.RESULT_NOT_READY
+            request.cancel()
+            with pytest.raises(InferCancelledError, match="cancelled"):
+                request.wait()
+            self.check_repeating(request)
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(request.infer, self.ENDLESS)
+            while not running.done():
+                request.cancel()  # without effect until the inference has begun
+                time.sleep(0.01)
+            assert isinstance(running.exception(), InferCancelledError)
+        self.check_repeating(request)
+
+    def test_ends_when_its_time_is_over(self, core: Core) -> None:
+        """INFER_TIMEOUT_MS ends an endless loop, and leaves the request usable."""
+        request = self.load_repeating(core, INFER_TIMEOUT_MS=100).create_infer_request()
+        for _ in range(2):
+            with pytest.raises(InferTimeoutError, match="INFER_TIMEOUT_MS"):
+                request.infer(self.ENDLESS)
+            request.start_async(self.ENDLESS)
+            with pytest.raises(InferTimeoutError, match="100 ms"):
+                request.wait()
+
+    def test_others_do_not_wait_for_an_endless_one(self, core: Core) -> None:
+        """Another request of the same network answers while one runs for ever."""
+        executable = self.load_repeating(core)
+        endless, other = (executable.create_infer_request() for _ in range(2))
+        endless.start_async(self.ENDLESS)
+        assert endless.wait(20) is StatusCode.RESULT_NOT_READY
+        for _ in range(3):
+            self.check_repeating(other)
+        assert endless.wait(0) is StatusCode.RESULT_NOT_READY
+        endless.cancel()
+        with pytest.raises(InferCancelledError):
+            endless.wait()
+
+    def test_closing_cancels_what_runs(self, core: Core) -> None:
+        """Closing a network, and a core, ends endless loops."""
+        executable = self.load_repeating(core, PERFORMANCE_HINT="THROUGHPUT")
+        requests = [executable.create_infer_request() for _ in range(2)]
+        for request in requests:
+            request.start_async(self.ENDLESS)
+        executable.close()
+        for request in requests:
+            with pytest.raises(InferCancelledError, match="was closed"):
+                request.wait(0)
+            for begin in (request.infer, request.start_async):
+                with pytest.raises(DeviceError, match="is closed"):
+                    begin(self.ENDLESS)
+        with Core() as second:
+            self.register(second)
+            running = self.load_repeating(second).create_infer_request()
+            running.start_async(self.ENDLESS)
+        with pytest.raises(InferCancelledError, match="was closed"):
+            running.wait(0)
+
+    def test_refuses_to_write_read_only_memory(self, core: Core) -> None:
+        """A read-only array is an input, but no output."""
+        request = self.load(core).create_infer_request()
+        x, y = random_input(3), np.zeros_like(self.answer(random_input(3)))
+        for array in (x, y):
+            array.flags.writeable = False
+        request.set_blob("x", x)
+        with pytest.raises(BlobError, match="read-only"):
+            request.set_blob("y", y)
+        self.check(request.infer()["y"], x)
+        assert not y.any()
 
     # -- the end ------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from polydevice.blob import Blob
+from polydevice.bounds import current_bounds
 from polydevice.errors import DeviceLostError, InferenceError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.hookspecs import hookimpl
@@ -74,6 +75,8 @@ class FakePlugin(Plugin):
 class FakeExecutable(ExecutableNetwork):
     """A network of which only inputs and outputs matter."""
 
+    survives_fork = True
+
     def __init__(self, network: Network, device: str, options: Options) -> None:
         """Keep the layers' names for the counters."""
         super().__init__(network, device, options, streams=getattr(options, "streams", 1))
@@ -90,7 +93,10 @@ class FakeRequest(InferRequest):
 
     def _run(self, stream: int) -> None:
         options = self.executable.options
-        time.sleep(getattr(options, "milliseconds", 0) / 1e3)
+        end = time.perf_counter() + getattr(options, "milliseconds", 0) / 1e3
+        while (left := end - time.perf_counter()) > 0:
+            current_bounds().check()
+            time.sleep(min(left, 0.01))
         if getattr(options, "failure", False):
             raise DeviceLostError("FAKE_FAILURE=YES: every inference fails")
         for port in self.executable.outputs.values():

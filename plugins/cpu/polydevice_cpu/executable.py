@@ -23,6 +23,8 @@ from polydevice_cpu.request import CpuInferRequest
 class CpuExecutableNetwork(ExecutableNetwork):
     """A compiled network; a static one is planned at load, a dynamic one when shapes are known."""
 
+    survives_fork = True
+
     def __init__(self, network: Network, options: CpuOptions, executor: Executor | None) -> None:
         """Prepare the graph, pack the weights and, with static shapes, build the plan."""
         super().__init__(network, "CPU", options, streams=options.streams, executor=executor)

@@ -18,6 +18,7 @@ from polydevice_gpu.bound_steps import BoundSteps, OnHost
 from polydevice_gpu.graph import Memory
 from polydevice_gpu.plan import Plan
 from polydevice_gpu.port import Port
+from polydevice_gpu.turn_lock import TurnLock
 
 
 class BoundPlan(BoundSteps):
@@ -43,6 +44,7 @@ class BoundPlan(BoundSteps):
         queue: cl.Queue,
         inputs: Mapping[str, Array | GpuBlob],
         outputs: Mapping[str, Array | GpuBlob],
+        turns: TurnLock | None = None,
     ) -> None:
         """Enqueue everything; waits only where the host computes layers.
 
@@ -51,9 +53,11 @@ class BoundPlan(BoundSteps):
             inputs: arrays of the plan's shapes, not to be changed before the end; or blobs, which
                 the launches read in place wherever that is possible.
             outputs: likewise, to fill.
+            turns: lock of the queue, if others may use it while a loop runs or the host computes.
 
         Raises:
             BlobError: a blob is released or mapped, or two outputs share memory.
+            InferCancelledError: (or InferTimeoutError) the inference may not go on.
             InferenceError: a loop or If cannot go on; nothing is left in the queue then.
         """
         remote = [
@@ -69,6 +73,7 @@ class BoundPlan(BoundSteps):
             for blob in owners:
                 blob.acquire(queue.pointer)
                 owned.append(blob)
+            self.backlog.begin(turns)
             self._enqueue_all(queue, inputs, outputs, written)
         except BaseException:
             # What is enqueued already reads and writes arrays that nobody keeps any longer.
@@ -98,7 +103,6 @@ class BoundPlan(BoundSteps):
         for name, port in self._outputs.items():
             target = outputs[name]
             self._place(port.memory, target.buffer if isinstance(target, GpuBlob) else None)
-        self.backlog.forget()
         self.run(queue, self._on_host)
         for name, port in self._outputs.items():
             self._collect(queue, port, outputs[name])

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
+from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
 from polydevice_gpu import cl
 from polydevice_gpu.backlog import Backlog
@@ -153,8 +154,13 @@ class BoundSteps:
         Args:
             queue: in order.
             on_host: values that the host has; those that it computes are added.
+
+        Raises:
+            InferCancelledError: (or InferTimeoutError) the inference may not go on.
         """
+        check = current_bounds().check
         for stretch in self._stretches:
+            check()
             if isinstance(stretch, HostRun):
                 self._run_host(stretch, queue, on_host)
             elif isinstance(stretch, cl.LaunchList):
@@ -165,7 +171,8 @@ class BoundSteps:
     def _run_host(self, step: HostRun, queue: cl.Queue, on_host: OnHost) -> None:
         """Fetch what a group reads, compute it, and bring back what launches read."""
         self.fetch(queue, step.group.inputs, on_host)
-        results = step.run([on_host[value] for value in step.group.inputs])
+        with self.backlog.lent(queue):
+            results = step.run([on_host[value] for value in step.group.inputs])
         for value, result in zip(step.group.outputs, results, strict=True):
             on_host[value] = result
             if not value.on_host and value.elements and value in self._read:

@@ -18,6 +18,7 @@ from polydevice_gpu.buffer_blob import BufferBlob
 from polydevice_gpu.cl import sharing
 from polydevice_gpu.image_blob import ImageBlob
 from polydevice_gpu.kernels.types import storage_type
+from polydevice_gpu.turn_lock import TurnLock
 
 SHARED_MEM_TYPES = ("OCL_BUFFER", "OCL_IMAGE2D", "OCL_SVM", "VA_SURFACE")
 """Values of SHARED_MEM_TYPE."""
@@ -43,7 +44,7 @@ class GpuContext(RemoteContext):
         """
         super().__init__(device_name)
         self.device = device
-        self.lock = threading.Lock()
+        self.lock = TurnLock()
         self._queue = queue
         self._builders: dict[tuple[str, int], cl.ProgramBuilder] = {}
         self._blobs: weakref.WeakValueDictionary[tuple[object, ...], GpuBlob] = (

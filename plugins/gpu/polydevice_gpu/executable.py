@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -44,6 +43,7 @@ from polydevice_gpu.request import GpuRequest
 from polydevice_gpu.state import known_starts
 from polydevice_gpu.tuning.tuner import Tuner, TuningMode
 from polydevice_gpu.tuning.tuning_file import TuningFile
+from polydevice_gpu.turn_lock import TurnLock
 from polydevice_gpu.weights import WeightStore
 
 KERNELS = "compiled kernels"
@@ -118,7 +118,6 @@ class GpuExecutable(ExecutableNetwork):
         self._plans: OrderedDict[Shapes, Plan] = OrderedDict()
         self._compiling = threading.Lock()
         self._latest: Plan | None = None
-        self._created: weakref.WeakSet[GpuRequest] = weakref.WeakSet()
         if self.context.has_queue:
             queue = self.context.user_queue(
                 profiling=profiling, priority=priority, throttle=throttle
@@ -130,7 +129,7 @@ class GpuExecutable(ExecutableNetwork):
                 device.queue(profiling=profiling, priority=priority, throttle=throttle)
                 for _ in range(streams)
             ]
-            self._queue_locks = [threading.Lock() for _ in range(streams)]
+            self._queue_locks = [TurnLock() for _ in range(streams)]
         self.variables = lower_state(network.clone())
         self.starts = known_starts(network, services.evaluate) if self.variables else {}
         """Variable → its first value, None where the network computes it from its inputs."""
@@ -260,7 +259,7 @@ class GpuExecutable(ExecutableNetwork):
             "infer once, then ask again"
         )
 
-    def queue(self, stream: int) -> tuple[cl.Queue, threading.Lock]:
+    def queue(self, stream: int) -> tuple[cl.Queue, TurnLock]:
         """Return a stream's queue and the lock to hold while using it."""
         index = stream % len(self._queues)
         return self._queues[index], self._queue_locks[index]
@@ -287,14 +286,13 @@ class GpuExecutable(ExecutableNetwork):
         }
 
     def _create_request(self) -> InferRequest:
-        request = GpuRequest(self)
-        self._created.add(request)
-        return request
+        return GpuRequest(self)
 
     def _close(self) -> None:
         for queue in self._queues:
             queue.finish()
-        for request in list(self._created):
+        for request in list(self._made):
+            assert isinstance(request, GpuRequest)
             request.release_memory()
         self._plans.clear()
         self._latest = None

@@ -27,6 +27,7 @@ from polydevice_gpu.kernels.types import storage_type
 from polydevice_gpu.plan import Plan
 from polydevice_gpu.report import layer_counts
 from polydevice_gpu.state import GpuVariable
+from polydevice_gpu.turn_lock import TurnLock
 
 if TYPE_CHECKING:
     from polydevice_gpu.executable import GpuExecutable, Shapes
@@ -173,8 +174,10 @@ class GpuRequest(InferRequest):
             return
         job = self._prepare()
         queue, lock = self._network.queue(stream)
+        # What is on a user's queue stays together: it may own objects of another interface.
+        turns = None if self._network.context.has_queue else lock
         with lock:
-            self._enqueue(job, queue)
+            self._enqueue(job, queue, turns)
             if self._network.context.has_queue and job.is_remote and not queue.profiling:
                 self._mark(job, queue)
             else:
@@ -246,10 +249,10 @@ class GpuRequest(InferRequest):
             held = self._kept[name] = BufferBlob.allocated(self._network.context, desc)
         return held
 
-    def _enqueue(self, job: Job, queue: cl.Queue) -> None:
+    def _enqueue(self, job: Job, queue: cl.Queue, turns: TurnLock | None = None) -> None:
         before = dataclasses.replace(queue.copies)
-        job.bound.enqueue(queue, job.inputs, job.outputs)
-        self._copies = queue.copies.since(before)
+        job.bound.enqueue(queue, job.inputs, job.outputs, turns)
+        self._copies = queue.copies.since(before).since(job.bound.backlog.copies_of_others)
         for name, variable in self._variables.items():
             if name in job.outputs:
                 variable.advance(job.outputs[name])

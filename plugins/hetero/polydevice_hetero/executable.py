@@ -31,6 +31,8 @@ class HeteroExecutable(ExecutableNetwork):
     Its streams let one request run on a device while the next runs on another.
     """
 
+    survives_fork = True  # as far as its parts do, which are asked
+
     def __init__(
         self,
         whole: Network,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice_cpu.onednn.constants import Arg
@@ -20,6 +21,9 @@ from polydevice_cpu.plan.value import Kind, Storage, Value
 
 Call = Callable[[], Any]
 """Runs one step; anything but 0 and None is a oneDNN status."""
+
+STRETCH = 16
+"""Steps between two questions whether the inference may go on; one takes 0.1 µs."""
 
 
 class BoundPlan:
@@ -41,21 +45,33 @@ class BoundPlan:
         self._homes: dict[int, Array] = {}
         self._memories: dict[int, Memory] = {}
         self._calls: list[Call] = [self._bind(step) for step in plan.steps]
+        self._stretches = [
+            self._calls[first : first + STRETCH] for first in range(0, len(self._calls), STRETCH)
+        ]
 
     # -- running ------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Run all steps; raises InferenceError when one fails."""
-        for call in self._calls:
-            status = call()
-            if status:
-                raise self._failure(call, status)
+        """Run all steps.
+
+        Raises:
+            InferenceError: a step fails.
+            InferCancelledError: (or InferTimeoutError) the inference may not go on.
+        """
+        check = current_bounds().check
+        for stretch in self._stretches:
+            check()
+            for call in stretch:
+                status = call()
+                if status:
+                    raise self._failure(call, status)
 
     def run_timed(self) -> list[float]:
         """Run all steps and return the microseconds that each took."""
         times = []
-        now = time.perf_counter
+        now, check = time.perf_counter, current_bounds().check
         for call in self._calls:
+            check()
             start = now()
             status = call()
             times.append((now() - start) * 1e6)

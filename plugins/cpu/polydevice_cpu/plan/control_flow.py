@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.network import Network
@@ -97,8 +98,9 @@ def _iterate(op: Iteration, execution: Execution, inputs: Sequence[Array]) -> li
     parts: dict[int, list[Array]] = {t.output: [] for t in op.body_outputs if t.slicing}
     held, most = 0, host_memory_bytes() // 2  # as much again is needed to join them
     results: list[Array] | None = None
-    iteration = 0
+    iteration, check = 0, current_bounds().check
     while goes_on and (count is None or iteration < count):
+        check()
         if iteration >= ITERATION_LIMIT:
             raise InferenceError(f"{op.type} has run {ITERATION_LIMIT} iterations without an end")
         for tie in sliced:

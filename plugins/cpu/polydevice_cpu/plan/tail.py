@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from polydevice.bounds import bounded
 from polydevice.dtype import Array
 from polydevice.network import Network
 from polydevice.node import Node, Port
@@ -87,7 +88,7 @@ def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence
 
         def compute(*arrays: Array) -> list[Array]:
             known: dict[Port, Array] = {**constants, **dict(zip(boundary, arrays, strict=True))}
-            for node, run, forget in zip(nodes, computes, dead, strict=True):
+            for node, run, forget in bounded(zip(nodes, computes, dead, strict=True)):
                 outputs = run(*[known[port] for port in node.inputs])
                 known.update(zip(node.outputs, outputs, strict=True))
                 for port in forget:

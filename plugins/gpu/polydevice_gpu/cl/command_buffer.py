@@ -7,7 +7,6 @@ the extension, so `capabilities.command_buffer` is true only where a recording g
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -102,7 +101,7 @@ class CommandBuffer:
             raise CommandBufferError("clCreateCommandBufferKHR", status.value)
         self._handle = handle
         # The driver keeps what it runs until its last run has ended.
-        self._release = weakref.finalize(self, functions.release, handle)
+        self._release = library.release_with(self, functions.release, handle)
         # A sync point per command orders them also where a driver runs a recording out of order.
         previous = ctypes.c_uint()
         for position, launch in enumerate(launches):

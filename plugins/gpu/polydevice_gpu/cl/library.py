@@ -14,6 +14,7 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,16 @@ def library() -> ctypes.CDLL:
             function.restype = result
             function.argtypes = arguments
     return opened
+
+
+def release_with(owner: object, release: Any, *arguments: Any) -> weakref.finalize[Any, Any]:
+    """Have a driver's object released when its owner is gone; not at exit.
+
+    At exit it may be in use: Python ends its finalizers before the threads that infer.
+    """
+    made = weakref.finalize(owner, release, *arguments)
+    made.atexit = False
+    return made
 
 
 def info_bytes(query: Any, *arguments: Any) -> bytes | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +41,7 @@ class LaunchEvents:
         self._events = (ctypes.c_void_p * count)()
         self.enqueuing_ns = [0] * count
         """How long the host took for each, set by whoever enqueues."""
-        weakref.finalize(self, _release, self._events)
+        library.release_with(self, _release, self._events)
 
     def slot(self, number: int) -> Any:
         """Return where an enqueue call stores the event of a launch."""

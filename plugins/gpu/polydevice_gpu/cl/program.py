@@ -69,7 +69,7 @@ class Program:
         self.pointer = pointer
         self.key = key
         self.from_cache = from_cache
-        weakref.finalize(self, library.library().clReleaseProgram, pointer)
+        library.release_with(self, library.library().clReleaseProgram, pointer)
 
     def kernel(self, name: str) -> Kernel:
         """Return a kernel of this program.
@@ -165,7 +165,7 @@ class KernelInstance:
         """Take over OpenCL's kernel."""
         self.pointer = pointer
         self.program = program
-        weakref.finalize(self, library.library().clReleaseKernel, pointer)
+        library.release_with(self, library.library().clReleaseKernel, pointer)
 
 
 class ProgramBuilder:

@@ -14,6 +14,7 @@ from polydevice.dtype import ElementType
 from polydevice.errors import NetworkError
 from polydevice.network import Network
 from polydevice.node import Node, Port, constant
+from polydevice.ops.arithmetic import Maximum
 from polydevice.ops.concat import Concat
 from polydevice.ops.containers import OptionalConstruct, OptionalGetElement
 from polydevice.ops.control_flow import (
@@ -91,7 +92,7 @@ def _tie_captures(body: Body, inputs: list[Port]) -> tuple[BodyInput, ...]:
 @translates("Loop")
 def loop(n: OnnxNode) -> list[Port]:
     """A body that carries values, while a condition holds and up to a number of times."""
-    trips = n.optional(0) or n.value(-1)
+    trips = _trips(n)
     first = n.optional(1) or n.value(np.array(True))
     carried = [n.input(i) for i in range(2, len(n.inputs))]
     count = len(carried)
@@ -118,6 +119,17 @@ def loop(n: OnnxNode) -> list[Port]:
     )
     made = n.emit_all(op, *inputs)
     return [n.emit(OptionalGetElement(), p) if i in wrapped else p for i, p in enumerate(made)]
+
+
+def _trips(n: OnnxNode) -> Port:
+    """The trip count as OpenVINO counts: there any negative number is no bound, in ONNX none."""
+    given = n.optional(0)
+    if given is None:
+        return n.value(-1)
+    known = given.desc.static_ints
+    if known is None:
+        return n.emit(Maximum(), given, n.value(0))
+    return n.value(0) if known[0] < 0 else given
 
 
 def _wrap_optional(network: Network, index: int, carried: TensorDesc) -> bool:

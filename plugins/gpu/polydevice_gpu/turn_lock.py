@@ -1,0 +1,80 @@
+"""TurnLock: who uses a queue; passed on in the order in which threads asked for it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from typing_extensions import Self
+
+from polydevice.bounds import current_bounds
+
+
+class TurnLock:
+    """A lock whose holder can let those go first who wait for it, as a long loop does.
+
+    Python's own locks are taken by whoever is quickest, which is the one that gave them back.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._owner: int | None = None
+        self._waiting: deque[tuple[int, threading.Lock]] = deque()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for it."""
+        return bool(self._waiting)
+
+    def acquire(self) -> None:
+        """Take it.
+
+        Raises:
+            InferCancelledError: (or InferTimeoutError) the inference ended while it waited.
+        """
+        mine = self._queue_up()
+        if mine is None:
+            return
+        try:
+            current_bounds().acquire(mine)
+        except BaseException:
+            self._leave(mine)
+            raise
+
+    def _queue_up(self) -> threading.Lock | None:
+        """Take it if it is free; else return a lock that `release` opens when it is our turn."""
+        me = threading.get_ident()
+        with self._mutex:
+            if self._owner is None:
+                self._owner = me
+                return None
+            mine = threading.Lock()
+            mine.acquire()
+            self._waiting.append((me, mine))
+            return mine
+
+    def _leave(self, mine: threading.Lock) -> None:
+        """Wait no longer; our turn may have come at that moment."""
+        me = threading.get_ident()
+        with self._mutex:
+            if (me, mine) in self._waiting:
+                self._waiting.remove((me, mine))
+                return
+        self.release()
+
+    def release(self) -> None:
+        """Pass it on; nothing where the thread does not hold it."""
+        with self._mutex:
+            if self._owner != threading.get_ident():
+                return
+            self._owner = None
+            if self._waiting:
+                self._owner, turn = self._waiting.popleft()
+                turn.release()
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
