@@ -46,6 +46,16 @@ def test_split_into_a_number_of_parts(size, axis, device, rng):
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("lengths", [[1, 4, 2], [0, 7, 0], [3, 3, 1]])
+def test_split_by_lengths_that_are_an_input_of_unknown_size(lengths, device, rng):
+    node = helper.make_node("Split", ["x", "l"], ["a", "b", "c"], axis=-1)
+    proto = model(
+        [node], [value("x", (2, "n")), value("l", ["parts"], INT64)],
+        [value(n, None) for n in "abc"],
+    )  # fmt: skip
+    _check(proto, device, _numbers(rng, 2, 7), np.array(lengths))
+
+
 @pytest.mark.parametrize("axis", [-3, -1, 0, 1, 2, 3])
 @pytest.mark.parametrize("shape", [(0, 4, 2), (3, 0, 2), (3, 4, 0), (0, 0, 2), (3, 4, 2)])
 @pytest.mark.parametrize("known", [False, True])

@@ -1,4 +1,4 @@
-"""Resize and Upsample."""
+"""Resize, Upsample and AffineGrid."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import numpy as np
 
 from polydevice.dtype import ElementType
 from polydevice.node import Port
+from polydevice.ops.arithmetic import Add, Divide, Maximum, Multiply, Subtract
+from polydevice.ops.broadcast import Broadcast
+from polydevice.ops.concat import Concat
 from polydevice.ops.convert import Convert
+from polydevice.ops.generate import Range
 from polydevice.ops.interpolate import (
     CoordinateMode,
     Interpolate,
@@ -16,6 +20,9 @@ from polydevice.ops.interpolate import (
     Resize,
     ShapeCalculation,
 )
+from polydevice.ops.matmul import MatMul
+from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
+from polydevice.ops.slice import Slice
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
 
@@ -162,3 +169,43 @@ def _interpolate(
         cube_coeff=float(n.attribute("cubic_coeff_a", -0.75)),
     )
     return n.emit(op, x, target, axes)
+
+
+@translates("AffineGrid", since=20)
+def affine_grid(n: OnnxNode) -> Port:
+    """Where each point of an image of `size` comes from: (x, y[, z], 1) times theta, transposed.
+
+    ONNX's own definition drops the batch with the axis that it means to drop when there is one
+    image only. Along a single point, which has no distance to the next, `align_corners` gives -1.
+    """
+    theta, size = n.input(0), n.input(1)
+    count = size.shape[0] if size.shape else None
+    if not isinstance(count, int):
+        raise n.unsupported("how many numbers `size` has must be known")
+    spatial = n.emit(Slice(), size, [2], [count], [1], [0])
+    target = n.emit(Concat(0), spatial, [1])
+    columns = [
+        n.emit(Broadcast(), _coordinates(n, spatial, axis, count - 2, theta.element_type), target)
+        for axis in reversed(range(count - 2))
+    ]
+    columns.append(n.emit(Broadcast(), n.like(1, theta), target))
+    points = n.emit(Reshape(special_zero=False), n.emit(Concat(-1), *columns), [-1, count - 1])
+    moved = n.emit(MatMul(transpose_b=True), points, theta)
+    images = n.emit(Slice(), size, [0], [1], [1], [0])
+    shape = n.emit(Concat(0), images, spatial, [count - 2])
+    return n.emit(Reshape(special_zero=False), moved, shape)
+
+
+def _coordinates(n: OnnxNode, spatial: Port, axis: int, rank: int, kind: ElementType) -> Port:
+    """Return the coordinates along an axis, from -1 to 1, as [1, …, size, …, 1, 1]."""
+    size = n.emit(Squeeze(), n.emit(Slice(), spatial, [axis], [axis + 1], [1], [0]), [0])
+    places = n.emit(Convert(kind), n.emit(Range(ElementType.i64), 0, size, 1))
+    if n.attribute("align_corners", 0):
+        steps = n.emit(Maximum(), n.emit(Subtract(), size, 1), 1)
+    else:
+        steps, places = size, n.emit(Add(), places, n.like(0.5, places))
+    twice = n.emit(Multiply(), places, n.like(2, places))
+    along = n.emit(
+        Subtract(), n.emit(Divide(), twice, n.emit(Convert(kind), steps)), n.like(1, places)
+    )
+    return n.emit(Unsqueeze(), along, [a for a in range(rank + 1) if a != axis])

@@ -9,7 +9,7 @@ from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.concat import Concat
 from polydevice.ops.gather import Gather, GatherElements, GatherND
 from polydevice.ops.pad import Pad, PadMode
-from polydevice.ops.reshape import ShapeOf
+from polydevice.ops.reshape import Reshape, ShapeOf
 from polydevice.ops.scatter import Reduction, ScatterElementsUpdate, ScatterNDUpdate
 from polydevice.ops.slice import Slice
 from polydevice.ops.split import Split, VariadicSplit
@@ -23,6 +23,9 @@ def split(n: OnnxNode) -> list[Port]:
     x, axis = n.input(0), n.attribute("axis", 0)
     lengths: Value | None = n.optional(1) or n.attribute("split")
     if lengths is not None:
+        if isinstance(lengths, Port) and not (lengths.shape and isinstance(lengths.shape[0], int)):
+            # As many as there are outputs, whatever the model says of the input's sizes.
+            lengths = n.emit(Reshape(special_zero=False), lengths, [len(n.outputs)])
         return n.emit_all(VariadicSplit(), x, axis, lengths)
     count = n.attribute("num_outputs", len(n.outputs))
     if count != len(n.outputs):
