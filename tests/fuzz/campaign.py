@@ -113,7 +113,7 @@ class Campaign:
             self.failures.append(failure)
             print(f"{batch.kind} {done.number} on {batch.device}: {outcome.kind}: "
                   f"{outcome.detail[:300]}", flush=True)  # fmt: skip
-            if self.plan.save and len(same) < 5:
+            if self.plan.save and len(same) < 3:
                 failure.saved = self._save(failure, self.plan.save)
                 print(f"  reduced: {failure.saved}", flush=True)
 

@@ -123,7 +123,34 @@ def ir_version(opsets: Sequence[onnx.OperatorSetIdProto]) -> int:
     return max(4, table.get(("ai.onnx", newest), onnx.IR_VERSION))
 
 
+NEWEST_OF_ONNXRUNTIME = 26
+"""Opset from which on it refuses models; operators that are older it runs in an older model."""
+
+
+def _older(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Lower the opset to what ONNX Runtime takes where that changes no operator."""
+    for opset in model.opset_import:
+        newest = opset.version if opset.domain == "" else 0
+        if newest > NEWEST_OF_ONNXRUNTIME and _since(model.graph, newest) <= NEWEST_OF_ONNXRUNTIME:
+            opset.version = NEWEST_OF_ONNXRUNTIME
+            model.ir_version = ir_version(model.opset_import)
+    return model
+
+
+def _since(graph: onnx.GraphProto, opset: int) -> int:
+    """Return the newest version among a graph's operators, those of bodies included."""
+    found = 0
+    for node in graph.node:
+        if not node.domain:
+            found = max(found, onnx.defs.get_schema(node.op_type, opset).since_version)
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                found = max(found, _since(attribute.g, opset))
+    return found
+
+
 def _by_onnxruntime(model: onnx.ModelProto, feeds: Mapping[str, Value]) -> list[Value]:
+    model = _older(model)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1

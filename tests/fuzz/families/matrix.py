@@ -104,7 +104,10 @@ def dequantize(b: Builder):
     if b.opset < 11:
         raise RejectedError("generated from opset 11 on")
     if b.chance(0.4):
-        return b.add("DynamicQuantizeLinear", some(b, np.float32), outputs=3)
+        x = some(b, np.float32)
+        if not x.value.any():
+            raise RejectedError("a range of nothing gives a scale of 0, or of 1")
+        return b.add("DynamicQuantizeLinear", x, outputs=3)
     kind = b.choice(("u1", "i1", "i4"))
     x = b.fresh(b.shape(), integers(kind, -100, 100))
     return b.add("DequantizeLinear", x, scale(b), zero(b, kind) if kind != "i4" else None)

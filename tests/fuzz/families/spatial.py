@@ -33,6 +33,8 @@ def window(b: Builder, sizes, pooling: bool = False) -> dict:
         made["pads"] = begins + ends
     else:
         made["auto_pad"] = auto
+        if auto != "VALID":  # what "same" means with gaps between windows is disputed
+            made["strides"] = [min(s, k) for s, k in zip(strides, kernel)]
         dilations = [1] * len(kernel)
     if any(d > 1 for d in dilations) or b.chance(0.1):
         made["dilations"] = dilations
