@@ -53,8 +53,7 @@ class Trial:
 
     def answers(self) -> dict[str, Array]:
         """Return name of a result → the right answer, from the case's oracle."""
-        expected = self.case.expected() if callable(self.case.expected) else self.case.expected
-        found = {f"output{i}": np.asarray(answer) for i, answer in enumerate(expected)}
+        found = {f"output{i}": answer for i, answer in enumerate(self.case.answers())}
         if self.beside is not None:
             first, last = self.beside
             found["output0"] = np.concatenate([first, found["output0"], last], self.axis)

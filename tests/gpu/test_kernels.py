@@ -18,7 +18,7 @@ import pytest
 
 from polydevice import Core
 from polydevice.options import Options
-from polydevice.testing.op_case import TOLERANCES
+from polydevice.testing.inference import TOLERANCES
 from polydevice_gpu import cl
 from polydevice_gpu.bound_plan import BoundPlan
 from polydevice_gpu.compiler import target_of

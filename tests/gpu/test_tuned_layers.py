@@ -11,7 +11,8 @@ import pytest
 from polydevice import Core
 from polydevice.ops.transpose import Transpose
 from polydevice.options import Options
-from polydevice.testing.op_case import TOLERANCES, network_of
+from polydevice.testing.inference import TOLERANCES
+from polydevice.testing.op_case import network_of
 from polydevice_gpu import cl, executable
 from polydevice_gpu.compiler import CompileSettings, target_of
 from polydevice_gpu.kernels.kernel import all_kernels
@@ -100,7 +101,7 @@ def test_is_tuned_and_remembered(monkeypatch, load, core, tmp_path, op):
     if network.name == "turned":
         given["input0"] = np.ascontiguousarray(case.inputs[0].transpose(0, 2, 3, 1))
     outputs = again.create_infer_request().infer(given)
-    for index, answer in enumerate(case.expected()):
+    for index, answer in enumerate(case.answers()):
         found = outputs[f"output{index}"]
         kind = next((k for k in TOLERANCES if k.dtype == found.dtype), None)
         tolerance = case.tolerance or (TOLERANCES[kind] if kind else (0, 0))

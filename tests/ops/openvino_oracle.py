@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
-import pytest
 
 from polydevice.dtype import Array, ElementType
+from polydevice.errors import PolydeviceError
 from polydevice.ops.op import Op
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice.testing.op_case import OpCase
-
-openvino = pytest.importorskip("openvino", reason="the answers come from OpenVINO")
-
-
-@cache
-def _core() -> Any:
-    core = openvino.Core()
-    core.set_property("CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1})
-    return core
+from tests.openvino_answers import openvino_answers
 
 
 def openvino_case(
@@ -41,33 +32,44 @@ def openvino_case(
     OpenVINO's reference implementation instead of its CPU plugin, which computes in f32 and i32.
     """
     kinds = dict(element_types or {})
-    case = OpCase(op, inputs, (), constants=constants, element_types=kinds, **settings)
+    settings |= {"constants": constants, "element_types": kinds}
 
-    def expected() -> list[Array]:
-        xml, weights = ir_of(case, opset)
-        return compute(xml, weights, case, reference)
+    def expected(values: Sequence[Array]) -> list[Array]:
+        asked = OpCase(op, values, (), **settings)
+        given = [a for i, a in enumerate(values) if not asked.is_constant(i)]
+        try:
+            return openvino_answers(*ir_of(asked, opset), given, reference=reference)
+        except (RuntimeError, PolydeviceError) as error:
+            if values is inputs:
+                raise
+            raise LookupError(f"OpenVINO refuses these inputs: {error}") from error
 
-    return OpCase(op, inputs, expected, constants=constants, element_types=kinds, **settings)
-
-
-def compute(xml: str, weights: bytes, case: OpCase, reference: bool) -> list[Array]:
-    """Read the IR with OpenVINO and compute it."""
-    blob = openvino.Tensor(np.frombuffer(weights or b"\0", np.uint8).copy())
-    model = _core().read_model(xml.encode(), blob)
-    given = [np.array(a, order="C") for i, a in enumerate(case.inputs) if not case.is_constant(i)]
-    if reference:
-        tensors = [openvino.Tensor(array) for array in given]
-        outputs = [openvino.Tensor(o.get_element_type(), openvino.Shape()) for o in model.outputs]
-        assert model.evaluate(outputs, tensors), "no reference implementation in OpenVINO"
-        return [np.array(t.data) for t in outputs]
-    request = _core().compile_model(model, "CPU").create_infer_request()
-    for index, array in enumerate(given):
-        request.set_input_tensor(index, openvino.Tensor(array))
-    request.infer()
-    return [np.array(request.get_output_tensor(i).data) for i in range(len(model.outputs))]
+    return OpCase(op, inputs, expected, **settings)
 
 
-def ir_of(case: OpCase, opset: int | None = None) -> tuple[str, bytes]:
+def wide_case(
+    op: Op,
+    *inputs: Array,
+    constants: Collection[int] | bool = (),
+    opset: int | None = None,
+    **settings: Any,
+) -> OpCase:
+    """Make a case in f16 or bf16 whose answer is OpenVINO's in f32, rounded to the type."""
+    narrow = inputs[0].dtype
+
+    def widened(values: Sequence[Array]) -> list[Array]:
+        return [v.astype(np.float32) if v.dtype == narrow else v for v in values]
+
+    wide = openvino_case(op, *widened(inputs), constants=constants, opset=opset)
+
+    def expected(values: Sequence[Array]) -> list[Array]:
+        answers = wide.answers(wide.inputs if values is inputs else widened(values))
+        return [a.astype(narrow) if a.dtype == np.float32 else a for a in answers]
+
+    return OpCase(op, inputs, expected, constants=constants, **settings)
+
+
+def ir_of(case: OpCase, opset: int | None = None) -> tuple[bytes, bytes]:
     """Write the case as IR v11: the XML text and the weights."""
     layers, edges, weights = [], [], bytearray()
     count = len(case.inputs)
@@ -104,10 +106,11 @@ def ir_of(case: OpCase, opset: int | None = None) -> tuple[str, bytes]:
             f'<edge from-layer="{count}" from-port="{count + i}" '
             f'to-layer="{count + 1 + i}" to-port="0"/>'
         )
-    return (
+    text = (
         f'<?xml version="1.0"?><net name="case" version="11"><layers>{"".join(layers)}</layers>'
         f"<edges>{''.join(edges)}</edges></net>"
-    ), bytes(weights)
+    )
+    return text.encode(), bytes(weights)
 
 
 def _packed(array: Array, kind: ElementType) -> bytes:
@@ -138,6 +141,3 @@ def _port(number: int, desc: TensorDesc) -> str:
     sizes = desc.shape or ()
     dims = "".join(f"<dim>{n if isinstance(n, int) else -1}</dim>" for n in sizes)
     return f'<port id="{number}" precision="{desc.element_type.precision}">{dims}</port>'
-
-
-Oracle = Callable[[], Sequence[Array]]

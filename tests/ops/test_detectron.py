@@ -53,7 +53,9 @@ def test_generate_proposals(device, pre, post):
     )
     offsets = RNG.normal(0, 0.3, (12, 4, 5)).astype(np.float32)
     scores = (RNG.permutation(60).reshape(3, 4, 5) / 60 + 0.1).astype(np.float32)
-    check(openvino_case(op, np.float32([80, 90, 1]), regions(60), offsets, scores), device)
+    image, rois = np.float32([80, 90, 1]), regions(60)
+    others = [image, rois, -offsets, scores[:, ::-1]]
+    check(openvino_case(op, image, rois, offsets, scores, others=others), device)
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_other_ranks_and_axes(device, mode, shape, axes, sizes):
     if mode is InterpolateMode.LINEAR_ONNX and len(shape) == 3:
         # OpenVINO wants all axes here, or none
         x = image(shape)
-        expected = resize_to(sized(mode), x[:, :, None], (1, *sizes), axes=(2, 3)).expected()[0]
+        expected = resize_to(sized(mode), x[:, :, None], (1, *sizes), axes=(2, 3)).answers()[0]
         inputs = [x, np.array(sizes), np.array(axes)]
         check(OpCase(sized(mode), inputs, [expected[:, :, 0]], constants={1, 2}), device)
         return
@@ -241,8 +241,9 @@ def onnx_case(op: Resize, x, *, scales=None, sizes=None, roi=None) -> OpCase:
     )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 19)])
 
-    def expected():
-        return onnx.reference.ReferenceEvaluator(model).run(None, given)
+    def expected(values):
+        feeds = given | {"x": values[0]} | ({"roi": values[2]} if roi is not None else {})
+        return onnx.reference.ReferenceEvaluator(model).run(None, feeds)
 
     return OpCase(op, inputs, expected, constants={1})
 

@@ -53,7 +53,8 @@ def test_proposal(device, framework, before, after, normalize, opset):
         with_scores=opset == 4,
     )
     image = np.float32([70, 90, 1.0])
-    check(openvino_case(op, *outputs(rng), image, opset=opset), device)
+    inputs, others = [*outputs(rng), image], [*outputs(rng), image]
+    check(openvino_case(op, *inputs, others=others, opset=opset), device)
 
 
 @pytest.mark.parametrize("image", [(70, 90, 1.5), (70, 90, 1.5, 2.0)])
@@ -64,14 +65,15 @@ def test_proposal_scales_and_runs_out(device, image):
     )
     scores, offsets = outputs(rng, images=1)
     inputs = [scores, offsets, np.float32(image)]
+    others = [*outputs(rng, images=1), np.float32(image)]
 
-    def expected():
-        rois, best = openvino_case(op, *inputs).expected()
+    def expected(values):
+        rois, best = openvino_case(op, *values).answers()
         end = int(np.argmax(rois[:, 0] == -1))
         best[end:] = 0  # OpenVINO leaves these as they are in memory
         return rois, best
 
-    check(OpCase(op, inputs, expected), device)
+    check(OpCase(op, inputs, expected, others=others), device)
 
 
 def test_proposal_refuses():

@@ -10,12 +10,13 @@ An operator's tests are a list of cases; every device runs the same ones::
         run_case(OpCase(SoftMax(axis=1), [x], expected=[[[0.25, 0.75]]]), device)
 
 `expected` comes from outside the code under test: literals worked by hand, `onnx.reference`, or
-another runtime. It may be a function without arguments, called once when the case runs.
-`run_case` checks in this order
+another runtime. It may be a function of the inputs. `run_case` checks in this order
 
 1. that the shape rule gives the answer's element types and shapes from static inputs,
 2. that it gives types and shapes that admit them when sizes, and then ranks, are unknown,
-3. that the device computes the answer within the tolerance, twice alike.
+3. that the device, which loads the network once, computes the answer within the tolerance: from
+   the inputs, from other inputs, which a function tells the answer of, and from the first again,
+   each time at another alignment, and without a change to what it reads.
 
 Inputs that shape inference needs as numbers (Reshape's target, a reduction's axes) are listed in
 `constants`; the network then holds them as Constant nodes.
@@ -24,31 +25,35 @@ Inputs that shape inference needs as numbers (Reshape's target, a reduction's ax
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.errors import PolydeviceError
 from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import Op
+from polydevice.ops.pointwise import BinaryPointwise
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc
+from polydevice.testing.inference import (
+    Compute,
+    Inference,
+    compare,
+    network_inference,
+    placed,
+    rolled,
+)
 
-Expected = Sequence[Any] | Callable[[], Sequence[Any]]
-Compute = Callable[[Op, Sequence[Array]], Sequence[Array]]
-"""Computes an operation on arrays without a network (the CPU plugin's `implement.run`)."""
-
-TOLERANCES: Mapping[ElementType, tuple[float, float]] = {
-    # (relative, absolute); sums of a few hundred terms in another order differ this much.
-    ElementType.f64: (1e-6, 1e-9),  # runtimes compute f64 networks in f32 in places
-    ElementType.f32: (1e-4, 1e-5),
-    ElementType.f16: (5e-3, 5e-3),  # 11 bits; devices accumulate in f16 or f32
-    ElementType.bf16: (2e-2, 2e-2),  # 8 bits
-}
-"""Tolerance of an output by its element type; other types must match exactly."""
+Oracle = Callable[[Sequence[Array]], Sequence[Any]]
+"""Returns the outputs for given inputs; raises LookupError for inputs that it cannot answer."""
+Expected = Sequence[Any] | Oracle
+Answers = Sequence[Array | None]
 
 
 @dataclass(frozen=True)
@@ -59,11 +64,13 @@ class OpCase:
         op: the operation with its attributes.
         inputs: one array per input, in order.
         expected: one array per output (None: that output is not compared), or a function that
-            returns them.
+            returns them for the inputs that it is given.
         tolerance: (relative, absolute) instead of the table `TOLERANCES`.
         constants: positions of the inputs that the network holds as constants; True for all.
         element_types: element types of inputs whose NumPy type does not tell (``{1: u1}``).
         dynamic: whether the shape rule is also tried with unknown sizes and ranks.
+        others: inputs of the second inference, constants included. Left out they are the first,
+            each moved on by one along an axis: the same numbers, so that they stay legal.
     """
 
     op: Op
@@ -73,6 +80,7 @@ class OpCase:
     constants: Collection[int] | bool = ()
     element_types: Mapping[int, ElementType] = field(default_factory=dict)
     dynamic: bool = True
+    others: Sequence[Array] | None = None
 
     def is_constant(self, index: int) -> bool:
         """Whether the network holds that input as a constant."""
@@ -81,6 +89,33 @@ class OpCase:
     def element_type(self, index: int) -> ElementType:
         """Element type of an input."""
         return self.element_types.get(index) or ElementType.of(self.inputs[index].dtype)
+
+    def answers(self, inputs: Sequence[Array] | None = None) -> Answers:
+        """Return what is expected for the inputs, or for others.
+
+        Raises:
+            LookupError: when it is not known for others.
+        """
+        if callable(self.expected):
+            found = self.expected(self.inputs if inputs is None else inputs)
+        elif inputs is None:
+            found = self.expected
+        else:
+            raise LookupError(f"{self.op}: the answer is known for the inputs of the case only")
+        return [None if item is None else np.asarray(item) for item in found]
+
+    def other_inputs(self) -> Sequence[Array]:
+        """Return the inputs of the second inference; constants are those of the case."""
+        if self.others is not None:
+            return self.others
+        return [rolled(a) if self._is_data(i) else a for i, a in enumerate(self.inputs)]
+
+    def _is_data(self, index: int) -> bool:
+        """Whether any order of the numbers in an input is legal; not so for offsets and indices."""
+        if self.is_constant(index):
+            return False
+        whole = self.element_type(index).is_integer
+        return index == 0 or not whole or isinstance(self.op, BinaryPointwise)
 
 
 def network_of(case: OpCase) -> Network:
@@ -113,10 +148,7 @@ def run_case(case: OpCase, device: str, *, compute: Compute | None = None) -> No
         AssertionError: when something differs, naming operation, output and the worst element.
         UnsupportedNetworkError: when the device does not have the operation.
     """
-    expected = [
-        None if item is None else np.asarray(item)
-        for item in (case.expected() if callable(case.expected) else case.expected)
-    ]
+    expected = case.answers()
     network = network_of(case)
     described = [result.output.desc for result in network.results]
     assert len(described) == len(expected), (
@@ -126,16 +158,46 @@ def run_case(case: OpCase, device: str, *, compute: Compute | None = None) -> No
         _check_desc(f"{case.op} output {index}", desc, answer)
     if case.dynamic:
         _check_dynamic(case, described, expected)
-    for _ in range(2):
-        outputs = (
-            list(compute(case.op, case.inputs)) if compute else _run_network(case, network, device)
-        )
+    made = (
+        network_inference(network, device)
+        if compute is None
+        else nullcontext(partial(compute, case.op))
+    )
+    others = case.other_inputs()
+    with made as infer:
+        trial = _Trial(case, device, described, infer)
+        trial.check("", case.inputs, expected, shift=0)
+        try:
+            unlike = case.answers(others)
+        except LookupError:
+            with suppress(PolydeviceError):  # it may refuse them, and must forget them
+                infer([placed(array, shift=1) for array in others])
+        else:
+            trial.check("other inputs, ", others, unlike, shift=1)
+        trial.check("the first inputs again, ", case.inputs, expected, shift=2)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A case that is loaded on a device."""
+
+    case: OpCase
+    device: str
+    described: Sequence[TensorDesc]
+    infer: Inference
+
+    def check(self, which: str, inputs: Sequence[Array], expected: Answers, shift: int) -> None:
+        """Infer from copies of the inputs; compare the outputs, and the copies with the inputs."""
+        given = [placed(array, shift) for array in inputs]
+        outputs = self.infer(given)
         assert len(outputs) == len(expected)
-        for index, (output, desc, answer) in enumerate(
-            zip(outputs, described, expected, strict=True)
-        ):
+        what = f"{self.case.op} on {self.device}: {which}"
+        for i, (output, desc) in enumerate(zip(outputs, self.described, strict=True)):
+            answer = expected[i]
             if answer is not None:
-                _compare(f"{case.op} output {index} on {device}", output, desc, answer, case)
+                compare(f"{what}output {i}", np.asarray(output), desc, answer, self.case.tolerance)
+        for i, (copy, array) in enumerate(zip(given, inputs, strict=True)):
+            assert copy.tobytes() == array.tobytes(), f"{what}input {i} was written"
 
 
 def _check_desc(what: str, desc: TensorDesc, answer: Array | None) -> None:
@@ -182,36 +244,3 @@ def _check_dynamic(
             assert got.element_type is want.element_type, f"{what}: type {got.element_type}"
             if answer is not None and got.shape is not None:
                 assert got.shape.admits(answer.shape), f"{what}: {got} excludes {answer.shape}"
-
-
-def _compare(what: str, output: Array, desc: TensorDesc, answer: Array, case: OpCase) -> None:
-    output = np.asarray(output)
-    assert output.dtype == desc.element_type.dtype, f"{what}: type {output.dtype}, inferred {desc}"
-    assert output.shape == answer.shape, f"{what}: shape {output.shape}, expected {answer.shape}"
-    relative, absolute = case.tolerance or TOLERANCES.get(desc.element_type, (0.0, 0.0))
-    if output.dtype == object or (relative == 0.0 and absolute == 0.0):
-        equal = np.asarray(output == answer)
-        assert equal.all(), _worst(what, output, answer, ~equal)
-        return
-    wide = np.complex128 if output.dtype.kind == "c" else np.float64
-    got, want = output.astype(wide), answer.astype(wide)
-    close = np.isclose(got, want, relative, absolute, equal_nan=True)
-    assert close.all(), _worst(what, output, answer, ~close)
-
-
-def _worst(what: str, output: Array, answer: Array, wrong: Array) -> str:
-    first = tuple(int(i) for i in np.argwhere(wrong)[0])
-    return (
-        f"{what}: {int(wrong.sum())} of {wrong.size} elements differ; first at {list(first)}: "
-        f"{output[first]!r}, expected {answer[first]!r}"
-    )
-
-
-def _run_network(case: OpCase, network: Network, device: str) -> list[Array]:
-    """Run the network through the public API; the request is closed with its core."""
-    from polydevice import Core
-
-    given = {f"input{i}": a for i, a in enumerate(case.inputs) if not case.is_constant(i)}
-    with Core() as core:
-        outputs = core.load_network(network, device).create_infer_request().infer(given)
-        return [np.array(outputs[result.name]) for result in network.results]

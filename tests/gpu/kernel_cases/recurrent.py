@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from onnx import helper
@@ -58,7 +59,7 @@ def recurrents(data: Data) -> Iterator[OpCase]:
     # Weights that are computed; the answer is that of constant ones.
     op = GRUSequence(hidden_size=11, direction=both)
     inputs = sequence_inputs(data, op, 2, 5, 3)
-    yield OpCase(op, inputs, openvino_case(op, *inputs, constants={3, 4, 5}).expected)
+    yield replace(openvino_case(op, *inputs, constants={3, 4, 5}), constants=())
     if data.dtype == "f4":
         yield _peepholes(data, Direction.FORWARD)
         yield _peepholes(data, both)
@@ -79,7 +80,7 @@ def _coupled_gates(data: Data) -> OpCase:
         y.append(h)
     answer = [np.stack(y, 1)[:, np.newaxis], h[:, np.newaxis], c[:, np.newaxis]]
     expected = [np.asarray(v, "f4") for v in answer]
-    return OpCase(op, inputs, lambda: expected, constants={3, 4, 5, 6})
+    return OpCase(op, inputs, expected, constants={3, 4, 5, 6})
 
 
 def _peepholes(data: Data, direction: Direction) -> OpCase:
@@ -103,8 +104,10 @@ def _peepholes(data: Data, direction: Direction) -> OpCase:
         opset=14,
     )
 
-    def expected() -> list[Array]:
-        y, last, cell = onnxruntime_outputs(proto, x.swapaxes(0, 1))
+    def expected(inputs: Sequence[Array]) -> list[Array]:
+        if inputs[1] is not h:
+            raise LookupError("the model holds all but x")
+        y, last, cell = onnxruntime_outputs(proto, inputs[0].swapaxes(0, 1))
         return [y.transpose(2, 1, 0, 3), last.swapaxes(0, 1), cell.swapaxes(0, 1)]
 
     return OpCase(op, [x, h, c, lengths, w, r, b, p], expected, constants={4, 5, 6, 7})

@@ -1,0 +1,96 @@
+"""OpenVINO's answers to models in IR, kept in .cache/openvino by the content of the question.
+
+The folder may be deleted at any time; then OpenVINO is asked again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+openvino = pytest.importorskip("openvino", reason="the answers come from OpenVINO")
+
+CACHE = Path(__file__).parents[1] / ".cache" / "openvino"
+
+
+def openvino_answers(
+    topology: bytes, weights: bytes, inputs: Sequence[np.ndarray], *, reference: bool = False
+) -> list[np.ndarray]:
+    """Compute a model with OpenVINO's CPU plugin in f32.
+
+    Args:
+        topology: the model's XML.
+        weights: its constants.
+        inputs: one array for each Parameter, in order.
+        reference: asks OpenVINO's reference implementation instead, which is slower and computes
+            every element type as it is; the plugin computes in f32 and i32.
+
+    Raises:
+        RuntimeError: OpenVINO refuses the model or the inputs.
+    """
+    path = CACHE / _key(topology, weights, inputs, reference)
+    if path.exists():
+        return pickle.loads(path.read_bytes())
+    evaluate = _evaluated if reference else _inferred
+    answers = evaluate(topology, weights, [np.array(a, order="C") for a in inputs])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(f".{os.getpid()}")
+    unfinished.write_bytes(pickle.dumps(answers))
+    unfinished.rename(path)
+    return answers
+
+
+def _key(topology: bytes, weights: bytes, inputs: Sequence[np.ndarray], reference: bool) -> str:
+    parts: list[object] = [openvino.get_version(), reference, topology, weights]
+    for array in inputs:
+        data = array.tolist() if array.dtype.kind in "OUS" else array.tobytes()
+        parts += [array.dtype, array.shape, data]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+@cache
+def _core() -> Any:
+    core = openvino.Core()
+    core.set_property("CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1})
+    return core
+
+
+def _model(topology: bytes, weights: bytes) -> Any:
+    blob = openvino.Tensor(np.frombuffer(weights or b"\0", np.uint8).copy())
+    return _core().read_model(topology, blob)
+
+
+def _evaluated(topology: bytes, weights: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    model = _model(topology, weights)
+    outputs = [openvino.Tensor(o.get_element_type(), openvino.Shape()) for o in model.outputs]
+    done = model.evaluate(outputs, [openvino.Tensor(array) for array in inputs])
+    assert done, "no reference implementation in OpenVINO"
+    return [np.array(tensor.data) for tensor in outputs]
+
+
+@lru_cache(maxsize=8)  # a case asks twice
+def _request(topology: bytes, weights: bytes) -> Any:
+    return _core().compile_model(_model(topology, weights), "CPU").create_infer_request()
+
+
+def _inferred(topology: bytes, weights: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    request = _request(topology, weights)
+    for index, array in enumerate(inputs):
+        request.set_input_tensor(index, openvino.Tensor(array))
+    request.infer()
+    count = len(request.get_compiled_model().outputs)
+    return [_array(request.get_output_tensor(i)) for i in range(count)]
+
+
+def _array(tensor: Any) -> np.ndarray:
+    if tensor.element_type == openvino.Type.string:
+        return tensor.str_data.astype(object)
+    return np.array(tensor.data)
