@@ -13,6 +13,7 @@ import os
 import numpy as np
 import pytest
 
+from tests import tiers
 from tests.seeds import seeded
 
 # An OpenCL device of type CPU (PoCL, Intel's runtime) serves where there is no GPU.
@@ -22,6 +23,7 @@ DEFAULT_DEVICES = ("CPU", "GPU")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    tiers.add_options(parser)
     parser.addoption(
         "--device",
         action="append",
@@ -79,7 +81,12 @@ def _generators_of_the_module(request: pytest.FixtureRequest) -> None:
             value.bit_generator.state = seeded(request.node.nodeid).bit_generator.state
 
 
-def pytest_configure() -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tiers.leave_out(config, items)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    tiers.choose(config)
     try:
         from hypothesis import settings
     except ImportError:  # not needed by the tests that run on a GPU machine without a network

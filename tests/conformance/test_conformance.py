@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pytest
@@ -36,13 +36,25 @@ def answers(core: Core, device: str, given: Case, *, dynamic: bool) -> list[np.n
     return found
 
 
-@pytest.mark.parametrize("given", CASES, ids=lambda given: given.id)
+def _firsts(cases: Iterable[Case]) -> dict[tuple[str, int], Case]:
+    """Return one case of each operation of each set."""
+    return {(each.kind, each.opset): each for each in reversed([*cases])}
+
+
+FIRSTS = {given.id for given in _firsts(CASES).values()}
+STATIC = [
+    pytest.param(given, id=given.id, marks=() if given.id in FIRSTS else pytest.mark.full)
+    for given in CASES
+]
+
+
+@pytest.mark.parametrize("given", STATIC)
 def test_static_shapes(given: Case, device: str, core: Core) -> None:
     check(given, answers(core, device, given, dynamic=False))
 
 
-# One of each operation set: what sizes do does not depend on the other attributes.
-DYNAMIC = {(c.kind, c.opset): c for c in reversed(CASES) if c.dynamic and c.feeds}.values()
+# What sizes do does not depend on the other attributes.
+DYNAMIC = _firsts(each for each in CASES if each.dynamic and each.feeds).values()
 
 
 @pytest.mark.parametrize("given", DYNAMIC, ids=lambda given: given.id)

@@ -51,7 +51,7 @@ def test_what_is_not_in_the_cache_is_named(opencl, tmp_path, monkeypatch) -> Non
         core.load_network(MODEL, "GPU", {"CACHE_DIR": str(tmp_path / "kernels")})
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_32_processes_at_once_leave_one_good_entry_each(opencl, tmp_path) -> None:
     """All find the folder empty: none compiles before every one of them has a device."""
     import numpy as np

@@ -1,10 +1,10 @@
 """Every kernel in every mode, chosen or not, against outside oracles on sizes that fit nothing.
 
 What goes in and out lies in the ways of `arrangements`. Of the many combinations as many run as it
-takes for every case to occur, or in f16 every arrangement, in the last mode that takes it. With
-CI=1 every case and arrangement occurs, and every mode: in f32 and for the first of a kernel's
-operations every one, for the others every value of each macro. With POLYDEVICE_TEST_MODES=all every
-mode meets every arrangement.
+takes for every case and arrangement to occur, and every mode: in f32 and for the first of a
+kernel's operations every one, for the others every value of each macro. In the quick tier it is
+every case, or in f16 every arrangement, in the last mode that takes it. With
+POLYDEVICE_TEST_MODES=all every mode meets every arrangement.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from polydevice_gpu.executable import GpuExecutable
 from polydevice_gpu.kernels.kernel import Kernel, Mode
 from polydevice_gpu.kernels.target import Target
 from tests.gpu.trials import OPERATIONS, PAIRS, SUB_GROUPS, candidates, chosen, named, only
+from tests.tiers import is_quick
 
 SEPARATE_BUFFERS = "POLYDEVICE_TEST_SEPARATE_BUFFERS"
 MODES = "POLYDEVICE_TEST_MODES"
@@ -44,11 +45,11 @@ def _last(kernel: Kernel) -> dict[int, Mode]:
     return {len(kernel.modes) - 1: kernel.modes[-1]}
 
 
-def _facts(op: type, kernel: Kernel, dtype: str) -> tuple[str, ...]:
+def _facts(op: type, kernel: Kernel, dtype: str, quick: bool) -> tuple[str, ...]:
     """What must occur in a kernel's trials."""
     if asked := os.environ.get(MODES):
         return "case", "pair" if asked == "all" else "mode"
-    if not os.environ.get("CI"):
+    if quick:
         return ("case" if dtype == "f4" else "arrangement",)
     first = next(
         o for o, kernels in OPERATIONS.items() if any(type(k) is type(kernel) for k in kernels)
@@ -107,8 +108,9 @@ def _willing(device: cl.Device) -> Target:
 
 
 @pytest.mark.parametrize(("pair", "dtype"), PAIRS, ids=named)
-def test_kernel(load, opencl, pair, dtype):
-    _check(load, opencl, pair, dtype, _modes(pair[1]), _facts(*pair, dtype))
+def test_kernel(load, opencl, pair, dtype, pytestconfig):
+    facts = _facts(*pair, dtype, is_quick(pytestconfig))
+    _check(load, opencl, pair, dtype, _modes(pair[1]), facts)
 
 
 def _check(load, opencl, pair, dtype, modes, facts) -> None:

@@ -1,0 +1,75 @@
+"""The two tiers of the suite: all of it, and a quick one in which every feature occurs.
+
+The quick tier leaves out
+
+* tests, or parameters of tests, with the marker ``full``;
+* of a test with several ``parametrize`` marks the combinations that show nothing new: it keeps as
+  many as it takes for every entry of every list to occur on every device ("each choice", Ammann
+  and Offutt, "Using formal methods to derive test frames in category-partition testing", 1994).
+
+It is what runs when no file is named. `is_quick` is for tests that choose for themselves how much
+they try.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import pytest
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add ``--all`` and ``--quick``."""
+    group = parser.getgroup("tiers")
+    group.addoption("--all", action="store_true", help="run every test")
+    group.addoption(
+        "--quick",
+        action="store_true",
+        help="run each feature's first tests (as is done when no file is named)",
+    )
+
+
+def choose(config: pytest.Config) -> None:
+    """Settle the tier; workers of pytest-xdist are told by the process that starts them."""
+    if config.option.all and config.option.quick:
+        raise pytest.UsageError("--all and --quick exclude each other")
+    if not config.option.all and not hasattr(config, "workerinput"):
+        named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+        config.option.quick = config.option.quick or not named
+
+
+def is_quick(config: pytest.Config) -> bool:
+    """Whether this run is of the quick tier."""
+    return bool(config.option.quick)
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what the quick tier leaves out."""
+    if not is_quick(config):
+        return
+    kept, left = [], []
+    seen: dict[str, set[object]] = defaultdict(set)
+    for item in items:
+        choices = {*_choices(item)}
+        new = choices - seen[item.nodeid.partition("[")[0]]
+        if item.get_closest_marker("full") or not new:
+            left.append(item)
+        else:
+            kept.append(item)
+            seen[item.nodeid.partition("[")[0]] |= choices
+    config.hook.pytest_deselected(items=left)
+    items[:] = kept
+
+
+def _choices(item: pytest.Item) -> Iterator[object]:
+    """Return which entry of each list of parameters, and which device, a test stands for."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    device = parameters.get("device")
+    yield device
+    for mark in item.iter_markers("parametrize"):
+        names = mark.args[0] if mark.args else mark.kwargs["argnames"]
+        if isinstance(names, str):
+            names = [name.strip() for name in names.split(",")]
+        # The objects are those of the list, in every combination.
+        yield device, *names, *(id(parameters[name]) for name in names)
