@@ -12,7 +12,7 @@ from polydevice.errors import NetworkError, PolydeviceError, ShapeError
 from polydevice.interval import Interval, IntLike
 from polydevice.ops.io import Constant
 from polydevice.ops.op import Op
-from polydevice.shape import Shape, merge
+from polydevice.shape import MAX_RANK, Shape, merge
 from polydevice.tensor import TensorDesc
 
 Evaluate = Callable[[Op, Sequence[Array]], "list[Array] | None"]
@@ -103,6 +103,11 @@ class Node:
             raise NetworkError(
                 f"{self.title} does not accept the inputs ({given}): {error}"
             ) from error
+        for result in results:
+            if result.rank is not None and result.rank > MAX_RANK:
+                raise ShapeError(
+                    f"{self.title} makes a value of rank {result.rank}; at most {MAX_RANK} can be"
+                )
         if evaluate is not None:
             results = self._with_values(described, results, evaluate)
         self._set_outputs(results)

@@ -209,6 +209,14 @@ def product(sizes: Iterable[DimLike]) -> DimLike:
 MAX_RANK = 64
 """NumPy's limit; a model that asks for more axes is broken or hostile."""
 
+MAX_PLACES = 1 << 58
+"""NumPy has no arrays of more bytes than 2**63, not even empty ones: a size of 0 counts as 1."""
+
+
+def has_array(shape: Sequence[int]) -> bool:
+    """Whether NumPy has arrays of such a shape, whatever the elements are."""
+    return math.prod(max(size, 1) for size in shape) <= MAX_PLACES
+
 
 def count_of(sizes: Shape | None) -> int | None:
     """Return how many elements an input of shape `sizes` has that lists sizes or axes.

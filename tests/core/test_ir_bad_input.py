@@ -200,6 +200,12 @@ def test_limits_of_tensors():
     refused(ModelLimitError, "tensor_elements", huge)
 
 
+def test_sizes_that_no_array_has():
+    topology = addition().replace(b'shape="2,3" offset', b'shape="0,4611686018427387904" offset')
+    topology = topology.replace(b'size="24"', b'size="0"')
+    refused(WeightsError, "no array", topology, tensor_elements=1 << 63)
+
+
 def nested_bodies(depth: int) -> bytes:
     text = body_of_addition()
     for _ in range(depth):

@@ -206,6 +206,21 @@ def test_nested_bodies() -> None:
         _read(proto)
 
 
+@pytest.mark.parametrize("kind", [TensorProto.INT64, TensorProto.STRING, TensorProto.INT4])
+def test_sizes_that_no_array_has(kind: int) -> None:
+    evil = TensorProto(name="evil", data_type=kind, dims=[0, 1 << 62])
+    with pytest.raises(ModelFormatError, match="no array"):
+        _read(model([RELU], initializers=[evil]))
+
+
+@pytest.mark.parametrize("rank", [65, 100])
+def test_ranks_that_no_array_has(rank: int) -> None:
+    reshape = helper.make_node("Reshape", ["x", "s"], ["y"])
+    sizes = tensor("s", np.array([6] + [1] * (rank - 1)))
+    with pytest.raises(NetworkError, match=f"rank {rank}; at most 64"):
+        _read(model([reshape], initializers=[sizes]))
+
+
 def test_sparse_tensors_have_a_limit() -> None:
     sparse = onnx.SparseTensorProto(dims=[1 << 40])
     sparse.values.CopyFrom(tensor("w", np.ones(1, np.float32)))

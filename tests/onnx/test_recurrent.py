@@ -72,9 +72,15 @@ def test_peepholes(given: str) -> None:
     _check("LSTM", set(given.split()))
 
 
-def test_input_forget_is_refused() -> None:
-    with pytest.raises(UnsupportedOperationError, match="input_forget"):
-        _check("LSTM", {"b"}, input_forget=1)
+@pytest.mark.parametrize("given", ["", "b lengths h c", "b p"])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_input_forget(given: str, direction: str) -> None:
+    _check("LSTM", set(given.split()), input_forget=1, direction=direction, clip=0.7)
+
+
+def test_input_forget_with_another_activation_is_refused() -> None:
+    with pytest.raises(UnsupportedOperationError, match="input_forget needs the activation Sig"):
+        _check("LSTM", {"b"}, input_forget=1, activations=["HardSigmoid", "Tanh", "Tanh"])
 
 
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])

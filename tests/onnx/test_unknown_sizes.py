@@ -185,6 +185,28 @@ def test_norm_of_windows_that_reach_out(auto_pad, seed, device):
     np.testing.assert_allclose(y, expected, 1e-5, 1e-6)
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_group_normalization_by_groups(known, device, rng):
+    """Opset 18 has a scale and a bias per group, where opset 21 has them per channel."""
+    x = rng.standard_normal((2, 6, 5)).astype(np.float32)
+    scale, bias = rng.standard_normal((2, 3)).astype(np.float32)
+    node = helper.make_node(
+        "GroupNormalization", ["x", "s", "b"], ["y"], num_groups=3, epsilon=1e-3
+    )
+    proto = model(
+        [node],
+        [value("x", x.shape if known else ["n", "c", "l"])],
+        initializers=[tensor("s", scale), tensor("b", bias)],
+        opset=18,
+    )
+    grouped = x.astype(np.float64).reshape(2, 3, 10)
+    spread = grouped - grouped.mean(2, keepdims=True)
+    expected = spread / np.sqrt(grouped.var(2, keepdims=True) + 1e-3)
+    expected = (expected * scale[:, None] + bias[:, None]).reshape(x.shape)
+    (y,) = run(proto, x, device=device)
+    np.testing.assert_allclose(y, expected, 1e-4, 1e-5)
+
+
 ROUNDINGS: dict[str, Callable[[Fraction], int]] = {
     "floor": math.floor,
     "ceil": math.ceil,

@@ -74,6 +74,20 @@ def test_integer_division_rounds_as_asked(device):
     check(OpCase(ops.FloorMod(), [a, b], [[1, 1, -1, -1, 0]]), device)
 
 
+@pytest.mark.parametrize("kind", [np.int8, np.int16, np.int32, np.int64])
+def test_division_by_minus_one(device, kind):
+    """The smallest integer divided by -1 is above the largest, and wraps around to itself."""
+    info = np.iinfo(kind)
+    a = np.array([info.min, info.min, info.max, -7, 7, info.min], kind)
+    b = np.array([-1, 1, -1, 2, -2, info.min], kind)
+    for down, quotients in ((True, [-4, -4]), (False, [-3, -3])):
+        expected = np.array([info.min, info.min, -info.max, *quotients, 1], kind)
+        check(OpCase(ops.Divide(pythondiv=down), [a, b], [expected]), device)
+        check(OpCase(ops.Divide(pythondiv=down), [a, b], [expected], constants={1}), device)
+    check(OpCase(ops.Mod(), [a, b], [np.array([0, 0, 0, -1, 1, 0], kind)]), device)
+    check(OpCase(ops.FloorMod(), [a, b], [np.array([0, 0, 0, 1, -1, 0], kind)]), device)
+
+
 def test_float_division_by_zero(device):
     a, b = np.array([1.0, -1.0, 0.0], np.float32), np.zeros(3, np.float32)
     check(OpCase(ops.Divide(), [a, b], [[np.inf, -np.inf, np.nan]]), device)

@@ -28,6 +28,7 @@ def test_grid_sample(device, mode, padding, align, height, width):
     grid = RNG.uniform(-1.8, 1.8, (2, 4, 6, 2)).astype(np.float32)
     op = GridSample(align_corners=align, mode=mode, padding_mode=padding)
     check(openvino_case(op, x, grid), device)
+    check(openvino_case(op, x, grid, constants={1}), device)
 
 
 @pytest.mark.parametrize("mode", ["linear", "nearest"])

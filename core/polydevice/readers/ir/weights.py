@@ -13,6 +13,7 @@ import numpy as np
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ModelFileError, ModelLimitError, WeightsError
 from polydevice.readers.limits import ReadLimits
+from polydevice.shape import has_array
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview
 """Where a file's content comes from: a path (str or PathLike), or the content itself."""
@@ -137,6 +138,8 @@ class Weights:
             WeightsError: the range is not inside the weights, or `size` does not fit the shape.
         """
         elements = math.prod(shape)
+        if not has_array(shape):
+            raise WeightsError(f"{title} has sizes {list(shape)}, which no array can have")
         raw = self.view(offset, size, title)
         if element_type is ElementType.string:
             values: Array = _strings(raw, elements, title)

@@ -13,6 +13,7 @@ from polydevice.errors import ModelFormatError
 from polydevice.readers.onnx.budget import Budget
 from polydevice.readers.onnx.element_types import element_type_of
 from polydevice.readers.onnx.external_data import ExternalData
+from polydevice.shape import has_array
 
 _FLOAT = {ElementType.f32, ElementType.c64}
 _DOUBLE = {ElementType.f64, ElementType.c128}
@@ -158,6 +159,8 @@ def _shape(dims: Sequence[int], name: str) -> tuple[int, ...]:
         raise ModelFormatError(f"tensor {name!r} has a negative size in {list(shape)}")
     if len(shape) > 32:
         raise ModelFormatError(f"tensor {name!r} has rank {len(shape)}; at most 32 is possible")
+    if not has_array(shape):
+        raise ModelFormatError(f"tensor {name!r} has sizes {list(shape)}, which no array can have")
     return shape
 
 

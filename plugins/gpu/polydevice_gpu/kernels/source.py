@@ -202,11 +202,10 @@ class Call:
     ) -> None:
         """Define ``role_AT``; pitches other than 0 and 1 become arguments."""
         terms = []
-        if value.memory is None or value.memory.place is not Place.WEIGHTS:
+        weights = value.memory is not None and value.memory.place is Place.WEIGHTS
+        if not weights or layout.offset:  # weights have one where they are part of a constant
             self.scalars(**{f"{role}_OFFSET": layout.offset})
             terms.append(f"{role}_OFFSET")
-        elif layout.offset:
-            raise AssertionError(f"{value.name}: weights start at offset 0")
         for number, axes in enumerate(groups):
             blocks = collapse([(shape[a], layout.pitches[a]) for a in axes])
             terms += self._terms(role, number, blocks)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from polydevice.dtype import ElementType
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Add, Divide, Multiply, SquaredDifference
+from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.comparison import Equal
+from polydevice.ops.concat import Concat
 from polydevice.ops.convert import Convert
 from polydevice.ops.normalization import (
     LRN,
@@ -15,10 +17,12 @@ from polydevice.ops.normalization import (
     GroupNormalization,
 )
 from polydevice.ops.reduce import ReduceL1, ReduceL2, ReduceMean
+from polydevice.ops.reshape import Reshape, Unsqueeze
 from polydevice.ops.select import Select
 from polydevice.readers.onnx.catalog import Translated, translates
 from polydevice.readers.onnx.node import OnnxNode
 from polydevice.readers.onnx.operators.convolution import per_channel
+from polydevice.readers.onnx.operators.topk import axis_size
 
 
 @translates("BatchNormalization")
@@ -64,6 +68,22 @@ def instance_normalization(n: OnnxNode) -> Port:
     y = n.emit(op, x, list(range(2, rank)))
     scaled = n.emit(Multiply(), y, per_channel(n, scale, rank))
     return n.emit(Add(), scaled, per_channel(n, bias, rank))
+
+
+@translates("GroupNormalization", since=18)
+def group_normalization_18(n: OnnxNode) -> Port:
+    """The first version: scale and bias per group."""
+    x, groups = n.input(0), n.required("num_groups")
+    each = n.emit(Divide(), axis_size(n, x, 1), groups)
+    matrix = n.emit(Concat(0), n.value([groups]), n.emit(Unsqueeze(), each, [0]))
+    scale, bias = (_repeated(n, n.input(i), matrix) for i in (1, 2))
+    return n.emit(GroupNormalization(groups, float(n.attribute("epsilon", 1e-5))), x, scale, bias)
+
+
+def _repeated(n: OnnxNode, vector: Port, matrix: Port) -> Port:
+    """Repeat each element of [G] so that there is one for each item of a [G, n] matrix."""
+    rows = n.emit(Broadcast(), n.emit(Unsqueeze(), vector, [1]), matrix)
+    return n.emit(Reshape(special_zero=False), rows, [-1])
 
 
 @translates("GroupNormalization", since=21)

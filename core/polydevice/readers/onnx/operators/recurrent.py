@@ -17,6 +17,7 @@ from polydevice.ops.arithmetic import Add
 from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.concat import Concat
 from polydevice.ops.convert import Convert
+from polydevice.ops.math import Negative
 from polydevice.ops.recurrent import Direction, GRUSequence, LSTMSequence, RNNSequence
 from polydevice.ops.split import Split
 from polydevice.ops.transpose import Transpose
@@ -47,8 +48,10 @@ class _Parts:
         per_direction: int,
         weights: Port | None = None,
         recurrence: Port | None = None,
+        bias: Port | None = None,
     ) -> None:
         self.n = n
+        self.bias = bias or n.optional(3)
         self.batch_first = bool(n.attribute("layout", 0))
         self.direction = Direction(n.attribute("direction", "forward"))
         self.x = self._batch_first(n.input(0))
@@ -85,7 +88,7 @@ class _Parts:
 
     def biases(self, gates: Sequence[int]) -> tuple[Port, Port]:
         """Return the bias of the weights and that of the recurrence, [D, gates * H] each."""
-        n, port = self.n, self.n.optional(3)
+        n, port = self.n, self.bias
         if port is None:
             zeros = np.zeros((self.direction.count, len(gates) * self.hidden))
             made = n.like(zeros, self.x)
@@ -163,12 +166,13 @@ def lstm(n: OnnxNode) -> list[Port]:
 
 def emit_lstm(n: OnnxNode, weights: Port, recurrence: Port) -> list[Port]:
     """Emit an LSTM by the attributes and the other inputs of an ONNX LSTM."""
+    bias, peepholes = n.optional(3), n.optional(7)
     if n.attribute("input_forget", 0):
-        # ONNX does not say which gate follows from which; runtimes differ.
-        raise n.unsupported("input_forget is not supported")
-    parts = _Parts(n, _LSTM_GATES, 3, weights, recurrence)
+        weights, recurrence = _coupled(n, weights, 4), _coupled(n, recurrence, 4)
+        bias = None if bias is None else _coupled(n, bias, 8)
+        peepholes = None if peepholes is None else _coupled(n, peepholes, 3)
+    parts = _Parts(n, _LSTM_GATES, 3, weights, recurrence, bias)
     op = LSTMSequence(**parts.attributes)
-    peepholes = n.optional(7)
     made = n.emit_all(
         op,
         parts.x,
@@ -181,6 +185,21 @@ def emit_lstm(n: OnnxNode, weights: Port, recurrence: Port) -> list[Port]:
         *([] if peepholes is None else [peepholes]),
     )
     return parts.outputs(made)
+
+
+def _coupled(n: OnnxNode, port: Port, blocks: int) -> Port:
+    """Make the forget gate 1 minus the input gate, as ONNX Runtime takes `input_forget`.
+
+    The sigmoid of -x is 1 minus that of x, so the blocks of the forget gate become the input
+    gate's, negated. Blocks are i, o, f, c; biases have them twice, peepholes have no c.
+    """
+    names = [name.lower() for name in n.attribute("activations") or []]
+    if any(name != "sigmoid" for name in names[::3]):
+        raise n.unsupported(f"input_forget needs the activation Sigmoid, not {names[0]!r}")
+    parts = n.emit_all(Split(blocks), port, 1)
+    for first in range(0, blocks, 4):
+        parts[first + 2] = n.emit(Negative(), parts[first])
+    return n.emit(Concat(1), *parts)
 
 
 @translates("GRU")
