@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from tests import tiers
+from tests import guard_pages, tiers
 from tests.seeds import seeded
 
 # An OpenCL device of type CPU (PoCL, Intel's runtime) serves where there is no GPU.
@@ -30,6 +31,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="NAMES",
         help="devices to run device tests on, such as CPU,GPU or HETERO:GPU,CPU (may be repeated)",
     )
+    parser.addoption(
+        "--guard-pages",
+        choices=guard_pages.SIDES,
+        help="put every buffer of the CPU device against memory that must not be touched",
+    )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _guard_pages(request: pytest.FixtureRequest) -> Iterator[None]:
+    side = request.config.getoption("--guard-pages")
+    with pytest.MonkeyPatch.context() as patch:
+        if side:
+            guard_pages.install(patch, side)
+        yield
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

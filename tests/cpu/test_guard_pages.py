@@ -1,0 +1,55 @@
+"""The guard pages themselves: code that reads or writes one element too far ends the process."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from polydevice_cpu.onednn.library import library
+
+pytestmark = [
+    pytest.mark.skipif(library() is None, reason="needs oneDNN"),
+    pytest.mark.skipif(sys.platform != "linux", reason="needs mprotect"),
+]
+
+_PROGRAM = """
+import sys
+import numpy as np, pytest
+from polydevice import Core
+from tests import guard_pages
+from tests.cpu.models import answer, build
+
+side, step = sys.argv[1], int(sys.argv[2])
+guard_pages.install(pytest.MonkeyPatch(), side)
+nodes = [("Add", ["x", "w"], ["s"], {}), ("Mul", ["s", "s"], ["y"], {})]
+model = build(nodes, {"x": [5, 7]}, ["y"], {"w": np.ones((5, 7), np.float32)})
+x = np.ones((5, 7), np.float32)
+with Core() as core:
+    executable = core.load_network(core.read_network(model), "CPU")
+    print(executable.infer({"x": x})["y"].sum(), flush=True)
+    plan = executable.requests[0]._bound
+    memory = next(iter(plan._memories.values()))
+    place = next(place for _, place in plan._given.values())
+    memory.point_to(place.ctypes.data + 4 * step)
+    plan.run()
+"""
+
+
+@pytest.mark.parametrize(("side", "step"), [("after", 1), ("before", -1)])
+def test_a_step_too_far_is_a_crash(side, step):
+    command = [sys.executable, "-c", _PROGRAM, side, str(step)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.stdout == "140.0\n", ran.stderr
+    assert ran.returncode == -signal.SIGSEGV
+
+
+@pytest.mark.parametrize("side", ["after", "before"])
+def test_networks_keep_to_their_buffers(side):
+    """The plan's own tests once more, in a process of their own."""
+    files = ["tests/cpu/test_rare_shapes.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", f"--guard-pages={side}", *files]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert ran.returncode == 0, ran.stdout[-4000:]

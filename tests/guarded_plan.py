@@ -1,0 +1,66 @@
+"""GuardedPlan: a bound plan of the CPU device whose memory lies between guard pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from polydevice_cpu.plan.bound import BoundPlan
+from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.plan import Plan
+from polydevice_cpu.plan.value import Kind, Storage
+from tests.guard_pages import POISON, guarded
+
+
+class GuardedPlan(BoundPlan):
+    """Every storage is a piece of memory of its own; callers' arrays are copied in and out."""
+
+    def __init__(self, side: str, plan: Plan, context: Context) -> None:
+        self._side = side
+        self._arena_places: list[np.ndarray] = []
+        self._given: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._wanted: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        super().__init__(plan, context)
+
+    def _home(self, storage: Storage) -> np.ndarray | None:
+        storage = storage.root
+        if id(storage) not in self._homes:
+            if storage.kind is Kind.ARENA:
+                self._homes[id(storage)] = guarded(self._side, storage.size_bytes)
+                self._arena_places.append(self._homes[id(storage)])
+            elif storage.kind is Kind.CONSTANT and storage.array is not None:
+                content = storage.array.reshape(-1).view(np.uint8)
+                self._homes[id(storage)] = guarded(self._side, content.size)
+                self._homes[id(storage)][:] = content
+        return super()._home(storage)
+
+    def set_input(self, index: int, array: np.ndarray) -> None:
+        super().set_input(index, self._placed(self._given, index, array))
+
+    def set_output(self, index: int, array: np.ndarray) -> None:
+        super().set_output(index, self._placed(self._wanted, index, array))
+
+    def _placed(self, places: dict, index: int, array: np.ndarray) -> np.ndarray:
+        places.pop(index, None)
+        if array.dtype.hasobject:
+            return array
+        place = guarded(self._side, array.nbytes).view(array.dtype).reshape(array.shape)
+        places[index] = (array, place)
+        return place
+
+    def run(self) -> None:
+        self._between_copies(super().run)
+
+    def run_timed(self) -> list[float]:
+        return self._between_copies(super().run_timed)
+
+    def _between_copies(self, run: Callable) -> object:
+        for place in (*self._arena_places, *(place for _, place in self._wanted.values())):
+            place.reshape(-1).view(np.uint8)[:] = POISON
+        for array, place in self._given.values():
+            place[...] = array
+        result = run()
+        for array, place in self._wanted.values():
+            array[...] = place
+        return result
