@@ -4,7 +4,8 @@
 
 The operation (an addition of four numbers) takes next to no time, so the figures are what a
 runtime's own code costs per inference: `prepared` with inputs already in place, `dict` handing
-over a dictionary of arrays each time, two dictionaries by turns so that nothing can be kept.
+over a dictionary of arrays each time, two dictionaries by turns so that nothing can be kept. `as
+onnxruntime` is polydevice through `polydevice.compat.onnxruntime`, which copies the result out.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import onnx
 import onnxruntime
 import openvino
 
+import polydevice.compat.onnxruntime
 from benchmarks.interleave import Run, interleave
 from polydevice import Core, __version__
 
@@ -68,6 +70,9 @@ def main() -> int:
         session = onnxruntime.InferenceSession(
             content, settings, providers=["CPUExecutionProvider"]
         )
+        options = polydevice.compat.onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        facade = polydevice.compat.onnxruntime.InferenceSession(content, options)
         compiled = openvino.Core().compile_model(
             openvino.Core().read_model(content), "CPU", {"INFERENCE_NUM_THREADS": 1}
         )
@@ -76,6 +81,7 @@ def main() -> int:
         runs: dict[str, Run] = {
             "polydevice, prepared": request.infer,
             "polydevice, dict": lambda: request.infer(next(turns)),
+            "as onnxruntime, dict": lambda: facade.run(None, next(turns)),
             "onnxruntime, dict": lambda: session.run(None, next(turns)),
             "openvino, prepared": theirs.infer,
             "openvino, dict": lambda: theirs.infer(next(turns)),

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_BLOBS = (Blob, NV12Blob, BatchedBlob)
+
 
 class StatusCode(IntEnum):
     """State of a request, with the Inference Engine's numbers."""
@@ -301,7 +303,7 @@ class InferRequest(ABC):
         inputs: Mapping[Any, Any] = given if type(given) is dict else self._named(given)
         changes: list[tuple[str, Blob]] = []
         for name, value in inputs.items():
-            if isinstance(value, (Blob, NV12Blob, BatchedBlob)):
+            if type(value) is not np.ndarray and isinstance(value, _BLOBS):
                 for port, blob in self._checked(name, value):
                     self._refuse_output(port)
                     changes.append((port.name, blob))
@@ -423,8 +425,12 @@ class InferRequest(ABC):
         return bounds
 
     def _results(self) -> dict[str, Array]:
-        blobs = ((name, self._blobs[name]) for name in self.executable.outputs)
-        return {name: blob.array for name, blob in blobs if not isinstance(blob, RemoteBlob)}
+        blobs = self._blobs
+        return {
+            name: blob.array
+            for name in self.executable.outputs
+            if type(blob := blobs[name]) is Blob or not isinstance(blob, RemoteBlob)
+        }
 
     def start_async(self, inputs: Inputs | None = None) -> None:
         """Start an inference on the network's streams and return at once.

@@ -6,6 +6,7 @@ Device memory is its device's affair, which knows what a launch may read while i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import NoneType
 
 import numpy as np
 
@@ -20,26 +21,28 @@ def host_arrays(blobs: Mapping[str, Blob], names: Iterable[str]) -> dict[str, Ar
 
     A region is none of them: what is read is memory of its own, into which it is gathered.
     """
-    found = ((name, blobs.get(name)) for name in names)
-    return {
-        name: blob.array
-        for name, blob in found
-        if blob is not None and not isinstance(blob, (RemoteBlob, RoiBlob))
-    }
+    found = {}
+    for name in names:  # asked at every inference on new inputs, nearly always of plain blobs
+        blob = blobs.get(name)
+        if type(blob) is Blob or not isinstance(blob, (NoneType, RemoteBlob, RoiBlob)):
+            found[name] = blob.array
+    return found
 
 
 def overwritten(inputs: Mapping[str, Array], written: Iterable[Array]) -> list[str]:
     """Return the names of the inputs that may change while they are read."""
-    memory = list(written)
-    return [
-        name
-        for name, array in inputs.items()
-        if any(np.may_share_memory(array, each) for each in memory)
-    ]
+    found = []
+    for each in written:
+        for name, array in inputs.items():
+            if np.may_share_memory(array, each) and name not in found:
+                found.append(name)
+    return found
 
 
 def check_outputs(outputs: Mapping[str, Array]) -> None:
     """Raise BlobError when two outputs would be written to the same memory."""
+    if len(outputs) < 2:
+        return
     seen: list[tuple[str, Array]] = []
     for name, array in outputs.items():
         for other, held in seen:

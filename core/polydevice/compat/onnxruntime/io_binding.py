@@ -36,7 +36,7 @@ class IOBinding(Surface):
     def __init__(self, session: InferenceSession) -> None:
         """Make a binding with nothing bound."""
         self._session = session
-        self._request = session._executable.create_infer_request()
+        self._request = session._loaded.executable.create_infer_request()
         self._inputs: dict[str, Any] = {}
         self._outputs: dict[str, Any] = {}
         self._changed: dict[str, Any] = {}
@@ -68,7 +68,7 @@ class IOBinding(Surface):
         self._bind_input(name, ortvalue._blob)
 
     def _bind_input(self, name: str, value: Any) -> None:
-        if name not in self._session._descs:
+        if name not in self._session._loaded.descs:
             raise RuntimeError(f"Failed to find NodeArg with name: {name} in the def list")
         self._inputs[name] = self._changed[name] = value
 
@@ -127,7 +127,7 @@ class IOBinding(Surface):
         return [value.numpy() for value in self.get_outputs()]
 
     def _value(self, name: str) -> Any:
-        blob = self._request.get_blob(self._session._outputs[name][0])
+        blob = self._request.get_blob(self._session._loaded.outputs[name][0])
         return blob if isinstance(blob, RemoteBlob) else blob.array
 
     # -- both ---------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class IOBinding(Surface):
     def clear_binding_outputs(self) -> None:
         """Forget the outputs; the next run makes new memory for what is bound then."""
         self._outputs.clear()
-        self._request = self._session._executable.create_infer_request()
+        self._request = self._session._loaded.executable.create_infer_request()
         self._changed = dict(self._inputs)
 
     def _run(self) -> None:
@@ -150,23 +150,23 @@ class IOBinding(Surface):
 
     def _apply(self) -> None:
         session, request = self._session, self._request
-        missing = [name for name in session._descs if name not in self._inputs]
+        missing = [name for name in session._loaded.descs if name not in self._inputs]
         if missing:
             raise InvalidArgument.of(f"Missing Input: {', '.join(missing)}")
         if not self._outputs:
             raise InvalidArgument.of("At least one output should be requested.")
         for name, memory in self._changed.items():
             if name in self._outputs:
-                if name not in session._outputs:
+                if name not in session._loaded.outputs:
                     raise InvalidArgument.of(f"Invalid output name: {name}")
-                own = session._outputs[name][0]
+                own = session._loaded.outputs[name][0]
                 if isinstance(memory, str):
                     if memory == "gpu":
                         request.keep_on_device(own)
                     continue
                 request.set_blob(own, memory)
             else:
-                found = misfit(name, session._descs[name], memory)
+                found = misfit(name, session._loaded.descs[name], memory)
                 if found is not None:
                     raise found
                 request.set_blob(name, memory)

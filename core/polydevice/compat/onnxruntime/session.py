@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-import weakref
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from numpy import ndarray
-
 from polydevice.compat.onnxruntime import model as models
-from polydevice.compat.onnxruntime.errors import Fail, InvalidArgument, OrtError, run_failure
+from polydevice.compat.onnxruntime.errors import Fail, OrtError
 from polydevice.compat.onnxruntime.io_binding import IOBinding
+from polydevice.compat.onnxruntime.loaded import Done, LoadedModel
 from polydevice.compat.onnxruntime.model import ModelMetadata, NodeArg
 from polydevice.compat.onnxruntime.options import RunOptions, SessionOptions
 from polydevice.compat.onnxruntime.providers import place
 from polydevice.compat.onnxruntime.surface import Surface
 from polydevice.compat.onnxruntime.values import OrtValue
-from polydevice.errors import BlobError, PolydeviceError
-from polydevice.infer_request import InferRequest, StatusCode
+from polydevice.errors import PolydeviceError
 from polydevice.profiling import Trace
-from polydevice.values import from_array, to_array
-
-Done = Callable[[list[Any], Any, str], None]
 
 
 class InferenceSession(Surface):
@@ -75,38 +68,33 @@ class InferenceSession(Surface):
         self._trace = Trace() if options.enable_profiling else None
         began = time.perf_counter_ns()
         network = models.read(self._model, options)
-        overridable = [str(name) for name in network.notes("onnx", "overridable").values()]
-        self._overridable = {name: network.node(name).output.desc for name in overridable}
-        self._executable = models.load(network, self._placement, options)
-        self._with_inputs: dict[frozenset[str], InferenceSession] = {}
+        names = [str(name) for name in network.notes("onnx", "overridable").values()]
+        constants = {name: network.node(name).output.desc for name in names}
+        self._overridable = [models.node_arg(network, n, d) for n, d in constants.items()]
+        self._meta = models.metadata(network)
+        self._loaded = loaded = LoadedModel(network, self._placement, options)
+        self._with_inputs: dict[frozenset[str], LoadedModel] = {}
         if self._trace is not None:
             self._trace.add_span("session_initialization", began)
-        finalizer = weakref.finalize(self, self._executable.close)
-        finalizer.atexit = False  # the executor ends its threads itself
-        self._idle: deque[InferRequest] = deque()
-        self._describe(network)
-
-    def _describe(self, network: Any) -> None:
-        """Look up all that `run` needs, so that it only looks it up."""
-        executable = self._executable
-        self._meta = models.metadata(network)
-        self._descs = {name: port.desc for name, port in executable.inputs.items()}
-        self._typed = [(name, desc.dtype) for name, desc in self._descs.items()]
-        results = zip(executable.outputs.items(), network.results, strict=True)
-        self._outputs = {
-            getattr(node.op, "output_name", "") or name: (name, port.desc)
-            for (name, port), node in results
-        }
-        self._all = [name for name, _ in self._outputs.values()]
-        kinds = [*self._descs.values(), *(desc for _, desc in self._outputs.values())]
-        self._plain = all(desc.kind == "tensor" for desc in kinds)
-        self._inputs_meta = [models.node_arg(network, n, d) for n, d in self._descs.items()]
+        self._inputs_meta = [models.node_arg(network, n, d) for n, d in loaded.descs.items()]
         self._outputs_meta = [
-            models.node_arg(network, name, desc) for name, (_, desc) in self._outputs.items()
+            models.node_arg(network, name, desc) for name, (_, desc) in loaded.outputs.items()
         ]
-        self._overridable_meta = [
-            models.node_arg(network, n, d) for n, d in self._overridable.items()
-        ]
+
+    def _with(self, feed: Mapping[str, Any]) -> LoadedModel:
+        """Return the model with those initialisers as inputs that are given; loaded once."""
+        known = self._loaded.descs
+        given = frozenset(name for name in feed if name not in known)
+        if not given or not given <= {arg.name for arg in self._overridable}:
+            return self._loaded  # which says what is wrong
+        loaded = self._with_inputs.get(given)
+        if loaded is None:
+            network = models.read(self._model, self._sess_options)
+            for name in sorted(given):
+                network.make_input(name)
+            loaded = LoadedModel(network, self._placement, self._sess_options)
+            self._with_inputs[given] = loaded
+        return loaded
 
     # -- running ------------------------------------------------------------------------------
 
@@ -133,98 +121,10 @@ class InferenceSession(Surface):
         """
         if run_options is not None:
             _check_options(run_options)
-        names = self._chosen(output_names) if output_names else self._all
-        try:
-            for name, dtype in self._typed:
-                value = input_feed[name]
-                if value.__class__ is ndarray and value.dtype != dtype:
-                    self._refuse(name, value)
-        except KeyError:
-            raise self._missing(input_feed) from None
-        if len(input_feed) != len(self._typed):
-            return self._overriding(input_feed).run(output_names, input_feed)
-        if not self._plain:
-            input_feed = self._containers(input_feed)
-        try:
-            request = self._idle.pop()
-        except IndexError:
-            request = self._executable.create_infer_request()
-        try:
-            if self._trace is not None:
-                return self._traced(self._trace, request, names, input_feed)
-            results = request.infer(input_feed)
-            if self._plain:
-                return [results[name].copy() for name in names]
-            return self._converted(results, names)
-        except PolydeviceError as error:
-            raise self._failure(error, input_feed) from error
-        finally:
-            self._idle.append(request)
-
-    def _containers(self, feed: Mapping[str, Any]) -> dict[str, Any]:
-        descs = self._descs
-        return {
-            name: value if descs[name].kind == "tensor" else to_array(value, descs[name])
-            for name, value in feed.items()
-        }
-
-    def _converted(self, results: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
-        descs = dict(self._outputs.values())
-        return [from_array(results[name], descs[name]) for name in names]
-
-    def _traced(
-        self, trace: Trace, request: InferRequest, names: Sequence[str], feed: Mapping[str, Any]
-    ) -> list[Any]:
-        began = time.perf_counter_ns()
-        results = self._converted(request.infer(feed), names)
-        trace.add_layers(request.get_perf_counts(), began)
-        trace.add_span("model_run", began)
-        return results
-
-    def _chosen(self, output_names: Sequence[str]) -> list[str]:
-        if isinstance(output_names, (str, bytes)):
-            raise TypeError(f"output_names is a list of names, not {output_names!r}")
-        try:
-            return [self._outputs[name][0] for name in output_names]
-        except KeyError as error:
-            raise InvalidArgument.of(f"Invalid output name:{error.args[0]}") from None
-
-    def _missing(self, feed: Mapping[str, Any]) -> ValueError:
-        missing = [name for name in self._descs if name not in feed]
-        return ValueError(
-            f"Required inputs ({missing}) are missing from input feed ({list(feed)})."
-        )
-
-    def _refuse(self, name: str, value: Any) -> None:
-        found = models.misfit(name, self._descs[name], value)
-        if found is not None:
-            raise found
-
-    def _failure(self, error: PolydeviceError, feed: Mapping[str, Any]) -> OrtError:
-        if isinstance(error, BlobError):
-            for name, value in feed.items():
-                found = models.misfit(name, self._descs[name], value)
-                if found is not None:
-                    return found
-        return run_failure(error)
-
-    def _overriding(self, feed: Mapping[str, Any]) -> InferenceSession:
-        """Return a session in which the initialisers that are given are inputs; made once."""
-        given = frozenset(name for name in feed if name not in self._descs)
-        for name in given:
-            if name not in self._overridable:
-                raise InvalidArgument.of(f"Invalid input name: {name}")
-        session = self._with_inputs.get(given)
-        if session is None:
-            session = self._with_inputs[given] = object.__new__(InferenceSession)
-            session.__dict__.update(self.__dict__, _idle=deque(), _with_inputs={})
-            network = models.read(self._model, self._sess_options)
-            for name in sorted(given):
-                network.make_input(name)
-            session._executable = models.load(network, self._placement, self._sess_options)
-            weakref.finalize(session, session._executable.close).atexit = False
-            session._describe(network)
-        return session
+        loaded = self._loaded
+        if len(input_feed) > len(loaded.descs):
+            loaded = self._with(input_feed)
+        return loaded.run(output_names, input_feed, self._trace)
 
     def run_with_ort_values(
         self,
@@ -233,8 +133,10 @@ class InferenceSession(Surface):
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
         """Run the model on OrtValues, those on its device without a copy; see `run`."""
-        feed = {name: value._blob for name, value in input_dict_ort_values.items()}
-        return [OrtValue(value) for value in self.run(output_names, feed, run_options)]
+        if run_options is not None:
+            _check_options(run_options)
+        feed = {name: value._value for name, value in input_dict_ort_values.items()}
+        return [OrtValue(value) for value in self._loaded.run_on_device(output_names, feed)]
 
     def run_async(
         self,
@@ -257,44 +159,11 @@ class InferenceSession(Surface):
         Raises:
             ValueError: inputs are missing.
         """
-        if any(name not in input_feed for name in self._descs):
-            raise self._missing(input_feed)
-        try:
-            if run_options is not None:
-                _check_options(run_options)
-            names = self._chosen(output_names) if output_names else self._all
-            for name, value in input_feed.items():
-                if name not in self._descs:
-                    raise InvalidArgument.of(f"Invalid input name: {name}")
-                self._refuse(name, value)
-            feed = self._containers(input_feed)
-        except OrtError as error:
-            callback([], user_data, error.text)
-            return
-        self._start(names, feed, callback, user_data)
-
-    def _start(
-        self, names: Sequence[str], feed: Mapping[str, Any], callback: Done, user_data: Any
-    ) -> None:
-        try:
-            request = self._idle.pop()
-        except IndexError:
-            request = self._executable.create_infer_request()
-
-        def done(_: StatusCode, _data: Any) -> None:
-            try:
-                request.wait(0)
-                blobs = {name: request.get_blob(name).array for name in names}
-                outputs, error = self._converted(blobs, names), ""
-            except PolydeviceError as failure:
-                outputs, error = [], str(failure)
-            try:
-                callback(outputs, user_data, error)
-            finally:
-                self._idle.append(request)
-
-        request.set_completion_callback(done)
-        request.start_async(feed)
+        if any(name not in input_feed for name in self._loaded.descs):
+            raise self._loaded.missing(input_feed)
+        if run_options is not None:
+            _check_options(run_options)
+        self._with(input_feed).start(output_names, input_feed, callback, user_data)
 
     # -- binding ------------------------------------------------------------------------------
 
@@ -334,7 +203,7 @@ class InferenceSession(Surface):
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """Return the initialisers that may be given to `run` like inputs."""
-        return self._overridable_meta
+        return self._overridable
 
     def get_modelmeta(self) -> ModelMetadata:
         """Return what the model's file says about itself."""
