@@ -10,6 +10,7 @@ from polydevice_cpu.plan.bound import BoundPlan
 from polydevice_cpu.plan.context import Context
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.value import Kind, Storage
+from tests.cpu.proved import unproved
 from tests.guard_pages import POISON, guarded
 
 
@@ -21,6 +22,7 @@ class GuardedPlan(BoundPlan):
         self._arena_places: list[np.ndarray] = []
         self._given: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._wanted: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        assert not list(unproved(plan))
         super().__init__(plan, context)
 
     def _home(self, storage: Storage) -> np.ndarray | None:

@@ -46,6 +46,7 @@ def test_a_step_too_far_is_a_crash(side, step):
     assert ran.returncode == -signal.SIGSEGV
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("side", ["after", "before"])
 def test_networks_keep_to_their_buffers(side):
     """The plan's own tests once more, in a process of their own."""

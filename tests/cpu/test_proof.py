@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from polydevice_cpu import processor
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
@@ -17,7 +18,8 @@ from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.ledger import Ledger
 from polydevice_cpu.proof.trial import Guarded, failure
 from tests.cpu.loading import image, load, steps
-from tests.cpu.models import answer, build
+from tests.cpu.models import answer, build, residual
+from tests.cpu.proved import unproved
 
 pytestmark = pytest.mark.skipif(library() is None, reason="needs oneDNN")
 
@@ -83,6 +85,17 @@ class TestTrial:
         monkeypatch.setattr(proof, "ledger", lambda: book)
         assert "are wrong" in proof.inaccuracy(Eltwise(Algorithm.SOFT_RELU, 1.0))
         assert proof.inaccuracy(Eltwise(Algorithm.GELU_ERF)) == ""
+
+    def test_what_is_too_large_to_try_is_not_fused(self, monkeypatch):
+        book = Ledger(None)
+        monkeypatch.setattr(proof, "ledger", lambda: book)
+        monkeypatch.setattr(proof, "host_memory_bytes", lambda: 1000)
+        layout = Descriptor.dense(VECTOR)
+        made = eltwise(Algorithm.RELU, layout, layout, 0, 0, Attributes())
+        claim = Claim(made, None, [Link(RELU)])
+        assert "too large" in proof.refusal(claim)
+        monkeypatch.setattr(proof, "host_memory_bytes", lambda: 1 << 30)
+        assert proof.refusal(claim) == ""
 
     def test_classes_tell_layouts_and_rests_of_blocks_apart(self):
         def key(shape, layout):
@@ -218,6 +231,24 @@ def test_softplus_of_small_numbers_stays_positive(core):
     x = np.array([-87, -20, -17, -15, 0, 20], np.float32)
     result = load(core, model).infer({"x": x})["y"]
     np.testing.assert_allclose(result, np.logaddexp(0, x.astype(np.float64)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_no_step_runs_unproved(core, bf16):
+    """Convolutions with bias, sum and slopes, depthwise ones, products, pools, functions."""
+    if bf16 and not processor.has_bf16():
+        pytest.skip("no bfloat16 here")
+    config = {"ENFORCE_BF16": "YES"} if bf16 else {}
+    for channels in (12, 16, 32):
+        executable = load(core, residual(channels), **config)
+        executable.infer({"x": image(0, 2, 3, 14, 14)})
+        assert not list(unproved(executable.latest_plan()))
+
+
+def test_an_unproved_step_is_found(core, monkeypatch):
+    monkeypatch.setattr("polydevice_cpu.plan.pending.refusal", lambda claim: "")
+    executable = load(core, residual(16))
+    assert any("convolution" in found for found in unproved(executable.latest_plan()))
 
 
 def test_explain_says_what_was_not_fused_and_why(core, monkeypatch):

@@ -29,6 +29,7 @@ class Primitive:
         "_library",
         "handle",
         "implementation",
+        "is_proved",
         "kind",
     )
 
@@ -40,6 +41,7 @@ class Primitive:
         text = c.c_char_p()
         self._library.call("primitive_desc_query", description, Query.IMPL_INFO, 0, c.byref(text))
         self.implementation = (text.value or b"").decode()
+        self.is_proved = False  # `polydevice_cpu.proof` says so
         self.handle: c.c_void_p | None = None
 
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from polydevice.passes.check_sizes import host_memory_bytes
 from polydevice_cpu.onednn.attributes import Attributes, Eltwise
 from polydevice_cpu.onednn.constants import Algorithm
 from polydevice_cpu.onednn.descriptor import Descriptor
@@ -14,6 +15,8 @@ from polydevice_cpu.proof.trial import ACCURACY_ELEMENTS, failure
 
 log = logging.getLogger("polydevice.cpu")
 
+COPIES = 16
+"""A trial holds source, result and operands, each laid out, plain, and once more for the base."""
 _TRIVIAL = (Algorithm.LINEAR, Algorithm.RELU, Algorithm.CLIP, Algorithm.ABS, Algorithm.ROUND)
 
 
@@ -24,7 +27,9 @@ def refusal(claim: Claim) -> str:
             reason = inaccuracy(link.post_op)
             if reason:
                 return reason
-    return _verdict(claim.key, claim)
+    reason = _verdict(claim.key, claim)
+    claim.primitive.is_proved = not reason
+    return reason
 
 
 def inaccuracy(function: Eltwise) -> str:
@@ -48,10 +53,16 @@ def _verdict(key: str, claim: Claim) -> str:
     known = book.verdict(key)
     if known is not None:
         return known
+    # Neither is remembered: smaller tensors of the class will be tried, or there is memory later.
+    if (
+        COPIES * max(claim.primitive.src.size_bytes, claim.primitive.dst.size_bytes)
+        > host_memory_bytes()
+    ):
+        return "its tensors are too large to try it"
     try:
         reason = failure(claim)
     except MemoryError:
-        return "there is no memory to try it"  # not remembered: there may be some later
+        return "there is no memory to try it"
     book.note(key, reason)
     if reason:
         log.warning("oneDNN is not used for [%s]: %s", key, reason)
