@@ -26,6 +26,7 @@ from polydevice.errors import (
     PolydeviceError,
 )
 from polydevice.plugin import DeviceReport, Plugin, Version
+from polydevice.safe_open import read_given
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork
@@ -275,10 +276,7 @@ class Core:
         context = None if isinstance(device_name, str) else _context(device_name)
         name = str(device_name) if context is None else context.device_name
         plugin, options, device_id = self._devices.resolve(name, config)
-        try:
-            content = data if isinstance(data, bytes) else Path(data).read_bytes()
-        except OSError as error:
-            raise ModelFileError(f"{str(data)!r} cannot be read: {error.strerror}") from error
+        content = data if isinstance(data, bytes) else _exported(data)
         if context is not None:
             load = partial(plugin.import_network_in_context, content, options, context)
         else:
@@ -371,6 +369,13 @@ def _context(value: Any) -> RemoteContext:
     if isinstance(value, RemoteContext):
         return value
     raise DeviceNameError(f"a device name such as 'GPU.1', or a context, is needed, not {value!r}")
+
+
+def _exported(path: PathLike) -> bytes:
+    from polydevice.readers.limits import ReadLimits
+
+    limit = ReadLimits().weights_bytes
+    return read_given(Path(path), "exported network", ModelFileError, limit)
 
 
 def _is_arrays(result: Any) -> bool:

@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from polydevice import cache_folder
+from polydevice.errors import ModelFileError
+from polydevice.safe_open import read_given
 
 BAD_SUFFIX = ".bad"
 KERNELS_SUFFIX = ".cl_cache"
@@ -32,6 +34,7 @@ MAGIC = b"polydevice CL binary 1\n"
 _DIGEST_BYTES = 32
 HEADER_BYTES = len(MAGIC) + 2 * _DIGEST_BYTES
 DEFAULT_LIMIT_BYTES = 1 << 30
+_FILE_LIMIT_BYTES = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,8 @@ class FileCache:
             return None
         path = self._path(key)
         try:
-            content = path.read_bytes()
-        except OSError:
+            content = read_given(path, "cache file", ModelFileError, _FILE_LIMIT_BYTES)
+        except ModelFileError:
             self._count("misses")
             return None
         payload = payload_of(content, key)
@@ -162,8 +165,9 @@ class CacheFile:
         """Whether name, key and checksum agree; reads the whole file."""
         try:
             key = bytes.fromhex(self.path.stem)
-            return payload_of(self.path.read_bytes(), key) is not None
-        except (OSError, ValueError):
+            content = read_given(self.path, "cache file", ModelFileError, _FILE_LIMIT_BYTES)
+            return payload_of(content, key) is not None
+        except (ModelFileError, ValueError):
             return False
 
 

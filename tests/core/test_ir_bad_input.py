@@ -68,7 +68,19 @@ def test_weights_missing(tmp_path):
 def test_weights_fifo(tmp_path):
     path = write(tmp_path, addition())
     os.mkfifo(tmp_path / "model.bin")
-    refused(WeightsError, "not a regular file", path, None)
+    refused(ModelFileError, "not a regular file", path, None)
+
+
+@pytest.mark.parametrize("make", ["symlink_to", "hardlink_to"])
+def test_weights_beside_the_model_are_no_link(tmp_path, make):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    path = write(folder, addition())
+    elsewhere = tmp_path / "elsewhere.bin"
+    elsewhere.write_bytes(WEIGHTS)
+    getattr(folder / "model.bin", make)(elsewhere)
+    refused(ModelFileError, r"link.*weights=", path, None)
+    assert len(read_ir(path, folder / "model.bin").parameters) == 1  # the user may mean it
 
 
 def test_a_network_without_constants_needs_no_weights(tmp_path):

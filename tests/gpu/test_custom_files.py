@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import numpy as np
@@ -13,7 +14,9 @@ from tests.gpu.custom import DEFINES, SCALE_CL, layer, relu, run, write_files
 
 @pytest.fixture
 def files(tmp_path):
-    return write_files(tmp_path)
+    folder = tmp_path / "layers"
+    folder.mkdir()
+    return write_files(folder)
 
 
 def test_source_that_does_not_compile_shows_the_compilers_words(core, files) -> None:
@@ -33,7 +36,7 @@ BAD = {
     "no buffers": (re.sub("<Buffers.*</Buffers>", "", layer()), "needs one Buffers", 2),
     "no entry": (layer().replace('entry="scale"', ""), "attribute entry", 3),
     "no source": (re.sub("<Source[^>]*>", "", layer()), "needs a Source", 3),
-    "lost source": (layer(source="lost.cl"), "lost.cl' cannot be read", 3),
+    "lost source": (layer(source="lost.cl"), "lost.cl': source file 'lost.cl' cannot be opened", 3),
     "define": (layer(defines='<Define name="A B"/>'), "no name in OpenCL C", 3),
     "format": (layer().replace("BFYX", "BXYF"), "legal: BFYX, BYXF, FYXB, YXFB, ANY", 4),
     "mixed case": (layer().replace('format="BFYX"', 'format="Bfyx"'), "legal: BFYX", 4),
@@ -67,16 +70,16 @@ def test_file_that_vanishes_after_it_was_set(core, files) -> None:
     """Whatever needs it then says which key and file, and other keys stay as they were."""
     core.set_config({"CONFIG_FILE": str(files / "good.xml")}, "GPU")
     (files / "good.xml").unlink()
-    with pytest.raises(OptionValueError, match=r"CONFIG_FILE=.*good.xml' cannot be read"):
+    with pytest.raises(OptionValueError, match=r"CONFIG_FILE=.*good.xml' does not exist"):
         core.load_network(core.read_network(relu()), "GPU")
-    with pytest.raises(OptionValueError, match=r"CONFIG_FILE=.*good.xml' cannot be read"):
+    with pytest.raises(OptionValueError, match=r"CONFIG_FILE=.*good.xml' does not exist"):
         core.set_config({"PERF_COUNT": "YES"}, "GPU")
     core.set_config({"CONFIG_FILE": ""}, "GPU")
     core.load_network(core.read_network(relu()), "GPU")
 
 
 def test_missing_file(core, files) -> None:
-    with pytest.raises(OptionValueError, match=r"lost.xml' cannot be read: No such file"):
+    with pytest.raises(OptionValueError, match=r"lost.xml' does not exist"):
         core.set_config({"CONFIG_FILE": str(files / "lost.xml")}, "GPU")
 
 
@@ -99,3 +102,118 @@ def test_what_does_not_fit_the_operation_is_said_when_loading(core, files, chang
 
 
 Y = np.random.default_rng(2).integers(-40, 40, (1, 1, 5, 7)).astype(np.float32) / 8
+
+
+SECRET = "root:x:0:0"
+
+
+@pytest.fixture
+def secret(files):
+    """A file outside of the folder of custom layers."""
+    path = files.parent / "secret.txt"
+    path.write_text(SECRET)
+    return path
+
+
+def linked(files, secret) -> str:
+    (files / "linked.cl").symlink_to(secret)
+    return "linked.cl"
+
+
+def hard_linked(files, secret) -> str:
+    (files / "hard.cl").hardlink_to(secret)
+    return "hard.cl"
+
+
+def pipe(files, _) -> str:
+    os.mkfifo(files / "pipe.cl")
+    return "pipe.cl"
+
+
+def linked_folder(files, secret) -> str:
+    (files / "up").symlink_to(secret.parent)
+    return "up/secret.txt"
+
+
+def endless(files, _) -> str:
+    (files / "zero.cl").symlink_to("/dev/zero")
+    return "zero.cl"
+
+
+OUTSIDE = [
+    linked,
+    hard_linked,
+    pipe,
+    linked_folder,
+    endless,
+    lambda *_: "../secret.txt",
+    lambda _, secret: str(secret),
+    lambda *_: "/dev/zero",
+    lambda *_: "..\\secret.txt",
+]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("make", OUTSIDE)
+def test_sources_lie_in_the_folder_of_the_file(core, files, secret, make) -> None:
+    (files / "bad.xml").write_text(layer(source=make(files, secret)))
+    with pytest.raises(OptionValueError, match=r"bad.xml, line 3: source") as caught:
+        core.set_config({"CONFIG_FILE": str(files / "bad.xml")}, "GPU")
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "directive",
+    [
+        '#include "{}"',
+        "  #  include <{}>",
+        '#/* */include "{}"',
+        '%:include "{}"',
+        '??=include "{}"',
+        '#inc\\\nlude "{}"',
+        '#inc??/\nlude "{}"',
+        '#include_next "{}"',
+        '#import "{}"',
+        '#embed "{}"',
+        '#ifdef A\n#endif\n#\\\r\ninclude "{}"',
+    ],
+)
+def test_sources_include_nothing(core, files, secret, directive) -> None:
+    (files / "scale.cl").write_text(directive.format(secret) + "\n" + SCALE_CL)
+    with pytest.raises(OptionValueError, match="further Source") as caught:
+        core.set_config({"CONFIG_FILE": str(files / "good.xml")}, "GPU")
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("option", ["-I/etc", "-include", "@file", "-DA=B;C", "-fplugin=x", "x.cl"])
+def test_compiler_options_name_no_files(core, files, option) -> None:
+    options = f'<CompilerOptions options="-cl-mad-enable {option}"/>'
+    text = layer().replace("<WorkSizes", options + "<WorkSizes")
+    assert options in text
+    (files / "bad.xml").write_text(text)
+    with pytest.raises(OptionValueError, match="compiler option"):
+        core.set_config({"CONFIG_FILE": str(files / "bad.xml")}, "GPU")
+
+
+@pytest.mark.parametrize("break_", ["&#10;", "&#13;", "&#9;"])
+def test_macros_have_one_line(core, files, break_) -> None:
+    defines = f'<Define name="A" default="1{break_}#include x"/>'
+    (files / "bad.xml").write_text(layer(defines=defines))
+    with pytest.raises(OptionValueError, match="a macro has one line"):
+        core.set_config({"CONFIG_FILE": str(files / "bad.xml")}, "GPU")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("key", ["CONFIG_FILE", "TUNING_FILE"])
+@pytest.mark.parametrize("kind", ["pipe", "endless", "folder", "secret", "binary", "json"])
+def test_other_files_are_refused_without_their_content(core, files, secret, key, kind) -> None:
+    path = files / "pipe"
+    os.mkfifo(path)
+    (files / "binary").write_bytes(b"\xff" + SECRET.encode())
+    (files / "json").write_text(f'{{"{SECRET}": "{SECRET}"}}')
+    chosen = {"pipe": path, "endless": "/dev/zero", "folder": files, "secret": secret}
+    given = str(chosen.get(kind, files / kind))
+    config = {key: given} | ({} if key == "CONFIG_FILE" else {"TUNING_MODE": "TUNING_USE_EXISTING"})
+    with pytest.raises(OptionValueError, match=key) as caught:
+        core.load_network(core.read_network(relu()), "GPU", config)
+    assert SECRET not in str(caught.value)

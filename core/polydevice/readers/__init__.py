@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, Union
 from polydevice.errors import ModelFileError, ModelLimitError, PluginError
 from polydevice.isolation import contained
 from polydevice.readers.limits import ReadLimits
+from polydevice.safe_open import open_given
 
 if TYPE_CHECKING:
     from polydevice.network import Network, PathLike
@@ -99,11 +100,8 @@ def _head(model: PathLike | bytes) -> bytes:
             raise ModelFileError("the model is empty: 0 bytes were given")
         return head
     path = Path(model)
-    if not path.exists():
-        raise ModelFileError(f"model file {os.fspath(path)!r} does not exist")
-    if not path.is_file():
-        raise ModelFileError(f"model {os.fspath(path)!r} is not a regular file")
-    with path.open("rb") as file:
+    descriptor, _ = open_given(path, "model file", ModelFileError)
+    with os.fdopen(descriptor, "rb") as file:
         head = file.read(256)
     if not head:
         raise ModelFileError(f"model file {os.fspath(path)!r} is empty")

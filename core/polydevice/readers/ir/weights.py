@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ModelFileError, ModelLimitError, WeightsError
 from polydevice.readers.limits import ReadLimits
+from polydevice.safe_open import open_beside, open_given
 from polydevice.shape import has_array
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview
@@ -24,33 +24,9 @@ def is_content(source: Source) -> bool:
     return isinstance(source, (bytes, bytearray, memoryview))
 
 
-def open_regular(path: Path, what: str, missing: type[Exception]) -> tuple[int, int]:
-    """Open a regular file for reading; return its descriptor and size in bytes.
-
-    The check is made on the opened file, so it cannot be exchanged in between; a FIFO or device
-    is refused without waiting for its other end.
-
-    Raises:
-        missing: (the given class) when there is no such file, or it is no regular file.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise missing(f"{what} {str(path)!r} does not exist") from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise missing(f"{what} {str(path)!r} cannot be opened: {reason}") from None
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(descriptor)
-        kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-        raise missing(f"{what} {str(path)!r} is {kind}; a regular file is needed")
-    return descriptor, status.st_size
-
-
 def read_topology(path: Path, limits: ReadLimits) -> bytes:
     """Read a topology file whole; raises ModelFileError or ModelLimitError."""
-    descriptor, size = open_regular(path, "model file", ModelFileError)
+    descriptor, size = open_given(path, "model file", ModelFileError)
     with os.fdopen(descriptor, "rb") as file:
         if size > limits.topology_bytes:
             raise ModelLimitError(
@@ -84,10 +60,12 @@ class Weights:
         """Open weights given as a path, as bytes, or not at all.
 
         Without `weights` the file beside `model` with the suffix ``.bin`` is taken; its absence
-        matters only when a constant asks for data.
+        matters only when a constant asks for data. That one must lie there itself, as no link
+        leads out of the folder; a path that is given may lead anywhere.
 
         Raises:
             WeightsError: a path was given that is missing or no regular file.
+            ModelFileError: the file beside the model is no regular file, or a link.
             ModelLimitError: the file is larger than the limit.
         """
         if weights is None:
@@ -104,11 +82,13 @@ class Weights:
                     f"there is no {str(path)!r} beside the model: pass the weights "
                     "file as weights=",
                 )
+            opened = _open_beside(path)
         elif isinstance(weights, (bytes, bytearray, memoryview)):
             return cls(np.frombuffer(weights, np.uint8), "the weights given as bytes")
         else:
             path = Path(weights)
-        return cls(_file_content(path, limits), f"weights file {str(path)!r}")
+            opened = open_given(path, "weights file", WeightsError)
+        return cls(_file_content(*opened, path, limits), f"weights file {str(path)!r}")
 
     def view(self, offset: int, size: int, title: str) -> Array:
         """Return `size` bytes from `offset` on, read-only.
@@ -167,8 +147,14 @@ class Weights:
         return values
 
 
-def _file_content(path: Path, limits: ReadLimits) -> Array:
-    descriptor, size = open_regular(path, "weights file", WeightsError)
+def _open_beside(path: Path) -> tuple[int, int]:
+    try:
+        return open_beside(path, "weights", ModelFileError)
+    except ModelFileError as error:
+        raise ModelFileError(f"{error}; or pass the file that is meant as weights=") from None
+
+
+def _file_content(descriptor: int, size: int, path: Path, limits: ReadLimits) -> Array:
     with os.fdopen(descriptor, "rb") as file:
         if size > limits.weights_bytes:
             raise ModelLimitError(

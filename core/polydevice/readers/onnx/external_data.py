@@ -1,20 +1,18 @@
 """Tensor data in files beside the model: which files may be read, and how.
 
-The location comes from an untrusted file, so it may name only a regular file inside the model's
-own folder, reached without any link. Folders are opened one by one relative to the one before
-(openat with O_NOFOLLOW), and checks are made on the open file, so that nothing can be swapped
-between check and use. Data is read, not mapped: a mapped file that shrinks kills the process.
+The location comes from an untrusted file; `safe_open` says what it may name. Data is read, not
+mapped: a mapped file that shrinks kills the process.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from polydevice.errors import ModelFileError, ModelFormatError, WeightsError
+from polydevice.safe_open import open_named
 
 _KEYS = {"location", "offset", "length", "checksum", "basepath"}
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -78,21 +76,21 @@ class ExternalData:
                 f"tensor {tensor!r} is in the file {location!r}; a model given as bytes has no "
                 "folder to look in: read it by its path, or store the tensors inside the model"
             )
-        fd = _open_below(self._folder, location, tensor)
+        fd, available = open_named(
+            self._folder, location, f"tensor {tensor!r}: external data", ModelFileError
+        )
         try:
-            status = os.fstat(fd)
-            _check_file(status, tensor, location)
-            if size > status.st_size or offset > status.st_size - size:
+            if size > available or offset > available - size:
                 raise WeightsError(
                     f"tensor {tensor!r}: bytes {offset} to {offset + size} lie outside "
-                    f"{location!r}, which has {status.st_size}"
+                    f"{location!r}, which has {available}"
                 )
             # Distinct regions that overlap would multiply a small file in memory.
             self._taken[location] = self._taken.get(location, 0) + size
-            if self._taken[location] > status.st_size:
+            if self._taken[location] > available:
                 raise WeightsError(
                     f"tensor {tensor!r}: the tensors in {location!r} overlap; together they are "
-                    f"larger than the file of {status.st_size} bytes"
+                    f"larger than the file of {available} bytes"
                 )
             return _read_exactly(fd, offset, size, tensor, location)
         except OSError as error:
@@ -101,61 +99,6 @@ class ExternalData:
             ) from error
         finally:
             os.close(fd)
-
-
-def check_location(location: str, tensor: str) -> list[str]:
-    """Return the parts of a legal location; raises ModelFileError for every other one."""
-    parts = location.split("/")
-    illegal = (
-        location.startswith("/")
-        or "\\" in location
-        or "\0" in location
-        or (len(location) > 1 and location[1] == ":")
-        or any(part in ("", "..") for part in parts)
-    )
-    parts = [part for part in parts if part != "."]
-    if illegal or not parts:
-        raise ModelFileError(
-            f"tensor {tensor!r}: external data location {location!r} is not allowed; "
-            "it must be a relative path below the model's folder, without '..'"
-        )
-    return parts
-
-
-def _open_below(folder: Path, location: str, tensor: str) -> int:
-    """Open a file below `folder` without following any link; returns its descriptor."""
-    parts = check_location(location, tensor)
-    directory = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    try:
-        fd = os.open(folder, directory)
-    except OSError as error:
-        raise ModelFileError(f"cannot open the model's folder: {error.strerror}") from error
-    for position, part in enumerate(parts):
-        last = position == len(parts) - 1
-        # O_NONBLOCK: opening a FIFO must not wait for a writer.
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK if last else directory
-        try:
-            following = os.open(part, flags | os.O_NOFOLLOW, dir_fd=fd)
-        except (OSError, ValueError) as error:
-            raise ModelFileError(
-                f"tensor {tensor!r}: external data file {location!r} cannot be opened at "
-                f"{part!r}: {getattr(error, 'strerror', None) or error}. Links are not followed; "
-                "copy what they lead to into the model's folder (cp -rL)"
-            ) from error
-        finally:
-            os.close(fd)
-        fd = following
-    return fd
-
-
-def _check_file(status: os.stat_result, tensor: str, location: str) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise ModelFileError(f"tensor {tensor!r}: external data {location!r} is not a regular file")
-    if status.st_nlink > 1:
-        raise ModelFileError(
-            f"tensor {tensor!r}: external data {location!r} has {status.st_nlink} hard links and "
-            "may be a file from elsewhere; copy it"
-        )
 
 
 def _read_exactly(fd: int, offset: int, size: int, tensor: str, location: str) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from onnx import ModelProto, TensorProto
 
 from polydevice.errors import ModelFileError, ModelFormatError, ModelLimitError
 from polydevice.readers.limits import ReadLimits
+from polydevice.safe_open import open_given
 
 
 def read_file(path: Path, limits: ReadLimits) -> bytes:
@@ -21,18 +21,10 @@ def read_file(path: Path, limits: ReadLimits) -> bytes:
         ModelFileError: when it is missing, empty, unreadable or no regular file.
         ModelLimitError: when it is larger than the limit.
     """
+    descriptor, size = open_given(path, "model file", ModelFileError)
     try:
-        # O_NONBLOCK: opening a FIFO must not wait for a writer.
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ModelFileError(f"cannot open the model file {str(path)!r}: {reason}") from error
-    try:
-        with os.fdopen(fd, "rb") as file:
-            status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode):
-                raise ModelFileError(f"the model file {str(path)!r} is not a regular file")
-            _check_size(status.st_size, limits)
+        with os.fdopen(descriptor, "rb") as file:
+            _check_size(size, limits)
             return file.read()
     except OSError as error:
         raise ModelFileError(f"cannot read {str(path)!r}: {error.strerror}") from error

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from polydevice.errors import OptionValueError
+from polydevice.safe_open import read_named
 from polydevice_gpu.custom.formula import calculate
-from polydevice_gpu.custom.xml import Element, read_elements
+from polydevice_gpu.custom.xml import Element, read_elements, shown
 
 FORMATS = {
     "BFYX": (0, 1, 2, 3),
@@ -20,6 +22,11 @@ FORMATS = {
 ANY = "ANY"
 _ONES = dict.fromkeys("BFYX", 1)
 _SOURCE_LIMIT_BYTES = 16 << 20
+_FORMULA_CHARACTERS = 500
+_INCLUDE = re.compile(
+    r"(?:#|%:|\?\?=)(?:\s|/\*.*?\*/)*(include|include_next|import|embed)\b", re.DOTALL
+)
+_OPTION = re.compile(r"-cl-[\w.=+-]+|-D[A-Za-z_]\w*(=[\w.+-]*)?|-w|-Werror", re.ASCII)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -81,9 +88,12 @@ def read_layers(paths: str) -> dict[str, CustomLayer]:
     found = {}
     for text in paths.split():
         path = Path(text).absolute()
-        for element in read_elements(path):
+        elements = read_elements(path)
+        if not elements:
+            raise ValueError(f"{path}, line 1: no CustomLayer in it")
+        for element in elements:
             if element.tag != "CustomLayer":
-                raise ValueError(f"{element.where}: {element.tag} instead of CustomLayer")
+                raise ValueError(f"{element.where}: {element.tag[:40]} instead of CustomLayer")
             layer = _layer(element, path.parent)
             found[layer.name] = layer
     return found
@@ -92,9 +102,9 @@ def read_layers(paths: str) -> dict[str, CustomLayer]:
 def _layer(element: Element, folder: Path) -> CustomLayer:
     name = element.text("name")
     if element.text("type") != "SimpleGPU":
-        raise ValueError(f"{element.where}: type={element.text('type')!r}; legal: SimpleGPU")
+        raise ValueError(f"{element.where}: type={shown(element.text('type'))}; legal: SimpleGPU")
     if element.number("version") != 1:
-        raise ValueError(f"{element.where}: version={element.text('version')!r}; legal: 1")
+        raise ValueError(f"{element.where}: version={shown(element.text('version'))}; legal: 1")
     kernel, buffers = element.one("Kernel"), element.one("Buffers")
     sizes = element.all("WorkSizes")
     if len(sizes) > 1:
@@ -107,11 +117,7 @@ def _layer(element: Element, folder: Path) -> CustomLayer:
         source=_source(kernel, folder),
         defines=tuple(_define(child) for child in kernel.all("Define")),
         bindings=_bindings(buffers),
-        options=tuple(
-            option
-            for child in element.all("CompilerOptions")
-            for option in child.attributes.get("options", "").split()
-        ),
+        options=_compiler_options(element),
         sizes_of=of,
         global_size=global_size,
         local_size=local_size,
@@ -122,7 +128,7 @@ def _layer(element: Element, folder: Path) -> CustomLayer:
 def _identifier(element: Element, name: str) -> str:
     value = element.text(name)
     if not _IDENTIFIER.fullmatch(value):
-        raise ValueError(f"{element.where}: {name}={value!r} is no name in OpenCL C")
+        raise ValueError(f"{element.where}: {name}={shown(value)} is no name in OpenCL C")
     return value
 
 
@@ -132,23 +138,52 @@ def _source(kernel: Element, folder: Path) -> str:
         raise ValueError(f"{kernel.where}: Kernel needs a Source")
     parts = []
     for file in files:
-        path = folder / file.text("filename")
+        location = file.text("filename")
         try:
-            if path.stat().st_size > _SOURCE_LIMIT_BYTES:
-                raise ValueError(f"{file.where}: {str(path)!r} is too large")
-            text = path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise ValueError(
-                f"{file.where}: source {str(path)!r} cannot be read: {reason}"
-            ) from None
-        parts.append(f"// {file.text('filename')}\n{text}")
+            content = read_named(folder, location, "source", OptionValueError, _SOURCE_LIMIT_BYTES)
+            text = content.decode("utf-8")
+        except (OptionValueError, UnicodeDecodeError) as error:
+            # Not the codec's message, which quotes the file.
+            reason = "is no UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+            raise ValueError(f"{file.where}: source {shown(location)}: {reason}") from None
+        _check_includes(text, f"{file.where}: source {shown(location)}")
+        parts.append(f"// {location}\n{text}")
     return "\n".join(parts)
+
+
+def _check_includes(text: str, where: str) -> None:
+    """Refuse directives that make a compiler read further files, and print them in its messages.
+
+    Taken literally, comments and strings included: what a compiler sees as one is its own affair.
+    """
+    for spliced in ("\\\r\n", "\\\n", "\\\r", "??/\n", "??/\r\n"):
+        text = text.replace(spliced, "")
+    found = _INCLUDE.search(text)
+    if found is not None:
+        raise ValueError(
+            f"{where} has the directive {found.group(1)!r}; give what it needs as a further Source "
+            "of the Kernel"
+        )
+
+
+def _compiler_options(element: Element) -> tuple[str, ...]:
+    options = tuple(
+        option
+        for child in element.all("CompilerOptions")
+        for option in child.attributes.get("options", "").split()
+    )
+    for option in options:
+        if not _OPTION.fullmatch(option):
+            raise ValueError(
+                f"{element.where}: compiler option {shown(option)}; legal: -cl-…, -DNAME, "
+                "-DNAME=VALUE, -w and -Werror"
+            )
+    return options
 
 
 def _define(element: Element) -> Define:
     values = [element.attributes.get(name, "") for name in ("param", "default", "type")]
-    if any("\n" in value for value in values):
+    if not all(value.isprintable() for value in values):
         raise ValueError(f"{element.where}: a macro has one line")
     return Define(_identifier(element, "name"), *values)
 
@@ -175,10 +210,12 @@ def _bindings(buffers: Element) -> tuple[Binding, ...]:
 def _binding(tensor: Element) -> Binding:
     kind = tensor.text("type")
     if kind not in {"input", "output"}:
-        raise ValueError(f"{tensor.where}: type={kind!r}; legal: input, output")
+        raise ValueError(f"{tensor.where}: type={shown(kind)}; legal: input, output")
     given = tensor.attributes.get("format", "BFYX")
     if given.upper() not in {*FORMATS, ANY} or given not in {given.upper(), given.lower()}:
-        raise ValueError(f"{tensor.where}: format={given!r}; legal: {', '.join([*FORMATS, ANY])}")
+        raise ValueError(
+            f"{tensor.where}: format={shown(given)}; legal: {', '.join([*FORMATS, ANY])}"
+        )
     port = tensor.number("port-index")
     if kind == "output" and port != 0:
         raise ValueError(f"{tensor.where}: port-index={port}; only output 0 can be written")
@@ -189,7 +226,7 @@ def _work_sizes(element: Element) -> tuple[int, tuple[str, ...], tuple[str, ...]
     dim = element.attributes.get("dim", "output").strip()
     found = re.fullmatch(r"output|input(?:[,\s]\s*(\d+))?", dim)
     if found is None:
-        raise ValueError(f"{element.where}: dim={dim!r}; legal: output, input, or input,N")
+        raise ValueError(f"{element.where}: dim={shown(dim)}; legal: output, input, or input,N")
     of = -1 if dim == "output" else int(found.group(1) or 0)
     global_size = _formulas(element, "global") or ("B*F*Y*X",)
     local_size = _formulas(element, "local")
@@ -204,6 +241,8 @@ def _formulas(element: Element, name: str) -> tuple[str, ...]:
     if len(formulas) > 3:
         raise ValueError(f"{element.where}: {name} has {len(formulas)} sizes; at most 3")
     for formula in formulas:
+        if len(formula) > _FORMULA_CHARACTERS:
+            raise ValueError(f"{element.where}: {name} has a formula of {len(formula)} characters")
         try:
             calculate(formula, _ONES)
         except ValueError as error:

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
 
+from polydevice.errors import OptionValueError
+from polydevice.safe_open import read_given
+
 _SIZE_LIMIT_BYTES = 1 << 20
+_SHOWN_CHARACTERS = 40
+
+
+def shown(value: str) -> str:
+    """Return what a message shows of a value: its beginning, as it may be any file's content."""
+    short = len(value) <= _SHOWN_CHARACTERS
+    return repr(value if short else value[:_SHOWN_CHARACTERS] + "…")
 
 
 @dataclass
@@ -41,7 +51,7 @@ class Element:
         """Return an attribute that is an integer, 0 or more."""
         value = self.text(name)
         if not value.strip().isdecimal():
-            raise ValueError(f"{self.where}: {name}={value!r} is not an integer of 0 or more")
+            raise ValueError(f"{self.where}: {name}={shown(value)} is not an integer of 0 or more")
         return int(value)
 
 
@@ -52,12 +62,9 @@ def read_elements(path: Path) -> list[Element]:
         ValueError: with path, line and reason.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(_SIZE_LIMIT_BYTES + 1)
-    except OSError as error:
-        raise ValueError(f"{str(path)!r} cannot be read: {error.strerror}") from None
-    if len(content) > _SIZE_LIMIT_BYTES:
-        raise ValueError(f"{str(path)!r} is larger than {_SIZE_LIMIT_BYTES} bytes")
+        content = read_given(path, "file", OptionValueError, _SIZE_LIMIT_BYTES)
+    except OptionValueError as error:
+        raise ValueError(str(error)) from None
     root = Element("", {}, str(path))
     stack = [root]
     parser = expat.ParserCreate()

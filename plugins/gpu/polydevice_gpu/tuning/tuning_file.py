@@ -21,6 +21,7 @@ from filelock import FileLock
 
 from polydevice.cache_folder import write_atomically
 from polydevice.errors import OptionValueError
+from polydevice.safe_open import read_given
 from polydevice_gpu.tuning.layer_key import LayerKey
 
 _V1, _V2 = "version_1", "version_2"
@@ -113,17 +114,20 @@ class TuningFile:
     def _read(self) -> None:
         assert self.path is not None
         try:
-            if self.path.stat().st_size > _SIZE_LIMIT_BYTES:
-                raise OptionValueError(f"TUNING_FILE={str(self.path)!r} is larger than 1 GiB")
             stamp = _stamp(self.path)
-            content = json.loads(self.path.read_bytes())
-            self._content = _normalised(content)
-            self._stamp = stamp
-        except OSError as error:
+            text = read_given(self.path, "TUNING_FILE", OptionValueError, _SIZE_LIMIT_BYTES)
+        except OptionValueError as error:
             raise OptionValueError(
-                f"TUNING_FILE={str(self.path)!r} cannot be read: {error.strerror}; make it with "
-                "TUNING_MODE=TUNING_CREATE or `polydevice tune`"
+                f"{error}. Make it with TUNING_MODE=TUNING_CREATE or `polydevice tune`"
             ) from error
+        try:
+            self._content = _normalised(json.loads(text))
+            self._stamp = stamp
+        except UnicodeDecodeError:  # its message quotes the file
+            raise OptionValueError(
+                f"TUNING_FILE={str(self.path)!r} is no tuning file: it is no text; delete it or "
+                "name another"
+            ) from None
         except (ValueError, RecursionError) as error:
             raise OptionValueError(
                 f"TUNING_FILE={str(self.path)!r} is no tuning file: {error}; delete it or name "
@@ -145,7 +149,7 @@ def _normalised(content: Any) -> dict[str, Any]:
         if units in found:
             continue
         if not isinstance(choices, dict):
-            raise ValueError(f"{units!r} does not map layers to choices")
+            raise ValueError("an entry does not map layers to choices")
         found[_V1][units] = {**choices, **found[_V1].get(units, {})}
     return found
 
