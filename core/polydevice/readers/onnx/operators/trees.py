@@ -1,0 +1,168 @@
+"""Decision trees of ai.onnx.ml; what they become is in `forest`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
+from polydevice.errors import ModelFormatError
+from polydevice.node import Port
+from polydevice.ops.arithmetic import Add
+from polydevice.ops.convert import Convert
+from polydevice.readers.onnx.attributes import TensorValue
+from polydevice.readers.onnx.catalog import translates
+from polydevice.readers.onnx.node import OnnxNode
+from polydevice.readers.onnx.operators.forest import (
+    AGGREGATES,
+    COMPARISONS,
+    MODES,
+    TRANSFORMS,
+    Forest,
+    aggregated,
+    transformed,
+)
+
+_ML = "ai.onnx.ml"
+
+
+@translates("TreeEnsemble", since=5, domain=_ML)
+def tree_ensemble(n: OnnxNode) -> Port:
+    """Inner nodes and leaves are numbered apart, and a leaf has one vote."""
+    feature = np.array(n.required("nodes_featureids"), np.int64)
+    inner, leaves = len(feature), len(n.required("leaf_targetids"))
+    sides = []
+    for side in ("true", "false"):
+        places = np.array(n.required(f"nodes_{side}nodeids"), np.int64)
+        leaf = np.array(n.required(f"nodes_{side}leafs"), bool)
+        if len(places) != inner or len(leaf) != inner:
+            raise ModelFormatError(f"nodes_{side}nodeids or nodes_{side}leafs are not {inner} long")
+        if np.any(places < 0) or np.any(places >= np.where(leaf, leaves, inner)):
+            raise ModelFormatError(f"nodes_{side}nodeids name a node that is not there")
+        sides.append(np.concatenate([places + leaf * inner, inner + np.arange(leaves)]))
+    modes = [_name(MODES, code, "mode") for code in _array(n, "nodes_modes").tolist()]
+    split = _array(n, "nodes_splits")
+    missing = np.zeros(leaves, np.int64)
+    trees = Forest(
+        feature=np.concatenate([feature, missing]),
+        split=np.concatenate([split, missing.astype(split.dtype)]),
+        mode=[*modes, *[""] * leaves],
+        children=np.stack(sides),
+        tracks=np.concatenate([_tracks(n, inner), missing.astype(bool)]),
+        members=_members(n, modes),
+        roots=np.array(n.required("tree_roots"), np.int64),
+        votes=(
+            inner + np.arange(leaves),
+            np.array(n.required("leaf_targetids"), np.int64),
+            _array(n, "leaf_weights"),
+        ),
+    )
+    aggregate = _name(AGGREGATES, n.attribute("aggregate_function", 1), "aggregate_function")
+    y = aggregated(n, _features(n), trees, n.attribute("n_targets", 1), aggregate)
+    return transformed(n, y, _name(TRANSFORMS, n.attribute("post_transform", 0), "post_transform"))
+
+
+@translates("TreeEnsembleRegressor", domain=_ML)
+def tree_ensemble_regressor(n: OnnxNode) -> Port:
+    """Nodes are named by tree and number; leaves are nodes, with any number of votes."""
+    keys = list(zip(n.required("nodes_treeids"), n.required("nodes_nodeids"), strict=True))
+    place = {key: i for i, key in enumerate(keys)}
+    modes = [mode.removeprefix("BRANCH_") for mode in n.required("nodes_modes")]
+    modes = ["" if mode == "LEAF" else mode for mode in modes]
+    if len(place) != len(keys) or len(modes) != len(keys) or set(modes) - {*COMPARISONS, ""}:
+        raise ModelFormatError("nodes_nodeids name a node twice, or nodes_modes do not fit them")
+    own = np.arange(len(keys))
+    sides = [
+        _found(place, [k[0] for k in keys], n.required(f"nodes_{side}nodeids"), modes)
+        for side in ("true", "false")
+    ]
+    voting = list(zip(n.required("target_treeids"), n.required("target_nodeids"), strict=True))
+    first: dict[int, int] = {}
+    for tree, number in keys:
+        first[tree] = min(number, first.get(tree, number))
+    trees = Forest(
+        feature=np.array(n.required("nodes_featureids"), np.int64),
+        split=_numbers(n, "nodes_values"),
+        mode=modes,
+        children=np.stack([np.where(np.array(modes) == "", own, side) for side in sides]),
+        tracks=_tracks(n, len(keys)),
+        members={},
+        roots=np.array([place[root] for root in first.items()], np.int64),
+        votes=(
+            np.array([place.get(key, -1) for key in voting], np.int64),
+            np.array(n.required("target_ids"), np.int64),
+            _numbers(n, "target_weights"),
+        ),
+    )
+    y = aggregated(
+        n, _features(n), trees, n.required("n_targets"), n.attribute("aggregate_function", "SUM")
+    )
+    base = n.attribute("base_values") or _optional_array(n, "base_values_as_tensor")
+    if base is not None and len(base):
+        y = n.emit(Add(), y, n.like(np.asarray(base), y))
+    if y.element_type is not ElementType.f32:
+        y = n.emit(Convert(ElementType.f32), y)
+    return transformed(n, y, n.attribute("post_transform", "NONE"))
+
+
+def _found(place: dict[Any, int], trees: list[int], numbers: list[int], modes: list[str]) -> Array:
+    found = [
+        place.get(key, -1) if mode else 0
+        for key, mode in zip(zip(trees, numbers, strict=True), modes, strict=True)
+    ]
+    return np.array(found, np.int64)
+
+
+def _features(n: OnnxNode) -> Port:
+    x = n.input(0)
+    if x.element_type in (ElementType.f16, ElementType.f32, ElementType.f64):
+        return x
+    return n.emit(Convert(ElementType.f32), x)
+
+
+def _members(n: OnnxNode, modes: list[str]) -> dict[int, list[float]]:
+    """Return the members of each node of mode MEMBER; lists end with NaN, in the nodes' order."""
+    rest = _optional_array(n, "membership_values")
+    places = [i for i, mode in enumerate(modes) if mode == "MEMBER"]
+    numbers = [] if rest is None else rest.reshape(-1).tolist()
+    lists: list[list[float]] = [[]]
+    for number in numbers:
+        if math.isnan(number):
+            lists.append([])
+        else:
+            lists[-1].append(number)
+    if len(lists) - 1 != len(places) or lists[-1]:
+        raise ModelFormatError(
+            f"membership_values have {len(lists) - 1} lists ending with NaN for {len(places)} nodes"
+        )
+    return dict(zip(places, lists))
+
+
+def _tracks(n: OnnxNode, count: int) -> Array:
+    tracks = n.attribute("nodes_missing_value_tracks_true") or [0] * count
+    if len(tracks) != count:
+        raise ModelFormatError(f"nodes_missing_value_tracks_true must have {count} items")
+    return np.array(tracks, bool)
+
+
+def _array(n: OnnxNode, name: str) -> Array:
+    return cast("TensorValue", n.required(name)).array.reshape(-1)
+
+
+def _optional_array(n: OnnxNode, name: str) -> Array | None:
+    value: TensorValue | None = n.attribute(name)
+    return None if value is None else value.array.reshape(-1)
+
+
+def _numbers(n: OnnxNode, name: str) -> Array:
+    """Return an attribute of floats, or its form in f64."""
+    wide = _optional_array(n, f"{name}_as_tensor")
+    return np.array(n.required(name), np.float32) if wide is None else wide
+
+
+def _name(names: list[str], code: int, what: str) -> str:
+    if not 0 <= code < len(names):
+        raise ModelFormatError(f"{what} {code} is unknown; legal: 0 to {len(names) - 1}")
+    return names[code]
