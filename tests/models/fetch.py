@@ -85,5 +85,34 @@ def _wheel(requirement: str) -> Path:
             return wheel.replace(folder / wheel.name)
 
 
+def installed(requirements: tuple[str, ...]) -> Path:
+    """Return a folder with these packages, and nothing that they depend on, fetched on first use.
+
+    Skips the test when that fails. A child process sees them with the folder as its PYTHONPATH.
+    """
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    key = hashlib.sha256(" ".join((version, *requirements)).encode()).hexdigest()[:16]
+    folder = CACHE / "installed" / f"{requirements[0].partition('=')[0]}-{key}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+                target = Path(temporary) / "packages"
+                _pip("install", "--target", str(target), *requirements)
+                target.replace(folder)
+    return folder
+
+
+def _pip(command: str, *arguments: str) -> None:
+    """Run a command of pip on wheels alone; skips the test when it fails."""
+    full = [sys.executable, "-m", "pip", command, "--quiet", "--no-deps", "--only-binary=:all:"]
+    done = subprocess.run([*full, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        reason = f"cannot fetch {arguments[-1]} (offline?): {done.stderr.strip()[-300:]}"
+        if os.environ.get("CI"):
+            pytest.fail(reason)  # there, every model must be tested
+        pytest.skip(reason)
+
+
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
