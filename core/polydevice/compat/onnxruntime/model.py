@@ -127,14 +127,29 @@ def load(network: Network, placement: Placement, options: SessionOptions) -> Exe
     try:
         config = _config(placement, options)
         try:
-            return core.load_network(network, placement.device, config)
-        except UnsupportedNetworkError as error:
+            executable = core.load_network(network, placement.device, config)
+        except UnsupportedNetworkError:
             if not (placement.may_fall_back and placement.device.startswith("GPU")):
                 raise
-            _log.warning("%s runs partly on the processor: %s", network.name, error)
-            return core.load_network(network, f"HETERO:{placement.device},CPU")
+            executable = core.load_network(network, f"HETERO:{placement.device},CPU")
     except PolydeviceError as error:
         raise load_failure(error, None) from error
+    if not placement.device.startswith("CPU"):
+        _say_what_runs_on_the_processor(executable)
+    return executable
+
+
+def _say_what_runs_on_the_processor(executable: ExecutableNetwork) -> None:
+    rows = [row for row in executable.placement() if row.type not in ("Const", "Result")]
+    there = sorted({row.type for row in rows if row.device == "CPU"})
+    if there:
+        _log.warning(
+            "%s: %d of %d nodes run on the processor (%s); `polydevice place` says why",
+            executable.name,
+            sum(row.device == "CPU" for row in rows),
+            len(rows),
+            ", ".join(there),
+        )
 
 
 def _config(placement: Placement, options: SessionOptions) -> dict[str, Any]:

@@ -1,0 +1,335 @@
+"""Sessions: devices behind providers, memory on a device, threads, traces, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import polydevice.compat.onnxruntime as ort
+from polydevice.compat import choose_device, chosen_device
+from polydevice.compat.onnxruntime import providers
+from polydevice.compat.onnxruntime.capi.onnxruntime_pybind11_state import (
+    EPFail,
+    Fail,
+    InvalidGraph,
+)
+from polydevice.compat.onnxruntime.capi.onnxruntime_pybind11_state import (
+    NotImplemented as OrtNotImplemented,
+)
+from polydevice.remote import Copies
+
+F32 = TensorProto.FLOAT
+
+
+def model(*nodes: Any, inputs: Any = None, outputs: Any = None) -> bytes:
+    inputs = inputs or [helper.make_tensor_value_info("x", F32, [2, 3])]
+    outputs = outputs or [helper.make_tensor_value_info("y", F32, [2, 3])]
+    graph = helper.make_graph(list(nodes), "g", inputs, outputs)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("org.example", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+
+
+TWICE = model(helper.make_node("Add", ["x", "x"], ["y"]))
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+@pytest.fixture(autouse=True)
+def _first_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(providers, "_said", set())
+
+
+@pytest.fixture
+def on_device(device: str) -> list[str]:
+    return ["PolydeviceGPU" if device.startswith("GPU") else "PolydeviceCPU"]
+
+
+def test_our_providers_name_devices(device: str, on_device: list[str]) -> None:
+    session = ort.InferenceSession(TWICE, providers=on_device)
+    assert session._loaded.executable.device.partition(".")[0] == device.partition(".")[0]
+    assert session.get_providers()[0] == on_device[0]
+    assert session.run(None, {"x": X})[0].tolist() == (X * 2).tolist()
+    assert set(on_device) <= set(ort.get_available_providers()) <= set(ort.get_all_providers())
+
+
+def test_another_makers_provider_is_said_to_be_ours_once(
+    device: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if not device.startswith("GPU"):
+        pytest.skip("about the GPU")
+    with caplog.at_level(logging.WARNING, "polydevice.compat.onnxruntime"):
+        for _ in range(2):
+            session = ort.InferenceSession(
+                TWICE,
+                providers=[("CUDAExecutionProvider", {"device_id": 0}), "CPUExecutionProvider"],
+            )
+    assert [record.message.partition("(")[0] for record in caplog.records] == [
+        "CUDAExecutionProvider is polydevice's GPU here "
+    ]
+    assert session.get_providers() == ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    assert session.get_provider_options()["CUDAExecutionProvider"] == {"device_id": "0"}
+    session.set_providers(["CPUExecutionProvider"])
+    assert session._loaded.executable.device == "CPU"
+    assert session.run(None, {"x": X})[0].tolist() == (X * 2).tolist()
+
+
+def test_without_a_gpu_the_fallback_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(providers, "gpu_name", lambda: None)
+    assert ort.get_available_providers() == ["PolydeviceCPU", "CPUExecutionProvider"]
+    assert ort.get_device() == "CPU"
+    with pytest.warns(UserWarning, match="'CUDAExecutionProvider' is not in available provider"):
+        session = ort.InferenceSession(
+            TWICE, providers=["CUDAExecutionProvider", "CPUExecutionProvider"]
+        )
+    assert session.get_providers() == ["CPUExecutionProvider"]
+    with pytest.warns(UserWarning, match="'BogusExecutionProvider'"):
+        ort.InferenceSession(TWICE, providers=["BogusExecutionProvider"])
+
+
+@pytest.mark.parametrize(
+    ("names", "options"),
+    [([3], None), (["CPUExecutionProvider"], [{}, {}]), ([("CPUExecutionProvider", 1)], None)],
+)
+def test_wrong_lists_of_providers_are_refused(names: list[Any], options: Any) -> None:
+    with pytest.raises(ValueError, match="provider"):
+        ort.InferenceSession(TWICE, providers=names, provider_options=options)
+
+
+def test_options_of_our_providers_are_configuration_keys() -> None:
+    session = ort.InferenceSession(
+        TWICE, providers=["PolydeviceCPU"], provider_options=[{"CPU_THREADS_NUM": "1"}]
+    )
+    assert session._loaded.executable.get_config("CPU_THREADS_NUM") == "1"
+    with pytest.raises(EPFail, match="unknown configuration key 'NONSENSE'"):
+        ort.InferenceSession(TWICE, providers=[("PolydeviceCPU", {"NONSENSE": "1"})])
+
+
+def test_a_device_chosen_for_the_process_wins(device: str) -> None:
+    choose_device(device)
+    try:
+        session = ort.InferenceSession(TWICE, providers=["CPUExecutionProvider"])
+        assert session._loaded.executable.device.startswith(device.partition(".")[0])
+    finally:
+        choose_device(None)
+    assert chosen_device() is None
+
+
+def test_what_a_gpu_cannot_run_goes_to_the_processor_and_is_said(
+    device: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if not device.startswith("GPU"):
+        pytest.skip("about the GPU")
+    text = TensorProto.STRING
+    words = model(
+        helper.make_node("StringNormalizer", ["x"], ["y"], case_change_action="UPPER"),
+        inputs=[helper.make_tensor_value_info("x", text, [2])],
+        outputs=[helper.make_tensor_value_info("y", text, [2])],
+    )
+    with caplog.at_level(logging.WARNING, "polydevice.compat.onnxruntime"):
+        session = ort.InferenceSession(words, providers=["PolydeviceGPU"])
+    assert "1 of 2 nodes run on the processor (StringNormalizer)" in caplog.text
+    assert session.run(None, {"x": np.array(["a", "bc"])})[0].tolist() == ["A", "BC"]
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+
+def test_memory_on_the_device_is_used_in_place(device: str) -> None:
+    if not device.startswith("GPU"):
+        pytest.skip("about the GPU")
+    session = ort.InferenceSession(TWICE, providers=["PolydeviceGPU"])
+    value = ort.OrtValue.ortvalue_from_numpy(X, "cuda", 0)
+    assert (value.device_name(), value.shape(), value.data_type()) == (
+        "gpu",
+        [2, 3],
+        "tensor(float)",
+    )
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", value)
+    binding.bind_output("y", "cuda", 0)
+    session.run_with_iobinding(binding)
+    (out,) = binding.get_outputs()
+    assert out.device_name() == "gpu"
+    assert out.numpy().tolist() == (X * 2).tolist()
+    value.update_inplace(X + 1)
+    target = ort.OrtValue.ortvalue_from_shape_and_type([2, 3], np.float32, "gpu")
+    binding.bind_ortvalue_output("y", target)
+    session.run_with_iobinding(binding)
+    copies = binding._request.copies
+    assert copies.with_host == 0, copies
+    assert isinstance(copies, Copies)
+    assert target.numpy().tolist() == (X * 2 + 2).tolist()
+    (back,) = session.run_with_ort_values(["y"], {"x": target})
+    assert back.numpy().tolist() == (X * 4 + 4).tolist()
+    assert session.run(["y"], {"x": X})[0].tolist() == (X * 2).tolist()
+    with pytest.raises(RuntimeError, match="has no address in host memory"):
+        value.data_ptr()
+    with pytest.raises(RuntimeError, match="belongs to the library that allocated it"):
+        binding.bind_input("x", "cuda", 0, np.float32, [2, 3], 4096)
+
+
+def test_host_memory_is_bound_in_place(on_device: list[str]) -> None:
+    session = ort.InferenceSession(TWICE, providers=on_device)
+    x, y = X.copy(), np.zeros_like(X)
+    binding = session.io_binding()
+    binding.bind_input("x", "cpu", 0, np.float32, x.shape, x.ctypes.data)
+    binding.bind_ortvalue_output("y", ort.OrtValue.ortvalue_from_numpy(y))
+    for step in range(3):
+        x[...] = X + step
+        session.run_with_iobinding(binding)
+        assert y.tolist() == ((X + step) * 2).tolist()
+    binding.clear_binding_outputs()
+    with pytest.raises(RuntimeError, match="At least one output should be requested"):
+        binding.bind_cpu_input("x", x)
+        session.run_with_iobinding(binding)
+
+
+def test_sequences_are_lists_of_arrays() -> None:
+    split = model(
+        helper.make_node("SplitToSequence", ["x"], ["y"], axis=1),
+        outputs=[helper.make_tensor_sequence_value_info("y", F32, None)],
+    )
+    session = ort.InferenceSession(split)
+    assert session.get_outputs()[0].type == "seq(tensor(float))"
+    (parts,) = session.run(None, {"x": X})
+    assert [part.tolist() for part in parts] == [X[:, i : i + 1].tolist() for i in range(3)]
+
+
+def test_many_threads_share_a_session(on_device: list[str]) -> None:
+    session = ort.InferenceSession(TWICE, providers=on_device)
+    wrong: list[Any] = []
+
+    def work(number: int) -> None:
+        for step in range(50):
+            x = X + number * 100 + step
+            if session.run(None, {"x": x})[0].tolist() != (x * 2).tolist():
+                wrong.append((number, step))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_failed_run_leaves_the_session_usable() -> None:
+    session = ort.InferenceSession(TWICE)
+    for bad in ({}, {"x": X[0]}, {"x": X.astype(int)}, {"x": [["a"] * 3] * 2}, {"x": None}):
+        with pytest.raises((ValueError, ort.capi.onnxruntime_pybind11_state.InvalidArgument)):
+            session.run(None, bad)
+        assert session.run(None, {"x": X})[0].tolist() == (X * 2).tolist()
+    options = ort.RunOptions()
+    options.terminate = True
+    with pytest.raises(Fail, match="terminate flag being set to true"):
+        session.run(None, {"x": X}, options)
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def test_a_trace_lists_the_layers_of_every_run(tmp_path: Path, on_device: list[str]) -> None:
+    options = ort.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "trace")
+    before = time.perf_counter_ns()
+    session = ort.InferenceSession(TWICE, options, on_device)
+    assert before <= session.get_profiling_start_time_ns() <= time.perf_counter_ns()
+    for _ in range(3):
+        assert session.run(None, {"x": X})[0].tolist() == (X * 2).tolist()
+    path = Path(session.end_profiling())
+    events = json.loads(path.read_text())
+    assert path.parent == tmp_path
+    assert [e["name"] for e in events if e["cat"] == "Session"] == [
+        "session_initialization",
+        *["model_run"] * 3,
+    ]
+    layers = [e for e in events if e["cat"] == "Node"]
+    assert len(layers) >= 3
+    assert {"Add"} & {e["args"]["op_name"] for e in layers}
+    assert all(e["ph"] == "X" and e["dur"] >= 0 and e["ts"] >= 0 for e in events)
+    assert session.end_profiling() == ""
+    assert session.run(None, {"x": X})[0].tolist() == (X * 2).tolist()
+
+
+def test_an_optimised_model_is_written_as_ir_alone(tmp_path: Path) -> None:
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "model.xml")
+    ort.InferenceSession(TWICE, options)
+    again = ort.InferenceSession(str(tmp_path / "model.xml"))
+    assert again.run(None, {"x": X})[0].tolist() == (X * 2).tolist()
+    options.optimized_model_filepath = str(tmp_path / "model.onnx")
+    with pytest.raises(OrtNotImplemented, match="give it the suffix .xml"):
+        ort.InferenceSession(TWICE, options)
+
+
+def test_an_initialiser_is_given_beside_the_model() -> None:
+    stored = [helper.make_tensor("w", F32, [3], [1, 2, 3])]
+    graph = helper.make_graph(
+        [helper.make_node("Mul", ["x", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", F32, [2, 3])],
+        [helper.make_tensor_value_info("y", F32, [2, 3])],
+        stored,
+    )
+    content = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    ).SerializeToString()
+    options = ort.SessionOptions()
+    weights = np.array([5, 6, 7], np.float32)
+    options.add_initializer("w", ort.OrtValue.ortvalue_from_numpy(weights))
+    session = ort.InferenceSession(content, options)
+    assert session.run(None, {"x": X})[0].tolist() == (X * weights).tolist()
+
+
+# -- refusals -------------------------------------------------------------------------------------
+
+
+def test_operators_that_are_not_there_are_named() -> None:
+    content = model(helper.make_node("Nonsense", ["x"], ["y"], domain="org.example"))
+    with pytest.raises(OrtNotImplemented, match=r"org\.example\.Nonsense"):
+        ort.InferenceSession(content)
+    content = model(helper.make_node("Add", ["x"], ["y"]))
+    with pytest.raises(InvalidGraph, match="1 inputs are given; legal: 2"):
+        ort.InferenceSession(content)
+
+
+def test_a_library_of_operators_is_refused_with_the_way_out() -> None:
+    with pytest.raises(OrtNotImplemented, match=r"docs/custom-layers\.md"):
+        ort.SessionOptions().register_custom_ops_library("operators.so")
+
+
+def test_options_refuse_other_types_and_names() -> None:
+    options = ort.SessionOptions()
+    for name, value in [
+        ("graph_optimization_level", 99),
+        ("intra_op_num_threads", "four"),
+        ("enable_profiling", "yes"),
+        ("logid", 3),
+    ]:
+        with pytest.raises(TypeError, match=name):
+            setattr(options, name, value)
+    with pytest.raises(AttributeError):
+        options.nonsense = 1  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="sess_options takes SessionOptions"):
+        ort.InferenceSession(TWICE, 3)  # type: ignore[arg-type]
+
+
+def test_nothing_warns_by_itself() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ort.disable_telemetry_events()
+        ort.set_default_logger_severity(3)
+        ort.preload_dlls()
+        ort.InferenceSession(TWICE).run(None, {"x": X})
+        ort.set_default_logger_severity(2)
+    with pytest.raises(RuntimeError, match="legal: 0 to 4"):
+        ort.set_default_logger_severity(9)
