@@ -36,6 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--why", action="store_true", help="also what was left out, why, and what to do about it"
     )
     command.set_defaults(run=_devices)
+    command = commands.add_parser("doctor", help="one page about this machine for a bug report")
+    command.add_argument("--json", action="store_true", help="the same for machines")
+    command.set_defaults(run=_doctor)
     command = commands.add_parser("plugins", help="list the installed plugins and their state")
     command.set_defaults(run=_plugins)
     command = commands.add_parser("ops", help="list the operations that networks may use")
@@ -184,6 +187,14 @@ def _devices(options: argparse.Namespace) -> int:
         if report.fix:
             print(f"    fix: {report.fix}")
     return 0 if names else 1
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from polydevice import doctor
+
+    sections = doctor.examine()
+    print(doctor.as_json(sections) if options.json else doctor.page(sections))
+    return 0
 
 
 def _full_name(core: Core, device: str) -> str:

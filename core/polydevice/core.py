@@ -25,7 +25,7 @@ from polydevice.errors import (
     PluginError,
     PolydeviceError,
 )
-from polydevice.plugin import DeviceReport, Plugin, Version
+from polydevice.plugin import DeviceReport, Plugin, Section, Version
 from polydevice.safe_open import read_given
 
 if TYPE_CHECKING:
@@ -71,6 +71,15 @@ class Core:
     def explain_devices(self) -> list[DeviceReport]:
         """Say what was found while looking for devices, and why things were left out."""
         return self._devices.explain()
+
+    def diagnose_devices(self, seconds: float = 2.0) -> list[Section]:
+        """Say all that a bug report should hold about devices; `polydevice doctor` prints it.
+
+        Args:
+            seconds: how long a plugin may take; drivers that do not answer by then are said to
+                have hung. Waiting for a free core does not count.
+        """
+        return self._devices.diagnose(seconds)
 
     def get_versions(self, device_name: str) -> dict[str, Version]:
         """Return family → version for a device and, for "HETERO:…", its members."""

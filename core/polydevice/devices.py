@@ -17,7 +17,7 @@ from polydevice.errors import (
     UnknownOptionError,
     nearest,
 )
-from polydevice.plugin import DeviceReport, Plugin, Services
+from polydevice.plugin import DeviceReport, Line, Plugin, Section, Services
 from polydevice.plugin_names import FIRST_PARTY
 from polydevice.registry import Registry
 
@@ -107,6 +107,26 @@ class Devices:
                 raise
             self._plugins[family] = plugin
             return plugin
+
+    def diagnose(self, seconds: float) -> list[Section]:
+        """Return what `Core.diagnose_devices` does."""
+        sections: list[Section] = []
+        for family in self.registry.names():
+            try:
+                plugin = self.plugin(family)
+                if not plugin.is_composite:
+                    with self.contract(family, "examining its devices"):
+                        sections += plugin.diagnose(self._options[family], seconds)
+            except PolydeviceError as error:
+                sections.append(
+                    Section(f"{family}: devices", (Line("plugin", "failed", str(error)),))
+                )
+        conflicts = (
+            Line(f"plugin {c.device} ({c.entry})", "left out", c.reason)
+            for c in self.registry.conflicts
+        )
+        lines = tuple(conflicts)
+        return [*sections, Section("Plugins", lines)] if lines else sections
 
     @contextmanager
     def contract(self, family: str, doing: str) -> Iterator[None]:

@@ -49,6 +49,37 @@ class DeviceReport:
     device: str = ""
 
 
+@dataclass(frozen=True)
+class Line:
+    """One line of `polydevice doctor`.
+
+    Attributes:
+        subject: what was asked.
+        answer: what it is.
+        reason: why, or where it comes from; may be empty.
+        fix: what the user can do about it; empty when there is nothing to do.
+    """
+
+    subject: str
+    answer: str
+    reason: str = ""
+    fix: str = ""
+
+    @classmethod
+    def of_report(cls, report: DeviceReport) -> Line:
+        """Return what `Plugin.explain_devices` says as a line."""
+        answer = f"{report.status} as {report.device}" if report.device else report.status
+        return cls(report.subject, answer, report.reason, report.fix)
+
+
+@dataclass(frozen=True)
+class Section:
+    """Lines of `polydevice doctor` about one thing."""
+
+    title: str
+    lines: tuple[Line, ...]
+
+
 _SIMILAR_LIMIT = 50
 """For so many types a message looks for similar names; a file may have any number of types."""
 
@@ -211,6 +242,16 @@ class Plugin(ABC):
             DeviceReport(f"device {self.name}.{i}", "available", device=f"{self.name}.{i}")
             for i in self.device_ids(options)
         ]
+
+    def diagnose(self, options: Options, seconds: float) -> list[Section]:
+        """Say all that a bug report should hold about the devices and what they depend on.
+
+        Args:
+            options: the device family's configuration.
+            seconds: how long it may take.
+        """
+        lines = tuple(map(Line.of_report, self.explain_devices(options)))
+        return [Section(f"{self.name}: devices", lines)]
 
     def metrics(self, options: Options, device_id: str) -> dict[str, Any]:
         """Return the metrics of a device: name → value, or name → function that computes it."""

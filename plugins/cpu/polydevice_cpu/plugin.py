@@ -12,7 +12,7 @@ from polydevice.network import Network
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.unknown import UnknownOperation
 from polydevice.options import Options
-from polydevice.plugin import Plugin, Version, unsupported
+from polydevice.plugin import Line, Plugin, Section, Version, unsupported
 from polydevice_cpu import processor
 from polydevice_cpu.executable import CpuExecutableNetwork
 from polydevice_cpu.onednn.library import absence, library
@@ -40,6 +40,16 @@ class CpuPlugin(Plugin):
     def device_ids(self, options: Options) -> list[str]:
         """Return the one id there always is."""
         return ["0"]
+
+    def diagnose(self, options: Options, seconds: float) -> list[Section]:
+        """Say what the processor is and which oneDNN computes on it."""
+        lines = [
+            Line("processor", processor.name(), ", ".join(processor.capabilities())),
+            Line("cores that this process may use", str(available_cores())),
+        ]
+        missing = absence()
+        lines.append(Line("oneDNN", "not used", missing) if missing else Line("oneDNN", _onednn()))
+        return [Section(f"{self.name}: device", tuple(lines))]
 
     def metrics(self, options: Options, device_id: str) -> dict[str, Any]:
         """Return the metrics of the device."""

@@ -20,9 +20,18 @@ from polydevice.executor import Executor
 from polydevice.exported import ExportedNetwork
 from polydevice.network import Network
 from polydevice.options import Options
-from polydevice.plugin import DeviceReport, Plugin, Services, Version, unsupported
+from polydevice.plugin import (
+    DeviceReport,
+    Line,
+    Plugin,
+    Section,
+    Services,
+    Version,
+    unsupported,
+)
 from polydevice.remote import RemoteContext
 from polydevice_gpu import cl
+from polydevice_gpu.cl.discovery import enumerate_once
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Verdict
 from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.peak import gops
@@ -80,6 +89,15 @@ class GpuPlugin(Plugin):
                 )
             )
         return reports
+
+    def diagnose(self, options: Options, seconds: float) -> list[Section]:
+        """Say how OpenCL was found, what every probe of a device answered, and known troubles."""
+        from polydevice_gpu.diagnosis import diagnose
+
+        enumerate_once(timeout_s=seconds / 2)
+        report = self._report(options)
+        lines = tuple(map(Line.of_report, self.explain_devices(options)))
+        return [Section(f"{self.name}: drivers and devices", lines), *diagnose(report, seconds / 2)]
 
     def metrics(self, options: Options, device_id: str) -> dict[str, Any]:
         """Return the metrics of one device, in the Inference Engine's order."""

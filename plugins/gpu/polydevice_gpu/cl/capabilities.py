@@ -11,6 +11,7 @@ import ctypes
 import functools
 import hashlib
 import json
+import math
 import struct
 import typing
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ from polydevice_gpu.cl.discovery.facts import DeviceFacts, Icd
 from polydevice_gpu.cl.discovery.icd import loader_environment
 
 _PROBING_MODULES = ("probes", "bench", "command_buffer", "library")
+NOT_ASKED = "not asked: there was no time"
 _LIMIT_FACTOR = 6  # a first compile on a cold GPU driver takes seconds, loading it alone less
 _MAXIMUM_CRASHES = 8
 _FILE_LIMIT_BYTES = 64 * 1024
@@ -101,12 +103,17 @@ class ProbedCapabilities:
 
 
 def probed_capabilities(
-    facts: DeviceFacts, twin: int, drivers: tuple[Icd, ...] | None, folder: Path | None = None
+    facts: DeviceFacts,
+    twin: int,
+    drivers: tuple[Icd, ...] | None,
+    folder: Path | None = None,
+    limit_s: float = math.inf,
 ) -> tuple[ProbedCapabilities, dict[str, str]]:
     """Return what the probes say about a device, and the reason for each no.
 
     Kept in `folder` (the user's cache folder by default); without a usable folder the probes run
-    once per process. A file that does not check out is ignored and written again.
+    once per process. A file that does not check out is ignored and written again. What was not
+    answered within `limit_s` seconds has `NOT_ASKED` for a reason.
     """
     key = _key(facts)
     path = _path(folder or cache_folder.default_folder() / "gpu-capabilities", key)
@@ -114,7 +121,7 @@ def probed_capabilities(
         known = _read(path, key)
         if known is not None:
             return known
-    values, reasons, complete = _run(facts, twin, drivers)
+    values, reasons, complete = _run(facts, twin, drivers, limit_s)
     probed = ProbedCapabilities.parse(values)
     # A time limit or crash may be a passing trouble of this run, so it is not remembered.
     if path is not None and complete:
@@ -123,30 +130,16 @@ def probed_capabilities(
 
 
 def _run(
-    facts: DeviceFacts, twin: int, drivers: tuple[Icd, ...] | None
+    facts: DeviceFacts, twin: int, drivers: tuple[Icd, ...] | None, limit_s: float
 ) -> tuple[dict[str, Any], dict[str, str], bool]:
     """Run the probes, going on after the one that took the driver down."""
     values: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     skip: list[str] = []
     survived = True
+    timeout_s = min(_LIMIT_FACTOR * probe_timeout_s(), limit_s)
     for _ in range(_MAXIMUM_CRASHES):
-        argument = {
-            "opencl": library.find_library()[0],
-            "identity": facts.identity,
-            "twin": twin,
-            "skip": skip,
-        }
-        with contextlib.ExitStack() as stack:
-            environment = (
-                stack.enter_context(loader_environment(drivers)) if drivers is not None else {}
-            )
-            outcome = child_process.run(
-                "probes",
-                argument,
-                environment=environment,
-                timeout_s=_LIMIT_FACTOR * probe_timeout_s(),
-            )
+        outcome = _ask(facts, twin, drivers, skip, timeout_s)
         started = "open"
         for message in outcome.messages:
             if "start" in message:
@@ -167,11 +160,29 @@ def _run(
         if outcome.status in {"ok", "raised"}:
             return values, reasons, survived
         survived = False
-        reasons[started] = f"the driver {outcome.status} in this probe ({outcome.detail})"
+        if outcome.status != "hung" or timeout_s < limit_s:
+            reasons[started] = f"the driver {outcome.status} in this probe ({outcome.detail})"
+        if timeout_s == limit_s:  # no time for another child
+            names = (f.name for f in fields(ProbedCapabilities))
+            return values, {n: NOT_ASKED for n in names if n not in values} | reasons, False
         if started == "open" or outcome.status == "failed":
             break
         skip.append(started)
     return values, reasons, False
+
+
+def _ask(
+    facts: DeviceFacts,
+    twin: int,
+    drivers: tuple[Icd, ...] | None,
+    skip: list[str],
+    timeout_s: float,
+) -> child_process.Outcome:
+    opencl = library.find_library()[0]
+    argument = {"opencl": opencl, "identity": facts.identity, "twin": twin, "skip": skip}
+    with contextlib.ExitStack() as stack:
+        variables = stack.enter_context(loader_environment(drivers)) if drivers is not None else {}
+        return child_process.run("probes", argument, environment=variables, timeout_s=timeout_s)
 
 
 def _our_defect(raised: str) -> str:

@@ -39,7 +39,7 @@ def open_device(admitted: AdmittedDevice) -> Device:
             driver makes no context.
     """
     found = discovery.enumerate_once()
-    key = (*admitted.facts.identity, _twin(admitted.facts, found))
+    key = (*admitted.facts.identity, found.twin(admitted.facts))
     with _lock:
         runtime.start(found)
         if key not in _open or not _open[key].is_usable:
@@ -55,7 +55,7 @@ def handles_of(admitted: AdmittedDevice) -> tuple[int, int]:
     """
     found = discovery.enumerate_once()
     runtime.start(found)
-    return _find(admitted.facts, _twin(admitted.facts, found))
+    return _find(admitted.facts, found.twin(admitted.facts))
 
 
 def _find(facts: DeviceFacts, twin: int) -> tuple[int, int]:
@@ -66,15 +66,6 @@ def _find(facts: DeviceFacts, twin: int) -> tuple[int, int]:
             f"{facts.name} was found by a child process, but not by this one: {error}. "
             "If this program used OpenCL before polydevice, load polydevice's network first"
         ) from error
-
-
-def _twin(facts: DeviceFacts, found: Enumeration) -> int:
-    """Number a device among those that say the same about themselves (a machine's equal GPUs)."""
-    place = (facts.platform_index, facts.device_index)
-    return sum(
-        other.identity == facts.identity and (other.platform_index, other.device_index) < place
-        for other in found.devices
-    )
 
 
 class Device:
@@ -98,7 +89,7 @@ class Device:
         The probes come first: a driver that dies making a context dies in their process.
         """
         self.facts = admitted.facts
-        self._twin = _twin(admitted.facts, found)
+        self._twin = found.twin(admitted.facts)
         self._drivers = found.drivers
         probed, self.capability_reasons = probed_capabilities(self.facts, self._twin, self._drivers)
         if not probed.c_standard:

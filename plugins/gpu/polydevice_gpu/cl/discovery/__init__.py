@@ -20,14 +20,15 @@ _lock = threading.Lock()
 _found: list[Enumeration] = []  # the last one, once there is one
 
 
-def enumerate_once(*, refresh: bool = False) -> Enumeration:
+def enumerate_once(*, refresh: bool = False, timeout_s: float | None = None) -> Enumeration:
     """Return what the drivers offer; found once per process, by any number of threads.
 
-    `refresh` asks the drivers again, for instance after one was repaired.
+    `refresh` asks the drivers again, for instance after one was repaired; `timeout_s` is how long
+    each may take if they are asked, by default what the environment variable says.
     """
     with _lock:
         if refresh or not _found:
-            _found[:] = [enumerate_drivers()]
+            _found[:] = [enumerate_drivers(timeout_s)]
         return _found[0]
 
 

@@ -158,3 +158,11 @@ class Enumeration:
     devices: tuple[DeviceFacts, ...] = ()
     drivers: tuple[Icd, ...] | None = ()
     findings: tuple[Finding, ...] = ()
+
+    def twin(self, facts: DeviceFacts) -> int:
+        """Number a device among those that say the same about themselves (equal GPUs)."""
+        place = (facts.platform_index, facts.device_index)
+        return sum(
+            other.identity == facts.identity and (other.platform_index, other.device_index) < place
+            for other in self.devices
+        )

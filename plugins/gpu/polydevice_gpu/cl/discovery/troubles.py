@@ -1,0 +1,126 @@
+"""What drivers are known to get wrong, and what polydevice does about it; found by running them.
+
+`polydevice doctor` names those of the drivers at hand, docs/drivers.md all.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from polydevice_gpu.cl.discovery.facts import DeviceFacts
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One defect or oddity of a driver.
+
+    Attributes:
+        driver: name and versions, for people.
+        platform: text in the platform's name, lower case.
+        first: the first version that it was seen in, as numbers.
+        before: the first version without it; empty if it is in all that were tried.
+        wrong: what the driver does.
+        answer: what polydevice does about it, with `wrong` a sentence: "polydevice …".
+        fix: what a user can do; empty when there is nothing to do.
+    """
+
+    driver: str
+    platform: str
+    first: tuple[int, ...]
+    before: tuple[int, ...]
+    wrong: str
+    answer: str
+    fix: str = ""
+
+    def concerns(self, device: DeviceFacts) -> bool:
+        """Whether a device's driver is of these versions."""
+        if self.platform not in device.platform_name.lower():
+            return False
+        version = _numbers(device.driver_version) or _numbers(device.platform_version)
+        return self.first <= version and not (self.before and version >= self.before)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Return the first version in a text: (3, 1) of ``3.1+debian``."""
+    found = re.search(r"\d+(?:\.\d+)+", text)
+    return tuple(map(int, found.group().split("."))) if found else ()
+
+
+_POCL, _INTEL_CPU, _OCLGRIND, _NVIDIA = (
+    "portable computing language",
+    "intel(r) opencl",
+    "oclgrind",
+    "nvidia",
+)
+
+TROUBLES: tuple[Trouble, ...] = (
+    Trouble(
+        *("PoCL 3.1", _POCL, (3, 1), (4,)),
+        "crashes on clEnqueueCopyBufferRect with a sub-buffer",
+        "copies blocks between whole buffers, by offset",
+    ),
+    Trouble(
+        *("PoCL 3.1", _POCL, (3, 1), (4,)),
+        "crashes when a launch asks for more local memory than there is",
+        "counts it and refuses the launch",
+    ),
+    Trouble(
+        *("PoCL 3.1", _POCL, (3, 1), (4,)),
+        "gets barriers in functions wrong",
+        "has them in the kernels themselves",
+    ),
+    Trouble(
+        *("PoCL 3.1", _POCL, (3, 1), (4,)),
+        "crashes on vload_half8 at addresses that are not aligned to the whole vector",
+        "puts such vectors together from single values",
+    ),
+    Trouble(
+        *("PoCL 6.0", _POCL, (6,), ()),
+        "claims sub-groups of up to 512 items, which sum memory behind smaller work-groups",
+        "counts on sizes up to 64 only, each tried",
+    ),
+    Trouble(
+        *("PoCL 6.0", _POCL, (6,), ()),
+        "refuses copies of no bytes (CL_INVALID_VALUE), as OpenCL allows",
+        "hands over none",
+    ),
+    Trouble(
+        *("PoCL", _POCL, (0,), ()),
+        "compiles on the processor: the first load of a network takes seconds to a minute",
+        "keeps compiled kernels where CACHE_DIR says",
+        "set CACHE_DIR to load a network in a second the next time",
+    ),
+    Trouble(
+        *("Intel's runtime for CPUs 2026.2", _INTEL_CPU, (2026,), ()),
+        "keeps 0.8 kB of memory for every launch of a replayed command buffer",
+        "finds that with a probe and does not use them there",
+    ),
+    Trouble(
+        *("Intel's runtime for CPUs", _INTEL_CPU, (0,), ()),
+        "has no device in a process where an older TBB was loaded first, as OpenVINO's is",
+        "cannot mend that from inside such a process",
+        "LD_PRELOAD its own libtbb.so.12 in programs that import openvino",
+    ),
+    Trouble(
+        *("Intel's runtime for CPUs", _INTEL_CPU, (0,), ()),
+        "offers half arithmetic where the processor has none, and emulates it slowly",
+        "computes in f32 unless the driver prefers half",
+    ),
+    Trouble(
+        *("Oclgrind 21.10", _OCLGRIND, (0,), ()),
+        "interprets kernels, hundreds of times slower, and cannot run the generic address space",
+        "compiles as OpenCL C 1.2 there",
+        "use it to check kernels only",
+    ),
+    Trouble(
+        *("NVIDIA", _NVIDIA, (0,), ()),
+        "has no sub-group functions and no matrix functions in OpenCL C",
+        "uses inline PTX for them where a probe computed the right numbers",
+    ),
+    Trouble(
+        *("NVIDIA", _NVIDIA, (0,), ()),
+        "ends the context when a kernel reaches outside of its memory (error -9999)",
+        "says so, and opens the device again for the next network",
+    ),
+)

@@ -1,0 +1,99 @@
+"""What `polydevice doctor` says about OpenCL."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from polydevice_gpu import cl
+from polydevice_gpu.cl import capabilities, child_process, library
+from polydevice_gpu.cl.discovery.facts import DeviceFacts
+from polydevice_gpu.cl.discovery.troubles import TROUBLES
+from polydevice_gpu.diagnosis import diagnose
+
+
+@pytest.fixture
+def sections(opencl, monkeypatch, tmp_path):
+    """Diagnose with a cache of its own; returns title → subject → line."""
+    monkeypatch.setenv("POLYDEVICE_CACHE_DIR", str(tmp_path / "kept"))
+
+    def ask(seconds: float = 60.0):
+        found = diagnose(cl.discover(), seconds)
+        return {section.title: {line.subject: line for line in section.lines} for section in found}
+
+    return ask
+
+
+def device_lines(found):
+    (title,) = [title for title in found if title.startswith("GPU.0: ")]
+    return title, found[title]
+
+
+def test_every_probe_with_its_answer_or_reason(opencl, sections) -> None:
+    for _ in range(2):  # probed, and remembered
+        title, lines = device_lines(sections())
+        assert opencl.facts.name in title
+        assert opencl.facts.driver_version in title
+        assert list(lines) == [f.name for f in capabilities.fields(capabilities.ProbedCapabilities)]
+        for name, line in lines.items():
+            answer = getattr(opencl.capabilities, name)
+            if isinstance(answer, bool):
+                assert line.answer == ("yes" if answer else "no")
+            elif isinstance(answer, tuple):
+                assert line.answer == (", ".join(map(str, answer)) or "none")
+            else:
+                assert line.answer == str(answer)
+            assert line.reason == opencl.capability_reasons.get(name, "")
+
+
+def test_the_loader_is_named(sections) -> None:
+    line = sections()["OpenCL loader and .icd files"]["loader"]
+    if not library.preloaded():
+        assert all(Path(file).is_file() for file in line.answer.split(", "))
+        assert library.find_library()[0] in line.reason
+
+
+def test_probes_that_take_too_long_are_not_waited_for(sections, monkeypatch, tmp_path) -> None:
+    real = child_process.run
+
+    def slow(module, argument, **options):
+        assert options["timeout_s"] == 0.5
+        outcome = real(module, argument, **{**options, "timeout_s": 60})
+        return replace(outcome, status="hung", messages=outcome.messages[:6], detail="no answer")
+
+    monkeypatch.setattr(child_process, "run", slow)
+    _, lines = device_lines(sections(0.5))
+    (late,) = [line for line in lines.values() if line.answer == "not known"]
+    assert "command_buffers" in late.subject
+    assert lines["c_standard"].answer.startswith("CL")
+    assert "fp16_storage" in lines
+    assert not list((tmp_path / "kept" / "gpu-capabilities").iterdir()), "half an answer kept"
+
+
+def test_driver_that_dies_in_a_probe(sections, monkeypatch) -> None:
+    real = child_process.run
+
+    def dying(module, argument, **options):
+        outcome = real(module, argument, **options)
+        return replace(outcome, status="crashed", messages=({"start": "open"},), detail="SIGSEGV")
+
+    monkeypatch.setattr(child_process, "run", dying)
+    _, lines = device_lines(sections())
+    assert "SIGSEGV" in lines["probes"].reason
+    assert lines["probes"].fix
+
+
+@pytest.mark.parametrize(
+    ("platform", "driver", "names"),
+    [
+        ("Portable Computing Language", "3.1+debian", {"PoCL", "PoCL 3.1"}),
+        ("Portable Computing Language", "6.0+debian", {"PoCL", "PoCL 6.0"}),
+        ("NVIDIA CUDA", "580.159.04", {"NVIDIA"}),
+        ("AMD Accelerated Parallel Processing", "3590.0", set()),
+    ],
+)
+def test_troubles_are_those_of_the_driver(platform, driver, names) -> None:
+    facts = DeviceFacts(platform, "", "OpenCL 3.0", 0, 0, driver_version=driver)
+    assert {t.driver for t in TROUBLES if t.concerns(facts)} == names
