@@ -1,4 +1,4 @@
-"""Writes the reference pages (operators, options, hooks, errors) from the code.
+"""Writes the reference pages (operators, options, hooks, errors, drivers) from the code.
 
     python docs/generate.py            write them
     python docs/generate.py --check    exit with 1 when one is not fresh
@@ -16,6 +16,8 @@ from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
+
+from driver_matrix import drivers
 
 DOCS = Path(__file__).parent
 
@@ -237,6 +239,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "hooks.md": hooks,
     "errors.md": errors,
     "coming-from.md": coming_from,
+    "drivers.md": drivers,
 }
 
 

@@ -92,8 +92,9 @@ def test_driver_that_dies_in_a_probe(sections, monkeypatch) -> None:
         ("Portable Computing Language", "6.0+debian", {"PoCL", "PoCL 6.0"}),
         ("NVIDIA CUDA", "580.159.04", {"NVIDIA"}),
         ("AMD Accelerated Parallel Processing", "3590.0", set()),
+        ("Intel(R) OpenCL", "24.35.30872", set()),  # a GPU
     ],
 )
 def test_troubles_are_those_of_the_driver(platform, driver, names) -> None:
-    facts = DeviceFacts(platform, "", "OpenCL 3.0", 0, 0, driver_version=driver)
+    facts = DeviceFacts(platform, "", "OpenCL 3.0", 0, 0, driver_version=driver, type=1 << 2)
     assert {t.driver for t in TROUBLES if t.concerns(facts)} == names

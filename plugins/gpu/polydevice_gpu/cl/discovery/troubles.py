@@ -23,6 +23,7 @@ class Trouble:
         wrong: what the driver does.
         answer: what polydevice does about it, with `wrong` a sentence: "polydevice …".
         fix: what a user can do; empty when there is nothing to do.
+        kind: kind of device that it concerns; all if empty.
     """
 
     driver: str
@@ -32,10 +33,13 @@ class Trouble:
     wrong: str
     answer: str
     fix: str = ""
+    kind: str = ""
 
     def concerns(self, device: DeviceFacts) -> bool:
         """Whether a device's driver is of these versions."""
         if self.platform not in device.platform_name.lower():
+            return False
+        if self.kind and device.kind != self.kind:
             return False
         version = _numbers(device.driver_version) or _numbers(device.platform_version)
         return self.first <= version and not (self.before and version >= self.before)
@@ -95,21 +99,24 @@ TROUBLES: tuple[Trouble, ...] = (
         *("Intel's runtime for CPUs 2026.2", _INTEL_CPU, (2026,), ()),
         "keeps 0.8 kB of memory for every launch of a replayed command buffer",
         "finds that with a probe and does not use them there",
+        kind="CPU",
     ),
     Trouble(
         *("Intel's runtime for CPUs", _INTEL_CPU, (0,), ()),
         "has no device in a process where an older TBB was loaded first, as OpenVINO's is",
         "cannot mend that from inside such a process",
         "LD_PRELOAD its own libtbb.so.12 in programs that import openvino",
+        "CPU",
     ),
     Trouble(
         *("Intel's runtime for CPUs", _INTEL_CPU, (0,), ()),
         "offers half arithmetic where the processor has none, and emulates it slowly",
         "computes in f32 unless the driver prefers half",
+        kind="CPU",
     ),
     Trouble(
         *("Oclgrind 21.10", _OCLGRIND, (0,), ()),
-        "interprets kernels, hundreds of times slower, and cannot run the generic address space",
+        "interprets kernels, far slower than they run, and cannot run the generic address space",
         "compiles as OpenCL C 1.2 there",
         "use it to check kernels only",
     ),
