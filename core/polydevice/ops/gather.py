@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from typing_extensions import Self
+from collections.abc import Sequence
 
 from polydevice.errors import ShapeError
 from polydevice.ops.op import Op, attribute, operation
@@ -28,13 +26,8 @@ class Gather(Op):
     """
 
     batch_dims: int = attribute(default=0)
-    negative_indices: bool = attribute(default=True, ir="")
+    negative_indices: bool = attribute(default=True, ir="", came_with=8)
     shape_arithmetic = True
-
-    @classmethod
-    def from_ir(cls, attributes: Mapping[str, str], opset: int) -> Self:
-        """Make it; before opset8 indices do not count from the end."""
-        return super().from_ir(attributes, opset).replace(negative_indices=opset >= 8)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return x's sizes with the axis replaced by the sizes of indices."""
@@ -107,12 +100,7 @@ class GatherND(Op):
     """
 
     batch_dims: int = attribute(default=0)
-    flatten_batch: bool = attribute(default=False, ir="")
-
-    @classmethod
-    def from_ir(cls, attributes: Mapping[str, str], opset: int) -> Self:
-        """Make it; before opset8 the batch axes become one."""
-        return super().from_ir(attributes, opset).replace(flatten_batch=opset < 8)
+    flatten_batch: bool = attribute(default=False, ir="", came_with=8)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the batch axes, the outer axes of indices and the rest of x's."""

@@ -90,12 +90,7 @@ class NonMaxSuppressionPadded(NonMaxSuppressionOp):
     box_encoding: BoxEncoding = attribute(default=BoxEncoding.CORNER)
     sort_result_descending: bool = attribute(default=True)
     output_type: ElementType = attribute(default=ElementType.i64)
-    per_batch: bool = attribute(default=True, ir="")
-
-    @classmethod
-    def from_ir(cls, attributes: Mapping[str, str], opset: int) -> Self:
-        """Make it; before opset4 the output has room for one batch only."""
-        return super().from_ir(attributes, opset).replace(per_batch=opset >= 4)
+    per_batch: bool = attribute(default=True, ir="", came_with=4)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the fixed number of rows."""

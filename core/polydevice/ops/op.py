@@ -29,7 +29,13 @@ from polydevice.tensor import TensorDesc
 REQUIRED: Any = dataclasses.MISSING
 
 
-def attribute(*, default: Any = REQUIRED, ir: str | None = None, onnx: str | None = None) -> Any:
+def attribute(
+    *,
+    default: Any = REQUIRED,
+    ir: str | None = None,
+    onnx: str | None = None,
+    came_with: int | None = None,
+) -> Any:
     """Declare one attribute of an operation.
 
     Args:
@@ -38,8 +44,11 @@ def attribute(*, default: Any = REQUIRED, ir: str | None = None, onnx: str | Non
         ir: name in IR files, when it differs from the field's name; "" for an attribute that IR
             files do not have.
         onnx: name in ONNX files; left out, ONNX files do not have it.
+        came_with: the opset from which on the default holds; in older ones it is the opposite, and
+            IR files say it by the version of the operation. Only for a bool, with ``ir=""``.
     """
-    return dataclasses.field(default=default, metadata={"ir": ir, "onnx": onnx})
+    metadata = {"ir": ir, "onnx": onnx, "came_with": came_with}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 class Op:
@@ -82,7 +91,10 @@ class Op:
     @classmethod
     def from_ir(cls, attributes: Mapping[str, str], opset: int) -> Self:
         """Make the operation from the attribute texts of an IR layer written for `opset`."""
-        values: dict[str, Any] = {}
+        values: dict[str, Any] = {
+            name: default if opset >= first else not default
+            for name, (default, first) in cls._version_fields().items()
+        }
         for name, (key, kind) in _ir_fields(cls).items():
             if key in attributes:
                 try:
@@ -126,7 +138,22 @@ class Op:
     @property
     def opset(self) -> str:
         """The operation set written to IR files, such as ``opset8``."""
-        return f"{self.domain}{self.since[-1]}" if self.domain == "opset" else self.domain
+        if self.domain != "opset":
+            return self.domain
+        newest = self.since[-1]
+        for name, (default, first) in self._version_fields().items():
+            if getattr(self, name) != default:
+                newest = min(newest, max(version for version in self.since if version < first))
+        return f"opset{newest}"
+
+    @classmethod
+    def _version_fields(cls) -> dict[str, tuple[bool, int]]:
+        """Return the attributes that the version says: default, and the opset it came with."""
+        return {
+            field.name: (bool(field.default), field.metadata["came_with"])
+            for field in dataclasses.fields(cls)  # type: ignore[arg-type]
+            if field.metadata.get("came_with") is not None
+        }
 
     def attributes(self) -> dict[str, Any]:
         """Return name → value of every attribute."""

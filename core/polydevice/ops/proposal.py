@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from typing_extensions import Self
+from collections.abc import Sequence
 
 from polydevice.dtype import ElementType
 from polydevice.errors import ShapeError
@@ -41,12 +39,7 @@ class Proposal(Op):
     box_size_scale: float = attribute(default=1.0)
     box_coordinate_scale: float = attribute(default=1.0)
     framework: str = attribute(default="")
-    with_scores: bool = attribute(default=True, ir="")
-
-    @classmethod
-    def from_ir(cls, attributes: Mapping[str, str], opset: int) -> Self:
-        """Make it; before opset4 there is one output."""
-        return super().from_ir(attributes, opset).replace(with_scores=opset >= 4)
+    with_scores: bool = attribute(default=True, ir="", came_with=4)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the fixed number of rows per image."""

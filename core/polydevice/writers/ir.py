@@ -135,6 +135,7 @@ def _obstacle(node: Node) -> str | None:
         return None
     for field in dataclasses.fields(node.op):  # type: ignore[arg-type]
         value = getattr(node.op, field.name)
-        if field.metadata.get("ir") == "" and value != field.default:
+        said = field.metadata.get("ir") != "" or field.metadata.get("came_with") is not None
+        if not said and value != field.default:
             return f"IR has no attribute for {field.name}={value!r}"
     return None

@@ -63,17 +63,24 @@ def _quantize(node: Node) -> Node | None:
 
 def _dequantize(node: Node) -> Node | None:
     x, kind = node.inputs[0], node.inputs[1].element_type
-    if x.element_type not in _RANGES or node.outputs[0].element_type is not kind:
+    whole = x.element_type is ElementType.i32
+    if not (whole or x.element_type in _RANGES) or node.outputs[0].element_type is not kind:
         return None
     aligned = [_aligned(node, port) for port in node.inputs[1:]]
     if any(port is None for port in aligned):
         return None
     scale, *zero_point = [port for port in aligned if port is not None]
-    value = Node(f"{node.name}/convert", Convert(destination_type=kind), [x])
+    # Sums of products have more digits than f32, so they are computed in f64.
+    wide = ElementType.f64 if whole else kind
+    value = Node(f"{node.name}/convert", Convert(destination_type=wide), [x])
     for zero in zero_point:
-        wide = Node(f"{node.name}/zero_point", Convert(destination_type=kind), [zero])
-        value = Node(f"{node.name}/shift", Subtract(), [value.output, wide.output])
-    return Node(node.name, Multiply(), [value.output, scale])
+        shift = Node(f"{node.name}/zero_point", Convert(destination_type=wide), [zero])
+        value = Node(f"{node.name}/shift", Subtract(), [value.output, shift.output])
+    if not whole:
+        return Node(node.name, Multiply(), [value.output, scale])
+    factor = Node(f"{node.name}/scale", Convert(destination_type=wide), [scale])
+    value = Node(f"{node.name}/product", Multiply(), [value.output, factor.output])
+    return Node(node.name, Convert(destination_type=kind), [value.output])
 
 
 def _aligned(node: Node, port: Port) -> Port | None:

@@ -43,8 +43,11 @@ def average_pool(n: OnnxNode) -> Port:
 
 def average(n: OnnxNode, x: Port) -> Port:
     """Emit an average pooling of `x` by the node's attributes."""
-    exclude = not n.attribute("count_include_pad", 0)
-    return n.emit(AvgPool(**_window(n), exclude_pad=exclude, counts_overhang=False), x)
+    op = AvgPool(**_window(n), exclude_pad=not n.attribute("count_include_pad", 0))
+    padded = any(op.pads_begin) or any(op.pads_end)
+    if padded and not op.exclude_pad and op.rounding_type is not RoundingType.FLOOR:
+        op = op.replace(counts_overhang=False)  # else it says nothing, and IR cannot say it
+    return n.emit(op, x)
 
 
 @translates("MaxPool")
