@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from typing_extensions import Self
 
+from polydevice.blob import Blob
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import (
     BlobError,
@@ -90,6 +91,10 @@ class PortInfo:
             if len(self.layout) > 2 and sorted(map(str, shape or ())) == sorted(map(str, sizes)):
                 text += f"; its layout is {self.layout}, so transpose, or set another layout on it"
             raise BlobError(text)
+
+    def blob(self, array: Array) -> Blob:
+        """Wrap an array of this input or output; containers are arrays of objects."""
+        return Blob(array, self.element_type if self.desc.kind == "tensor" else None)
 
     def as_array(self, value: Any) -> Array:
         """Return `value` as an array that can be read in place; itself when it fits already.

@@ -98,6 +98,9 @@ class BoundPlan(BoundSteps):
             for name, value in given.items()
             if not isinstance(array := inputs[name], GpuBlob)
         }
+        for value in self.plan.graph.outputs.values():
+            if value.on_host and value.constant is not None:
+                self._on_host[value] = value.constant.copy()
         for name, port in self._inputs.items():
             self._feed(queue, port, inputs[name], written)
         for name, port in self._outputs.items():

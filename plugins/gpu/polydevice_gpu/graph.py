@@ -79,6 +79,7 @@ class Value:
     Attributes:
         name: for messages and dumps.
         element_type: what the model says.
+        kind: "tensor"; ONNX's containers, such as "sequence", exist on the host only.
         shape: static sizes.
         storage: the type that its elements have in device memory.
         layout: where the elements lie within `memory`; None until a pass decides.
@@ -92,8 +93,8 @@ class Value:
     """
 
     __slots__ = (
-        "border", "constant", "element_type", "is_output", "layout", "memory", "name", "on_host",
-        "producer", "shape", "storage",
+        "border", "constant", "element_type", "is_output", "kind", "layout", "memory", "name",
+        "on_host", "producer", "shape", "storage",
     )  # fmt: skip
 
     def __init__(
@@ -107,6 +108,7 @@ class Value:
     ) -> None:
         self.name = name
         self.element_type = element_type
+        self.kind = "tensor"
         self.shape = tuple(shape)
         self.storage = storage or element_type
         self.constant = constant

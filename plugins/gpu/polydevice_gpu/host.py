@@ -120,7 +120,7 @@ def group(nodes: Sequence[GpuNode], read: Iterable[Value]) -> HostGroup:
                 made = Node(name, Constant(value.constant, value.element_type))
             else:
                 shape = None if value.on_host else Shape(value.shape)
-                made = Node(name, Parameter(element_type=value.element_type, shape=shape))
+                made = Node(name, Parameter(value.element_type, shape, value.kind))
                 inputs.append(value)
                 parameters.append(made)
             ports[value] = made.output

@@ -198,10 +198,13 @@ class GpuRequest(InferRequest):
         """Gather what the next inference reads and writes."""
         limit, batch = self._network.batch_limit, self._batch
         inputs: dict[str, Array | GpuBlob] = {}
-        shapes = []
+        shapes: list[tuple[int, ...] | None] = []
         for name, port in self._network.inputs.items():
             blob = self._blob(port)
-            shapes.append(blob.shape if batch == limit else (batch, *blob.shape[1:]))
+            if port.desc.kind != "tensor":
+                shapes.append(None)  # how many items it has is not their shape
+            else:
+                shapes.append(blob.shape if batch == limit else (batch, *blob.shape[1:]))
             if isinstance(blob, GpuBlob):
                 inputs[name] = blob
             else:
@@ -275,7 +278,7 @@ class GpuRequest(InferRequest):
                 blob.copy_from(array)
                 self._copies.uploads += 1
                 continue
-            self._bind(name, Blob(np.array(array, order="C"), port.element_type))
+            self._bind(name, port.blob(np.array(array, order="C")))
         self._last, self._last_plan = job.bound, job.bound.plan
         if self._network.profiling:
             job.bound.plan.times.add(job.bound.layer_times())

@@ -285,7 +285,7 @@ class HeteroRequest(InferRequest):
 
     def _give(self, name: str, array: Array) -> None:
         self._given[name] = array
-        super()._bind(name, Blob(array, self._ports[name].element_type))
+        super()._bind(name, self._ports[name].blob(array))
 
     def _perf_counts(self) -> list[LayerCount]:
         counts: list[LayerCount] = []

@@ -124,7 +124,7 @@ def _extract(network: Network, device: str, nodes: list[Node], index: int) -> Su
         else:
             name = f"{port.name}/in" if source.type != "Parameter" else port.name
             shape = port.desc.shape
-            copy = Node(name, Parameter(element_type=port.element_type, shape=shape))
+            copy = Node(name, Parameter(port.element_type, shape, port.desc.kind))
             parameters.append(copy)
             part.sources[name] = port
         copies[port] = copy.outputs[0]

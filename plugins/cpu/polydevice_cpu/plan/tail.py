@@ -122,7 +122,7 @@ def _extract(
     copies: dict[Port, Port] = {}
     parameters = []
     for number, port in enumerate(inputs):
-        parameter = Node(f"input{number}", Parameter(port.element_type, port.shape))
+        parameter = Node(f"input{number}", Parameter(port.element_type, port.shape, port.desc.kind))
         parameters.append(parameter)
         copies[port] = parameter.output
     sinks = []

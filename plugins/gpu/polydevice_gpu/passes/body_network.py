@@ -45,7 +45,7 @@ class BodyNetwork:
     def describe(self, descs: Sequence[TensorDesc], constants: Mapping[int, Array]) -> None:
         """Give parameters their types and shapes, or values, and fold what follows."""
         for index, (node, desc) in enumerate(zip(self.parameters, descs, strict=True)):
-            node.op = Parameter(desc.element_type, desc.shape)
+            node.op = Parameter(desc.element_type, desc.shape, desc.kind)
             if index in constants:
                 made = constant(f"{node.name}/constant", constants[index], desc.element_type)
                 self.network.replace(node.output, made.output)

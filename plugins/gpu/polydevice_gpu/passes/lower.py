@@ -67,7 +67,7 @@ class Builder:
         kind = desc.element_type
         if lives_on_host(desc):
             value = Value(name, kind, ())
-            value.on_host = True
+            value.on_host, value.kind = True, desc.kind
             return value
         assert desc.shape is not None
         return Value(name, kind, desc.shape.static, storage=self.storage(kind))
@@ -163,6 +163,8 @@ def lower(
         value = values[port]
         graph.outputs[name] = value
         value.is_output = True
+        if value.constant is not None and lives_on_host(port.desc):
+            value.on_host = True  # nothing makes it, and no kernel could copy it
         if floats is not None and value.element_type in FLOATS and value.producer is not None:
             value.storage = value.element_type
     return graph

@@ -1,0 +1,71 @@
+"""Sequences between parts that are compiled for different sizes, on every device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from tests.onnx.models import model, run, tensor, value
+
+DEVICES = ("CPU", "GPU", "HETERO:GPU,CPU")
+
+
+def _node(kind, inputs, outputs, **attributes):
+    return helper.make_node(kind, inputs.split(), outputs.split(), **attributes)
+
+
+def test_a_sequence_before_a_product(device, rng):
+    """What follows a sequence is compiled when its sizes are known; the sequence stays one."""
+    w = rng.standard_normal((5, 3)).astype(np.float32)
+    nodes = [
+        _node("SequenceConstruct", "x z", "s"),
+        _node("ConcatFromSequence", "s", "c", axis=0, new_axis=1),
+        _node("MatMul", "c w", "y"),
+    ]
+    proto = model(nodes, [value("x", ["n"]), value("z", [5])], initializers=[tensor("w", w)])
+    for _ in range(2):
+        x, z = (rng.standard_normal(5).astype(np.float32) for _ in range(2))
+        (y,) = run(proto, x, z, device=device)
+        np.testing.assert_allclose(y, np.stack([x, z]) @ w, 1e-4, 1e-5)
+
+
+def test_a_sequence_of_products_and_what_reads_it(device, rng):
+    w = rng.standard_normal((4, 3)).astype(np.float32)
+    nodes = [
+        _node("SplitToSequence", "x", "s", axis=0),
+        _node("SequenceAt", "s i", "a"),
+        _node("MatMul", "a w", "p"),
+        _node("SequenceInsert", "s p", "t"),
+        _node("SequenceLength", "t", "n"),
+        _node("SequenceAt", "t i", "y"),
+    ]
+    proto = model(
+        nodes, [value("x", ["n", 4]), value("i", [], TensorProto.INT64)],
+        [value("p", None), value("n", [], TensorProto.INT64), value("y", None)],
+        initializers=[tensor("w", w)],
+    )  # fmt: skip
+    for rows, index in ((3, -1), (2, 0)):
+        x = rng.standard_normal((rows, 4)).astype(np.float32)
+        p, n, y = run(proto, x, np.array(index), device=device)
+        np.testing.assert_allclose(p, x[index : index + 1 or None] @ w, 1e-4, 1e-5)
+        assert n == rows + 1
+        np.testing.assert_allclose(y, x[:1] if index == 0 else p, 1e-5)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_sequences_are_inputs_and_outputs(name, rng):
+    """Their items have sizes of their own, whatever their number."""
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, ["n"]))
+    nodes = [_node("SequenceInsert", "s x", "y"), _node("SequenceLength", "y", "n")]
+    proto = model(
+        nodes, [helper.make_value_info("s", kind), value("x", ["m"])],
+        [helper.make_value_info("y", kind), value("n", [], TensorProto.INT64)],
+    )  # fmt: skip
+    for count in (3, 1, 4):
+        items = [rng.standard_normal(k + 2).astype(np.float32) for k in range(count)]
+        x = rng.standard_normal(5).astype(np.float32)
+        y, n = run(proto, items, x, device=name)
+        assert n == count + 1 == len(y)
+        for found, right in zip(y, [*items, x]):
+            np.testing.assert_array_equal(found, right)
