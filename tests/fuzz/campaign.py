@@ -15,7 +15,7 @@ import onnx
 
 from polydevice import Core
 from tests.fuzz import coverage, files, jobs, mutants, reduce
-from tests.fuzz.check import PASSED, UNSUPPORTED, Outcome
+from tests.fuzz.check import MISTAKE, PASSED, UNSUPPORTED, Outcome
 from tests.fuzz.generate import Case
 from tests.fuzz.worker import Batch, Done, Limits, Single, Workplace
 
@@ -79,6 +79,7 @@ class Campaign:
         default_factory=collections.Counter
     )
     failures: list[Failure] = field(default_factory=list)
+    _reducer: Workplace = field(default_factory=lambda: Workplace(MUTANT_LIMITS))
 
     def run(self) -> None:
         """Run until the time is over or the counts are reached."""
@@ -86,7 +87,7 @@ class Campaign:
         print(f"seed {plan.seed}; {', '.join(plan.kinds)} on {', '.join(plan.devices)}", flush=True)
         end = time.monotonic() + plan.minutes * 60
         queues = {kind: plan.batches(kind) for kind in plan.kinds}
-        with Workplace() as cases, Workplace(MUTANT_LIMITS) as damaged:
+        with Workplace() as cases, Workplace(MUTANT_LIMITS) as damaged, self._reducer:
             while queues and time.monotonic() < end:
                 for kind in list(queues):
                     batch = next(queues[kind], None)
@@ -113,23 +114,22 @@ class Campaign:
             self.failures.append(failure)
             print(f"{batch.kind} {done.number} on {batch.device}: {outcome.kind}: "
                   f"{outcome.detail[:300]}", flush=True)  # fmt: skip
-            if self.plan.save and len(same) < 3:
+            if self.plan.save and len(same) < 3 and outcome.kind != MISTAKE:
                 failure.saved = self._save(failure, self.plan.save)
                 print(f"  reduced: {failure.saved}", flush=True)
 
     def _save(self, failure: Failure, folder: Path) -> Path:
         batch, device = failure.batch, failure.batch.device
         name = f"{batch.kind}-{batch.seed}-{failure.number}-{device.replace(':', '_')}"
-        with Workplace(MUTANT_LIMITS) as place:
-            if batch.kind == "models":
-                return self._save_case(failure, folder / name, place)
-            core = Core()
-            sound = mutants.base(batch.seed, batch.kind, failure.number, core)
-            bad = jobs.files_of(batch, failure.number, core)
-            assert sound and bad
-            small = reduce.reduce_files(
-                sound, bad, lambda f: place.one(Single(batch.kind, f, device)).failed
-            )
+        if batch.kind == "models":
+            return self._save_case(failure, folder / name)
+        core = Core()
+        sound = mutants.base(batch.seed, batch.kind, failure.number, core)
+        bad = jobs.files_of(batch, failure.number, core)
+        assert sound and bad
+        small = reduce.reduce_files(
+            sound, bad, lambda f: self._reducer.one(Single(batch.kind, f, device)).failed
+        )
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{name}{'.onnx' if batch.kind == 'onnx-mutants' else '.xml'}"
         path.write_bytes(small[0])
@@ -137,13 +137,13 @@ class Campaign:
             path.with_suffix(".bin").write_bytes(small[1])
         return path
 
-    def _save_case(self, failure: Failure, stem: Path, place: Workplace) -> Path:
+    def _save_case(self, failure: Failure, stem: Path) -> Path:
         case = jobs.case_of(failure.batch, failure.number)
         device, signature = failure.batch.device, failure.outcome.signature
 
         def fails(model: onnx.ModelProto, feeds: list) -> bool:
             single = Single("models", (model.SerializeToString(), feeds), device)
-            return place.one(single).signature == signature
+            return self._reducer.one(single).signature == signature
 
         small = case
         if fails(case.model, case.feeds):

@@ -21,6 +21,7 @@ from tests.fuzz.known import known_difference
 from tests.fuzz.tolerances import RUNS, disturbance, wrong
 
 PASSED, UNSUPPORTED, KNOWN = "passed", "unsupported", "known"
+MISTAKE = "mistake of the fuzzer"
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,13 @@ Value = Any
 RUNTIMES = ("onnxruntime", "reference")
 
 
+MISTAKEN = {
+    "StringNormalizer": "stop words stay unless the case is changed, and accents go",
+    "GlobalMaxPool": "in three dimensions the result has an axis too many",
+}
+"""What ONNX's reference gets wrong; it is not asked about these operators."""
+
+
 class Elsewhere:
     """Whether other people's code runs now: when the process dies of that, no device is to blame.
 
@@ -65,6 +72,8 @@ def run_node(
     feeds = {name: values[name] for name in needed}
     reasons = []
     for runtime in order:
+        if runtime == "reference" and node.op_type in MISTAKEN:
+            continue
         try:
             with ELSEWHERE, warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")

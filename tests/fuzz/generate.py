@@ -133,7 +133,7 @@ def loosen(b: Builder) -> None:
 LAX = {"ScatterND", "ScatterElements", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss",
        "GroupNormalization", "LayerNormalization", "RMSNormalization", "InstanceNormalization",
        "Pad", "Split", "GridSample", "RNN", "GRU", "LSTM", "Attention", "TensorScatter",
-       "Gemm", "ReverseSequence", "If", "Loop", "Scan"}  # fmt: skip
+       "Gemm", "ConvTranspose", "ReverseSequence", "If", "Loop", "Scan"}  # fmt: skip
 
 
 def _second(b: Builder, model: onnx.ModelProto) -> tuple[dict, dict[str, Value] | None]:
@@ -153,10 +153,23 @@ def _second(b: Builder, model: onnx.ModelProto) -> tuple[dict, dict[str, Value] 
 
 def _windows_fit(model: onnx.ModelProto, values: dict[str, Value]) -> bool:
     """Say whether no window is larger than its input; what that gives is not defined."""
-    windows = [
-        node for node in model.graph.node if "Pool" in node.op_type or "Conv" in node.op_type
-    ]
-    return all(values[n.output[0]].size for n in windows)
+    windows = [n for n in model.graph.node if "Pool" in n.op_type or "Conv" in n.op_type]
+    return all(values[n.output[0]].size and _window_fits(n, values) for n in windows)
+
+
+def _window_fits(node: onnx.NodeProto, values: dict[str, Value]) -> bool:
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    sizes = values[node.input[0]].shape[2:]
+    kernel = attributes.get("kernel_shape")
+    if kernel is None or attributes.get("auto_pad", b"") in (b"SAME_UPPER", b"SAME_LOWER"):
+        return True
+    rank = len(kernel)
+    pads = attributes.get("pads", [0] * 2 * rank)
+    dilations = attributes.get("dilations", [1] * rank)
+    return all(
+        size + pads[i] + pads[i + rank] >= (kernel[i] - 1) * dilations[i] + 1
+        for i, size in enumerate(sizes)
+    )
 
 
 def _new_data(b: Builder, change: bool) -> dict[str, np.ndarray]:

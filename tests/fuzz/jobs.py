@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import traceback
 from collections.abc import Callable, Iterator
 
 import onnx
 
 from polydevice import Core
 from tests.fuzz import mutants
-from tests.fuzz.check import Outcome, check
+from tests.fuzz.check import MISTAKE, Outcome, check
 from tests.fuzz.evaluate import RefusedError
 from tests.fuzz.files import answered
 from tests.fuzz.generate import Case, generate, rng_of
@@ -26,7 +27,15 @@ def runs(job: Batch | Single, core: Core) -> Iterator[tuple[int, Run]]:
         return
     for number in range(job.start, job.start + job.count):
         run = _case if job.kind == "models" else _mutant
-        yield number, functools.partial(run, job, number, core)
+        yield number, functools.partial(_guarded, run, job, number, core)
+
+
+def _guarded(run: Callable[..., Done], batch: Batch, number: int, core: Core) -> Done:
+    """Run, and own up to a defect of the fuzzer itself."""
+    try:
+        return run(batch, number, core)
+    except Exception:  # noqa: BLE001 - the rest goes on
+        return Done(number, Outcome(MISTAKE, traceback.format_exc()[-600:]))
 
 
 def case_of(batch: Batch, number: int) -> Case:

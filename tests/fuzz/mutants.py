@@ -19,6 +19,9 @@ PER_MODEL = 40
 LARGEST = 1 << 20
 """Elements of an input that is still made for an inference."""
 
+TIMEOUT_MS = 5000
+"""After which an inference is given up: a damaged trip count means what it says."""
+
 Files = tuple[bytes, bytes]
 """Topology and weights; weights are empty for ONNX."""
 
@@ -49,7 +52,7 @@ def survive(files: Files, device: str, core: Core) -> Outcome:
     """Read, load and infer; every exception but ours is a failure."""
     try:
         network = core.read_network(files[0], files[1] or None)
-        executable = core.load_network(network, device)
+        executable = core.load_network(network, device, {"INFER_TIMEOUT_MS": TIMEOUT_MS})
     except PolydeviceError as error:
         return Outcome(PASSED, f"refused: {type(error).__name__}")
     except Exception as error:  # noqa: BLE001 - that is what is looked for

@@ -91,7 +91,7 @@ def random(b: Builder):
         x = some(b, np.float32)
         y = b.add(name, x)
     else:
-        y = b.add(name, shape=list(b.shape()))
+        y = b.add(name, shape=list(b.shape()) or [1])
     b.tensors.remove(y)
     return b.add("Shape", y)
 
@@ -107,7 +107,8 @@ def text(b: Builder):
             raise RejectedError("StringNormalizer came with opset 10")
         x = b.fresh((b.integer(1, 5),), _without_accents, 0.2)  # the reference strips them
         return b.add(name, x, case_change_action=b.choice(("LOWER", "UPPER", "NONE")),
-                     is_case_sensitive=b.integer(0, 1), stopwords=["a", "the cat"])  # fmt: skip
+                     is_case_sensitive=b.integer(0, 1), locale="C.UTF-8",
+                     stopwords=["a", "the cat"])  # fmt: skip
     if name in ("Identity", "Shape"):
         return b.add(name, x)
     if name == "Reshape":

@@ -88,6 +88,8 @@ def softmax(b: Builder):
     if not x.rank:
         raise RejectedError("a scalar has no axis")
     name = b.choice(("Softmax", "Softmax", "LogSoftmax", "Hardmax"))
+    if name == "Hardmax" and 0 in x.shape:
+        raise RejectedError("no maximum")
     axis = b.integer(0, x.rank - 1)
     axis = axis - x.rank if b.opset >= 11 and b.chance(0.4) else axis
     return b.add(name, x, axis=axis if b.chance(0.9) or x.rank < 2 else None)
