@@ -83,8 +83,8 @@ polydevice run --as onnxruntime -d GPU -m package.module its arguments
 `-d` runs every network of the program on one device, whatever it asks for; otherwise the program
 chooses: `PolydeviceGPU` and `PolydeviceCPU` are providers, and `CUDAExecutionProvider`,
 `OpenVINOExecutionProvider` and their like mean the GPU, said in one line on standard error. Nodes
-that a GPU cannot run go to the CPU, which is said too. The real runtime need not be installed;
-programs that look for its distribution with `importlib.metadata` still need it.
+that a GPU cannot run go to the CPU, which is said too. The real runtime need not be installed:
+`importlib.metadata` too finds ours in its place.
 
 The tables below list every public name: what stands behind it in polydevice's own interface, and
 what is different or not there and why. Tests hold them against the real packages.

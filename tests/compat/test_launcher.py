@@ -36,6 +36,8 @@ def test_the_programs_own_arguments_begin_behind_its_name(given: list[str], ours
 
 
 PROGRAM = """
+import importlib.metadata
+import importlib.util
 import sys
 import onnxruntime
 import onnxruntime.capi.onnxruntime_pybind11_state as state
@@ -45,6 +47,9 @@ from beside import second
 assert __name__ == "__main__"
 assert first is second is onnxruntime.InferenceSession, "one module, however it is imported"
 assert onnxruntime.capi.onnxruntime_pybind11_state is state and _pybind_state.Fail is state.Fail
+assert importlib.metadata.version("onnxruntime") == onnxruntime.__version__
+assert importlib.util.find_spec("onnxruntime") is not None
+assert importlib.metadata.version("numpy") and importlib.metadata.metadata("onnxruntime")["Name"]
 print(onnxruntime.__name__, sys.argv[0].endswith("program.py"), sys.argv[1:])
 """
 

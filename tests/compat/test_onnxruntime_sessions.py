@@ -233,6 +233,39 @@ def test_a_failed_run_leaves_the_session_usable() -> None:
         session.run(None, {"x": X}, options)
 
 
+def test_a_run_that_does_not_end_is_terminated(on_device: list[str]) -> None:
+    """A loop of 10**9 iterations, from another thread."""
+    i64, boolean = TensorProto.INT64, TensorProto.BOOL
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["still"]),
+            helper.make_node("Cos", ["before"], ["after"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("number", i64, []),
+            helper.make_tensor_value_info("go", boolean, []),
+            helper.make_tensor_value_info("before", F32, [2, 3]),
+        ],
+        [
+            helper.make_tensor_value_info("still", boolean, []),
+            helper.make_tensor_value_info("after", F32, [2, 3]),
+        ],
+    )
+    count = helper.make_tensor("count", i64, [], [10**9])
+    endless = model(
+        helper.make_node("Constant", [], ["count"], value=count),
+        helper.make_node("Loop", ["count", "", "x"], ["y"], body=body),
+    )
+    session = ort.InferenceSession(endless, providers=on_device)
+    options = ort.RunOptions()
+    timer = threading.Timer(0.5, setattr, (options, "terminate", True))
+    timer.start()
+    with pytest.raises(Fail, match="terminate flag being set to true"):
+        session.run(None, {"x": X}, options)
+    timer.join()
+
+
 # -- files ----------------------------------------------------------------------------------------
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
-from collections.abc import Mapping, Sequence
-from importlib.abc import Loader, MetaPathFinder
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import Distribution, DistributionFinder
+from pathlib import Path
 from types import ModuleType
 
 
-class Replacement(MetaPathFinder):
+class Replacement(DistributionFinder):
     """Finds our modules under other names, and everything below them.
 
     A name above one that is replaced (``openvino`` of ``openvino.inference_engine``) becomes an
@@ -38,6 +41,14 @@ class Replacement(MetaPathFinder):
             if name == replaced or name.startswith(replaced + "."):
                 return ours + name[len(replaced) :]
         return None
+
+    def find_distributions(
+        self,
+        context: DistributionFinder.Context = DistributionFinder.Context(),  # noqa: B008 - theirs
+    ) -> Iterable[Distribution]:
+        """Return the distribution of a package that is replaced, with the version that ours has."""
+        name = context.name or ""
+        return [_Distribution(name, self._modules[name])] if name in self._modules else []
 
     def find_spec(
         self,
@@ -73,6 +84,20 @@ class Replacement(MetaPathFinder):
         return ModuleSpec(
             fullname, _Existing(module), origin=module.__file__, is_package=_is_package(module)
         )
+
+
+class _Distribution(Distribution):
+    """Name and version of what is stood in for, for programs that ask `importlib.metadata`."""
+
+    def __init__(self, name: str, ours: str) -> None:
+        self._module = importlib.import_module(ours)
+        self._text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {self._module.__version__}\n"
+
+    def read_text(self, filename: str) -> str | None:
+        return self._text if filename == "METADATA" else None
+
+    def locate_file(self, path: str | os.PathLike[str]) -> Path:
+        return Path(self._module.__file__ or "").parent / path
 
 
 def _found(name: str, path: Sequence[str] | None) -> ModuleSpec:

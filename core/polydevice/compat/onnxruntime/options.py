@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
+from polydevice.bounds import Bounds
 from polydevice.compat.onnxruntime.enums import (
     ExecutionMode,
     ExecutionOrder,
@@ -77,6 +78,17 @@ class _Settings(Surface):
         if key not in self._entries:
             raise RuntimeError(f"{type(self).__name__} does not have configuration with key: {key}")
         return self._entries[key]
+
+
+class _Terminate(_Setting[bool]):
+    """Ends, when it is set, the runs that were given these options."""
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        super().__set__(instance, value)
+        if value:
+            instance._bounds.cancel("RunOptions.terminate was set")
+        else:
+            instance._bounds = Bounds()
 
 
 class SessionOptions(_Settings):
@@ -171,15 +183,20 @@ class SessionOptions(_Settings):
 
 
 class RunOptions(_Settings):
-    """How one inference is run; `terminate` is asked before it begins."""
+    """How inferences are run; `terminate` ends those that run with these options."""
 
-    __slots__ = ()
+    __slots__ = ("_bounds",)
 
     log_severity_level = _Setting(-1, operator.index)
     log_verbosity_level = _Setting(0, operator.index)
     logid = _Setting("", _one_of(str))
     only_execute_path_to_fetches = _Setting(False, _bool)
-    terminate = _Setting(False, _bool)
+    terminate = _Terminate(False, _bool)
+
+    def __init__(self) -> None:
+        """Make options with onnxruntime's defaults."""
+        super().__init__()
+        self._bounds = Bounds()
 
     def add_run_config_entry(self, arg0: str, arg1: str) -> None:
         """Keep an entry; none of onnxruntime's has an effect here."""

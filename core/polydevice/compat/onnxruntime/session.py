@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from polydevice.bounds import Bounds, current_bounds, within
 from polydevice.compat.onnxruntime import model as models
 from polydevice.compat.onnxruntime.errors import Fail, OrtError
 from polydevice.compat.onnxruntime.io_binding import IOBinding
@@ -119,12 +120,13 @@ class InferenceSession(Surface):
             InvalidArgument: a name that does not exist, a value of another type, rank or size.
             Fail, EPFail: the inference failed.
         """
-        if run_options is not None:
-            _check_options(run_options)
         loaded = self._loaded
         if len(input_feed) > len(loaded.descs):
             loaded = self._with(input_feed)
-        return loaded.run(output_names, input_feed, self._trace)
+        if run_options is None:
+            return loaded.run(output_names, input_feed, self._trace)
+        with within(_bounds_of(run_options)):
+            return loaded.run(output_names, input_feed, self._trace)
 
     def run_with_ort_values(
         self,
@@ -133,10 +135,10 @@ class InferenceSession(Surface):
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
         """Run the model on OrtValues, those on its device without a copy; see `run`."""
-        if run_options is not None:
-            _check_options(run_options)
         feed = {name: value._value for name, value in input_dict_ort_values.items()}
-        return [OrtValue(value) for value in self._loaded.run_on_device(output_names, feed)]
+        with within(_bounds_of(run_options)):
+            values = self._loaded.run_on_device(output_names, feed)
+        return [OrtValue(value) for value in values]
 
     def run_async(
         self,
@@ -161,9 +163,8 @@ class InferenceSession(Surface):
         """
         if any(name not in input_feed for name in self._loaded.descs):
             raise self._loaded.missing(input_feed)
-        if run_options is not None:
-            _check_options(run_options)
-        self._with(input_feed).start(output_names, input_feed, callback, user_data)
+        with within(_bounds_of(run_options)):
+            self._with(input_feed).start(output_names, input_feed, callback, user_data)
 
     # -- binding ------------------------------------------------------------------------------
 
@@ -180,10 +181,9 @@ class InferenceSession(Surface):
             RuntimeError: memory that does not fit, or the inference failed.
         """
         try:
-            if run_options is not None:
-                _check_options(run_options)
             began = time.perf_counter_ns()
-            iobinding._run()
+            with within(_bounds_of(run_options)):
+                iobinding._run()
             if self._trace is not None:
                 self._trace.add_layers(iobinding._request.get_perf_counts(), began)
                 self._trace.add_span("model_run", began)
@@ -263,8 +263,17 @@ class InferenceSession(Surface):
         return 0 if self._trace is None else self._trace.start_ns
 
 
-def _check_options(run_options: RunOptions) -> None:
+def _bounds_of(run_options: RunOptions | None) -> Bounds:
+    """Return what ends a run before its time: the options' `terminate`.
+
+    Raises:
+        TypeError: no RunOptions.
+        Fail: it was set already.
+    """
+    if run_options is None:
+        return current_bounds()
     if not isinstance(run_options, RunOptions):
         raise TypeError(f"run_options takes RunOptions, not {run_options!r}")
     if run_options.terminate:
         raise Fail.of("Exiting due to terminate flag being set to true.")
+    return run_options._bounds

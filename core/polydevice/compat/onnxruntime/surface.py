@@ -108,7 +108,6 @@ DIFFERENT: dict[str, str] = {
     "RunOptions.log_verbosity_level": "kept; has no effect",
     "RunOptions.logid": "kept; has no effect",
     "RunOptions.only_execute_path_to_fetches": "kept; the whole network runs",
-    "RunOptions.terminate": "asked before the inference begins; one that runs is not stopped",
     "SessionOptions.add_session_config_entry": "kept; has no effect",
     "SessionOptions.enable_cpu_mem_arena": "kept; " + _ARENA,
     "SessionOptions.enable_mem_pattern": "kept; " + _ARENA,
