@@ -5,7 +5,9 @@ The quick tier leaves out
 * tests, or parameters of tests, with the marker ``full``;
 * of a test with several ``parametrize`` marks the combinations that show nothing new: it keeps as
   many as it takes for every entry of every list to occur on every device ("each choice", Ammann
-  and Offutt, "Using formal methods to derive test frames in category-partition testing", 1994).
+  and Offutt, "Using formal methods to derive test frames in category-partition testing", 1994),
+* in `tests/ops` on other devices than CPU all combinations but the first: there every operation
+  occurs in `tests/conformance`, every kernel in `tests/gpu`, and each case costs compiling one.
 
 It is what runs when no file is named. `is_quick` is for tests that choose for themselves how much
 they try.
@@ -67,6 +69,8 @@ def _choices(item: pytest.Item) -> Iterator[object]:
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     device = parameters.get("device")
     yield device
+    if device != "CPU" and item.path.parent.name == "ops":
+        return
     for mark in item.iter_markers("parametrize"):
         names = mark.args[0] if mark.args else mark.kwargs["argnames"]
         if isinstance(names, str):

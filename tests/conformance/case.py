@@ -46,6 +46,7 @@ class Case:
         compared: outputs that are compared (indices); None for all.
         dynamic: whether the case also makes sense with every input size unknown.
         reference: whether OpenVINO's reference implementation is asked instead of its CPU plugin.
+        others: inputs of the second inference, constants included; see `OpCase`.
     """
 
     kind: str
@@ -58,6 +59,7 @@ class Case:
     compared: tuple[int, ...] | None = None
     dynamic: bool = True
     reference: bool = False
+    others: Sequence[np.ndarray] | None = None
 
     @property
     def id(self) -> str:
@@ -67,7 +69,7 @@ class Case:
     @property
     def feeds(self) -> dict[str, np.ndarray]:
         """Input name → value of those that are not constants."""
-        return {f"in{i}": v.value for i, v in enumerate(self.inputs) if not v.constant}
+        return {f"input{i}": v.value for i, v in enumerate(self.inputs) if not v.constant}
 
 
 def C(value: Any, dtype: Any = None, kind: str = "") -> Input:  # noqa: N802 - there are hundreds
@@ -85,6 +87,7 @@ def case(
     compared: Sequence[int] | None = None,
     dynamic: bool = True,
     reference: bool = False,
+    others: Sequence[np.ndarray] | None = None,
     **attributes: Any,
 ) -> Case:
     """Make a case; attributes are keywords, with ``_`` for ``-`` where IR has that."""
@@ -100,6 +103,7 @@ def case(
         None if compared is None else tuple(compared),
         dynamic,
         reference,
+        others,
     )
 
 
@@ -157,14 +161,14 @@ def ir_of(given: Case, *, dynamic: bool = False) -> tuple[bytes, bytes]:
             attributes = {"element_type": kind, "shape": sizes}
         port = _port(0, precision, ["-1" if size == "?" else size for size in sizes])
         layer_type = "Const" if item.constant else "Parameter"
-        layers.append(_layer(i, f"in{i}", layer_type, 1, attributes, "", port))
+        layers.append(_layer(i, f"input{i}", layer_type, 1, attributes, "", port))
         edges.append(_edge(i, 0, count, i))
     inputs = "".join(_port(i, _names(v)[1], v.value.shape) for i, v in enumerate(given.inputs))
     outputs = "".join(_port(count + i, "FP32", ()) for i in range(given.outputs))
     layers.append(_layer(count, "op", given.kind, given.opset, given.attributes, inputs, outputs))
     for i in range(given.outputs):
         number = count + 1 + i
-        layers.append(_layer(number, f"out{i}", "Result", 1, {}, _port(0, "FP32", ()), ""))
+        layers.append(_layer(number, f"output{i}", "Result", 1, {}, _port(0, "FP32", ()), ""))
         edges.append(_edge(count, count + i, number, 0))
     text = (
         f'<?xml version="1.0"?><net name="{given.kind}" version="11"><layers>{"".join(layers)}'

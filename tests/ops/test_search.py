@@ -85,7 +85,8 @@ def test_bucketize(device, right, kind, dtype):
 def test_search_sorted(device, right, table, values):
     rows = np.sort(RNG.integers(0, 9, table), axis=-1).astype(np.float32)
     wanted = RNG.integers(-1, 10, values).astype(np.float32)
-    check(openvino_case(SearchSorted(right_mode=right), rows, wanted), device)
+    others = [rows + 1, wanted[::-1]]  # still sorted
+    check(openvino_case(SearchSorted(right_mode=right), rows, wanted, others=others), device)
 
 
 def test_unknown_sizes():

@@ -52,7 +52,7 @@ def network_inference(network: Network, device: str) -> Iterator[Inference]:
         def infer(inputs: Sequence[Array]) -> list[Array]:
             named = {f"input{i}": array for i, array in enumerate(inputs)}
             outputs = request.infer({name: named[name] for name in executable.inputs})
-            return [np.array(outputs[result.name]) for result in network.results]
+            return [np.array(outputs[name]) for name in network.outputs]
 
         yield infer
 

@@ -136,20 +136,28 @@ def network_of(case: OpCase) -> Network:
     return Network(case.op.type, parameters, results)
 
 
-def run_case(case: OpCase, device: str, *, compute: Compute | None = None) -> None:
+def run_case(
+    case: OpCase,
+    device: str,
+    *,
+    compute: Compute | None = None,
+    network: Network | None = None,
+) -> None:
     """Check shape inference, run the case on `device` and compare with the expected outputs.
 
     Args:
         case: what to run.
         device: a device string such as "CPU" or "GPU".
         compute: computes the operation on arrays directly, instead of a network on `device`.
+        network: the case as a network, such as one read from a file; its inputs must have the names
+            that `network_of` gives them, its outputs the order. None for `network_of(case)`.
 
     Raises:
         AssertionError: when something differs, naming operation, output and the worst element.
         UnsupportedNetworkError: when the device does not have the operation.
     """
     expected = case.answers()
-    network = network_of(case)
+    network = network or network_of(case)
     described = [result.output.desc for result in network.results]
     assert len(described) == len(expected), (
         f"{case.op}: {len(described)} outputs, {len(expected)} expected"

@@ -260,14 +260,17 @@ def decoders(r: Random) -> list[Case]:
             roi_num_type="i64",
         )
     )
+    image, anchors = np.float32([60, 80, 1]), grid.reshape(-1, 4)
+    offsets, scores = r.f(8, 3, 4, low=-0.3, high=0.3), (r.distinct(2, 3, 4) + 3) / 8
     found.append(
         case(
             "ExperimentalDetectronGenerateProposalsSingleImage",
             6,
-            np.float32([60, 80, 1]),
-            grid.reshape(-1, 4),
-            r.f(8, 3, 4, low=-0.3, high=0.3),
-            (r.distinct(2, 3, 4) + 3) / 8,
+            image,
+            anchors,
+            offsets,
+            scores,
+            others=[image, anchors, -offsets, scores[:, ::-1]],
             outputs=2,
             min_size=3.0,
             nms_threshold=0.6,

@@ -353,7 +353,14 @@ def strings() -> list[Case]:
     begins, ends = np.int32([[0, 5], [5, 11]]), np.int32([[5, 5], [11, 12]])
     return [
         case("StringTensorUnpack", 15, C(words, kind="string"), outputs=3),
-        case("StringTensorPack", 15, begins, ends, symbols),
+        case(
+            "StringTensorPack",
+            15,
+            begins,
+            ends,
+            symbols,
+            others=[begins[::-1], ends[::-1], symbols.value],
+        ),
     ]
 
 
