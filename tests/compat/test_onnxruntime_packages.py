@@ -74,7 +74,7 @@ def assert_equal(here: Any, there: Any, at: str = "answer") -> None:
         assert here == there, at
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.network
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_answers_the_same(package: str, device: str) -> None:
