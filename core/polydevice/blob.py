@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from polydevice.arguments import integer, shown, text
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import BlobError
 from polydevice.shape import Shape
@@ -41,6 +42,8 @@ class Blob:
                 f"shape {array.shape}; use np.ascontiguousarray() first, or RoiBlob(array) for "
                 "an input that is gathered at every inference"
             )
+        if element_type is not None and not isinstance(element_type, ElementType):
+            raise BlobError(f"{shown(element_type)} is no ElementType")
         self.array = array
         self.element_type = element_type or ElementType.of(array.dtype)
         if self.element_type.dtype != array.dtype:
@@ -155,7 +158,9 @@ def crop(
     Raises:
         BlobError: naming the region and the image, when it is not inside; or another layout.
     """
-    if layout not in LAYOUTS or len(layout) != len(shape):
+    x, y = integer(x, "x", BlobError), integer(y, "y", BlobError)
+    width, height = integer(width, "width", BlobError), integer(height, "height", BlobError)
+    if text(layout, "layout", BlobError) not in LAYOUTS or len(layout) != len(shape):
         raise BlobError(
             f"layout {layout!r} does not say which axes of shape {list(shape)} are height and "
             f"width; legal for {len(shape)} axes: "

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import Self
 
+from polydevice import arguments
 from polydevice.device_name import DeviceName
 from polydevice.devices import Devices
 from polydevice.dtype import Array
@@ -21,10 +22,13 @@ from polydevice.errors import (
     DeviceError,
     DeviceNameError,
     ModelFileError,
+    NetworkError,
+    OptionError,
     OptionValueError,
     PluginError,
     PolydeviceError,
 )
+from polydevice.internal import internal_error
 from polydevice.plugin import DeviceReport, Plugin, Section, Version
 from polydevice.safe_open import read_given
 
@@ -36,6 +40,9 @@ if TYPE_CHECKING:
     from polydevice.options import Options
     from polydevice.readers import ModelSource
     from polydevice.remote import RemoteContext
+
+MOST_REQUESTS = 10_000
+"""Requests of one network, or of one queue; each has memory of its own."""
 
 
 class Core:
@@ -125,6 +132,7 @@ class Core:
             UnknownOptionError: for a key that the device (or, with None, every device) lacks.
             OptionValueError: for an illegal value.
         """
+        config = arguments.options(config, "the configuration", OptionError)
         if device_name is not None:
             self._devices.set_config(config, device_name)
             return
@@ -171,7 +179,15 @@ class Core:
         """
         from polydevice import readers
 
-        return readers.read(model, weights, evaluate=self.evaluate, registry=self._registry)
+        try:
+            return readers.read(model, weights, evaluate=self.evaluate, registry=self._registry)
+        except PolydeviceError:
+            raise
+        except Exception as error:
+            what = f"{len(model)} bytes" if isinstance(model, bytes) else arguments.shown(model)
+            raise internal_error(
+                f"reading a model ({what}) failed", error, content=_content(model)
+            ) from error
 
     def load_network(
         self,
@@ -196,25 +212,21 @@ class Core:
             OptionError: (a subclass) for a wrong key or value.
             PluginError: when the plugin fails in another way; the cause is chained.
         """
-        if num_requests is not None and num_requests < 0:
-            raise OptionValueError(f"num_requests={num_requests} is not possible; use 0 or more")
+        if num_requests is not None:
+            num_requests = arguments.integer(
+                num_requests, "num_requests", OptionValueError, least=0, most=MOST_REQUESTS
+            )
         context = None if isinstance(device_name, str) else _context(device_name)
         name = str(device_name) if context is None else context.device_name
         plugin, options, device_id = self._devices.resolve(name, config)
         prepared = self._prepared(network)
-        try:
+        with self._devices.contract(plugin.name, f"loading network {prepared.name!r}", prepared):
             if context is not None:
                 executable = plugin.load_network_in_context(prepared, options, context)
             elif self._model_cache is not None and plugin.can_export:
                 executable = self._model_cache.load_network(plugin, prepared, options, device_id)
             else:
                 executable = plugin.load_network(prepared, options, device_id)
-        except PolydeviceError:
-            raise
-        except Exception as error:
-            raise PluginError(
-                f"{name} failed to load network {prepared.name!r}: {error!r}"
-            ) from error
         optimal = num_requests == 0
         number = executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") if optimal else 0
         executable._reserve_requests(number or num_requests or 1)
@@ -285,7 +297,7 @@ class Core:
         context = None if isinstance(device_name, str) else _context(device_name)
         name = str(device_name) if context is None else context.device_name
         plugin, options, device_id = self._devices.resolve(name, config)
-        content = data if isinstance(data, bytes) else _exported(data)
+        content = _exported(data)
         if context is not None:
             load = partial(plugin.import_network_in_context, content, options, context)
         else:
@@ -309,7 +321,8 @@ class Core:
         """
         prepared = self._prepared(network)
         plugin, options, device_id = self._devices.resolve(device_name, config)
-        return plugin.query_network(prepared, options, device_id)
+        with self._devices.contract(plugin.name, "asking what it runs", prepared):
+            return plugin.query_network(prepared, options, device_id)
 
     def unsupported_nodes(
         self,
@@ -318,8 +331,13 @@ class Core:
         config: Mapping[str, Any] | None = None,
     ) -> dict[str, str]:
         """Return node name → reason for every node that the device cannot run."""
+        from polydevice.network import Network
+
+        if not isinstance(network, Network):
+            raise NetworkError(f"a network is needed, not {arguments.shown(network)}")
         plugin, options, _ = self._devices.resolve(device_name, config)
-        return plugin.unsupported_nodes(network, options)
+        with self._devices.contract(plugin.name, "asking what it runs", network):
+            return plugin.unsupported_nodes(network, options)
 
     def _prepared(self, network: Network | PathLike) -> Network:
         """Return a copy with the settings of inputs and outputs made part of the graph."""
@@ -380,11 +398,27 @@ def _context(value: Any) -> RemoteContext:
     raise DeviceNameError(f"a device name such as 'GPU.1', or a context, is needed, not {value!r}")
 
 
-def _exported(path: PathLike) -> bytes:
+def _content(model: Any) -> bytes | None:
+    """Return a model's bytes for a report; None where they cannot be read again."""
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return bytes(model)
+    try:
+        return read_given(Path(model), "model file", ModelFileError, 1 << 31)
+    except (TypeError, PolydeviceError):
+        return None
+
+
+def _exported(data: bytes | PathLike) -> bytes:
+    if isinstance(data, bytes):
+        return data
+    if not isinstance(data, (str, os.PathLike)):
+        raise ModelFileError(
+            f"an exported network is bytes, or the path of a file, not {arguments.shown(data)}"
+        )
     from polydevice.readers.limits import ReadLimits
 
     limit = ReadLimits().weights_bytes
-    return read_given(Path(path), "exported network", ModelFileError, limit)
+    return read_given(Path(data), "exported network", ModelFileError, limit)
 
 
 def _is_arrays(result: Any) -> bool:

@@ -7,21 +7,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from polydevice import arguments
 from polydevice.device_name import DeviceName
 from polydevice.errors import (
     DeviceError,
     DeviceNameError,
     DeviceNotFoundError,
+    OptionError,
     PluginError,
     PolydeviceError,
+    UnknownMetricError,
     UnknownOptionError,
     nearest,
 )
+from polydevice.internal import internal_error
 from polydevice.plugin import DeviceReport, Line, Plugin, Section, Services
 from polydevice.plugin_names import FIRST_PARTY
 from polydevice.registry import Registry
 
 if TYPE_CHECKING:
+    from polydevice.network import Network
     from polydevice.options import Options
 
 
@@ -129,8 +134,11 @@ class Devices:
         return [*sections, Section("Plugins", lines)] if lines else sections
 
     @contextmanager
-    def contract(self, family: str, doing: str) -> Iterator[None]:
-        """Turn what a plugin may not raise into a PluginError that says whose fault it is."""
+    def contract(self, family: str, doing: str, network: Network | None = None) -> Iterator[None]:
+        """Turn what a plugin may not raise into an error that says whose fault it is.
+
+        That is a PluginError for plugins of others, and an InternalError for our own.
+        """
         try:
             yield
         except PolydeviceError:
@@ -138,6 +146,8 @@ class Devices:
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # not even SystemExit may end the program
+            if family in FIRST_PARTY:
+                raise internal_error(f"{family} failed while {doing}", error, network) from error
             raise PluginError(
                 f"{self.registry.title(family)} failed while {doing}: {error!r}. "
                 "Other devices are not affected."
@@ -186,7 +196,7 @@ class Devices:
             )
         options = self._options[name.family]
         device_id = name.device_id
-        given = dict(config or {})
+        given = arguments.options(config, "the configuration", OptionError)
         keys = plugin.option_type.keys()
         if not device_id and "DEVICE_ID" in keys:
             device_id = str(given.get("DEVICE_ID", options.read("DEVICE_ID")))
@@ -226,6 +236,7 @@ class Devices:
             OptionError: (a subclass) for a wrong key or value.
             DeviceNotFoundError: saying what was left out and why.
         """
+        config = arguments.options(config, "the configuration", OptionError)
         name = DeviceName.parse(device_name)
         if name.members:
             raise DeviceNameError(
@@ -280,6 +291,7 @@ class Devices:
 
     def get_metric(self, device_name: str, name: str) -> Any:
         """Return a metric of a device."""
+        arguments.text(name, "metric", UnknownMetricError)
         parsed = DeviceName.parse(device_name)
         plugin = self.plugin(parsed.family)
         if parsed.members:

@@ -22,6 +22,7 @@ PolydeviceError
 │   ├── UnknownOptionError    no such key
 │   ├── OptionValueError      the value is not legal
 │   └── UnknownMetricError    no such metric
+├── InternalError             polydevice itself is wrong; the message says how to report it
 └── RequestError              running an inference
     ├── BlobError             wrong name, shape, type or memory of an input or output
     ├── RequestBusyError      the request is running
@@ -39,6 +40,10 @@ from collections.abc import Iterable
 
 class PolydeviceError(Exception):
     """Root of every exception that polydevice raises on purpose."""
+
+
+class InternalError(PolydeviceError):
+    """Something in polydevice broke an assumption of its own; the message says how to report it."""
 
 
 class ModelError(PolydeviceError):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from typing_extensions import Self
 
+from polydevice.arguments import integer, milliseconds, text
 from polydevice.blob import Blob
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import (
@@ -262,6 +263,7 @@ class ExecutableNetwork(ABC):
         Raises:
             RequestError: for a number that does not exist.
         """
+        request_id = integer(request_id, "request_id", RequestError)
         if not 0 <= request_id < len(self.requests):
             raise RequestError(
                 f"no request {request_id}; this network has 0 to {len(self.requests) - 1} "
@@ -292,8 +294,10 @@ class ExecutableNetwork(ABC):
         Returns:
             OK, or RESULT_NOT_READY when the time is over.
         """
-        wanted = len(self.requests) if num_requests is None else num_requests
-        limit = None if timeout_ms is None or timeout_ms == -1 else timeout_ms / 1e3
+        wanted = number = len(self.requests)
+        if num_requests is not None:
+            wanted = integer(num_requests, "num_requests", RequestError, least=0, most=number)
+        limit = milliseconds(timeout_ms, RequestError)
 
         def enough() -> bool:
             return sum(not request.is_busy for request in self.requests) >= wanted
@@ -322,6 +326,7 @@ class ExecutableNetwork(ABC):
 
     def port_by_tensor_name(self, name: str) -> PortInfo | None:
         """Return the input or output that the framework called `name`."""
+        text(name, "the name of a tensor", BlobError)
         for port in (*self.inputs.values(), *self.outputs.values()):
             if name in port.tensor_names:
                 return port
@@ -337,6 +342,7 @@ class ExecutableNetwork(ABC):
         Raises:
             UnknownMetricError: naming the ones that exist.
         """
+        text(name, "metric", UnknownMetricError)
         metrics = {
             "NETWORK_NAME": self.name,
             "SUPPORTED_CONFIG_KEYS": self.options.keys(),

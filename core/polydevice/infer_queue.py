@@ -8,12 +8,16 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from polydevice.arguments import integer, milliseconds
 from polydevice.dtype import Array
 from polydevice.errors import OptionValueError, RequestError
 from polydevice.infer_request import InferRequest, Inputs, StatusCode
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork
+
+MOST_JOBS = 10_000
+"""Requests of one queue; each has memory of its own."""
 
 Done = Callable[[InferRequest, Any], None]
 
@@ -39,8 +43,7 @@ class InferQueue:
         Raises:
             OptionValueError: for a negative number.
         """
-        if jobs < 0:
-            raise OptionValueError(f"jobs={jobs} is not possible; use 0 or more")
+        jobs = integer(jobs, "jobs", OptionValueError, least=0, most=MOST_JOBS)
         number = jobs or executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
         self._requests = [executable.create_infer_request() for _ in range(number)]
         self._idle: deque[int] = deque(range(number))
@@ -89,7 +92,7 @@ class InferQueue:
         self._start(self._take(timeout_ms), inputs, userdata)
 
     def _take(self, timeout_ms: float | None) -> int:
-        limit = None if timeout_ms is None else timeout_ms / 1e3
+        limit = milliseconds(timeout_ms, RequestError)
         with self._changed:
             if not self._changed.wait_for(lambda: self._idle, limit):
                 raise RequestError(
@@ -162,7 +165,7 @@ class InferQueue:
             PolydeviceError: (or what a callback raised) the first failure since the last call;
                 further ones are noted in its `__notes__` where Python has them.
         """
-        limit = None if timeout_ms is None else timeout_ms / 1e3
+        limit = milliseconds(timeout_ms, RequestError)
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._idle) == len(self), limit):
                 raise RequestError(f"requests are still running after {timeout_ms:g} ms")

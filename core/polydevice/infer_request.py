@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
+from polydevice.arguments import milliseconds, shown
 from polydevice.blob import Blob, RoiBlob
 from polydevice.bounds import Bounds, enter_bounds, inference_bounds
 from polydevice.compound_blob import BatchedBlob, CompoundBlob, NV12Blob, plane_blobs
@@ -232,7 +233,7 @@ class InferRequest(ABC):
         if isinstance(value, (NV12Blob, BatchedBlob)):
             planes = plane_blobs(str(name), value, self.executable.inputs)
             return [each for plane in planes.items() for each in self._checked(*plane)]
-        port = self._ports.get(name) or self._port(name)
+        port = self._port(name)
         blob = value if isinstance(value, Blob) else Blob(value)
         port.check(blob.element_type, blob.shape)
         if isinstance(blob, RemoteBlob):
@@ -286,6 +287,8 @@ class InferRequest(ABC):
         return dict(zip(names, values, strict=True))
 
     def _port(self, name: str | int) -> PortInfo:
+        if not isinstance(name, (str, int)):
+            raise BlobError(f"{shown(name)} names no input or output; give a name, or a number")
         port = self._ports.get(name)
         if port is None and isinstance(name, str):
             port = self.executable.port_by_tensor_name(name)
@@ -524,14 +527,12 @@ class InferRequest(ABC):
             InferCancelledError: the inference was cancelled.
             InferTimeoutError: it took longer than INFER_TIMEOUT_MS.
             InferenceError: (or a DeviceError) the inference, or its callback, failed.
+            RequestError: for a time that is no number of milliseconds.
         """
         outcome = self._outcome
-        if timeout_ms is not None and timeout_ms < 0 and timeout_ms != -1:
-            raise ValueError(f"timeout {timeout_ms} ms is not possible; use -1, 0 or more")
-        if self._callback_thread != threading.get_ident():
-            forever = timeout_ms is None or timeout_ms == -1
-            if not outcome.done.wait(None if forever else (timeout_ms or 0) / 1e3):
-                return StatusCode.RESULT_NOT_READY
+        limit = milliseconds(timeout_ms, RequestError)
+        if self._callback_thread != threading.get_ident() and not outcome.done.wait(limit):
+            return StatusCode.RESULT_NOT_READY
         if outcome.error is not None:
             raise outcome.error
         return outcome.status
@@ -609,7 +610,10 @@ def contiguous(value: Any, dtype: np.dtype[Any]) -> Array:
     Raises:
         BlobError: when converting would lose more than precision (float to integer, say).
     """
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BlobError(f"it is no array: {error}") from None
     if array.dtype != dtype:
         if not np.can_cast(array.dtype, dtype, casting="same_kind"):
             raise BlobError(

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Union
 
+from polydevice.arguments import integer, options, shown, text
 from polydevice.dtype import Array
 from polydevice.errors import NetworkError, PolydeviceError, ShapeError, nearest
 from polydevice.node import Evaluate, Node, Port
@@ -87,6 +88,7 @@ class Network:
 
     def node(self, name: str) -> Node:
         """Return the node of that name; raises NetworkError naming close ones."""
+        text(name, "the name of a node", NetworkError)
         nodes = self.nodes()
         for node in nodes:
             if node.name == name:
@@ -154,6 +156,7 @@ class Network:
             NetworkError: for an unknown input name, or when a node does not accept the shapes;
                 the network then keeps its old shapes.
         """
+        shapes = options(shapes, "the mapping of names to shapes", NetworkError)
         by_name = {node.name: node for node in self.parameters}
         unknown = [name for name in shapes if name not in by_name]
         if unknown:
@@ -164,7 +167,7 @@ class Network:
         before = {name: by_name[name].op for name in shapes}
         try:
             for name, sizes in shapes.items():
-                by_name[name].op = by_name[name].op.replace(shape=Shape(sizes))
+                by_name[name].op = by_name[name].op.replace(shape=_shape(name, sizes))
             self.infer()
         except PolydeviceError:
             for name, op in before.items():
@@ -281,9 +284,7 @@ class Network:
         Raises:
             NetworkError: for an unknown node or port.
         """
-        wanted = [outputs] if isinstance(outputs, (str, tuple)) else list(outputs)
-        for item in wanted:
-            name, index = (item, 0) if isinstance(item, str) else item
+        for name, index in _ports_named(outputs):
             node = self.node(name)
             if not 0 <= index < len(node.outputs):
                 raise NetworkError(
@@ -386,6 +387,24 @@ class Network:
 
     def __repr__(self) -> str:
         return f"Network({self.name!r}, {len(self.nodes())} nodes)"
+
+
+def _shape(name: str, sizes: Any) -> Shape:
+    if not isinstance(sizes, Iterable) or isinstance(sizes, (str, bytes)):
+        raise ShapeError(f"input {name!r}: {shown(sizes)} is no shape; give a list of sizes")
+    return Shape(sizes)
+
+
+def _ports_named(outputs: Any) -> Iterator[tuple[str, int]]:
+    one = isinstance(outputs, (str, tuple)) or not isinstance(outputs, Iterable)
+    for item in [outputs] if one else outputs:
+        pair = (item, 0) if isinstance(item, str) else item
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise NetworkError(f"{shown(item)} is no output; give a node's name, or (name, number)")
+        yield (
+            text(pair[0], "the name of a node", NetworkError),
+            integer(pair[1], "the number of an output", NetworkError),
+        )
 
 
 def unique_name(network: Network, name: str) -> str:

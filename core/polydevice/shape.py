@@ -126,7 +126,12 @@ def _checked(size: DimLike | None) -> DimLike:
         return Dim()
     if isinstance(size, Dim):
         return size
-    size = int(size)
+    try:
+        size = int(size)
+    except (TypeError, ValueError, OverflowError):
+        raise ShapeError(
+            f"{size!r:.80} is no size; use an integer, or -1 for an unknown one"
+        ) from None
     if size < -1:
         raise ShapeError(f"a size of {size} is not possible; use -1 for an unknown size")
     return Dim() if size == -1 else size

@@ -151,7 +151,7 @@ def test_wait_reports_status(executable, x):
     executable.gate.set()
     assert request.wait(-1) is StatusCode.OK
     assert request.latency >= 5
-    with pytest.raises(ValueError, match="-2"):
+    with pytest.raises(RequestError, match="-2"):
         request.wait(-2)
 
 

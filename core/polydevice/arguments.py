@@ -1,0 +1,75 @@
+"""arguments: checks of what users hand to public methods, each with one of our exceptions."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+from polydevice.errors import PolydeviceError
+
+_SHOWN_CHARACTERS = 80
+
+
+def shown(value: object) -> str:
+    """Return a value for a message: its type too where that is wrong, and never pages of it."""
+    text = repr(value)
+    short = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+    return f"{short} ({type(value).__name__})"
+
+
+def text(value: Any, what: str, error: type[PolydeviceError]) -> str:
+    """Return a text as it is; raise `error` for anything else."""
+    if not isinstance(value, str):
+        raise error(f"{what} {shown(value)} is not possible; give a text")
+    return value
+
+
+def integer(
+    value: Any,
+    what: str,
+    error: type[PolydeviceError],
+    *,
+    least: int | None = None,
+    most: int | None = None,
+) -> int:
+    """Return an integer, also NumPy's, as Python's; raise `error` for anything else."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise error(f"{what}={shown(value)} is not possible; give an integer") from None
+    if (least is not None and number < least) or (most is not None and number > most):
+        limits = f"{least} or more" if most is None else f"{least} to {most}"
+        raise error(f"{what}={number} is not possible; use {limits}")
+    return number
+
+
+def milliseconds(value: Any, error: type[PolydeviceError]) -> float | None:
+    """Return how long to wait in seconds; None for ever, which is None or -1.
+
+    Args:
+        value: milliseconds.
+        error: raised for what is no number, not finite, or negative.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1 <= value < 1e15:
+        raise error(f"timeout {shown(value)} ms is not possible; use -1, 0 or more")
+    if value == -1:
+        return None
+    if value < 0:
+        raise error(f"timeout {value} ms is not possible; use -1, 0 or more")
+    return min(float(value) / 1e3, _LONGEST_S)
+
+
+_LONGEST_S = 1e6
+"""Eleven days; `threading` cannot wait for longer than some systems' clocks count."""
+
+
+def options(value: Any, what: str, error: type[PolydeviceError]) -> dict[str, Any]:
+    """Return a mapping with texts as keys, such as a configuration; {} for None."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise error(f"{what} {shown(value)} is not possible; give key → value, with texts as keys")
+    return dict(value)

@@ -1,0 +1,199 @@
+"""Whatever is handed to a public method, what it raises is an exception of ours.
+
+Every argument of every method in turn is replaced by values of wrong types, sizes and names; the
+other arguments stay right. A value that the method takes is no mistake.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from polydevice import Blob, Core
+from polydevice.errors import InternalError, PolydeviceError
+from tests.cpu.models import build
+
+WRONG: list[Any] = [
+    None,
+    True,
+    -1,
+    2**70,
+    1.5,
+    float("nan"),
+    "",
+    "nothing",
+    "a\0b",
+    "x" * 10_000,
+    "\ud800",
+    b"",
+    b"\xff\x00nothing",
+    [],
+    [None],
+    ["nothing"],
+    (1, 2),
+    {},
+    {"nothing": None},
+    {None: None},
+    {"x": "text"},
+    {"x": None},
+    {"x": [[1], [1, 2]]},
+    {1: 2},
+    {"PERF_COUNT": object()},
+    {"PERF_COUNT": "nothing"},
+    {"NO_SUCH_KEY": "YES"},
+    set(),
+    object(),
+    object,
+    print,
+    Path("/nowhere"),
+    Path("/"),
+    np.zeros((0,), np.float32),
+    np.zeros((2, 3), np.complex64),
+    np.array(["text"]),
+    np.array([object()]),
+    np.float32(3),
+]
+
+
+def network() -> bytes:
+    return build([("Relu", ["x"], ["y"], {})], {"x": (2, 3)}, ["y"], {})
+
+
+X = np.ones((2, 3), np.float32)
+
+
+def calls(core: Core) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
+    """Yield a title, a method and right arguments."""
+    read = core.read_network(network())
+    loaded = core.load_network(read, "CPU", num_requests=2)
+    request = loaded.create_infer_request()
+    queue = loaded.infer_queue(2)
+    content = loaded.export()
+    where = {"device_name": "CPU"}
+    for method, arguments in {
+        core.read_network: {"model": network(), "weights": None},
+        core.load_network: {"network": read, **where, "config": {}, "num_requests": 1},
+        core.import_network: {"data": content, **where, "config": {}},
+        core.query_network: {"network": read, **where, "config": {}},
+        core.unsupported_nodes: {"network": read, **where, "config": {}},
+        core.set_config: {"config": {"PERF_COUNT": "NO"}, **where},
+        core.get_config: {**where, "key": "PERF_COUNT"},
+        core.get_metric: {**where, "name": "FULL_DEVICE_NAME"},
+        core.option_keys: where,
+        core.get_versions: where,
+        core.register_plugin: {"plugin_name": "no_such_module", "device_name": "NEW"},
+        core.unregister_plugin: {"device_name": "NEW"},
+        core.create_context: {**where, "params": {}},
+        core.get_default_context: where,
+        loaded.infer: {"inputs": {"x": X}},
+        loaded.start_async: {"request_id": 0, "inputs": {"x": X}},
+        loaded.wait: {"num_requests": 0, "timeout_ms": 0},
+        loaded.infer_queue: {"jobs": 1},
+        loaded.get_config: {"key": "PERF_COUNT"},
+        loaded.get_metric: {"name": "NETWORK_NAME"},
+        loaded.port_by_tensor_name: {"name": "x"},
+        request.infer: {"inputs": {"x": X}},
+        request.start_async: {"inputs": {"x": X}},
+        request.wait: {"timeout_ms": 1000},
+        request.set_blob: {"name": "x", "blob": Blob(X.copy())},
+        request.get_blob: {"name": "x"},
+        request.keep_on_device: {"name": "y", "memory": None},
+        request.set_batch: {"size": 1},
+        request.set_completion_callback: {"callback": None, "data": None},
+        queue.start_async: {"inputs": {"x": X}, "userdata": None},
+        Blob: {"array": X, "element_type": None},
+        Blob(np.zeros((1, 3, 8, 8), np.float32)).roi: {
+            "x": 0, "y": 0, "width": 2, "height": 2, "layout": "NCHW",
+        },
+        core.read_network(network()).reshape: {"shapes": {"x": (4, 3)}},
+        core.read_network(network()).node: {"name": "y"},
+        core.read_network(network()).add_outputs: {"outputs": "y"},
+    }.items():  # fmt: skip
+        yield method.__qualname__, method, arguments
+
+
+def cases() -> list[tuple[str, int, str]]:
+    """List the methods by number, since they need a core, and their arguments."""
+    with Core() as core:
+        return [
+            (title, number, argument)
+            for number, (title, _, arguments) in enumerate(calls(core))
+            for argument in arguments
+        ]
+
+
+@pytest.fixture
+def core() -> Iterator[Core]:
+    with Core() as made:
+        yield made
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("title", "number", "argument"), cases())
+def test_wrong_arguments(core, title, number, argument) -> None:
+    foreign = []
+    subjects = list(calls(core))
+    for wrong in WRONG:
+        _, method, arguments = subjects[number]
+        try:
+            method(**{**arguments, argument: wrong})
+        except InternalError as error:
+            foreign.append((wrong, repr(error)[:150]))
+        except PolydeviceError:
+            pass
+        except Exception as error:  # noqa: BLE001 - that is the question
+            foreign.append((str(wrong)[:40], f"{type(error).__name__}: {error}"[:150]))
+    assert not foreign, "\n".join(f"{title}({argument}={w!r}): {e}" for w, e in foreign)
+
+
+def test_closed_objects() -> None:
+    with Core() as core:
+        subjects = list(calls(core))
+    for title, method, arguments in subjects:
+        raised = None
+        try:
+            method(**arguments)
+        except PolydeviceError as error:
+            raised = error
+        assert not isinstance(raised, InternalError), (title, raised)
+
+
+def test_a_defect_in_reading_names_the_file(core, monkeypatch, tmp_path) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise AssertionError("an assumption")
+
+    monkeypatch.setattr("polydevice.readers.onnx.read_onnx", broken)
+    file = tmp_path / "model.onnx"
+    file.write_bytes(network())
+    digest = hashlib.sha256(network()).hexdigest()
+    for model in (file, network()):
+        with pytest.raises(InternalError, match=digest):
+            core.read_network(model)
+
+
+def test_a_defect_names_the_node_and_how_to_report_it(core, monkeypatch) -> None:
+    def lower(node) -> None:
+        raise KeyError("an assumption")
+
+    def broken(self, network, options, device_id):
+        for node in network.nodes():
+            if node.type == "ReLU":
+                lower(node)
+
+    read = core.read_network(network())
+    core.load_network(read, "CPU")
+    monkeypatch.setattr("polydevice_cpu.plugin.CpuPlugin.load_network", broken)
+    with pytest.raises(InternalError) as caught:
+        core.load_network(read, "CPU")
+    message = str(caught.value)
+    for part in ("KeyError('an assumption')", "node 'y' (ReLU", "sha256:", "please report"):
+        assert part in message
+    assert isinstance(caught.value.__cause__, KeyError)
+    with pytest.raises(InternalError) as again:
+        core.load_network(core.read_network(network()), "CPU")
+    assert str(again.value) == message  # the hash is the network's
