@@ -154,7 +154,10 @@ def _second(b: Builder, model: onnx.ModelProto) -> tuple[dict, dict[str, Value] 
 def _windows_fit(model: onnx.ModelProto, values: dict[str, Value]) -> bool:
     """Say whether no window is larger than its input; what that gives is not defined."""
     windows = [n for n in model.graph.node if "Pool" in n.op_type or "Conv" in n.op_type]
-    return all(values[n.output[0]].size and _window_fits(n, values) for n in windows)
+    splits = [n for n in model.graph.node if n.op_type == "Split" and len(n.input) > 1]
+    return all(values[n.output[0]].size and _window_fits(n, values) for n in windows) and all(
+        values[n.input[1]].sum() in values[n.input[0]].shape for n in splits
+    )
 
 
 def _window_fits(node: onnx.NodeProto, values: dict[str, Value]) -> bool:

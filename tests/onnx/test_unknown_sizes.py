@@ -239,3 +239,15 @@ def test_resize_about_the_centre(seed, device):
         expected = [[min(max(ROUNDINGS[rounding](place), 0), size - 1) for place in places]]
         (y,) = run(proto, x, device=device)
         np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+@pytest.mark.parametrize("shape", [["o", "i", "k", 3], [None] * 4, [4, 2, "k", "l"]])
+def test_grouped_weights_of_unknown_sizes(operator, shape, device, rng):
+    node = helper.make_node(operator, ["x", "w"], ["y"], group=2, strides=[2, 1])
+    proto = model([node], [value("x", [1, 4, "h", "v"]), value("w", shape)])
+    for outputs, kernel in ((4, 2), (4 if shape[0] == 4 else 6, 3)):
+        first = (outputs, 2) if operator == "Conv" else (4, 2 if shape[1] == 2 else outputs)
+        x = rng.standard_normal((1, 4, 5, 6)).astype(np.float32)
+        w = rng.standard_normal((*first, kernel, 3)).astype(np.float32)
+        _check(proto, device, x, w)

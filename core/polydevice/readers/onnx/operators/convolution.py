@@ -16,6 +16,7 @@ from polydevice.ops.activation import (
     SoftSign,
 )
 from polydevice.ops.arithmetic import Add, Maximum, Minimum, Subtract
+from polydevice.ops.concat import Concat
 from polydevice.ops.convert import Convert
 from polydevice.ops.convolution import (
     Convolution,
@@ -26,9 +27,11 @@ from polydevice.ops.convolution import (
 from polydevice.ops.convolution_special import DeformableConvolution
 from polydevice.ops.math import Tanh
 from polydevice.ops.op import Op
-from polydevice.ops.reshape import Reshape
+from polydevice.ops.reshape import Reshape, ShapeOf
+from polydevice.ops.slice import Slice
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode, Value
+from polydevice.shape import Shape
 from polydevice.window import PadType
 
 _AUTO_PADS = {
@@ -79,17 +82,19 @@ def per_channel(n: OnnxNode, vector: Port, rank: int, axis: int = 1) -> Port:
 def grouped_weights(n: OnnxNode, weights: Port, groups: int) -> Port:
     """Reshape [G*O, ...] to [G, O, ...]."""
     shape = weights.shape
-    if shape is None or not isinstance(shape[0], int):
-        raise n.unsupported("grouped weights need a known shape")
-    if groups < 1 or shape[0] % groups:
+    if shape is None:
+        raise n.unsupported("grouped weights need a known rank")
+    if isinstance(shape[0], int) and (groups < 1 or shape[0] % groups):
         raise n.unsupported(f"{groups} groups do not divide the {shape[0]} of weights {shape}")
-    head = [groups, shape[0] // groups]
+    head = [groups, shape[0] // groups if isinstance(shape[0], int) else -1]
     constant = weights.desc.constant
     if constant is not None:
         return n.value(constant.reshape([*head, *constant.shape[1:]]), weights.element_type)
-    if not shape.is_static:
-        raise n.unsupported("grouped weights need a known shape")
-    return n.emit(Reshape(special_zero=False), weights, [*head, *shape.static[1:]])
+    known = Shape(shape[1:])
+    if known.is_static:
+        return n.emit(Reshape(special_zero=False), weights, [*head, *known.static])
+    rest = n.emit(Slice(), n.emit(ShapeOf(), weights), [1], [len(shape)], [1], [0])
+    return n.emit(Reshape(special_zero=False), weights, n.emit(Concat(0), head, rest))
 
 
 def convolve(n: OnnxNode, x: Port, weights: Port, bias: Port | None = None) -> Port:
