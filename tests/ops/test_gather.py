@@ -68,6 +68,15 @@ def test_gather_of_opset7_does_not_count_from_the_end(device):
     check(openvino_case(op, *inputs, opset=7, constants={2}), device)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_gather_elements_of_nothing(device, dtype):
+    index = np.zeros((0, 3, 9), np.int64)
+    case = OpCase(
+        GatherElements(axis=0), [values((4, 5, 2), dtype), index], [np.zeros((0, 3, 9), dtype)]
+    )
+    check(case, device)
+
+
 def test_gather_of_unknown_sizes():
     x = TensorDesc(ElementType.f32, Shape([None, 5, 3]))
     indices = TensorDesc(ElementType.i32, Shape([Dim(1, 4), 2]))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from polydevice.errors import ShapeError
 from polydevice.ops.op import Op, attribute, operation
-from polydevice.shape import DimLike, Shape, merge, merge_dim, normalize_axis, product
+from polydevice.shape import DimLike, Shape, bounds, merge, merge_dim, normalize_axis, product
 from polydevice.tensor import TensorDesc
 
 
@@ -79,8 +79,12 @@ class GatherElements(Op):
                 return [x.with_shape([None] * len(x.shape))]
             if len(x.shape) != len(indices.shape):
                 raise ShapeError(f"indices {indices.shape} need the rank of {x.shape}")
+            # Where no element is taken, none lies beyond.
+            none = any(bounds(size)[0] == 0 for size in indices.shape)
             for i, (size, taken) in enumerate(zip(x.shape, indices.shape, strict=True)):
-                if i != axis and isinstance(size, int) and isinstance(taken, int) and taken > size:
+                if none or i == axis:
+                    continue
+                if isinstance(size, int) and isinstance(taken, int) and taken > size:
                     raise ShapeError(f"indices {indices.shape} reach beyond {x.shape} at axis {i}")
         return [x.with_shape(indices.shape)]
 

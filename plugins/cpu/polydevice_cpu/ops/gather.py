@@ -61,6 +61,8 @@ def gather_elements(op: GatherElements, x: Array, indices: Array) -> Array:
     """Take one element per index."""
     axis = normalize_axis(op.axis, x.ndim)
     index = checked_index("GatherElements", indices, x.shape[axis])
+    if not index.size:  # indices without elements may be larger than x
+        return np.empty(index.shape, x.dtype)
     crop = tuple(slice(None if i == axis else n) for i, n in enumerate(index.shape))
     return np.asarray(np.take_along_axis(x[crop], index, axis))
 
