@@ -225,3 +225,14 @@ def test_missing_library_says_what_to_do_once(tmp_path):
     assert "onednn-cpu-gomp" in result.stdout
     assert "libdnnl.so.3" in result.stdout
     assert result.stderr.count("onednn-cpu-gomp") == 1
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 1), (2, 1, 1), (1, 3, 1, 5), (2, 3, 4, 5, 6)])
+def test_a_dense_layout_is_named_as_it_is_read(shape):
+    dense = Descriptor.dense(shape)
+    assert dense.layout == dense._read_layout() == "abcdefghijkl"[: len(shape)]
+
+
+def test_layouts_are_named_as_onednn_does():
+    assert Descriptor.channels_last((2, 3, 4, 5)).layout == "acdb"
+    assert Descriptor.strided((2, 3), (5, 1)).layout == "ab+"

@@ -99,7 +99,10 @@ class Descriptor:
     @classmethod
     def dense(cls, shape: Sequence[int], data_type: DataType = DataType.F32) -> Descriptor:
         """A row-major tensor without gaps."""
-        return cls.strided(shape, row_major(shape), data_type)
+        made = cls.strided(shape, row_major(shape), data_type)
+        if 0 not in shape:
+            made._layout = _LETTERS[: len(shape)]
+        return made
 
     @classmethod
     def channels_last(cls, shape: Sequence[int], data_type: DataType = DataType.F32) -> Descriptor:
