@@ -20,6 +20,7 @@ from polydevice.remote import (
 )
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc
+from polydevice.validation import Validation, validate
 
 __version__ = "0.1.0"
 
@@ -39,10 +40,12 @@ __all__ = [
     "Shape",
     "StatusCode",
     "TensorDesc",
+    "Validation",
     "Version",
     "__version__",
     "hookimpl",
     "make_shared_blob",
     "make_shared_blob_nv12",
     "make_shared_context",
+    "validate",
 ]

@@ -1,4 +1,4 @@
-"""The command line: ``polydevice devices | plugins | ops | place | bench | cache | tune | run``.
+"""The command line: ``polydevice devices | plugins | ops | validate | place | bench | cache | …``.
 
 Tables on a terminal; when the output goes into a pipe or file, one line a row with tabs between
 the columns and no heading, for `grep`, `cut` and `awk`.
@@ -50,6 +50,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument("--svg", metavar="FILE", help="also draw a picture")
     command.set_defaults(run=_place)
     command = commands.add_parser(
+        "validate", help="check a model file without loading it; the exit status is 1 if it fails"
+    )
+    command.add_argument("model", help="model file")
+    command.add_argument("-w", "--weights", help=".bin of an IR, when it has another name")
+    command.add_argument("-d", "--device", action="append", help="ask and require this device")
+    command.add_argument(
+        "--limits", nargs="+", default=[], metavar="NAME=NUMBER", help="such as layers=1000"
+    )
+    command.add_argument("--json", action="store_true", help="everything, for machines")
+    command.set_defaults(run=_validate)
+    command = commands.add_parser(
         "bench", help="measure a network, like benchmark_app", add_help=False
     )
     add_arguments(command)
@@ -83,6 +94,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     return status
+
+
+def _validate(options: argparse.Namespace) -> int:
+    """Say what a model asks for and which devices could run it; 1 if it is refused."""
+    import json
+
+    from polydevice.validation import validate
+
+    limits = dict(item.partition("=")[::2] for item in options.limits)
+    found = validate(options.model, options.weights, limits=limits, devices=options.device)
+    lacking = bool(options.device) and any(found.devices.values())
+    if options.json:
+        print(json.dumps(found.as_dict(), indent=2))
+        return int(not found.is_valid or lacking)
+    rows = [["problem", problem.error, problem.message] for problem in found.problems]
+    rows += [["file", path, ""] for path in found.files]
+    rows += [["count", name, str(number)] for name, number in found.counts.items()]
+    rows += [["loop", name, _number(trips, "its condition")] for name, trips in found.loops.items()]
+    rows += [["operation", name, str(number)] for name, number in sorted(found.operations.items())]
+    for device, reasons in found.devices.items():
+        rows.append(
+            ["device", device, f"cannot run {len(reasons)} nodes" if reasons else "runs all"]
+        )
+        rows += [["device", f"{device}: {node}", reason] for node, reason in reasons.items()]
+    _table(["What", "Name", "Value"], rows)
+    return int(not found.is_valid or lacking)
 
 
 def _bench(options: argparse.Namespace) -> int:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from polydevice.ops.op import Op
     from polydevice.options import Options
     from polydevice.readers import ModelSource
+    from polydevice.readers.limits import ReadLimits
     from polydevice.remote import RemoteContext
 
 MOST_REQUESTS = 10_000
@@ -165,22 +166,34 @@ class Core:
 
     # -- networks -----------------------------------------------------------------------------
 
-    def read_network(self, model: ModelSource, weights: ModelSource | None = None) -> Network:
+    def read_network(
+        self,
+        model: ModelSource,
+        weights: ModelSource | None = None,
+        *,
+        limits: ReadLimits | None = None,
+    ) -> Network:
         """Read an OpenVINO IR (v10, v11) or ONNX model.
 
         Args:
             model: path of an .xml or .onnx file, the content of one (bytes, bytearray or
                 memoryview), or a file opened in binary mode.
             weights: for IR, the .bin, likewise; by default the file of the same stem.
+            limits: bounds on what the file may ask for; None takes the defaults.
 
         Raises:
             ModelError: (a subclass) saying what is wrong with the file and where.
             NetworkError: (a subclass) naming the node that is not valid.
         """
         from polydevice import readers
+        from polydevice.readers.limits import ReadLimits
 
+        if limits is not None and not isinstance(limits, ReadLimits):
+            raise OptionValueError(f"limits are ReadLimits, not {arguments.shown(limits)}")
         try:
-            return readers.read(model, weights, evaluate=self.evaluate, registry=self._registry)
+            return readers.read(
+                model, weights, evaluate=self.evaluate, registry=self._registry, limits=limits
+            )
         except PolydeviceError:
             raise
         except Exception as error:

@@ -11,12 +11,35 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from polydevice.errors import PolydeviceError
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+_noted: ContextVar[list[str] | None] = ContextVar("noted", default=None)
+
+
+@contextmanager
+def noting_paths() -> Iterator[list[str]]:
+    """Collect the paths that are asked for here, whether or not they may be opened."""
+    paths: list[str] = []
+    before = _noted.set(paths)
+    try:
+        yield paths
+    finally:
+        _noted.reset(before)
+
+
+def _note(path: str) -> None:
+    paths = _noted.get()
+    if paths is not None and path not in paths:
+        paths.append(path)
 
 
 def open_given(path: Path, what: str, error: type[PolydeviceError]) -> tuple[int, int]:
@@ -27,6 +50,7 @@ def open_given(path: Path, what: str, error: type[PolydeviceError]) -> tuple[int
         what: how messages call it ("model file").
         error: what is raised when there is no such file, or it is no regular file.
     """
+    _note(str(path))
     try:
         descriptor = os.open(path, _READ)
     except FileNotFoundError:
@@ -67,11 +91,13 @@ def open_named(
         error: what is raised for a location that is not allowed, and for files that are missing,
             no regular file, reached by a link, or have several names.
     """
+    _note(f"{folder}/{location}")
     return _open_parts(folder, check_location(location, what, error), what, error)
 
 
 def open_beside(path: Path, what: str, error: type[PolydeviceError]) -> tuple[int, int]:
     """Open a file that is looked for beside another, as one that the other names."""
+    _note(str(path))
     return _open_parts(path.parent, [path.name], what, error)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from polydevice import Blob, Core
+from polydevice import Blob, Core, validate
 from polydevice.errors import InternalError, PolydeviceError
 from tests.cpu.models import build
 
@@ -76,7 +76,8 @@ def calls(core: Core) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]
     content = loaded.export()
     where = {"device_name": "CPU"}
     for method, arguments in {
-        core.read_network: {"model": network(), "weights": None},
+        core.read_network: {"model": network(), "weights": None, "limits": None},
+        validate: {"model": network(), "weights": None, "limits": None, "devices": ["CPU"]},
         core.load_network: {"network": read, **where, "config": {}, "num_requests": 1},
         core.import_network: {"data": content, **where, "config": {}},
         core.query_network: {"network": read, **where, "config": {}},

@@ -30,6 +30,7 @@ def read(
     *,
     evaluate: Evaluate | None = None,
     registry: Registry | None = None,
+    limits: ReadLimits | None = None,
 ) -> Network:
     """Read a model file, or the content of one, of any known format.
 
@@ -39,6 +40,7 @@ def read(
         evaluate: computes shape arithmetic while shapes are inferred.
         registry: plugins whose hooks add formats and, when the model has operations that are not
             known, operations.
+        limits: bounds on what the file may ask for; None takes the defaults.
 
     Raises:
         ModelFileError: the file is missing, empty or not a file.
@@ -58,10 +60,10 @@ def read(
 
         seen = 0 if registry is None else registry.definitions
         define = None if registry is None else partial(registry.define_operations, seen)
-        return read_ir(model, weights, evaluate=evaluate, define=define)
+        return read_ir(model, weights, limits, evaluate=evaluate, define=define)
     from polydevice.readers.onnx import read_onnx
 
-    work = partial(read_onnx, model, evaluate=evaluate)
+    work = partial(read_onnx, model, evaluate=evaluate, limits=limits)
     return work() if registry is None else registry.with_operations(work)
 
 
