@@ -97,6 +97,7 @@ def plans(device: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="measures memory through /proc")
+@pytest.mark.full
 def test_a_thousand_shapes(device: str, plans: list[object]) -> None:
     with Core() as core, core.load_network(scaled(), device) as executable:
         request = executable.create_infer_request()

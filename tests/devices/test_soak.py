@@ -27,7 +27,7 @@ from polydevice.ops.matmul import MatMul
 from polydevice.ops.softmax import SoftMax
 from polydevice.shape import Shape
 
-SECONDS = float(os.environ.get("POLYDEVICE_SOAK_SECONDS", "8"))
+SECONDS = float(os.environ.get("POLYDEVICE_SOAK_SECONDS", "3"))
 DATA = Path(__file__).parents[1] / "models/data"
 
 

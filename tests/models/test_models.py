@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from polydevice import Core
+from tests.models.fetch import Bundled
 from tests.models.models import MODELS, Model
 from tests.models.oracles import case
 
@@ -16,9 +17,17 @@ Array = npt.NDArray[np.generic]
 
 
 cached_case = functools.cache(case)
+FULL = pytest.mark.full
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+# What is fetched takes a newcomer's time and network; those in the repository are of each kind.
+PARAMETERS = [
+    pytest.param(each, id=each.name, marks=() if isinstance(each.file, Bundled) else FULL)
+    for each in MODELS
+]
+
+
+@pytest.mark.parametrize("model", PARAMETERS)
 def test_model(model: Model, device: str) -> None:
     given, wanted = cached_case(model)
     with Core() as core:
