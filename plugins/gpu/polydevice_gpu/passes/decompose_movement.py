@@ -21,6 +21,7 @@ from polydevice.ops.blocks import (
 )
 from polydevice.ops.broadcast import Broadcast, Tile
 from polydevice.ops.concat import Concat
+from polydevice.ops.gather import Gather
 from polydevice.ops.pad import Pad
 from polydevice.ops.reverse import Roll
 from polydevice.ops.scatter import ScatterUpdate
@@ -52,6 +53,32 @@ def cut(build: Builder, x: Value, axis: int, start: int, stop: int) -> Value:
     """Show a range of one axis."""
     limits = [build.constant(np.array([n], np.int64)) for n in (start, stop, 1, axis)]
     return build.one(Slice(), x, *limits)
+
+
+def _as_range(op: Gather, inputs: Sequence[Value]) -> range | None:
+    """Return the indices as a range inside of the axis; None when they are not known or not one."""
+    x, indices, axis = inputs
+    if indices.constant is None or axis.constant is None or op.batch_dims or not indices.elements:
+        return None
+    size = x.shape[normalize_axis(_numbers(axis)[0], x.rank)]
+    places = np.asarray(indices.constant, np.int64).reshape(-1)
+    places = np.where((places < 0) & op.negative_indices, places + size, places)
+    step = int(places[1] - places[0]) if places.size > 1 else 1
+    if step == 0 or places.min() < 0 or places.max() >= size or np.any(np.diff(places) != step):
+        return None
+    return range(int(places[0]), int(places[-1]) + step, step)
+
+
+@decomposes(Gather, when=lambda op, inputs: _as_range(op, inputs) is not None)
+def _gather(build: Builder, op: Gather, inputs: Sequence[Value]) -> list[Value]:
+    """Show the part of x: how PyTorch's exports take query, key and value out of one product."""
+    x, indices, axis_value = inputs
+    places, axis = _as_range(op, inputs), normalize_axis(_numbers(axis_value)[0], x.rank)
+    assert places is not None
+    stop = places.stop if places.stop >= 0 else -x.shape[axis] - 1
+    limits = (places.start, stop, places.step, axis)
+    part = build.one(Slice(), x, *(build.constant(np.array([n], np.int64)) for n in limits))
+    return [reshape(build, part, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))]
 
 
 @decomposes(DepthToSpace)

@@ -1,0 +1,118 @@
+"""group_products: products of one input with several constant matrices become one product.
+
+Queries, keys and values of attention are mostly made so. One launch reads the input once and keeps
+more processors busy; each result is a view of its columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.ops.matmul import MatMul
+from polydevice.ops.split import VariadicSplit
+from polydevice_gpu.graph import GpuGraph, GpuNode, Value, constant_value
+from polydevice_gpu.kernels.target import Target
+
+
+def group_products(graph: GpuGraph, target: Target) -> None:
+    """Group them; biases and activations have joined the products already."""
+    del target  # all devices gain
+    for readers in list(graph.users().values()):
+        products = [node for node in dict.fromkeys(readers) if _is_candidate(node, readers)]
+        while products:
+            first = products[0]
+            alike = [node for node in products if _alike(first, node)]
+            products = [node for node in products if node not in alike]
+            extras = _joined_extras(alike) if len(alike) > 1 else None
+            if extras is not None:
+                _replace(graph, alike, extras)
+
+
+def _is_candidate(node: GpuNode, readers: Sequence[GpuNode]) -> bool:
+    """Whether a node multiplies the value with a constant matrix, and gives nothing else."""
+    return (
+        type(node.op) is MatMul
+        and not node.on_host
+        and len(node.inputs) > 1
+        and node.inputs[0].rank > 1
+        and readers.count(node) == 1
+        and not node.op.transpose_a
+        and node.inputs[1].constant is not None
+        and node.inputs[1].rank == 2
+        and not node.output.is_output
+    )
+
+
+def _alike(one: GpuNode, other: GpuNode) -> bool:
+    """Whether two products differ in nothing but numbers and how many columns they have."""
+    return (
+        one.inputs[0] is other.inputs[0]
+        and one.op == other.op
+        and one.epilogue == other.epilogue
+        and one.result_type is other.result_type
+        and one.output.storage is other.output.storage
+        and one.output.element_type is other.output.element_type
+        and one.inputs[1].storage is other.inputs[1].storage
+        and all(
+            a.storage is b.storage
+            for a, b in zip(one.extra_inputs, other.extra_inputs, strict=True)
+        )
+    )
+
+
+def _joined_extras(products: Sequence[GpuNode]) -> list[Value] | None:
+    """Join what the epilogues read, column by column; None where that is not constant."""
+    joined = []
+    for values in zip(*(node.extra_inputs for node in products), strict=True):
+        if any(value.constant is None for value in values):
+            return None
+        arrays = [np.asarray(value.constant) for value in values]
+        first = arrays[0]
+        if all(array.size == 1 and np.array_equal(array, first) for array in arrays):
+            joined.append(values[0])
+            continue
+        if any(array.size != max(array.shape, default=1) or array.ndim == 0 for array in arrays):
+            return None  # not one number per column
+        if any(array.shape[-1] not in (1, array.size) for array in arrays):
+            return None
+        columns = [
+            np.broadcast_to(array.reshape(-1), (node.output.shape[-1],))
+            for array, node in zip(arrays, products, strict=True)
+        ]
+        joined.append(_constant(values[0], np.concatenate(columns)))
+    return joined
+
+
+def _constant(like: Value, array: Array) -> Value:
+    made = constant_value(f"{like.name}/columns", array, like.element_type)
+    made.storage = like.storage
+    return made
+
+
+def _replace(graph: GpuGraph, products: Sequence[GpuNode], extras: Sequence[Value]) -> None:
+    first = products[0]
+    assert isinstance(first.op, MatMul)
+    axis = 0 if first.op.transpose_b else 1
+    matrices = [np.asarray(node.inputs[1].constant) for node in products]
+    weights = _constant(first.inputs[1], np.concatenate(matrices, axis))
+    out = first.output
+    columns = [node.output.shape[-1] for node in products]
+    whole = Value(
+        f"{out.name}/columns", out.element_type, (*out.shape[:-1], sum(columns)),
+        storage=out.storage,
+    )  # fmt: skip
+    origins = dict.fromkeys(origin for node in products for origin in node.origins)
+    inputs = [first.inputs[0], weights, *extras]
+    grouped = GpuNode(f"{first.name}/columns", first.op, inputs, [whole], origins)
+    grouped.result_type, grouped.epilogue = first.result_type, first.epilogue
+    last_axis = constant_value(f"{first.name}/axis", np.asarray(whole.rank - 1, np.int64))
+    sizes = constant_value(f"{first.name}/sizes", np.asarray(columns, np.int64))
+    results = [node.output for node in products]
+    split = GpuNode(first.name, VariadicSplit(), [whole, last_axis, sizes], results, origins)
+    graph.insert_before(first, grouped)
+    graph.insert_before(first, split)
+    for node in products:
+        graph.nodes.remove(node)

@@ -1,0 +1,67 @@
+"""Products of one input with several constant matrices are one; OpenVINO is the judge."""
+
+from __future__ import annotations
+
+import pytest
+
+from polydevice.ops.activation import Relu
+from polydevice.ops.arithmetic import Add
+from polydevice.ops.matmul import MatMul
+from polydevice.ops.softmax import SoftMax
+from polydevice_gpu import cl
+from tests.gpu.graphs import Sketch, check_answers, compiled
+
+
+@pytest.fixture(scope="module")
+def builder(opencl):
+    return cl.ProgramBuilder(opencl)
+
+
+def _products(network) -> list[tuple[int, ...]]:
+    return [n.output.shape for n in compiled(network).nodes if n.op.type == "MatMul"]
+
+
+def _branch(s: Sketch, name: str, x, columns: int, *, turned: bool = False, bias=None):
+    shape = (columns, 12) if turned else (12, columns)
+    y = s.add(name, MatMul(transpose_b=turned), x, s.weights(f"{name}/w", *shape))
+    return y if bias is None else s.add(f"{name}/bias", Add(), y, s.weights(f"{name}/b", *bias))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("bias", [None, "columns", "one"])
+def test_queries_keys_and_values(opencl, builder, turned, bias):
+    s = Sketch()
+    x = s.add("first", Relu(), s.input("x", 2, 7, 12))
+    found = {}
+    for name, columns in (("q", 8), ("k", 8), ("v", 20)):
+        shape = {"columns": (columns,), "one": (1, 1, columns)}.get(bias)
+        y = _branch(s, name, x, columns, turned=turned, bias=shape)
+        found[f"{name}_out"] = s.add(f"{name}/last", SoftMax(axis=-1), y)
+    network = s.network(**found)
+    assert _products(network) == [(2, 7, 36)]
+    check_answers(network, opencl, builder)
+
+
+def test_branches_that_end_differently_are_grouped_by_how_they_end(opencl, builder):
+    s = Sketch()
+    x = s.add("first", Relu(), s.input("x", 7, 12))
+    y = {}
+    for number in range(4):
+        each = _branch(s, f"p{number}", x, 4 + number, bias=(4 + number,))
+        y[f"y{number}"] = s.add(f"last{number}", Relu(), each) if number % 2 else each
+    last = {name: s.add(f"{name}/out", SoftMax(axis=-1), v) for name, v in y.items()}
+    network = s.network(**last)
+    assert sorted(_products(network)) == [(7, 4 + 6), (7, 5 + 7)]
+    check_answers(network, opencl, builder)
+
+
+def test_outputs_and_changing_biases_stay_products_of_their_own(opencl, builder):
+    s = Sketch()
+    x = s.add("first", Relu(), s.input("x", 3, 12))
+    z = s.input("z", 3, 8)
+    one = s.add("one", Add(), _branch(s, "a", x, 8), z)
+    two = s.add("two", Add(), _branch(s, "b", x, 8), s.weights("c", 8))
+    network = s.network(one=s.add("r1", Relu(), one), two=s.add("r2", Relu(), two),
+                        plain=_branch(s, "d", x, 8))  # fmt: skip
+    assert len(_products(network)) == 3
+    check_answers(network, opencl, builder)
