@@ -28,7 +28,8 @@ SUB_GROUPS = (4, 8, 16, 32, 64)
 
 _PROCESSOR = Target(
     vector_width=16, local_memory_bytes=98304, max_work_group_size=1024, matrix_unit=True,
-    async_copy=True, sub_group_sizes=SUB_GROUPS, fp16_arithmetic=True,
+    async_copy=True, warp_group_unit=True, warp_shuffle=True, sub_group_sizes=SUB_GROUPS,
+    fp16_arithmetic=True,
 )  # fmt: skip
 ABLE = (_PROCESSOR, dataclasses.replace(_PROCESSOR, scalar_lanes=32, vector_width=4))
 """Devices, with and without lanes in lockstep, that can all that kernels ask for."""
@@ -40,7 +41,7 @@ ELSEWHERE = (Custom, ResampleYuv)
 OPERATIONS = {op: kernels for op, kernels in all_kernels().items() if op not in ELSEWHERE}
 KERNELS = [(op, kernel) for op, kernels in OPERATIONS.items() for kernel in kernels]
 
-ONE_TYPE = {"gemm_mma": "f2", "gemm_async": "f4"}
+ONE_TYPE = {"gemm_mma": "f2", "gemm_wgmma": "f2", "attention_mma": "f2", "gemm_async": "f4"}
 """Kernels that multiply in one type only; single operations bring it as their own."""
 PAIRS = [
     (pair, dtype)

@@ -98,6 +98,8 @@ def target_of(device: cl.Device) -> Target:
         max_work_group_size=can.max_work_group_size,
         matrix_unit=can.tensor_cores_ptx and can.async_copy_ptx,
         async_copy=can.async_copy_ptx,
+        warp_group_unit=can.warp_groups_ptx and can.async_copy_ptx,
+        warp_shuffle=can.inline_ptx and can.async_copy_ptx,
         fp16_arithmetic=can.fp16_arithmetic,
         fp16_is_faster=can.fp16_arithmetic and _prefers_half(can),
         sub_group_sizes=can.sub_group_sizes,

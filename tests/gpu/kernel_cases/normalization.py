@@ -22,6 +22,8 @@ def normalizations(data: Data) -> Iterator[OpCase]:
     op = op.replace(normalize_variance=True)
     yield openvino_case(op, data(2, 11, 3, 13), ints(1, 3), constants={1})
     yield openvino_case(op, data(2, 8209), ints(1), constants={1})
+    for shape in ((9, 24), (3, 5, 132)):  # rows in fours, of one and of several for each lane
+        yield openvino_case(op, data(*shape), ints(-1), constants={1})
 
 
 def norms(data: Data) -> Iterator[OpCase]:
@@ -30,6 +32,7 @@ def norms(data: Data) -> Iterator[OpCase]:
         yield openvino_case(op, data(2, 5, 4, 3), ints(1), constants={1})
         yield openvino_case(op, data(2, 65, 3), ints(1, 2), constants={1})
     yield openvino_case(op, data(2, 8209), ints(1), constants={1})
+    yield openvino_case(op, data(5, 3, 132), ints(2), constants={1})
 
 
 def lrn(data: Data) -> Iterator[OpCase]:

@@ -23,6 +23,8 @@ def softmaxes(op: type[SoftMax]) -> Cases:
         sizes = data.random.integers(1, 9, 4)
         yield openvino_case(op(axis=int(data.random.integers(4))), data(*map(int, sizes)))
         yield openvino_case(op(axis=0), data(8209, 2))
+        for shape in ((9, 24), (3, 5, 132)):  # rows in fours, of one and of several for each lane
+            yield openvino_case(op(axis=-1), data(*shape))
 
     return cases
 

@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from polydevice_gpu.cl import library
+from polydevice_gpu.cl import library, warp_groups
 
 WORDS = 1024
 """Size of the buffer that every probe kernel gets, in 32-bit words; word i holds i."""
@@ -17,6 +17,7 @@ READ_WRITE_COPY = (1 << 0) | (1 << 5)
 """Flags of a buffer made of the host's words."""
 
 _DEVICE_EXTENSIONS = 0x1030
+_SIZES, _BINARIES = 0x1165, 0x1166
 # Functions of these need OpenCL C 2.0 or 3.0. Elsewhere 1.2 is the safer choice: it is what NVIDIA
 # and PoCL 3.1 are made for, and oclgrind 21.10 cannot run the generic address space of newer ones.
 _NEED_NEWER_C = {"cl_khr_subgroups", "cl_khr_subgroup_shuffle", "cl_khr_integer_dot_product"}
@@ -50,7 +51,29 @@ class Bench:
         options = f"-cl-std={standard}".encode() if standard else b""
         if status.value or self.cl.clBuildProgram(program, 1, devices, options, None, None):
             raise ProbeError("does not compile")
+        if warp_groups.is_marked(source):
+            return self._with_warp_groups(program, options)
         return int(program)
+
+    def _with_warp_groups(self, program: int, options: bytes) -> int:
+        """Build again from the PTX of a program of this one device; return the second program."""
+        content = ctypes.create_string_buffer(
+            int.from_bytes(
+                library.info_bytes(self.cl.clGetProgramInfo, program, _SIZES) or b"", "little"
+            )
+        )
+        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(content))
+        self.cl.clGetProgramInfo(program, _BINARIES, ctypes.sizeof(pointers), pointers, None)
+        ptx = ctypes.create_string_buffer(warp_groups.unmarked(content.raw))
+        devices, status = (ctypes.c_void_p * 1)(self.device), ctypes.c_int()
+        made = self.cl.clCreateProgramWithBinary(
+            *(self.context, 1, devices, (ctypes.c_size_t * 1)(len(ptx) - 1)),
+            *((ctypes.c_void_p * 1)(ctypes.addressof(ptx)), None, ctypes.byref(status)),
+        )
+        self.cl.clReleaseProgram(program)
+        if status.value or self.cl.clBuildProgram(made, 1, devices, options, None, None):
+            raise ProbeError("its PTX does not build for sm_90a")
+        return int(made)
 
     def run(
         self, source: str, *, items: int = LANES, local_bytes: int = 0, standard: str = ""

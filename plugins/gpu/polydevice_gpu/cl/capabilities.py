@@ -25,7 +25,7 @@ from polydevice_gpu.cl.discovery.enumeration import probe_timeout_s
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Icd
 from polydevice_gpu.cl.discovery.icd import loader_environment
 
-_PROBING_MODULES = ("probes", "bench", "command_buffer", "library")
+_PROBING_MODULES = ("probes", "bench", "command_buffer", "library", "warp_groups")
 NOT_ASKED = "not asked: there was no time"
 _LIMIT_FACTOR = 6  # a first compile on a cold GPU driver takes seconds, loading it alone less
 _MAXIMUM_CRASHES = 8
@@ -56,6 +56,7 @@ class ProbedCapabilities:
         inline_ptx: ``asm volatile`` with PTX compiles and runs.
         tensor_cores_ptx: ``mma.sync`` m16n8k16 f16 to f32.
         async_copy_ptx: ``cp.async`` to local memory.
+        warp_groups_ptx: ``wgmma`` from PTX that was changed after compiling.
         command_buffers: cl_khr_command_buffer replays dependent launches correctly.
         local_memory_bytes: local memory that one work-group can really use.
     """
@@ -75,6 +76,7 @@ class ProbedCapabilities:
     inline_ptx: bool = False
     tensor_cores_ptx: bool = False
     async_copy_ptx: bool = False
+    warp_groups_ptx: bool = False
     command_buffers: bool = False
     local_memory_bytes: int = 0
 

@@ -86,8 +86,8 @@ class _Launch:
         self.arguments[position] = argument
 
 
-_COUNTED_BY_DRIVER = 512
-"""Bytes that drivers add to a kernel's own local memory (NVIDIA: 1, or 128 for alignment)."""
+_COUNTED_BY_DRIVER = 1024
+"""Bytes that drivers add to a kernel's own local memory (NVIDIA: 1, or what it is aligned to)."""
 
 
 class LaunchList:

@@ -193,6 +193,29 @@ def async_copy_ptx(bench: Bench) -> bool:
     return bench.expect(source, [256 + 4 * (63 - i) for i in range(LANES)])
 
 
+def warp_groups_ptx(bench: Bench) -> bool:
+    """Multiply 64x16 by 16x8 matrices of ones with wgmma, see `warp_groups`."""
+    bench.need_nvidia_extensions()
+    # All elements are one, so that it does not matter how the matrices lie.
+    source = """__kernel void probe(__global int* out) {
+        __local uint ones[2048] __attribute__((aligned(1024)));
+        const int lane = get_local_id(0);
+        for (int i = lane; i < 2048; i += 128) ones[i] = 0x3C003C00;
+        asm volatile("//@ fence.proxy.async.shared::cta;");
+        barrier(CLK_LOCAL_MEM_FENCE);
+        const uint at = (uint)(size_t)ones;
+        const ulong matrix = (ulong)16 << 32 | (ulong)8 << 16 | (ulong)((at & 0x3FFFF) >> 4);
+        float s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+        asm volatile("//@ wgmma.fence.sync.aligned;\\n"
+            "//@ wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0,%1,%2,%3}, %4, %4, "
+            "1, 1, 1, 0, 0;\\n"
+            "//@ wgmma.commit_group.sync.aligned;\\n"
+            "//@ wgmma.wait_group.sync.aligned 0;\\n"
+            : "+f"(s0), "+f"(s1), "+f"(s2), "+f"(s3) : "l"(matrix) : "memory");
+        out[lane] = (int)(s0 + s1 + s2 + s3); }"""
+    return bench.expect(source, [4 * 16] * 128, items=128)
+
+
 def local_memory_bytes(bench: Bench) -> int:
     """Local memory that one work-group can really use, as a kernel argument."""
     claimed = bench.words(_LOCAL_MEM_SIZE, 8)[0]
@@ -300,6 +323,7 @@ PROBES: tuple[Callable[[Bench], Any], ...] = (
     integer_dot_product_ptx,
     tensor_cores_ptx,
     async_copy_ptx,
+    warp_groups_ptx,
     command_buffers,  # last: the one most likely to take a driver down
 )
 

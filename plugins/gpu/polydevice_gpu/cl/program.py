@@ -18,7 +18,7 @@ import numpy as np
 
 from polydevice.errors import KernelBuildError
 from polydevice.file_cache import DEFAULT_LIMIT_BYTES
-from polydevice_gpu.cl import library
+from polydevice_gpu.cl import library, warp_groups
 from polydevice_gpu.cl.binary_cache import BinaryCache, program_key
 from polydevice_gpu.cl.capabilities import Capabilities
 from polydevice_gpu.cl.device import Device
@@ -300,9 +300,24 @@ class ProgramBuilder:
         if code:
             log = library.info_text(cl.clGetProgramBuildInfo, pointer, device, _BUILD_LOG)
             raise _build_error(name, self.device.name, source, options, log, code)
+        if warp_groups.is_marked(source):
+            program = self._with_warp_groups(program, options)
         if self.cache is not None:
             self.cache.store(key, program.binary)
         return program
+
+    def _with_warp_groups(self, program: Program, options: str) -> Program:
+        """Build a program again from its PTX, with the instructions that are marked there."""
+        ptx = warp_groups.unmarked(program.binary)
+        made = self._from_binary(program.name, program.key, options, ptx)
+        if made is None:
+            raise KernelBuildError(
+                f"program {program.name!r} does not build on {self.device.name} with its "
+                "instructions of warp groups; `polydevice devices --why` says what was probed, and "
+                "TUNING_FILE can choose another kernel"
+            )
+        made.from_cache = False
+        return made
 
 
 def complete(options: Sequence[str], can: Capabilities) -> str:

@@ -24,7 +24,7 @@ from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
 from polydevice_gpu.layout import Layout, broadcast, ordered, planar
 
-_MASK, _SCALE, _SINK = 3, 4, 5
+_VALUE, _MASK, _SCALE, _SINK = 2, 3, 4, 5
 """Numbers of the optional inputs."""
 
 
@@ -182,6 +182,61 @@ class Attention(Kernel):
         if query.rank != out.rank or query.placed.pitches[-1] != 1:
             return [planar(out.shape)]
         return [ordered(out.shape, query.placed.order(query.shape))]
+
+
+@kernel(ScaledDotProductAttention)
+class AttentionMma(Attention, SingleLaunch):
+    """A work-group computes BM queries of one head on matrix units; scores stay in registers."""
+
+    modes = tuple({"BM": rows, "BN": keys} for rows in (64, 32, 16) for keys in (64, 32))
+
+    def supports(self, node: GpuNode, target: Target) -> bool:
+        """Matrix units, half data in pieces of 8 elements, heads of multiples of 16."""
+        found = heads(node)
+        half = all(value.storage is ElementType.f16 for value in node.inputs[:3])
+        if not (target.matrix_unit and half) or found.size % 16 or found.values % 16:
+            return False
+        return any(self.mode_supports(node, mode, target) for mode in self.modes)
+
+    def suits(self, node: GpuNode, target: Target) -> bool:
+        """Not for a few queries: units take 16 at once, and the keys are not split here."""
+        return heads(node).queries >= 16
+
+    def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
+        """Elements side by side; a part of a product of all heads is read where it lies."""
+        return {
+            number: planar(value.shape)
+            for number, value in enumerate(node.inputs[:3])
+            if not self.accepts_layout(node, number, value.placed, target)
+        }
+
+    def accepts_layout(self, node: GpuNode, index: int, layout: Layout, target: Target) -> bool:
+        """Pieces of 8 elements, every one aligned."""
+        if index > _VALUE:
+            return True
+        shape = node.inputs[index].shape
+        axes: Groups = [(axis,) for axis in range(len(shape))]
+        return aligned_widths(layout, shape, axes, (8,))[8]
+
+    def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
+        """Two strips of keys and values, or one and the queries, fit local memory."""
+        found = heads(node)
+        row, value_row = 2 * found.size + 16, 2 * found.values + 16
+        stage, queries = mode["BN"] * (row + value_row), mode["BM"] * row
+        return stage + max(stage, queries) <= target.local_memory_bytes
+
+    def default_mode(self, node: GpuNode, target: Target) -> int:
+        """The largest that fits: smaller ones were not faster on an H200, even for 12 heads."""
+        found = range(len(self.modes))
+        return next(n for n in found if self.mode_supports(node, self.modes[n], target))
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Tiles of queries by heads."""
+        found = declare(call)
+        call.result(found.groups(), (2,))
+        call.define(**mode)
+        tiles, threads = -(-found.queries // mode["BM"]), 2 * mode["BM"]
+        call.dispatch((tiles * threads, found.batches), (threads, 1))
 
 
 _THREADS = 128

@@ -20,6 +20,7 @@ from polydevice_gpu.kernels.gemm_async import ConvolutionAsync
 from polydevice_gpu.kernels.gemm_mma import ConvolutionMma
 from polydevice_gpu.kernels.gemm_subgroup import ConvolutionSubgroup
 from polydevice_gpu.kernels.gemm_tiled import ConvolutionTiled
+from polydevice_gpu.kernels.gemm_wgmma import ConvolutionWgmma
 from polydevice_gpu.kernels.geometry import (
     declare_sizes,
     image_groups,
@@ -74,6 +75,7 @@ def pack_weights(array: Array, groups: int, lanes: int) -> Array:
     return np.asarray(padded.reshape(blocks, lanes, inputs, -1).transpose(0, 3, 2, 1))
 
 
+kernel(Convolution, GroupConvolution)(ConvolutionWgmma)
 kernel(Convolution, GroupConvolution)(ConvolutionMma)
 kernel(Convolution, GroupConvolution)(ConvolutionAsync)
 kernel(Convolution, GroupConvolution)(ConvolutionSubgroup)

@@ -74,6 +74,7 @@ class Product(Kernel):
         alignment: pixels and rows must begin at multiples of so many elements.
         joins_parts: whether the last work-group at a tile adds up the parts of its terms, so that
             no second launch is needed.
+        start_us: how long the first step takes to begin.
         joining_us: how long adding up takes in either case, beyond what reading the parts takes.
     """
 
@@ -81,6 +82,7 @@ class Product(Kernel):
     step = 0
     alignment = 1
     joins_parts = False
+    start_us = _START_US
     joining_us = _SECOND_LAUNCH_US
 
     # -- what is multiplied -----------------------------------------------------------------------
@@ -151,7 +153,7 @@ class Product(Kernel):
         groups = -(-rows // mode["BM"]) * -(-columns // mode["BN"]) * mode["SPLIT"]
         steps = -(-terms // self.step_of(mode) // mode["SPLIT"])
         share = -(-groups // target.compute_units)
-        time = _START_US + steps * max(pace.alone_us, share * pace.shared_us)
+        time = self.start_us + steps * max(pace.alone_us, share * pace.shared_us)
         if mode["SPLIT"] > 1:  # every part is written and read, perhaps by another launch
             time += self.joining_us
             time += rows * columns * 8 * mode["SPLIT"] / _PART_BYTES_PER_US

@@ -15,6 +15,7 @@ from polydevice_gpu.kernels.gemm import (
 from polydevice_gpu.kernels.kernel import Mode
 from polydevice_gpu.kernels.launch import Launch, Weights
 from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.kernels.types import compute_type
 from polydevice_gpu.layout import Layout
 
 # Rows and columns of a tile, warps along each, stages of the copy pipeline (47 KiB at most).
@@ -92,9 +93,27 @@ class MatmulMma(MmaEngine, MatmulProduct):
     """Product with a constant matrix on matrix units."""
 
     def supports(self, node: GpuNode, target: Target) -> bool:
-        """Half data, terms in pieces of 8."""
-        return self.is_product(node) and self.fits_unit(node, target) and self.comes_in_pieces(node)
+        """Half data, or float data of a network in half; terms in pieces of 8."""
+        return is_half_product(self, node) and self.fits_unit(node, target)
+
+    def input_storage(self, node: GpuNode, target: Target) -> dict[int, ElementType]:
+        """Half, also where the network's input is float."""
+        return {0: ElementType.f16}
 
     def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
         """Terms always come in pieces."""
         return super().launches(node, {**mode, "GATHERED": False}, target)
+
+
+def is_half_product(product: MatmulProduct, node: GpuNode) -> bool:
+    """Whether a product with a constant matrix may be one of half data, in pieces of 8 terms.
+
+    Weights that are stored as half say that the network computes in half, whatever the type of its
+    inputs.
+    """
+    return (
+        product.is_product(node)
+        and node.inputs[1].storage is ElementType.f16
+        and compute_type(node.inputs[0].storage) == "float"
+        and product.channels(node) % 8 == 0
+    )

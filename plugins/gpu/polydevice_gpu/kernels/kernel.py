@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
+from polydevice.dtype import ElementType
 from polydevice.ops.op import Op
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.launch import Launch
@@ -59,6 +60,10 @@ class Kernel(ABC):
 
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
         """Return the layouts that inputs must have; those not named may lie in any way."""
+        return {}
+
+    def input_storage(self, node: GpuNode, target: Target) -> dict[int, ElementType]:
+        """Return the types in which inputs must be stored; those not named are read as they are."""
         return {}
 
     def accepts_layout(self, node: GpuNode, index: int, layout: Layout, target: Target) -> bool:

@@ -19,6 +19,7 @@ from polydevice_gpu.kernels.gemm_async import MatmulAsync
 from polydevice_gpu.kernels.gemm_mma import MatmulMma
 from polydevice_gpu.kernels.gemm_subgroup import MatmulSubgroup
 from polydevice_gpu.kernels.gemm_tiled import MatmulTiled
+from polydevice_gpu.kernels.gemm_wgmma import MatmulWgmma
 from polydevice_gpu.kernels.geometry import Geometry
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Weights
@@ -35,6 +36,7 @@ def _lanes(target: Target, n: int) -> int:
     return lanes
 
 
+kernel(MatMul)(MatmulWgmma)
 kernel(MatMul)(MatmulMma)
 kernel(MatMul)(MatmulAsync)
 kernel(MatMul)(MatmulSubgroup)

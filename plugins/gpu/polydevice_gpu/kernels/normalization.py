@@ -9,7 +9,7 @@ from polydevice.ops.normalization import LRN, MVN, EpsMode, NormalizeL2
 from polydevice.shape import normalize_axis
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
-from polydevice_gpu.kernels.row import Formula, RowGroup, RowKernel, RowRef, Rows
+from polydevice_gpu.kernels.row import Formula, RowGroup, RowHeld, RowKernel, RowRef, Rows
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.views import integers
@@ -67,6 +67,11 @@ class Normalization(RowKernel):
     def declare_result(self, call: Call, rows: Rows) -> None:
         """One element for each of the input."""
         call.result([rows.kept, rows.axes])
+
+
+@kernel(MVN, NormalizeL2)
+class NormalizationHeld(RowHeld, Normalization):
+    """A warp normalises a row that it keeps in registers."""
 
 
 @kernel(MVN, NormalizeL2)

@@ -235,6 +235,53 @@ class RowGroup(RowKernel):
         return known and self.terms(node) >= self.least_terms
 
 
+class RowHeld(RowKernel):
+    """A warp gathers a row whose terms it keeps in registers, and stores what becomes of them."""
+
+    source = "row_held.cl"
+    modes = ({"HEIGHT": 4}, {"HEIGHT": 1})
+    most_terms = 2048
+    """Sixteen fours for each lane: more would not stay in registers."""
+
+    def supports(self, node: GpuNode, target: Target) -> bool:
+        """Rows of floats in fours, side by side in memory, on devices whose warps share values."""
+        return (
+            target.warp_shuffle
+            and target.is_throughput
+            and super().supports(node, target)
+            and compute_type(node.inputs[0].storage) == "float"
+            and 4 <= self.terms(node) <= self.most_terms
+            and self.terms(node) % 4 == 0
+            and self.rows(node).contiguous
+        )
+
+    def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
+        """The group fits the device."""
+        return mode["HEIGHT"] * target.scalar_lanes <= target.max_work_group_size
+
+    def default_mode(self, node: GpuNode, target: Target) -> int:
+        """Several rows for each group where there are more than processors."""
+        return 0 if self.rows(node).count >= 4 * target.compute_units else 1
+
+    def declare_result(self, call: Call, rows: Rows) -> None:
+        """One element for each of the input, in fours."""
+        call.result([rows.kept, rows.axes], (4,))
+
+    def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
+        """Return the launch."""
+        rows, lanes = self.rows(node), target.scalar_lanes
+        call = Call(self.name, self.source, node, target)
+        call.tensor("IN0", node.inputs[0], [rows.kept, rows.axes], (4,))
+        self.formula(node).declare(call)
+        self.declare_constants(call)
+        held = -(-rows.length // (4 * lanes))
+        call.define(ENTRY=self.name, LANES=lanes, HELD=held, HEIGHT=mode["HEIGHT"])
+        call.scalars(ROWS=rows.count, COUNT=rows.length)
+        self.declare_result(call, rows)
+        call.dispatch((lanes, rows.count), (lanes, mode["HEIGHT"]))
+        return [call.launch()]
+
+
 class RowRef(RowKernel):
     """A work-item gathers a row or a part of it."""
 

@@ -8,7 +8,7 @@ from polydevice.ops.softmax import LogSoftmax, SoftMax
 from polydevice.shape import normalize_axis
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import kernel
-from polydevice_gpu.kernels.row import Formula, RowGroup, RowKernel, RowRef, Rows
+from polydevice_gpu.kernels.row import Formula, RowGroup, RowHeld, RowKernel, RowRef, Rows
 from polydevice_gpu.kernels.source import Call
 
 
@@ -36,6 +36,11 @@ class Normalizer(RowKernel):
     def declare_result(self, call: Call, rows: Rows) -> None:
         """One element for each of the input."""
         call.result([rows.kept, rows.axes])
+
+
+@kernel(SoftMax, LogSoftmax)
+class SoftmaxHeld(RowHeld, Normalizer):
+    """A warp normalises a row that it keeps in registers."""
 
 
 @kernel(SoftMax, LogSoftmax)

@@ -19,6 +19,8 @@ class Target:
         max_work_group_size: work-items in one group.
         matrix_unit: whether inline PTX reaches mma.sync, ldmatrix and cp.async.
         async_copy: whether inline PTX reaches cp.async.
+        warp_group_unit: whether PTX reaches wgmma, and cp.async.
+        warp_shuffle: whether inline PTX reaches shfl.sync, by which a warp's lanes exchange values.
         fp16_arithmetic: whether half is computed with, and not only stored.
         fp16_is_faster: whether the device says that it computes half faster than float.
         sub_group_sizes: sub-groups that kernels get, in work-items; empty where there are none.
@@ -37,6 +39,8 @@ class Target:
     max_work_group_size: int = 256
     matrix_unit: bool = False
     async_copy: bool = False
+    warp_group_unit: bool = False
+    warp_shuffle: bool = False
     fp16_arithmetic: bool = False
     fp16_is_faster: bool = False
     sub_group_sizes: tuple[int, ...] = ()

@@ -17,6 +17,9 @@ from polydevice_gpu.layout import Layout, planar
 from polydevice_gpu.ops import Fragment, Fused
 from polydevice_gpu.passes.flatten_in_order import flatten_in_order
 
+Reorders = dict[tuple[Value, tuple[int, ...], ElementType], Value]
+"""Copies that were inserted, by what was copied, how it lies and in which type."""
+
 
 def select_kernels(graph: GpuGraph, target: Target) -> None:
     """Give every node a kernel and every value a place.
@@ -24,7 +27,7 @@ def select_kernels(graph: GpuGraph, target: Target) -> None:
     Raises:
         UnsupportedNetworkError: when no kernel takes a node, naming all of them.
     """
-    reorders: dict[tuple[Value, tuple[int, ...]], Value] = {}
+    reorders: Reorders = {}
     unsupported = []
     for value in graph.inputs.values():
         if not value.on_host:
@@ -83,15 +86,20 @@ def _insert_reorders(
     node: GpuNode,
     kernel: Kernel,
     target: Target,
-    reorders: dict[tuple[Value, tuple[int, ...]], Value],
+    reorders: Reorders,
 ) -> None:
-    for index, layout in kernel.input_layouts(node, target).items():
+    layouts = kernel.input_layouts(node, target)
+    types = kernel.input_storage(node, target)
+    for index in sorted({*layouts, *types}):
         value = node.inputs[index]
-        if kernel.accepts_layout(node, index, value.placed, target):
+        storage = types.get(index, value.storage)
+        layout = layouts.get(index, value.placed)
+        fits = index not in layouts or kernel.accepts_layout(node, index, value.placed, target)
+        if fits and storage is value.storage:
             continue
-        key = (value, layout.pitches)
+        key = (value, layout.pitches, storage)
         if key not in reorders:
-            reorders[key] = copy(graph, node, value, layout, target)
+            reorders[key] = copy(graph, node, value, layout, target, storage)
         node.inputs[index] = reorders[key]
 
 
@@ -101,10 +109,9 @@ def copy(
     value: Value,
     layout: Layout,
     target: Target,
-    *,
-    widen: bool = False,
+    storage: ElementType | None = None,
 ) -> Value:
-    """Insert a copy of a value into another layout; return the copied value.
+    """Insert a copy of a value into another layout or type; return the copied value.
 
     Args:
         graph: where to insert it.
@@ -112,11 +119,11 @@ def copy(
         value: what to copy.
         layout: how the copy lies.
         target: the device.
-        widen: store the copy in the element type of the model instead of the value's storage.
+        storage: the type in which the copy is stored; None for that of the value.
     """
     made = value.like(f"{value.name}/reorder")
-    if widen:
-        made.storage = made.element_type
+    if storage is not None:
+        made.storage = storage
     node = GpuNode(made.name, Fused(Fragment((value.storage,))), [value], [made])
     node.result_type = value.storage
     own_memory(made)
@@ -190,7 +197,8 @@ def _copy_outputs(graph: GpuGraph, target: Target) -> None:
             continue
         narrowed = value.storage is ElementType.f16 and value.element_type is ElementType.f32
         if narrowed or id(value.memory) in taken or not is_whole(value):
-            value = copy(graph, None, value, planar(value.shape), target, widen=narrowed)
+            storage = value.element_type if narrowed else None
+            value = copy(graph, None, value, planar(value.shape), target, storage)
             value.is_output = True
             graph.outputs[name] = value
         taken.add(id(value.memory))

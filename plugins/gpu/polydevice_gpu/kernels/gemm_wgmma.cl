@@ -1,0 +1,187 @@
+// gemm_wgmma: a work-group computes BM pixels (rows) by BN channels (columns) with the matrix
+// instruction of warp groups, which takes both factors from local memory.
+// NDRange: {column tiles * THREADS, row tiles, SPLIT}; local size {THREADS, 1, 1}.
+// Layouts: channels side by side, a multiple of 8 of them.   Types: half; sums in float.
+// Needs: as rows.cl and arrivals.cl, COLUMNS, STEPS (of BK terms, per part), TERMS, BM (64 rows for
+// each warp group), BN (64, 128 or 192), BK (32 or 64), STAGES, SPLIT; FILTER as [column, tap,
+// channel]. NVIDIA's compiler aims below this instruction: see cl/warp_groups.py for "//@".
+#include "include/arrivals.cl"
+#include "include/rows.cl"
+#define THREADS (2 * BM)
+#define PIECES (BK / 8)
+#define ROW_BYTES (BK * 2)
+#define LOADS_A (BM * PIECES / THREADS)
+#define LOADS_B (BN * PIECES / THREADS)
+#define ROWS_APART (THREADS / PIECES)
+#define STAGE_BYTES ((BM + BN) * ROW_BYTES)
+#define SUMS (BN / 2)
+// 16 bytes from global to local memory behind the program's back; zeros where `bytes` is 0.
+#define COPY(to, from, bytes) \
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes))
+#define CLOSE_STAGE() asm volatile("cp.async.commit_group;")
+#define AWAIT(n) asm volatile("cp.async.wait_group %0;" ::"n"(n))
+// Pieces of 16 bytes are exchanged by row as the instruction's own swizzle wants them.
+#if BK == 64
+#define PLACE(row, piece) ((row) * ROW_BYTES + (((piece) ^ ((row) & 7)) << 4))
+#define SWIZZLE 1ul
+#else
+#define PLACE(row, piece) ((row) * ROW_BYTES + (((piece) ^ (((row) >> 1) & 3)) << 4))
+#define SWIZZLE 2ul
+#endif
+// Where a matrix lies, as the instruction wants to be told: its swizzle, the distance between groups
+// of eight rows, and its address.
+#define MATRIX(at) \
+    (SWIZZLE << 62 | (ulong)(8 * ROW_BYTES >> 4) << 32 | 1ul << 16 | (ulong)(((at) & 0x3FFFF) >> 4))
+
+#define EIGHT(i)                                                                            \
+    "+f"(sum[i]), "+f"(sum[(i) + 1]), "+f"(sum[(i) + 2]), "+f"(sum[(i) + 3]),               \
+        "+f"(sum[(i) + 4]), "+f"(sum[(i) + 5]), "+f"(sum[(i) + 6]), "+f"(sum[(i) + 7])
+#define NAMES_32                                                                            \
+    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                                \
+    "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define NAMES_64                                                                            \
+    NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"            \
+    "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define NAMES_96                                                                            \
+    NAMES_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"            \
+    "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define BOUND_32 EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24)
+#define BOUND_64 BOUND_32, EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56)
+#define BOUND_96 BOUND_64, EIGHT(64), EIGHT(72), EIGHT(80), EIGHT(88)
+#if BN == 64
+#define SHAPE "m64n64k16"
+#define NAMES NAMES_32
+#define BOUND BOUND_32
+#define FACTOR_A "%32"
+#define FACTOR_B "%33"
+#elif BN == 128
+#define SHAPE "m64n128k16"
+#define NAMES NAMES_64
+#define BOUND BOUND_64
+#define FACTOR_A "%64"
+#define FACTOR_B "%65"
+#else
+#define SHAPE "m64n192k16"
+#define NAMES NAMES_96
+#define BOUND BOUND_96
+#define FACTOR_A "%96"
+#define FACTOR_B "%97"
+#endif
+// Sixteen terms further are 32 bytes further, in units of 16.
+#define TERMS_16(units)                                                                     \
+    "add.s64 at_a, " FACTOR_A ", " units "; add.s64 at_b, " FACTOR_B ", " units ";\n"       \
+    "//@ wgmma.mma_async.sync.aligned." SHAPE ".f32.f16.f16 {" NAMES "}, at_a, at_b, "      \
+    "1, 1, 1, 0, 0;\n"
+#if BK == 64
+#define ALL_TERMS TERMS_16("0") TERMS_16("2") TERMS_16("4") TERMS_16("6")
+#else
+#define ALL_TERMS TERMS_16("0") TERMS_16("2")
+#endif
+// One block, so that no register is moved between its instructions.
+#define MULTIPLY(a, b)                                                                      \
+    asm volatile("{ .reg .b64 at_a, at_b;\n"                                                \
+                 "//@ wgmma.fence.sync.aligned;\n" ALL_TERMS                               \
+                 "//@ wgmma.commit_group.sync.aligned;\n"                                   \
+                 "//@ wgmma.wait_group.sync.aligned 0;\n }"                                 \
+                 : BOUND : "l"(a), "l"(b) : "memory")
+
+#if FLAT
+// Rows lie one after the other: what is beyond the last one is not stored, so that anything will do,
+// but terms beyond the last one must be zero.
+#define DECLARE_COPIES                                                                      \
+    int from_row[LOADS_A], term = part * STEPS * BK + piece * 8;                            \
+    _Pragma("unroll") for (int i = 0; i < LOADS_A; i++)                                     \
+        from_row[i] = IN0_AT(0, 0, 0, min(first_m + row + i * ROWS_APART, ROWS - 1), 0);
+#define FETCH_ROWS(to)                                                                      \
+    const int bytes = term < CHANNELS_IN ? 16 : 0;                                          \
+    __global const half* from = in0 + (term < CHANNELS_IN ? term : 0);                      \
+    _Pragma("unroll") for (int i = 0; i < LOADS_A; i++)                                     \
+        COPY(to + PLACE(row + i * ROWS_APART, piece), from + from_row[i], bytes);           \
+    term += BK;
+#else
+#define DECLARE_COPIES                                                                      \
+    DECLARE_ROWS(LOADS_A, first_m + row, ROWS_APART)                                        \
+    DECLARE_TERM(part * STEPS * BK + piece * 8)
+#define FETCH_ROWS(to)                                                                      \
+    _Pragma("unroll") for (int i = 0; i < LOADS_A; i++) {                                   \
+        FIND_INPUT(i)                                                                       \
+        const int at = inside ? INPUT_AT(i) : 0;                                            \
+        COPY(to + PLACE(row + i * ROWS_APART, piece), in0 + at, inside ? 16 : 0);           \
+    }                                                                                       \
+    SKIP_TERMS(BK)
+#endif
+// Start copying one step of BK terms into a stage, and move on to the next.
+#define FETCH(stage)                                                                        \
+    {                                                                                       \
+        const uint to = tiles_at + (stage) * STAGE_BYTES;                                   \
+        FETCH_ROWS(to)                                                                      \
+        _Pragma("unroll") for (int i = 0; i < LOADS_B; i++)                                 \
+            COPY(to + BM * ROW_BYTES + PLACE(row + i * ROWS_APART, piece),                  \
+                 columns_at + (size_t)(i * ROWS_APART) * TERMS, 16);                        \
+        columns_at += BK;                                                                   \
+    }
+// Do something with every pair of sums, sum[at] and the next, at row m, column n.
+#define PAIRS(action)                                                                       \
+    _Pragma("unroll") for (int at = 0; at < SUMS; at += 2) {                                \
+        const int m = sums_m + (at & 2) * 4, n = sums_n + at / 4 * 8;                       \
+        action;                                                                             \
+    }
+// The same with those that are in the result, as `pair`.
+#define PAIRS_INSIDE(action)                                                                \
+    PAIRS(if (m < ROWS && n < COLUMNS) {                                                    \
+        const float2 pair = (float2)(sum[at], sum[at + 1]);                                 \
+        action;                                                                             \
+    })
+
+KERNEL(gemm_wgmma) {
+    __local ushort tiles[STAGES * STAGE_BYTES / 2] __attribute__((aligned(1024)));
+    const uint tiles_at = (uint)(size_t)tiles;
+    const int thread = get_local_id(0), lane = thread & 31, warp = thread >> 5;
+    const int part = get_group_id(2);
+    // Eight rows of tiles take turns at the same columns, which they find in the cache.
+    const int across = get_num_groups(0), tile = get_group_id(1) * across + get_group_id(0);
+    const int above = tile / (8 * across) * 8, high = min((int)get_num_groups(1) - above, 8);
+    const int first_m = (above + tile % (8 * across) % high) * BM;
+    const int first_n = tile % (8 * across) / high * BN;
+    const int row = thread / PIECES, piece = thread % PIECES;
+    const int sums_m = first_m + warp * 16 + (lane >> 2), sums_n = first_n + (lane & 3) * 2;
+
+    DECLARE_COPIES
+    __global const half* columns_at =
+        filter + (size_t)(first_n + row) * TERMS + part * STEPS * BK + piece * 8;
+
+    float sum[SUMS];
+    #pragma unroll
+    for (int at = 0; at < SUMS; at++) sum[at] = 0.0f;
+    for (int s = 0; s < STAGES - 1; s++) {
+        if (s < STEPS) FETCH(s)
+        CLOSE_STAGE();
+    }
+    uint reads = tiles_at, writes = STAGES - 1;
+    for (int step = 0; step < STEPS; step++) {
+        AWAIT(STAGES - 2);
+        asm volatile("//@ fence.proxy.async.shared::cta;");  // the copies, before the matrix units
+        barrier(CLK_LOCAL_MEM_FENCE);
+        const ulong a = MATRIX(reads + warp / 4 * 64 * ROW_BYTES);
+        const ulong b = MATRIX(reads + BM * ROW_BYTES);
+        reads = reads == tiles_at + (STAGES - 1) * STAGE_BYTES ? tiles_at : reads + STAGE_BYTES;
+        if (step + STAGES - 1 < STEPS) FETCH(writes)
+        CLOSE_STAGE();
+        writes = writes == STAGES - 1 ? 0 : writes + 1;
+        MULTIPLY(a, b);
+    }
+#if SPLIT > 1
+    PAIRS_INSIDE(*(__global float2*)PART_AT(part, m, n) = pair)
+    __local uint* arrived = (__local uint*)tiles;  // all that is left to keep in local memory
+    LEAVE_UNLESS_LAST(*arrived)
+    #pragma unroll
+    for (int at = 0; at < SUMS; at++) sum[at] = 0.0f;
+    for (int p = 0; p < SPLIT; p++) {
+        // All reads of a part are under way together: no condition, places outside read others.
+        float2 pairs[SUMS / 2];
+        PAIRS(READ_PART2(pairs[at / 2], PART_AT(p, min(m, ROWS - 1), min(n, COLUMNS - 2))))
+        PAIRS(sum[at] += pairs[at / 2].s0; sum[at + 1] += pairs[at / 2].s1)
+    }
+#endif
+    PAIRS_INSIDE(WRITE2(pair, m, n))
+}
