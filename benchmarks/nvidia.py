@@ -1,16 +1,21 @@
 """GPU speed on an NVIDIA device: wall and device time, launches, and other programs beside it.
 
-    python benchmarks/nvidia.py                                # ResNet-50 and the tests' models
-    python benchmarks/nvidia.py --models resnet50 --batches 1,32 --no-peers
+    python benchmarks/nvidia.py                  # ResNet-50, transformers and the tests' models
+    python benchmarks/nvidia.py --models bert_base,vit_b_16 --batches 1,32 --precisions f16
+    python benchmarks/nvidia.py --models resnet50 --no-peers
 
 `wall`: one synchronous inference from NumPy arrays to NumPy arrays, median. `there`: the same with
-inputs that are on the device already. `device`: the time of all kernels, from events. `idle`: what
-the device waits between two kernels, in µs. `error`: largest difference from ONNX Runtime's or
-OpenVINO's answer on CPU, as part of the largest element.
-ResNet-50 has random weights: its time is that of trained ones, its answers mean nothing.
+inputs that are on the device already, and the answer left there. `ratio`: that over the faster of
+PyTorch's CUDA graph and torch.compile, which have their inputs there too. `device`: the time of all
+kernels, from events. `idle`: what the device waits between two kernels, in µs. `error`: largest
+difference from ONNX Runtime's or OpenVINO's answer on CPU, as part of the largest element.
+ResNet-50 and the networks of benchmarks/transformers.py have random weights: their time is that of
+trained ones, their answers mean nothing. The latter need PyTorch, which exports them; their errors
+are from PyTorch's answer in f64, with PyTorch's own beside them.
 
-Peers run in this process, in turn with ours, where they are installed: PyTorch (eager, and its CUDA
-graph; torchvision's ResNet-50, channels last, no TF32) and tinygrad (compiled, on OpenCL).
+Peers run in this process, in turn with ours, where they are installed: PyTorch (its CUDA graph, and
+in f16 torch.compile with reduce-overhead; torchvision's ResNet-50, channels last, no TF32) and
+tinygrad (compiled, on OpenCL).
 `recorded` is tinygrad 0.14 on OpenCL on an H100 80GB, 21 November 2026, its inputs already on the
 device, so that its ratio is to `there`; it is printed on other devices too.
 """
@@ -48,9 +53,9 @@ AGREEMENT = {"f32": 1e-3, "f16": 3e-2}
 RECORDED = {("f32", 1): 15.1, ("f32", 32): 53.7, ("f16", 1): 21.4, ("f16", 32): 67.9}
 """Milliseconds of ResNet-50 in tinygrad 0.14 on OpenCL."""
 HEADS = (
-    *(("model", 20), ("type", 5), ("batch", 6), ("wall ms", 9), ("there ms", 9)),
-    *(("device ms", 10), ("launches", 9), ("idle us", 8), ("error", 9)),
-    ("others ms (ratio to ours)", 0),
+    *(("model", 20), ("type", 5), ("batch", 6), ("wall ms", 9), ("there ms", 9), ("ratio", 7)),
+    *(("device ms", 10), ("launches", 9), ("idle us", 8), ("error", 9), ("peer's", 9)),
+    ("others ms", 0),
 )
 
 
@@ -68,9 +73,9 @@ def main() -> int:
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--json", type=Path, help="also write every figure here")
     options = parser.parse_args()
-    wanted = options.models.split(",") if options.models else ["resnet50", *_names()]
+    wanted = options.models.split(",") if options.models else ["resnet50", *_exported(), *_names()]
     with Core() as core, tempfile.TemporaryDirectory() as folder:
-        if "GPU" not in core.available_devices:
+        if not any(name.startswith("GPU") for name in core.available_devices):
             raise SystemExit("no GPU under OpenCL; `polydevice devices --why` says more")
         name = core.get_metric("GPU", "FULL_DEVICE_NAME")
         if "nvidia" not in name.lower():
@@ -90,6 +95,12 @@ def main() -> int:
                     rows.append(row)
                     print(_line(row), flush=True)
                     _keep(options.json, title, rows)
+            for name in (name for name in wanted if name in _exported()):
+                for batch in map(int, options.batches.split(",")):
+                    row = _transformer(core, name, batch, Path(folder), precision, options)
+                    rows.append(row)
+                    print(_line(row), flush=True)
+                    _keep(options.json, title, rows)
             for model in MODELS:
                 if model.name in wanted:
                     rows += _real(core, model, precision, options)
@@ -105,6 +116,33 @@ def _keep(path: Path | None, title: str, rows: list[dict[str, Any]]) -> None:
 
 def _names() -> list[str]:
     return [model.name for model in MODELS if not model.host]
+
+
+def _exported() -> list[str]:
+    """Return the names of the networks that PyTorch exports, where it is installed."""
+    if importlib.util.find_spec("torch") is None:
+        _say_once("torch is not installed: its networks are left out")
+        return []
+    from benchmarks.transformers import NETWORKS
+
+    return list(NETWORKS)
+
+
+def _transformer(
+    core: Core, name: str, batch: int, folder: Path, precision: str, options: Any
+) -> dict[str, Any]:
+    """Measure a network of benchmarks/transformers.py beside PyTorch."""
+    import torch
+
+    from benchmarks.transformers import NETWORKS, export, module
+
+    path, given = folder / f"{name}-{batch}.onnx", NETWORKS[name].feed(batch)
+    if not path.exists():
+        export(name, batch, path)
+    with torch.inference_mode():
+        right = module(name).cuda().double()(*_on_device(given, torch.float64)).cpu().numpy()
+    torch.cuda.empty_cache()
+    return _measure(core, name, path, given, [right], precision, options)
 
 
 def _real(core: Core, model: Model, precision: str, options: Any) -> list[dict[str, Any]]:
@@ -152,6 +190,10 @@ def _measure(
         if not options.no_peers:
             runs.update(_peers(name, path, given, precision))
         row.update(interleave(runs, options.rounds))
+        if right is not None and "pytorch graph" in runs:
+            row["peer_error"] = _error([np.asarray(runs["pytorch graph"]().float().cpu())], right)
+        fastest = min((row[peer] for peer in ON_DEVICE if peer in row), default=None)
+        row["ratio"] = None if fastest is None else row["there"] / fastest
     with core.load_network(network, "GPU", {**config, "PERF_COUNT": True}) as executable:
         row.update(_device_times(executable.create_infer_request(), given))
     if name == "resnet50" and (precision, row["batch"]) in RECORDED:
@@ -172,6 +214,8 @@ def _fed_on_device(executable: Any, given: dict[str, Array]) -> Any:
             request.set_blob(name, blob)
         except BlobError:  # held in another type on the device, or read by the host
             request.set_blob(name, Blob(value, port.element_type))
+    for name in executable.outputs:
+        request.keep_on_device(name)
     request.infer()
     return request
 
@@ -222,8 +266,8 @@ def _peers(name: str, path: Path, given: dict[str, Array], precision: str) -> di
     """Return what else can run the network here; says which cannot, once."""
     made: dict[str, Run] = {}
     makers: list[tuple[str, Callable[[], dict[str, Run]]]] = []
-    if name == "resnet50":
-        makers.append(("torch", lambda: _torch(given["image"], precision)))
+    if name == "resnet50" or name in _exported():
+        makers.append(("torch", lambda: _torch(name, given, precision)))
     if precision == "f32" and path.suffix == ".onnx":
         makers.append(("tinygrad", lambda: {"tinygrad": _tinygrad(path, given)}))
     for package, maker in makers:
@@ -246,38 +290,63 @@ def _say_once(text: str) -> None:
         print(text)
 
 
-def _torch(image: Array, precision: str) -> dict[str, Run]:
-    """Return PyTorch's eager inference and its replayed CUDA graph."""
+ON_DEVICE = ("pytorch graph", "torch.compile")
+"""Peers whose inputs are on the device and whose answers stay there."""
+
+
+def _on_device(given: dict[str, Array], kind: Any) -> list[Any]:
+    """Return inputs as PyTorch's tensors on the device, floats in a type."""
     import torch
-    from torchvision.models import resnet50 as architecture
+
+    tensors = [torch.from_numpy(array).cuda() for array in given.values()]
+    return [t.to(kind) if t.is_floating_point() else t for t in tensors]
+
+
+def _torch(name: str, given: dict[str, Array], precision: str) -> dict[str, Run]:
+    """Return PyTorch's replayed CUDA graph and, in f16, its compiled network."""
+    import torch
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
     kind = torch.float16 if precision == "f16" else torch.float32
-    model = architecture(weights=None).eval().cuda().to(kind, memory_format=torch.channels_last)
-    fixed = torch.from_numpy(image).cuda().to(kind, memory_format=torch.channels_last)
+    fixed = _on_device(given, kind)
+    if name == "resnet50":
+        from torchvision.models import resnet50 as architecture
 
-    def eager() -> object:
-        with torch.inference_mode():
-            given = torch.from_numpy(image).cuda().to(kind, memory_format=torch.channels_last)
-            return model(given).float().cpu().numpy()
+        model = architecture(weights=None).eval().cuda().to(kind, memory_format=torch.channels_last)
+        fixed = [tensor.to(memory_format=torch.channels_last) for tensor in fixed]
+    else:
+        from benchmarks.transformers import module
 
+        model = module(name).cuda().to(kind)
     stream = torch.cuda.Stream()
     with torch.inference_mode(), torch.cuda.stream(stream):
         for _ in range(3):
-            model(fixed)
+            model(*fixed)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
-            result = model(fixed)
+            result = model(*fixed)
     torch.cuda.synchronize()
 
-    def replay() -> object:
-        with torch.inference_mode():
-            fixed.copy_(torch.from_numpy(image))
-            graph.replay()
-            return result.float().cpu().numpy()
+    def replay() -> Any:
+        graph.replay()
+        torch.cuda.synchronize()
+        return result
 
-    return {"pytorch": eager, "pytorch graph": replay}
+    runs: dict[str, Run] = {"pytorch graph": replay}
+    if precision == "f16":
+        compiled = torch.compile(model, mode="reduce-overhead")
+
+        def run() -> Any:
+            with torch.inference_mode():
+                answer = compiled(*fixed)
+            torch.cuda.synchronize()
+            return answer
+
+        for _ in range(3):
+            run()
+        runs["torch.compile"] = run
+    return runs
 
 
 def _tinygrad(path: Path, given: dict[str, Array]) -> Run:
@@ -310,17 +379,18 @@ def _cell(text: str, width: int) -> str:
 
 
 def _line(row: dict[str, Any]) -> str:
-    known = ("wall", "there", "device", "launches", "idle_us", "error", "model", "type", "batch")
-    others = [
-        f"{name} {value:.2f} ({value / row['there' if name == 'recorded' else 'wall']:.1f}x)"
-        for name, value in row.items()
-        if name not in known
-    ]
-    error = "-" if row["error"] is None else f"{row['error']:.1e}"
+    known = (
+        *("wall", "there", "device", "launches", "idle_us", "error", "model", "type", "batch"),
+        *("ratio", "peer_error"),
+    )
+    others = [f"{name} {value:.3f}" for name, value in row.items() if name not in known]
+    ratio = "-" if row.get("ratio") is None else f"{row['ratio']:.2f}"
+    errors = [row.get(name) for name in ("error", "peer_error")]
+    own, peer = ("-" if error is None else f"{error:.1e}" for error in errors)
     return (
-        f"{row['model']:<20}{row['type']:>5}{row['batch']:>6}{row['wall']:>9.2f}"
-        f"{row['there']:>9.2f}{row['device']:>10.2f}{row['launches']:>9}{row['idle_us']:>8.1f}"
-        f"{error:>9}  " + ", ".join(others)
+        f"{row['model']:<20}{row['type']:>5}{row['batch']:>6}{row['wall']:>9.3f}"
+        f"{row['there']:>9.3f}{ratio:>7}{row['device']:>10.3f}{row['launches']:>9}"
+        f"{row['idle_us']:>8.1f}{own:>9}{peer:>9}  " + ", ".join(others)
     )
 
 
