@@ -40,6 +40,13 @@ ROWS = [
     ((3, 67, 5, 29), (2, 0, 3, 1), (1, 3)),
     ((13, 3, 677), (1, 2, 0), (0, 2)),
 ]
+
+
+def _parting(op):
+    """Return the kernels that can cut rows into parts: by work-groups, and by work-items."""
+    return [kernel for kernel in kernels_of(op) if "PARTS" in kernel.modes[0]]
+
+
 MODES = [(kernel, mode) for kernel in kernels_of(MEAN) for mode in range(len(kernel.modes))]
 
 
@@ -61,7 +68,7 @@ def run(monkeypatch, opencl, builder, core):
     select = importlib.import_module("polydevice_gpu.passes.select_kernels")
 
     def runs(op, place, mode, x, order, *constants, after=RELU):
-        kernel = kernels_of(type(op))[place]
+        kernel = _parting(type(op))[place]
         target = dataclasses.replace(GPU if place == 0 else target_of(opencl), compute_units=4)
         monkeypatch.setattr(executable, "target_of", lambda _: target)
         monkeypatch.setattr(
@@ -86,7 +93,7 @@ def run(monkeypatch, opencl, builder, core):
 
 
 def _possible(op, place, mode, terms) -> bool:
-    return kernels_of(type(op))[place].modes[mode]["PARTS"] * 16 <= max(terms, 16)
+    return _parting(type(op))[place].modes[mode]["PARTS"] * 16 <= max(terms, 16)
 
 
 def _right(op, x, axes):
@@ -124,7 +131,7 @@ def test_every_mode(run, op, shape, order, axes, kind):
     terms = int(np.prod([shape[axis] for axis in along]))
     constants = [] if is_softmax else [np.array(axes, np.int64)]
     for place in (0, 1):
-        kernel = kernels_of(type(op))[place]
+        kernel = _parting(type(op))[place]
         long_enough = place or terms >= kernel.least_terms
         modes = [m for m in range(len(kernel.modes)) if _possible(op, place, m, terms)]
         for mode in (modes if kind == "f4" else modes[-1:]) if long_enough else ():
