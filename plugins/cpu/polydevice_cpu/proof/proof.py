@@ -65,5 +65,5 @@ def _verdict(key: str, claim: Claim) -> str:
         return "there is no memory to try it"
     book.note(key, reason)
     if reason:
-        log.warning("oneDNN is not used for [%s]: %s", key, reason)
+        log.info("oneDNN is not used for [%s]: %s", key, reason)
     return reason
