@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 
 from polydevice import Core
@@ -43,6 +44,8 @@ def print_config(core: Core, device: str) -> None:
 
 def main() -> int:
     """Print everything; any argument is a mistake."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `… | head` ends quietly
     logging.basicConfig(
         format="[ %(levelname)s ] %(message)s", level=logging.INFO, stream=sys.stdout
     )

@@ -7,6 +7,7 @@ the columns and no heading, for `grep`, `cut` and `awk`.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -87,11 +88,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(given)
     try:
         status: int = options.run(options)
+        sys.stdout.flush()  # here, where a closed pipe is no error
     except PolydeviceError as error:
         print(f"polydevice: {error}", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # `polydevice ops | head`
-        sys.stderr.close()
+    except BrokenPipeError:  # `polydevice ops | head`: what is left has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return status
 

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from typing_extensions import Self
@@ -360,6 +360,8 @@ class Core:
         read = network if isinstance(network, Network) else self.read_network(network)
         copy = read.clone()
         copy.evaluate = self.evaluate
+        if read.evaluate is None:  # made by hand or unpickled: computed shapes are not known yet
+            copy.infer()
         apply_port_settings(copy)
         return copy
 
@@ -389,6 +391,9 @@ class Core:
             executable.close()
         for plugin in plugins:
             plugin.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Core cannot be copied or pickled; make another")
 
     def __enter__(self) -> Self:
         return self

@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 from typing_extensions import Self
@@ -393,6 +393,11 @@ class ExecutableNetwork(ABC):
                 return False
             request._busy.release()
         return True
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} cannot be copied or pickled; export() it to bytes, or load the network again"
+        )
 
     def __enter__(self) -> Self:
         return self

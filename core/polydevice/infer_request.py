@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, NoReturn, Union
 
 import numpy as np
 
@@ -564,6 +564,12 @@ class InferRequest(ABC):
         self._enter()
         self._callback = None if callback is None else (callback, data)
         self._busy.release()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a request of {self.executable.name!r} cannot be copied or pickled; make another with "
+            "create_infer_request()"
+        )
 
     @property
     def latency(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Union
@@ -367,15 +368,15 @@ class Network:
         copies: dict[Port, Port] = {}
         nodes: dict[Node, Node] = {}
         for node in self.nodes():
-            copy = Node.__new__(Node)
-            copy.name, copy.op = node.name, node.op
-            copy.inputs = [copies[port] for port in node.inputs]
-            copy.rt_info = dict(node.rt_info)
-            copy.outputs = [Port(copy, port.index, port.desc) for port in node.outputs]
-            for old, new in zip(node.outputs, copy.outputs, strict=True):
+            made = Node.__new__(Node)
+            made.name, made.op = node.name, node.op
+            made.inputs = [copies[port] for port in node.inputs]
+            made.rt_info = dict(node.rt_info)
+            made.outputs = [Port(made, port.index, port.desc) for port in node.outputs]
+            for old, new in zip(node.outputs, made.outputs, strict=True):
                 new.names = set(old.names)
                 copies[old] = new
-            nodes[node] = copy
+            nodes[node] = made
         return Network(
             self.name,
             [nodes[n] for n in self.parameters],
@@ -384,6 +385,24 @@ class Network:
             evaluate=self.evaluate,
             rt_info=self.rt_info,
         )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Network:
+        """Copy the graph and all that its user set; constant data is shared, as by `clone`."""
+        copied = self.clone()
+        copied.rt_info = copy.deepcopy(self.rt_info, memo)
+        for node in copied.nodes():
+            node.rt_info = copy.deepcopy(node.rt_info, memo)
+        return copied
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the network as an archive, which one version of polydevice reads.
+
+        Shapes that the network itself computes are found again when it is loaded.
+        """
+        from polydevice.archive import network_to_bytes
+
+        notes = {node.name: node.rt_info for node in self.nodes() if node.rt_info}
+        return _unpickled, (network_to_bytes(self), self.rt_info, notes)
 
     def __repr__(self) -> str:
         return f"Network({self.name!r}, {len(self.nodes())} nodes)"
@@ -405,6 +424,19 @@ def _ports_named(outputs: Any) -> Iterator[tuple[str, int]]:
             text(pair[0], "the name of a node", NetworkError),
             integer(pair[1], "the number of an output", NetworkError),
         )
+
+
+def _unpickled(
+    content: bytes, rt_info: dict[str, Any], notes: Mapping[str, dict[str, Any]]
+) -> Network:
+    """Return a network that was pickled: an archive, and the notes that archives do not keep."""
+    from polydevice.archive import network_from_bytes
+
+    network = network_from_bytes(content)
+    network.rt_info = rt_info
+    for node in network.nodes():
+        node.rt_info = notes.get(node.name, {})
+    return network
 
 
 def unique_name(network: Network, name: str) -> str:

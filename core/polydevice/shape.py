@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Union
+from typing import NoReturn, Union
 
 from typing_extensions import Self
 
@@ -21,7 +21,10 @@ from polydevice.errors import ShapeError
 
 @dataclass(frozen=True)
 class Dim:
-    """An unknown size between `min` and `max` inclusive; `max` None is unbounded."""
+    """An unknown size between `min` and `max` inclusive; `max` None is unbounded.
+
+    Comparing it, or using it as a number, raises TypeError, since the answer is not known.
+    """
 
     min: int = 0
     max: int | None = None
@@ -50,6 +53,15 @@ class Dim:
     def __floordiv__(self, other: int) -> DimLike:
         return dim(self.min // other, None if self.max is None else self.max // other)
 
+    def _unknown(self, *_: object) -> NoReturn:
+        raise TypeError(
+            f"the size {self} is not known before an inference, so it is neither a number nor "
+            "more or less than one; look at its `min` and `max`, or reshape() the network"
+        )
+
+    __int__ = __index__ = __float__ = _unknown
+    __lt__ = __le__ = __gt__ = __ge__ = _unknown
+
     def __str__(self) -> str:
         if self.max is None:
             return "?" if self.min <= 0 else f"{self.min}.."
@@ -75,13 +87,24 @@ def bounds(size: DimLike) -> tuple[int, int | None]:
 
 
 class Shape(tuple[DimLike, ...]):
-    """Sizes of a tensor of known rank; items are ``int`` or `Dim`."""
+    """Sizes of a tensor of known rank; items are ``int`` or `Dim`.
+
+    Equal to a tuple or list of the same sizes.
+    """
 
     __slots__ = ()
 
     def __new__(cls, sizes: Iterable[DimLike | None] = ()) -> Self:
         """Make a shape; None and -1 stand for an unknown size."""
         return super().__new__(cls, [_checked(size) for size in sizes])
+
+    def __eq__(self, other: object) -> bool:
+        return tuple.__eq__(self, tuple(other) if isinstance(other, list) else other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = tuple.__hash__
 
     @property
     def rank(self) -> int:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
+import onnx
 import pytest
 
 from polydevice import Core, Dim
@@ -192,3 +196,71 @@ def test_unique_name():
     network = relu_network()
     assert unique_name(network, "fresh") == "fresh"
     assert unique_name(network, "relu") == "relu_1"
+
+
+def test_networks_are_copied_and_pickled(core):
+    """With what their user set, and with shapes that the network itself computes."""
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [
+        helper.make_node("Shape", ["like"], ["sizes"]),
+        helper.make_node("Reshape", ["x", "sizes"], ["y"]),
+    ]
+    values = {"x": [2, 6], "like": [3, 4], "y": None}
+    infos = {n: helper.make_tensor_value_info(n, kind, shape) for n, shape in values.items()}
+    graph = helper.make_graph(nodes, "g", [infos["x"], infos["like"]], [infos["y"]])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    network = core.read_network(made.SerializeToString())
+    network.inputs["x"].precision = "U8"
+    network.rt_info["framework"] = {"names": "cat"}
+    x, like = np.arange(12, dtype=np.uint8).reshape(2, 6), np.zeros((3, 4), np.float32)
+    expected = core.load_network(network, "CPU").infer({"x": x, "like": like})["y"]
+    for make in (copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))):
+        other = make(network)
+        assert other is not network
+        assert other.rt_info == network.rt_info
+        assert other.rt_info["framework"] is not network.rt_info["framework"]
+        executable = core.load_network(other, "CPU")
+        assert executable.outputs["y"].shape == [3, 4]
+        np.testing.assert_array_equal(executable.infer({"x": x, "like": like})["y"], expected)
+        other.inputs["x"].precision = "FP32"
+        other.reshape({"x": [4, 3]})
+        assert (network.inputs["x"].precision, network.inputs["x"].shape) == ("U8", (2, 6))
+
+
+def test_a_long_network_is_copied_and_pickled(core):
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [helper.make_node("Relu", [f"t{i}"], [f"t{i + 1}"]) for i in range(3000)]
+    infos = [helper.make_tensor_value_info(name, kind, [2]) for name in ("t0", "t3000")]
+    graph = helper.make_graph(nodes, "long", infos[:1], infos[1:])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    network = core.read_network(made.SerializeToString())
+    assert len(copy.deepcopy(network).nodes()) == len(network.nodes())
+    assert len(pickle.loads(pickle.dumps(network)).nodes()) == len(network.nodes())
+
+
+def test_what_holds_a_device_is_neither_copied_nor_pickled(core):
+    x = Node("x", Parameter(ElementType.f32, Shape([2])))
+    network = Network("n", [x], [Node("r", Result(), [x.output])])
+    executable = core.load_network(network, "CPU")
+    for thing, said in [
+        (core, "make another"),
+        (executable, r"export\(\) it to bytes"),
+        (executable.requests[0], r"create_infer_request\(\)"),
+    ]:
+        for call in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match=said):
+                call(thing)
+
+
+def test_the_preprocessing_of_an_input_is_copied_and_pickled(core):
+    network = relu_network([1, 3, 2, 2])
+    (name,) = network.inputs
+    network.inputs[name].preprocess.set_mean([1.0, 2.0, 3.0], scale=[1.0, 2.0, 4.0])
+    x = np.arange(12, dtype=np.float32).reshape(1, 3, 2, 2)
+    expected = core.load_network(network, "CPU").infer(x)
+    for make in (copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))):
+        other = make(network)
+        for key, value in core.load_network(other, "CPU").infer(x).items():
+            np.testing.assert_array_equal(value, expected[key])
+        other.inputs[name].preprocess.channels[0].mean_value = 9.0
+        assert network.inputs[name].preprocess.channels[0].mean_value == 1.0

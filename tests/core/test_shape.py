@@ -94,3 +94,23 @@ def test_normalize_axis():
     assert normalize_axis(0, 0) == 0
     with pytest.raises(ShapeError, match=r"axis 4 is outside \[-4, 4\)"):
         normalize_axis(4, 4)
+
+
+def test_a_shape_equals_a_list_of_its_sizes():
+    assert Shape([1, 3, 224]) == [1, 3, 224] == Shape([1, 3, 224])
+    assert Shape([1, 3]) == (1, 3)
+    assert Shape([1, 3]) != [1, 3, 1]
+    assert Shape([1, 3]) != [3, 1]
+    assert Shape([1, None]) == [1, Dim()]
+    assert Shape([1]) != 1
+    assert len({Shape([1, 3]), (1, 3), Shape([3, 1])}) == 2
+
+
+@pytest.mark.parametrize(
+    "use",
+    [int, float, range, max, lambda size: size < 3, lambda size: [0][size]],
+)
+def test_a_size_that_is_not_known_says_so(use):
+    given = Shape([2, Dim(1, 8)]) if use is max else Dim(1, 8)
+    with pytest.raises(TypeError, match=r"the size 1\.\.8 is not known before an inference"):
+        use(given)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -89,6 +91,39 @@ def test_hello_classification(ready_model: Path, device: str) -> None:
     probabilities = np.array([float(p) for _, p, _ in rows])
     assert (np.diff(probabilities) <= 0).all()
     assert all(re.fullmatch(r"\d\.\d{7}", p) for _, p, _ in rows)
+
+
+def test_hello_classification_scales_as_the_network_was_trained(device: str) -> None:
+    """The shipped network, which has no scaling inside, knows the shipped cat."""
+    shipped = ("-m", MODEL, "-i", CAT, "-d", device, "--labels", LABELS, "-nt", 3)
+    scaling = ("--mean", 127, 127, 127, "--scale", 128, 128, 128, "--rgb")
+    done = run(ROOT / "samples/hello_classification.py", *shipped, *scaling)
+    assert done.returncode == 0, done.stderr
+    lines = [line.partition("] ")[2] for line in done.stdout.splitlines()]
+    heading = lines.index("classid probability label")
+    rows = [line.split(maxsplit=2) for line in lines[heading + 2 : heading + 5]]
+    assert {label for _, _, label in rows} <= CATS | {"lynx"}
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="pipes that close are Unix's")
+@pytest.mark.parametrize(
+    "command", [["samples/hello_query_device.py"], ["-m", "polydevice", "devices"]]
+)
+def test_a_pipe_that_closes_ends_the_output_quietly(command: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    os.close(writer)
+    assert done.returncode in (0, -signal.SIGPIPE)
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("content", [b"", b"not an image"])

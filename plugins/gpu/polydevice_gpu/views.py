@@ -151,7 +151,7 @@ def _broadcast(node: GpuNode) -> list[Layout]:
         else:
             full.append(0)
     layout = Layout(tuple(full), x.placed.offset)
-    shape = tuple(int(s) for s in aligned)  # type: ignore[arg-type]
+    shape = tuple(int(s) for s in aligned)
     return [broadcast(layout, shape, out)]
 
 

@@ -26,7 +26,7 @@ def variadic_split(_op: VariadicSplit, x: Array, axis: Array, lengths: Array) ->
     """Return views of the given lengths."""
     at = normalize_axis(int(axis.reshape(-1)[0]), x.ndim)
     sizes = split_lengths(x.shape[at], [int(length) for length in lengths.reshape(-1)])
-    return _cut(x, at, [int(size) for size in sizes])  # type: ignore[arg-type]
+    return _cut(x, at, [int(size) for size in sizes])
 
 
 def _cut(x: Array, axis: int, lengths: list[int]) -> tuple[Array, ...]:

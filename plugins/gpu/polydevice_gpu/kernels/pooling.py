@@ -40,7 +40,7 @@ _ITEMS_PER_UNIT = 128
 def _declare_window(call: Call, op: Pool, x_sizes: tuple[int, ...]) -> None:
     window = op.window
     begin, end = window.pads(x_sizes)
-    sizes = tuple(int(k) for k in window.kernel)  # type: ignore[arg-type]
+    sizes = tuple(int(k) for k in window.kernel)
     Geometry.of(sizes, window.strides, window.dilations, begin).declare(call)
     for axis, pad in zip(AXES, three(end, 0), strict=True):
         call.define(**{f"PAD_END_{axis}": pad})
