@@ -27,9 +27,9 @@ def test_every_batch_up_to_the_networks_own(core, monkeypatch) -> None:
     computed = []
     real = BoundPlan.enqueue
 
-    def enqueue(self, queue, inputs, outputs):
+    def enqueue(self, queue, inputs, outputs, *others):
         computed.append({array.shape[0] for array in (*inputs.values(), *outputs.values())})
-        return real(self, queue, inputs, outputs)
+        return real(self, queue, inputs, outputs, *others)
 
     monkeypatch.setattr(BoundPlan, "enqueue", enqueue)
     for size in (BATCH, 2, 1, 4, 3, BATCH):
