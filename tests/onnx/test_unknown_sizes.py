@@ -251,3 +251,14 @@ def test_grouped_weights_of_unknown_sizes(operator, shape, device, rng):
         x = rng.standard_normal((1, 4, 5, 6)).astype(np.float32)
         w = rng.standard_normal((*first, kernel, 3)).astype(np.float32)
         _check(proto, device, x, w)
+
+
+@pytest.mark.parametrize("operator", ["ReduceSum", "ReduceMean", "ReduceSumSquare", "ReduceL2"])
+@pytest.mark.parametrize("keep", [0, 1])
+def test_reduction_by_axes_that_may_be_none(operator, keep, device, rng):
+    """No axes are all axes, also where an input says so at inference."""
+    node = helper.make_node(operator, ["x", "a"], ["y"], keepdims=keep)
+    proto = model([node], [value("x", [2, 3, 4]), value("a", ["n"], INT64)])
+    for axes in ([], [1], [0, -1]):
+        x = rng.standard_normal((2, 3, 4)).astype(np.float32)
+        _check(proto, device, x, np.array(axes, np.int64))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from polydevice.dtype import ElementType
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Add, Multiply, Subtract
+from polydevice.ops.comparison import Equal
+from polydevice.ops.concat import Concat
 from polydevice.ops.convert import Convert
 from polydevice.ops.math import Exp, IsFinite, Log
 from polydevice.ops.reduce import (
@@ -18,7 +20,9 @@ from polydevice.ops.reduce import (
     ReduceProd,
     ReduceSum,
 )
+from polydevice.ops.reshape import ShapeOf
 from polydevice.ops.select import Select
+from polydevice.ops.slice import Slice
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
 from polydevice.readers.onnx.operators.reshape import axes_input
@@ -39,9 +43,19 @@ def _axes(n: OnnxNode, x: Port) -> Port | None:
     """Return the axes to reduce over; None when nothing is to be reduced."""
     axes = axes_input(n, 1)
     empty = axes is None or (axes.shape is not None and axes.shape == (0,))
-    if not empty:
-        return axes
+    if axes is not None and not empty:
+        known = axes.shape is not None and isinstance(axes.shape[0], int)
+        return axes if known or n.attribute("noop_with_empty_axes", 0) else _or_all(n, x, axes)
     return None if n.attribute("noop_with_empty_axes", 0) else n.value(list(range(n.rank(x))))
+
+
+def _or_all(n: OnnxNode, x: Port, axes: Port) -> Port:
+    """Return the axes, or all of x when an inference gives none: as many of both as are wanted."""
+    rank = n.rank(x)
+    count = n.emit(ShapeOf(), axes)
+    wanted = n.emit(Select(), n.emit(Equal(), count, [0]), [rank], count)
+    both = n.emit(Concat(0), axes, n.like(range(rank), axes))
+    return n.emit(Slice(), both, [0], wanted, [1], [0])
 
 
 @translates(*_DIRECT)
