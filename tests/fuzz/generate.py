@@ -133,7 +133,8 @@ def loosen(b: Builder) -> None:
 LAX = {"ScatterND", "ScatterElements", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss",
        "GroupNormalization", "LayerNormalization", "RMSNormalization", "InstanceNormalization",
        "Pad", "Split", "GridSample", "RNN", "GRU", "LSTM", "Attention", "TensorScatter",
-       "Gemm", "ConvTranspose", "ReverseSequence", "If", "Loop", "Scan"}  # fmt: skip
+       "Gemm", "ConvTranspose", "RoiAlign", "QuantizeLinear",
+       "DequantizeLinear", "ReverseSequence", "If", "Loop", "Scan"}  # fmt: skip
 
 
 def _second(b: Builder, model: onnx.ModelProto) -> tuple[dict, dict[str, Value] | None]:

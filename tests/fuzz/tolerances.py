@@ -106,7 +106,10 @@ def disturbance(rng: Rng):
         if value is None or value.dtype.name not in TOLERANCES:
             return value
         noise = TOLERANCES[value.dtype.name].noise
-        factors = 1 + noise * rng.choice((-1.0, 1.0), value.shape)
-        return (value.astype(np.float64) * factors).astype(value.dtype)
+        wide = value.astype(np.float64)
+        signs = rng.choice((-1.0, 1.0), value.shape)
+        # Small results of sums such as 1 + erf(x) are off by parts of the large ones.
+        size = np.abs(wide) + np.max(np.abs(wide), initial=0) / 16 * (wide != 0)
+        return (wide + noise * signs * size).astype(value.dtype)
 
     return disturb

@@ -76,8 +76,13 @@ def loop(b: Builder):
         scans.append(body.add("Identity", number))
     graph = body.graph(inputs, [ending, after, *scans])
     if not known:
+        if scans and not (trips and more):
+            raise RejectedError("nobody knows the sizes of an item that is never made")
         for info in graph.output:
             info.type.tensor_type.ClearField("shape")
+    else:
+        for info, tensor in zip(graph.output, [ending, after, *scans]):
+            info.CopyFrom(declare(tensor))
     first = indices(b, more, np.bool_) if b.chance(0.8) or not trips else None
     return b.add("Loop", indices(b, trips), first, x, outputs=1 + len(scans), body=graph)
 
