@@ -1,20 +1,25 @@
-"""Bounds: until when a piece of work may run; the token that cancels an inference.
+"""Bounds: until when a piece of work may run and what memory it may use; a cancellation token.
 
 An inference has one `Bounds`, whatever number of requests, bodies and host layers take part in it:
 they find it with `current_bounds()`, since all of them run in the thread that began it. Whoever
 repeats something whose end depends on data (a loop, a search, a row of texts) calls `check` each
-time; a device calls it also while it waits, and between the steps of a long plan.
+time; a device calls it also while it waits, and between the steps of a long plan. Whoever allocates
+as much as data says calls `admit` first.
+
+Computing constants ahead of inference, while a model is read or compiled, has bounds too
+(`computing_ahead`): what takes longer or more is left to the inference.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from polydevice.errors import InferCancelledError, InferTimeoutError
+from polydevice.errors import DeviceMemoryError, InferCancelledError, InferTimeoutError
+from polydevice.memory_budget import MemoryBudget
 
 T = TypeVar("T")
 
@@ -25,10 +30,14 @@ WAIT_SECONDS = 0.01
 class Bounds:
     """Whether a piece of work may go on."""
 
-    __slots__ = ("_cancelled", "_deadline", "_outer", "_timeout_ms")
+    __slots__ = ("_cancelled", "_deadline", "_outer", "_timeout_ms", "memory")
 
     def __init__(
-        self, timeout_ms: float = 0, start: float | None = None, outer: Bounds | None = None
+        self,
+        timeout_ms: float = 0,
+        start: float | None = None,
+        outer: Bounds | None = None,
+        memory: MemoryBudget | None = None,
     ) -> None:
         """Begin a piece of work.
 
@@ -36,7 +45,11 @@ class Bounds:
             timeout_ms: milliseconds that it may take; 0 for any number.
             start: value of ``time.perf_counter()`` from which they count; None for now.
             outer: bounds of the work that this is a part of.
+            memory: what it may use; None for what `outer` may, or the whole machine.
         """
+        self.memory: MemoryBudget | None = memory
+        if memory is None and outer is not None:
+            self.memory = outer.memory
         self._cancelled = ""
         self._outer = outer
         self._timeout_ms = timeout_ms
@@ -66,6 +79,16 @@ class Bounds:
         if self._outer is not None:
             self._outer.check()
 
+    def admit(self, size_bytes: int, what: str) -> None:
+        """Return if that much memory may be allocated; see `MemoryBudget.check`.
+
+        Raises:
+            DeviceMemoryError: it is more than the network may use.
+        """
+        if self.memory is None:
+            self.memory = MemoryBudget(0, "this process")
+        self.memory.check(size_bytes, what)
+
     def acquire(self, lock: threading.Lock) -> None:
         """Take a lock that other work holds for long; raises what `check` does while waiting."""
         while not lock.acquire(timeout=WAIT_SECONDS):
@@ -76,6 +99,7 @@ class _Thread(threading.local):
     """The work that a thread is at."""
 
     bounds: Bounds | None = None
+    left: float | None = None  # seconds for computing constants ahead
 
 
 _thread = _Thread()
@@ -95,10 +119,27 @@ def bounded(items: Iterable[T]) -> Iterator[T]:
         yield item
 
 
-def inference_bounds(timeout_ms: float, start: float) -> Bounds:
+def inference_bounds(timeout_ms: float, start: float, memory: MemoryBudget) -> Bounds:
     """Return bounds for an inference; those of the one that it is a part of hold as well."""
     outer = _thread.bounds
-    return outer if outer is not None and not timeout_ms else Bounds(timeout_ms, start, outer)
+    if outer is None:
+        return Bounds(timeout_ms, start, None, memory)
+    return Bounds(timeout_ms, start, outer) if timeout_ms else outer
+
+
+def network_budget(limit_bytes: int, whose: str) -> MemoryBudget:
+    """Return the budget for a network that is being loaded.
+
+    A part of another network, loaded while that one is, uses that one's.
+
+    Args:
+        limit_bytes: MEMORY_LIMIT; 0 for what the machine has.
+        whose: for messages.
+    """
+    outer = _thread.bounds
+    if outer is not None and outer.memory is not None:
+        return outer.memory
+    return MemoryBudget(limit_bytes, whose)
 
 
 def enter_bounds(bounds: Bounds | None) -> Bounds | None:
@@ -116,3 +157,45 @@ def within(bounds: Bounds) -> Iterator[Bounds]:
         yield bounds
     finally:
         enter_bounds(before)
+
+
+AHEAD_SECONDS = 10.0
+"""Time for computing constants ahead, in all, of a model that is read or compiled."""
+
+AHEAD_BYTES = 1 << 30
+"""Most that one of their values may take."""
+
+_AHEAD = MemoryBudget(AHEAD_BYTES, "computing constants ahead of inference")
+
+
+@contextmanager
+def computing_ahead() -> Iterator[None]:
+    """Let the computations of constants in the ``with`` block share one limit of time."""
+    if _thread.left is not None:  # a part of something larger
+        yield
+        return
+    _thread.left = AHEAD_SECONDS
+    try:
+        yield
+    finally:
+        _thread.left = None
+
+
+def compute_ahead(compute: Callable[[], T | None]) -> T | None:
+    """Compute a constant within the limits; None where it takes longer or needs more.
+
+    Args:
+        compute: raises a PolydeviceError, or returns None, when `Bounds.check` or `admit` ends it.
+    """
+    left = AHEAD_SECONDS if _thread.left is None else _thread.left
+    if left <= 0:
+        return None
+    start = time.perf_counter()
+    try:
+        with within(Bounds(left * 1e3, start, _thread.bounds, _AHEAD)):
+            return compute()
+    except (InferTimeoutError, DeviceMemoryError):
+        return None
+    finally:
+        if _thread.left is not None:
+            _thread.left = left - (time.perf_counter() - start)

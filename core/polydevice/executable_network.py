@@ -16,6 +16,7 @@ from typing_extensions import Self
 
 from polydevice.arguments import integer, milliseconds, text
 from polydevice.blob import Blob
+from polydevice.bounds import network_budget
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import (
     BlobError,
@@ -166,6 +167,7 @@ class ExecutableNetwork(ABC):
         self._owns_executor = executor is None
         self._nodes = [(node.name, node.type) for node in network.nodes()]
         self.timeout_ms = options.infer_timeout_ms
+        self.memory = network_budget(options.memory_limit, f"network {self.name!r} on {device}")
         self._requests: list[InferRequest] | None = None
         self._num_requests = 1
         self._made: weakref.WeakSet[InferRequest] = weakref.WeakSet()

@@ -29,6 +29,7 @@ from polydevice.errors import (
 from polydevice.overlap import check_outputs, host_arrays, overwritten
 from polydevice.remote import Copies, RemoteBlob
 from polydevice.shape import Shape
+from polydevice.tensor import TensorDesc
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork, PortInfo
@@ -268,7 +269,7 @@ class InferRequest(ABC):
                     f"{port.kind} {port.name!r} has the dynamic shape {port.shape}; "
                     + ("set it with set_blob() first" if port.kind == "input" else "infer first")
                 )
-            blob = Blob.empty(port.desc)
+            blob = self._empty(port.desc, f"{port.kind} {port.name!r}")
             blob.array[...] = 0
             self._bind(port.name, blob)
         return self._blobs[port.name]
@@ -416,6 +417,17 @@ class InferRequest(ABC):
         """Return the host memory that an inference writes and that a user may hold."""
         return list(host_arrays(self._blobs, self.executable.outputs).values())
 
+    def _empty(self, desc: TensorDesc, what: str) -> Blob:
+        """Allocate host memory for an input or output, which counts as the network's.
+
+        Raises:
+            DeviceMemoryError: it is more than the network may use (MEMORY_LIMIT).
+        """
+        made = self.executable.memory.allocated(
+            desc.span_bytes or 0, what, lambda: Blob.empty(desc).array
+        )
+        return Blob(made, desc.element_type)
+
     def _new_bounds(self, start: float) -> Bounds:
         """Return bounds for the inference that begins, which `cancel` and closing find.
 
@@ -423,7 +435,8 @@ class InferRequest(ABC):
             DeviceError: the network is closed.
             DeviceLostError: the network does not work in this forked process.
         """
-        bounds = self._bounds = inference_bounds(self.executable.timeout_ms, start)
+        network = self.executable
+        bounds = self._bounds = inference_bounds(network.timeout_ms, start, network.memory)
         self.executable._check_open()  # who closes it from here on cancels these bounds
         return bounds
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Union
 
 from polydevice.arguments import integer, options, shown, text
+from polydevice.bounds import computing_ahead
 from polydevice.dtype import Array
 from polydevice.errors import NetworkError, PolydeviceError, ShapeError, nearest
 from polydevice.node import Evaluate, Node, Port
@@ -124,8 +125,9 @@ class Network:
 
     def infer(self) -> None:
         """Find type and shape of every port again, producers first."""
-        for node in self.nodes():
-            node.infer(self.evaluate)
+        with computing_ahead():
+            for node in self.nodes():
+                node.infer(self.evaluate)
 
     def infer_results(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return type and shape of every result for inputs so described; changes nothing.

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from polydevice.bounds import compute_ahead
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import NetworkError, PolydeviceError, ShapeError
 from polydevice.interval import Interval, IntLike
@@ -135,7 +136,8 @@ class Node:
         )
         if partial and not self.op.shape_arithmetic:
             return results
-        values = evaluate(self.op, [d.value for d in given if d.value is not None])
+        arrays = [d.value for d in given if d.value is not None]
+        values = compute_ahead(lambda: evaluate(self.op, arrays))
         if values is None or any(v.size > VALUE_LIMIT for v in values):
             return results
         return [

@@ -40,6 +40,21 @@ Flag = Annotated[bool, BeforeValidator(_flag)]
 """YES or NO in text, True or False in Python."""
 
 
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+
+
+def _bytes(value: object) -> int:
+    text = str(value).strip().upper().removesuffix("B").removesuffix("I")
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS and text else (text, "")
+    if isinstance(value, (bool, float)) or not number.strip().isdecimal():
+        raise ValueError("legal: a number of bytes, also with K, M, G or T behind it (of 1024)")
+    return int(number) << _UNITS[unit]
+
+
+Bytes = Annotated[int, BeforeValidator(_bytes)]
+"""A number of bytes; in text also with a unit: 512M, 2 GiB."""
+
+
 @dataclass(frozen=True)
 class OptionInfo:
     """What documentation and messages say about one key."""
@@ -120,6 +135,17 @@ class Options(BaseModel):
         "up with InferTimeoutError; 0 for no limit. It is looked at in every iteration of a loop, "
         "between steps of a plan and while waiting for a queue; a launch or primitive that runs "
         "is not interrupted.",
+    )
+    memory_limit: Bytes = option(
+        "MEMORY_LIMIT",
+        0,
+        legal="bytes, also with K, M, G or T behind the number (of 1024 each)",
+        exported=False,
+        help="The most memory that the network may use, all its requests together: constants and "
+        "packed weights, the memory of plans, and values whose size is known only when they are "
+        "computed. It is checked before memory is taken (DeviceMemoryError). 0 is what the machine "
+        "or its control group has, and for device memory what the device has; a limit that is set "
+        "holds for the sum of both.",
     )
 
     def hinted(self, field: str, throughput: int) -> int:

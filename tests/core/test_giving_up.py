@@ -12,6 +12,7 @@ import pytest
 from polydevice import Core, StatusCode
 from polydevice.bounds import Bounds, bounded, current_bounds, inference_bounds, within
 from polydevice.errors import DeviceError, InferCancelledError, InferTimeoutError, OptionValueError
+from polydevice.memory_budget import MemoryBudget
 
 from .conftest import relu_network
 
@@ -133,10 +134,13 @@ def test_what_does_not_end_keeps_its_memory(core, monkeypatch, caplog):
 
 
 def test_bounds_of_a_part_end_with_the_whole():
-    whole = Bounds()
+    memory = MemoryBudget(100, "the whole")
+    whole = Bounds(memory=memory)
     with within(whole):
-        assert inference_bounds(0, 0.0) is whole
-        part = inference_bounds(3_600_000, time.perf_counter())
+        own = MemoryBudget(0, "a part")
+        assert inference_bounds(0, 0.0, own) is whole
+        part = inference_bounds(3_600_000, time.perf_counter(), own)
+        assert part.memory is memory
         part.check()
         with within(part):
             assert list(bounded(range(3))) == [0, 1, 2]

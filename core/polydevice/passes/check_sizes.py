@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import functools
-import os
-from pathlib import Path
+import mmap
+
+import numpy as np
 
 from polydevice.errors import ModelLimitError
 from polydevice.network import Network
 
-_CONTROL_GROUP = Path("/sys/fs/cgroup/memory.max")
+
+def constant_bytes(network: Network) -> int:
+    """Return what the constants take in memory, those in bodies included; mapped files do not."""
+    total = 0
+    for node in network.nodes():
+        if node.constant is not None and not _is_mapped(node.constant):
+            total += node.constant.nbytes
+        if node.op.has_bodies:
+            bodies = (value for value in vars(node.op).values() if isinstance(value, Network))
+            total += sum(constant_bytes(body) for body in bodies)
+    return total
 
 
-@functools.cache
-def host_memory_bytes() -> int:
-    """Return what this process may use of the machine's memory; 2^47 where it is not known."""
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 1 << 47
-    try:
-        allowed = _CONTROL_GROUP.read_text().strip()
-    except OSError:
-        return total
-    return min(total, int(allowed)) if allowed.isdigit() else total
+def _is_mapped(array: object) -> bool:
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap):
+            return True
+        array = array.base
+    return isinstance(array, mmap.mmap)
 
 
 def check_sizes(

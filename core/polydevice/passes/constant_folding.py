@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from polydevice.bounds import compute_ahead, computing_ahead
 from polydevice.dtype import ElementType
 from polydevice.network import Network
 from polydevice.node import Evaluate, Node, known_if_empty
@@ -21,8 +22,14 @@ are converted, transposed or unpacked from 4 bits."""
 def constant_folding(network: Network, evaluate: Evaluate) -> int:
     """Replace every node whose inputs are all constant by Constant nodes; return how many.
 
-    Nodes with a side effect, state or randomness, and results above `SIZE_LIMIT`, stay.
+    Nodes with a side effect, state or randomness, results above `SIZE_LIMIT`, and what takes longer
+    than `computing_ahead` allows, stay.
     """
+    with computing_ahead():
+        return _fold(network, evaluate)
+
+
+def _fold(network: Network, evaluate: Evaluate) -> int:
     values: dict[Node, list[Node]] = {}
     folded, left = 0, SIZE_LIMIT
     for node in network.nodes():
@@ -73,7 +80,7 @@ def _size(node: Node) -> int:
 def _evaluated(node: Node, arrays: list, evaluate: Evaluate) -> list[Node] | None:  # type: ignore[type-arg]
     if any(port.desc.kind != "tensor" for port in node.outputs):
         return None
-    results = evaluate(node.op, arrays)
+    results = compute_ahead(lambda: evaluate(node.op, arrays))
     if results is None:
         return None
     return [

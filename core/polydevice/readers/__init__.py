@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Union
 
+from polydevice.bounds import computing_ahead
 from polydevice.errors import ModelFileError, ModelLimitError, PluginError
 from polydevice.isolation import contained
 from polydevice.readers.limits import ReadLimits
@@ -46,6 +47,17 @@ def read(
         ModelFileError: the file is missing, empty or not a file.
         ModelError: (a subclass) the content is not valid.
     """
+    with computing_ahead():
+        return _read(model, weights, evaluate, registry, limits)
+
+
+def _read(
+    model: ModelSource,
+    weights: ModelSource | None,
+    evaluate: Evaluate | None,
+    registry: Registry | None,
+    limits: ReadLimits | None,
+) -> Network:
     import polydevice.ops  # noqa: F401 - fills the table of operations
 
     model = _path_or_bytes(model, "model")

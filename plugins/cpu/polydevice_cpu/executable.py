@@ -9,6 +9,7 @@ from polydevice.executable_network import ExecutableNetwork
 from polydevice.executor import Executor
 from polydevice.exported import export_network
 from polydevice.network import Network
+from polydevice.passes.check_sizes import constant_bytes
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.options import CpuOptions
 from polydevice_cpu.passes import prepare
@@ -33,7 +34,10 @@ class CpuExecutableNetwork(ExecutableNetwork):
         self.perf_count = options.perf_count
         self._source = network.clone()  # what prepare() makes is for this plugin alone
         prepare(network)
-        self.compiled = CompiledNetwork(network, Settings(bf16=options.enforce_bf16), WeightStore())
+        self.memory.hold(self, constant_bytes(network), "the network's constants")
+        self.compiled = CompiledNetwork(
+            *(network, Settings(bf16=options.enforce_bf16), WeightStore(self.memory), self.memory)
+        )
         shapes = [parameter.output.shape for parameter in network.parameters]
         if all(shape is not None and shape.is_static for shape in shapes):
             with openmp.threads(self.threads):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from polydevice.blob import Blob, RoiBlob
@@ -103,7 +104,10 @@ class CpuInferRequest(InferRequest):
             blob = self._blobs.get(name)
             if blob is None or blob.shape != value.shape:
                 element_type = self.executable.outputs[name].element_type
-                blob = self._blobs[name] = Blob(value.allocate(), element_type)
+                size = math.prod(value.shape) * value.dtype.itemsize
+                memory = self.executable.memory
+                array = memory.allocated(size, f"output {name!r}", value.allocate)
+                blob = self._blobs[name] = Blob(array, element_type)
             bound.set_output(index, blob.array)
             self._places[name] = (index, False, value.shape)
         self._bound = bound

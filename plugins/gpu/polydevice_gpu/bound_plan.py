@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, PolydeviceError
+from polydevice.memory_budget import MemoryBudget
 from polydevice_gpu import cl
 from polydevice_gpu.backlog import Backlog
 from polydevice_gpu.blob import GpuBlob
@@ -24,8 +25,19 @@ from polydevice_gpu.turn_lock import TurnLock
 class BoundPlan(BoundSteps):
     """A plan with the memory and kernel objects of one request."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, budget: MemoryBudget | None = None) -> None:
+        """Allocate the arena and set every kernel argument.
+
+        Args:
+            plan: what to run.
+            budget: of the network, against which the arena counts; None to count nothing.
+
+        Raises:
+            DeviceMemoryError: the arena is more than the network may use, or than there is.
+        """
         graph, memory = plan.graph, plan.device.memory
+        if budget is not None:
+            budget.hold(self, sum(plan.arena.blocks), "the memory of a request")
         blocks = [memory.allocate(size, "arena") for size in plan.arena.blocks]
         super().__init__(plan, blocks, Backlog())
         self._inputs = {n: Port(v) for n, v in graph.inputs.items() if not v.on_host}

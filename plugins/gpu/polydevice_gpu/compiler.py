@@ -9,11 +9,12 @@ from typing import Any
 
 from polydevice.dtype import ElementType
 from polydevice.errors import KernelBuildError, UnsupportedNetworkError
+from polydevice.memory_budget import host_memory_bytes
 from polydevice.network import Network
 from polydevice.node import Evaluate
 from polydevice.ops.quantize import FakeQuantize
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
-from polydevice.passes.check_sizes import check_sizes, host_memory_bytes
+from polydevice.passes.check_sizes import check_sizes
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.plugin import Services
 from polydevice_gpu import cl

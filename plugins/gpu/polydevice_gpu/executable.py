@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from polydevice.bounds import Bounds, within
 from polydevice.container import pack
 from polydevice.dtype import Array
 from polydevice.errors import DeviceError, ModelFormatError
@@ -16,6 +17,7 @@ from polydevice.executable_network import ExecutableNetwork
 from polydevice.executor import Executor
 from polydevice.exported import export_network
 from polydevice.infer_request import InferRequest
+from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.io import Constant, Parameter, Result
@@ -114,7 +116,14 @@ class GpuExecutable(ExecutableNetwork):
         self.batch_limit = dynamic_batch_limit(network, services) if dynamic_batch else 0
         """The network's batch, when requests may compute less of it; else 0."""
         self._folded, self._constants = self._fold_once()
-        self._weights = WeightStore(device)
+        own = f"network {network.name!r} on {device_name}"
+        self.device_memory = (
+            self.memory
+            if self.memory.is_set
+            else MemoryBudget(device.facts.global_memory_bytes, own)
+        )
+        """What the device may hold of the network: a limit that was set is that of host values."""
+        self._weights = WeightStore(device, memory=self.device_memory)
         self._plans: OrderedDict[Shapes, Plan] = OrderedDict()
         self._compiling = threading.Lock()
         self._latest: Plan | None = None
@@ -181,11 +190,12 @@ class GpuExecutable(ExecutableNetwork):
             self._specialise(network, shapes)
             check_memory(network, self._gpu)
             graph = build_graph(network, self._target, self._services.evaluate, self._settings)
-            plan = compile_plan(
-                *(graph, self._target, self._gpu, self._builder),
-                self._weights.for_plan(self._constants),
-                *(self._services, self._settings),
-            )
+            with within(Bounds(memory=self.memory)):  # which layers on the host share
+                plan = compile_plan(
+                    *(graph, self._target, self._gpu, self._builder),
+                    self._weights.for_plan(self._constants),
+                    *(self._services, self._settings),
+                )
             plan.layers = {
                 node.name: node.type for node in self._network.nodes() if node.type != "Const"
             }

@@ -13,9 +13,9 @@ from collections.abc import Set as AbstractSet
 
 import numpy as np
 
+from polydevice.bounds import current_bounds
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import InferenceError
-from polydevice.passes.check_sizes import host_memory_bytes
 from polydevice.shape import normalize_axis
 from polydevice_gpu import cl
 from polydevice_gpu.bound_steps import BoundSteps, OnHost
@@ -184,9 +184,10 @@ class BoundLoop:
         self._ends = [self._launches(ends, self._twins[0]) for ends in step.ends]
         gathered = [out for out in step.body.taken if out.slicing and not step._is_joined(out)]
         self._gathered = [(out, graph.outputs[out.result]) for out in gathered]
-        # Half of the memory is for the parts, half for what they become when they are joined.
-        part = sum(value.elements * value.storage.dtype.itemsize for _, value in self._gathered)
-        self._most_gathered = host_memory_bytes() // 2 // max(part, 1)
+        # As much again as for the parts is needed to join them.
+        self._gathered_bytes = 2 * sum(
+            value.elements * value.storage.dtype.itemsize for _, value in self._gathered
+        )
         self._counter = graph.inputs.get(step.body.counter)
         self._sums = Sums(step.node)
 
@@ -221,8 +222,11 @@ class BoundLoop:
         self._note_times(queue, self._starts)
         done = 0
         while goes_on and done < count:
-            if done >= min(self._step.most, self._most_gathered, ITERATION_LIMIT):
+            if done >= min(self._step.most, ITERATION_LIMIT):
                 raise self._error(done)
+            if self._gathered_bytes:
+                what = f"{self._step.node.name!r}, after {done + 1} iterations,"
+                current_bounds().admit(self._gathered_bytes * (done + 1), what)
             goes_on = self._iterate(queue, done, parts)
             done += 1
         if not done and any(not each.first and not each.slicing for each in self._body.taken):
@@ -288,9 +292,7 @@ class BoundLoop:
             on_host[target] = joined.astype(target.element_type.dtype, copy=False)
 
     def _error(self, done: int) -> InferenceError:
-        if done >= self._most_gathered:
-            what = f"has results of {done} iterations, and no memory for those of more"
-        elif done < self._step.most:
+        if done < self._step.most:
             what = f"has run {done} iterations without an end"
         else:
             what = f"has more iterations than the {done} that its inputs or outputs have parts for"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from polydevice.blob import Blob
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, InferenceError, RequestError
 from polydevice.executable_network import PortInfo
@@ -91,7 +90,7 @@ class GpuRequest(InferRequest):
     def _bind_plan(self, shapes: Shapes) -> BoundPlan:
         bound = self._bound.get(shapes)
         if bound is None:
-            bound = BoundPlan(self._network.plan(shapes))
+            bound = BoundPlan(self._network.plan(shapes), self._network.device_memory)
             self._bound[shapes] = bound
             while len(self._bound) > BOUND_LIMIT:
                 self._bound.popitem(last=False)
@@ -239,7 +238,8 @@ class GpuRequest(InferRequest):
                 outputs[name] = blob
                 continue
             if blob is None or blob.shape != shape:
-                blob = Blob.empty(TensorDesc(value.element_type, Shape(shape)))
+                desc = TensorDesc(value.element_type, Shape(shape))
+                blob = self._empty(desc, f"output {name!r}")
                 self._bind(name, blob)
             outputs[name] = blob.array[:batch] if limit else blob.array
         return outputs

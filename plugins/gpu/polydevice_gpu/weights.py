@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.memory_budget import MemoryBudget
 from polydevice_gpu import cl
 from polydevice_gpu.kernels.launch import Weights
 
@@ -105,8 +106,18 @@ class WeightStore:
         device: cl.Device,
         behind: WeightStore | None = None,
         shared: AbstractSet[int] = frozenset(),
+        memory: MemoryBudget | None = None,
     ) -> None:
+        """Begin without constants.
+
+        Args:
+            device: where they go.
+            behind: store of the network, for that of a plan.
+            shared: ids of the constants that are taken from it.
+            memory: of the network, against which they count; None to count nothing.
+        """
         self._device = device
+        self._memory = memory
         self._behind, self._shared = behind, shared
         self._lock = threading.Lock()
         self._uploads: dict[tuple[int, str, ElementType], tuple[_Upload, Array]] = {}
@@ -119,12 +130,14 @@ class WeightStore:
         with self._lock:
             if key not in self._uploads:
                 upload = self._uploaded(np.asarray(constant), storage, form)
+                if self._memory is not None:
+                    self._memory.hold(upload, upload.buffer.size_bytes, "a constant on the device")
                 self._uploads[key] = upload, constant  # so that its id stays its own
             return self._uploads[key][0].buffer
 
     def for_plan(self, shared: AbstractSet[int]) -> WeightStore:
         """Return a store for one plan that takes the constants of these ids from this one."""
-        return WeightStore(self._device, self, shared)
+        return WeightStore(self._device, self, shared, self._memory)
 
     def _uploaded(self, constant: Array, storage: ElementType, form: Weights | None) -> _Upload:
         pool, name = _pool_of(self._device), form.form if form else ""

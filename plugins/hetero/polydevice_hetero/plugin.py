@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from polydevice.bounds import Bounds, enter_bounds, network_budget
 from polydevice.device_name import DeviceName
 from polydevice.errors import (
     DeviceError,
@@ -109,6 +110,8 @@ class HeteroPlugin(Plugin):
         if options.dump_graph_dot:
             write_dot(network, placed, subgraphs)
         parts = []
+        memory = network_budget(options.memory_limit, f"network {whole.name!r} on {self.name}")
+        entered = enter_bounds(Bounds(memory=memory))  # of all parts together
         try:
             for index, part in enumerate(subgraphs):
                 config = self._config_for(part.device, options)
@@ -122,9 +125,12 @@ class HeteroPlugin(Plugin):
             for executable in parts:
                 executable.close()
             raise
-        return HeteroExecutable(
-            whole, network, _name(members), options, subgraphs, parts, placed, variables
-        )
+        else:
+            return HeteroExecutable(
+                whole, network, _name(members), options, subgraphs, parts, placed, variables
+            )
+        finally:
+            enter_bounds(entered)
 
     def _members(self, options: HeteroOptions) -> list[str]:
         if not options.target_fallback:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from polydevice.bounds import bounded, current_bounds
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.ops.strings import (
@@ -24,6 +25,11 @@ from polydevice.ops.strings import (
 from polydevice_cpu.implement import implements
 from polydevice_cpu.regular_expression import Pattern, PatternError
 
+STRING_BYTES = 56
+"""What Python takes for a short text, besides a byte or more per character."""
+
+POINTER_BYTES = 8
+
 
 def _strings(items: list[str], shape: tuple[int, ...]) -> Array:
     array = np.empty(len(items), object)
@@ -34,9 +40,14 @@ def _strings(items: list[str], shape: tuple[int, ...]) -> Array:
 @implements(StringConcat)
 def string_concat(_op: StringConcat, a: Array, b: Array) -> Array:
     """Join element by element."""
-    left, right = np.broadcast_arrays(a, b)
-    joined = [f"{x}{y}" for x, y in zip(left.reshape(-1), right.reshape(-1), strict=True)]
-    return _strings(joined, left.shape)
+    shape = np.broadcast_shapes(a.shape, b.shape)
+    size = math.prod(shape)
+    characters = sum(
+        sum(map(len, map(str, x.reshape(-1)))) * size // max(x.size, 1) for x in (a, b)
+    )
+    current_bounds().admit(characters + size * STRING_BYTES, "StringConcat")
+    left, right = (np.broadcast_to(x, shape).reshape(-1) for x in (a, b))
+    return _strings([f"{x}{y}" for x, y in bounded(zip(left, right, strict=True))], shape)
 
 
 @implements(RegexFullMatch)
@@ -57,11 +68,16 @@ _compiled = functools.lru_cache(maxsize=64)(Pattern)
 def string_split(op: StringSplit, x: Array) -> tuple[Array, Array]:
     """Split, then fill up to the longest list."""
     limit = -1 if op.maxsplit is None else op.maxsplit
-    lists = [_split(str(item), op.delimiter, limit) for item in x.reshape(-1)]
-    width = max(map(len, lists), default=0)
-    filled = [part for parts in lists for part in (*parts, *[""] * (width - len(parts)))]
-    counts = np.array([len(parts) for parts in lists], np.int64).reshape(x.shape)
-    return _strings(filled, (*x.shape, width)), counts
+    lists = [_split(str(item), op.delimiter, limit) for item in bounded(x.reshape(-1))]
+    counts = np.array([len(parts) for parts in lists], np.int64)
+    width = int(counts.max(initial=0))
+    # The empty texts that fill up are one object.
+    bounds = current_bounds()
+    bounds.admit(x.size * width * POINTER_BYTES + int(counts.sum()) * STRING_BYTES, "StringSplit")
+    filled = np.full((x.size, width), "", object)
+    for row, parts in zip(filled, bounded(lists), strict=True):
+        row[: len(parts)] = parts
+    return filled.reshape(*x.shape, width), counts.reshape(x.shape)
 
 
 def _split(text: str, delimiter: str, limit: int) -> list[str]:
@@ -103,11 +119,13 @@ def _counted(
     op: TfIdfVectorizer, items: list[Any], places: dict[tuple[Any, ...], int]
 ) -> Counter[int]:
     counts: Counter[int] = Counter()
-    for length in range(op.shortest, op.longest + 1):
-        # A single element has no distances, so it counts once.
-        for distance in range(1, 2 if length == 1 else op.longest_skip + 2):
+    lengths = {len(gram) for gram in places}  # others are never found
+    for length in sorted(each for each in lengths if op.shortest <= each <= op.longest):
+        # A single element has no distances, so it counts once; more must lie within the row.
+        most = 1 if length == 1 else min(op.longest_skip + 1, (len(items) - 1) // (length - 1))
+        for distance in bounded(range(1, most + 1)):
             reach = (length - 1) * distance
-            for start in range(len(items) - reach):
+            for start in bounded(range(len(items) - reach)):
                 found = places.get(tuple(items[start : start + reach + 1 : distance]))
                 if found is not None:
                     counts[found] += 1

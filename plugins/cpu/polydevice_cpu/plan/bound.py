@@ -36,6 +36,8 @@ class BoundPlan:
     def __init__(self, plan: Plan, context: Context) -> None:
         self.plan = plan
         self._context = context
+        needed = plan.arena_bytes + plan.scratchpad_bytes
+        context.compiled.memory.hold(self, needed, "the memory of a request")
         self.tail_outputs: dict[int, Array] = {}
         """Results whose shape the data decided, by position, after a run."""
         self._arena = aligned(plan.arena_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -9,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.errors import DeviceMemoryError
+from polydevice.memory_budget import MemoryBudget, host_memory_bytes
 from polydevice.network import Network
-from polydevice.passes.check_sizes import check_sizes, host_memory_bytes
+from polydevice.passes.check_sizes import check_sizes
 from polydevice.shape import Shape
 from polydevice_cpu.implement import evaluate
 from polydevice_cpu.passes import prepare
@@ -52,11 +53,13 @@ class CompiledNetwork:
         network: Network,
         settings: Settings,
         weights: WeightStore,
+        memory: MemoryBudget,
         bodies: BodyStore | None = None,
     ) -> None:
         self.network = network
         self.settings = settings
         self.weights = weights
+        self.memory = memory
         self.bodies: BodyStore = {} if bodies is None else bodies
         self._plans: OrderedDict[Key, Plan] = OrderedDict()
         self._lock = threading.Lock()
@@ -113,15 +116,11 @@ class CompiledNetwork:
         plan = builder.build()
         keep_verdicts()
         needed = plan.arena_bytes + plan.scratchpad_bytes
-        if needed > host_memory_bytes():
-            raise DeviceMemoryError(
-                f"network {network.name!r} needs {needed} bytes for intermediate values of "
-                f"inputs {shapes}; CPU has memory for {host_memory_bytes()}. Use smaller inputs"
-            )
+        self.memory.check(needed, f"the plan for inputs of shapes {shapes}")
         return plan
 
     def _part(self, network: Network) -> CompiledNetwork:
-        return CompiledNetwork(network, self.settings, self.weights, self.bodies)
+        return CompiledNetwork(network, self.settings, self.weights, self.memory, self.bodies)
 
     def body(self, network: Network) -> CompiledNetwork:
         """Return the compiled form of the body of an operation; made once for all requests."""
@@ -165,6 +164,9 @@ class Execution:
         for index, array in enumerate(arrays):
             bound.set_input(index, array)
         outputs: list[Array] = []
+        results = [value for value in bound.plan.outputs if value is not None]
+        sizes = (math.prod(value.shape) * value.dtype.itemsize for value in results)
+        self.compiled.memory.check(sum(sizes), "the results of a body")
         for index, value in enumerate(bound.plan.outputs):
             if value is None:
                 outputs.append(np.empty(0))

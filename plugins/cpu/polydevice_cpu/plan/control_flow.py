@@ -19,7 +19,6 @@ from polydevice.ops.control_flow import (
     Loop,
     TensorIterator,
 )
-from polydevice.passes.check_sizes import host_memory_bytes
 from polydevice.shape import normalize_axis
 from polydevice.tensor import TensorDesc, desc_of
 from polydevice_cpu.plan.compiled import Execution
@@ -96,11 +95,11 @@ def _iterate(op: Iteration, execution: Execution, inputs: Sequence[Array]) -> li
     counter = op.current_iteration if isinstance(op, Loop) else None
     condition = op.execution_condition if isinstance(op, Loop) else None
     parts: dict[int, list[Array]] = {t.output: [] for t in op.body_outputs if t.slicing}
-    held, most = 0, host_memory_bytes() // 2  # as much again is needed to join them
+    held, bounds = 0, current_bounds()
     results: list[Array] | None = None
-    iteration, check = 0, current_bounds().check
+    iteration = 0
     while goes_on and (count is None or iteration < count):
-        check()
+        bounds.check()
         if iteration >= ITERATION_LIMIT:
             raise InferenceError(f"{op.type} has run {ITERATION_LIMIT} iterations without an end")
         for tie in sliced:
@@ -116,11 +115,8 @@ def _iterate(op: Iteration, execution: Execution, inputs: Sequence[Array]) -> li
             if out.slicing is not None:
                 parts[out.output].append(results[out.result])
                 held += results[out.result].nbytes
-        if held > most:
-            raise InferenceError(
-                f"{op.type} has results of {iteration + 1} iterations that take {held} bytes, and "
-                "no memory for more"
-            )
+        if held:  # as much again is needed to join them
+            bounds.admit(2 * held, f"{op.type}, after {iteration + 1} iterations,")
         for edge in op.back_edges:
             given[edge.parameter] = results[edge.result]
         if condition is not None:

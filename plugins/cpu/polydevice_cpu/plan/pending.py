@@ -26,6 +26,10 @@ Make = Callable[[Sequence[PostOp], bool], "Primitive | None"]
 """(post-operations, with a bias?) → the primitive; None where oneDNN has no good one."""
 
 
+POST_OPS_LIMIT = 32
+"""Most post-operations of a primitive (oneDNN's own limit, which it reports as lack of memory)."""
+
+
 @dataclass(frozen=True)
 class Flow:
     """An argument computed by the network; reordered to the layout the primitive answers."""
@@ -116,6 +120,8 @@ class Pending:
         `operands` maps the position in `post_ops` to what that one reads.
         """
         combined = [*self._post_ops, *post_ops]
+        if self._own_post_ops + len(combined) > POST_OPS_LIMIT:
+            return False
         primitive = self._proved(node, combined, bias=Arg.BIAS in self._arguments)
         if primitive is None:
             return False

@@ -17,6 +17,7 @@ from polydevice.node import Node, Port
 from polydevice.ops.io import Parameter, Result
 from polydevice_cpu.lowering.table import is_heavy
 from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.growth import admit
 from polydevice_cpu.plan.start import starter
 from polydevice_cpu.plan.step import Compute, Start, TailStep
 
@@ -89,7 +90,9 @@ def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence
         def compute(*arrays: Array) -> list[Array]:
             known: dict[Port, Array] = {**constants, **dict(zip(boundary, arrays, strict=True))}
             for node, run, forget in bounded(zip(nodes, computes, dead, strict=True)):
-                outputs = run(*[known[port] for port in node.inputs])
+                inputs = [known[port] for port in node.inputs]
+                admit(node.op, inputs)
+                outputs = run(*inputs)
                 known.update(zip(node.outputs, outputs, strict=True))
                 for port in forget:
                     known.pop(port, None)

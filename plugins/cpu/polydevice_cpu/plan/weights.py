@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.memory_budget import MemoryBudget
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
@@ -26,7 +27,13 @@ _Identity = tuple[int, tuple[int, ...], tuple[int, ...], np.dtype[Any]]
 class WeightStore:
     """All packed weights of one executable network; every plan and request shares them."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: MemoryBudget) -> None:
+        """Begin without weights.
+
+        Args:
+            memory: of the network; what is packed counts.
+        """
+        self._memory = memory
         self._lock = threading.Lock()
         self._derived: dict[tuple[_Identity, str], tuple[Array, Array]] = {}
         self._packed: dict[_Identity, tuple[Array, list[tuple[Descriptor, Array]]]] = {}
@@ -42,6 +49,7 @@ class WeightStore:
             for known, data in versions:
                 if known == descriptor:
                     return data
+            self._memory.hold(self, descriptor.size_bytes, "a packed constant")
             data = pack(array, descriptor)
             versions.append((descriptor, data))
             return data

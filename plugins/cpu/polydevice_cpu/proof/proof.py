@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from polydevice.passes.check_sizes import host_memory_bytes
+from polydevice.memory_budget import host_memory_bytes
 from polydevice_cpu.onednn.attributes import Attributes, Eltwise
 from polydevice_cpu.onednn.constants import Algorithm
 from polydevice_cpu.onednn.descriptor import Descriptor

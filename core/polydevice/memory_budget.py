@@ -1,0 +1,117 @@
+"""MemoryBudget: what a network may use of memory, and how much that is here."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from polydevice.errors import DeviceMemoryError
+
+T = TypeVar("T")
+
+_CONTROL_GROUPS = Path("/sys/fs/cgroup")
+_UNKNOWN = 1 << 47
+
+
+def host_memory_bytes() -> int:
+    """Return what this process may use of the machine's memory; 2^47 where it is not known.
+
+    That is the smallest of the physical memory and the limits of the control groups, of either
+    version, that the process is in.
+    """
+    return _host_memory_bytes(_CONTROL_GROUPS)
+
+
+@functools.cache
+def _host_memory_bytes(groups: Path) -> int:
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        total = _UNKNOWN
+    return min([total, *_group_limits(groups)])
+
+
+def _group_limits(groups: Path) -> list[int]:
+    """Read the limits of version 2 (memory.max) and 1 (memory/memory.limit_in_bytes)."""
+    found = []
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        try:
+            text = (groups / name).read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            found.append(int(text))
+    return found
+
+
+class MemoryBudget:
+    """Counts the memory of one network, all its requests together, and refuses too much.
+
+    Whoever allocates asks first: `hold` for what lives as long as an object, `take` and `give` for
+    what lives during a step, `check` for what Python frees by itself soon. All may be called from
+    any thread.
+    """
+
+    def __init__(self, limit_bytes: int, whose: str) -> None:
+        """Begin with nothing used.
+
+        Args:
+            limit_bytes: the most that may be used at once; 0 for what the machine has.
+            whose: for messages, such as "network 'resnet' on CPU".
+        """
+        self.is_set = bool(limit_bytes)
+        """Whether somebody chose the limit; then it holds for memory of devices too."""
+        self.limit_bytes = limit_bytes or host_memory_bytes()
+        self._whose = whose
+        self._used = 0
+        self._lock = threading.RLock()  # finalizers enter wherever the garbage collector runs
+
+    @property
+    def used_bytes(self) -> int:
+        """What is used now."""
+        return self._used
+
+    def check(self, size_bytes: int, what: str) -> None:
+        """Return if so much more fits.
+
+        Args:
+            size_bytes: of what is about to be allocated.
+            what: for the message.
+
+        Raises:
+            DeviceMemoryError: naming it, its size, and the limit.
+        """
+        if self._used + size_bytes > self.limit_bytes:
+            raise DeviceMemoryError(
+                f"{what} needs {size_bytes} bytes; {self._whose} uses {self._used} already, of "
+                f"{self.limit_bytes} that it may use (MEMORY_LIMIT; else the machine's or device's "
+                "memory). Use smaller inputs or fewer requests, or raise the limit"
+            )
+
+    def take(self, size_bytes: int, what: str) -> None:
+        """Count memory as used; raises what `check` does, and then counts nothing."""
+        with self._lock:
+            self.check(size_bytes, what)
+            self._used += size_bytes
+
+    def give(self, size_bytes: int) -> None:
+        """Count memory as free again."""
+        with self._lock:
+            self._used -= size_bytes
+
+    def allocated(self, size_bytes: int, what: str, make: Callable[[], T]) -> T:
+        """Make what takes so much memory for as long as it lives, an array say."""
+        self.check(size_bytes, what)
+        made = make()
+        self.hold(made, size_bytes, what)
+        return made
+
+    def hold(self, owner: object, size_bytes: int, what: str) -> None:
+        """Take memory that is given back when `owner` is gone."""
+        self.take(size_bytes, what)
+        weakref.finalize(owner, self.give, size_bytes).atexit = False

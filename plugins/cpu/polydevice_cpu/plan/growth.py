@@ -1,0 +1,46 @@
+"""growth: whether the result of an operation fits, found out before it is computed.
+
+Needed where sizes are known at inference alone: a Tile, a Range or a product of two vectors makes
+any number of bytes of a few.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from polydevice.bounds import current_bounds
+from polydevice.dtype import Array
+from polydevice.errors import PolydeviceError
+from polydevice.ops.broadcast import Broadcast, Tile
+from polydevice.ops.generate import Eye, OneHot, RangeOp
+from polydevice.ops.interpolate import InterpolateOp
+from polydevice.ops.op import Op
+from polydevice.ops.pad import Pad
+from polydevice.ops.random import RandomUniform
+from polydevice.tensor import desc_of
+
+SIZED_BY_VALUES = (Broadcast, Eye, InterpolateOp, OneHot, Pad, RandomUniform, RangeOp, Tile)
+"""Operations whose result may be of any size, whatever the sizes of their inputs."""
+
+SMALL_BYTES = 1 << 26
+"""Results of other operations are at most the product of their inputs' bytes; up to this product
+nothing is asked, since describing a node takes some 20 µs."""
+
+
+def admit(op: Op, inputs: Sequence[Array]) -> None:
+    """Return if the operation's result may be allocated.
+
+    Raises:
+        DeviceMemoryError: it is more than the network may use.
+    """
+    if not isinstance(op, SIZED_BY_VALUES):
+        sizes = (max(array.nbytes, 1) for array in inputs if not array.dtype.hasobject)
+        if math.prod(sizes) <= SMALL_BYTES:
+            return
+    try:
+        descs = op.infer([desc_of(array) for array in inputs])
+    except PolydeviceError:
+        return  # computing it says what is wrong
+    size = sum(desc.span_bytes or 0 for desc in descs if desc.is_static)
+    current_bounds().admit(size, op.type)

@@ -1,0 +1,203 @@
+"""MEMORY_LIMIT on every device: at load, for requests, and for sizes known at inference alone."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from polydevice import Core
+from polydevice.errors import DeviceMemoryError
+
+FLOAT, INT64, BOOL, STRING = (
+    getattr(TensorProto, name) for name in ("FLOAT", "INT64", "BOOL", "STRING")
+)
+
+
+@pytest.fixture
+def core():
+    with Core() as core:
+        yield core
+
+
+def model(nodes, inputs, outputs, initializers=()) -> bytes:
+    graph = helper.make_graph(
+        nodes,
+        "model",
+        [helper.make_tensor_value_info(*each) for each in inputs],
+        [helper.make_tensor_value_info(*each) for each in outputs],
+        initializers,
+    )
+    opset = [helper.make_opsetid("", 21)]
+    return bytes(helper.make_model(graph, opset_imports=opset, ir_version=10).SerializeToString())
+
+
+def chain(length: int) -> bytes:
+    """ReLU and Add by turns."""
+    nodes, last = [], "x"
+    for number in range(length):
+        kind = ("Relu", [last]) if number % 2 else ("Add", [last, "c"])
+        nodes.append(helper.make_node(*kind, [f"v{number}"]))
+        last = f"v{number}"
+    one = helper.make_tensor("c", FLOAT, [4], [1, 2, 3, 4])
+    return model(nodes, [("x", FLOAT, [4])], [(last, FLOAT, [4])], [one])
+
+
+def doubling() -> bytes:
+    """y = x, as long as it was, twice as long, … `trips` times."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["on"]),
+            helper.make_node("Concat", ["v", "v"], ["n"], axis=0),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", INT64, []),
+            helper.make_tensor_value_info("go", BOOL, []),
+            helper.make_tensor_value_info("v", FLOAT, None),
+        ],
+        [
+            helper.make_tensor_value_info("on", BOOL, []),
+            helper.make_tensor_value_info("n", FLOAT, None),
+        ],
+    )
+    loop = helper.make_node("Loop", ["trips", "", "x"], ["y"], body=body)
+    return model([loop], [("x", FLOAT, [64]), ("trips", INT64, [])], [("y", FLOAT, ["n"])])
+
+
+def test_a_plan_that_does_not_fit(core, device):
+    content = model(
+        [helper.make_node("Softmax", ["x"], ["s"]), helper.make_node("MatMul", ["s", "s"], ["y"])],
+        [("x", FLOAT, [512, 512])],
+        [("y", FLOAT, [512, 512])],
+    )
+    network = core.read_network(content)
+    x = np.zeros((512, 512), np.float32)
+    with pytest.raises(DeviceMemoryError, match="MEMORY_LIMIT"):
+        core.load_network(network, device, {"MEMORY_LIMIT": "1M"}).infer({"x": x})
+    executable = core.load_network(network, device, {"MEMORY_LIMIT": "64M"})
+    assert executable.get_config("MEMORY_LIMIT") == str(64 << 20)
+    for _ in range(2):
+        y = executable.infer({"x": x})["y"]
+        np.testing.assert_allclose(y, np.full((512, 512), 1 / 512), rtol=1e-3)
+
+
+def test_requests_count_and_give_back(core, device):
+    content = model(
+        [helper.make_node("Softmax", ["x"], ["s"]), helper.make_node("MatMul", ["s", "s"], ["y"])],
+        [("x", FLOAT, [256, 256])],
+        [("y", FLOAT, [256, 256])],
+    )
+    executable = core.load_network(core.read_network(content), device, {"MEMORY_LIMIT": "3M"})
+    x, requests = np.zeros((256, 256), np.float32), []
+    with pytest.raises(DeviceMemoryError, match="MEMORY_LIMIT"):
+        for _ in range(100):
+            requests.append(executable.create_infer_request())
+            requests[-1].infer({"x": x})
+    assert len(requests) > 1
+    requests[0].infer({"x": x})
+    requests.clear()
+    executable.create_infer_request().infer({"x": x})
+
+
+def test_a_growing_loop(core, device):
+    config = {"MEMORY_LIMIT": "8M"}
+    request = core.load_network(core.read_network(doubling()), device, config)
+    request = request.create_infer_request()
+    x = np.arange(64, dtype=np.float32)
+    for _ in range(2):
+        with pytest.raises(DeviceMemoryError, match="MEMORY_LIMIT"):
+            request.infer({"x": x, "trips": np.array(60)})
+        y = request.infer({"x": x, "trips": np.array(3)})["y"]
+        np.testing.assert_array_equal(y, np.tile(x, 8))
+
+
+@pytest.mark.parametrize("kind", ["Tile", "Expand", "Range", "ConstantOfShape", "Add"])
+def test_sizes_that_values_decide(core, device, kind):
+    many = np.array([4096, 8192])
+    nodes = [helper.make_node(kind, ["x", "n"], ["y"])]
+    inputs = [("x", FLOAT, [1, 1]), ("n", INT64, [2])]
+    given = {"x": np.ones((1, 1), np.float32), "n": many}
+    less = {**given, "n": np.array([2, 3])}
+    shape = (2, 3)
+    if kind == "ConstantOfShape":
+        nodes, inputs = [helper.make_node(kind, ["n"], ["y"])], inputs[1:]
+        given, less = {"n": many}, {"n": less["n"]}
+    elif kind == "Range":
+        nodes = [helper.make_node(kind, ["a", "b", "c"], ["y"])]
+        inputs = [(name, FLOAT, []) for name in "abc"]
+        given = {name: np.float32(value) for name, value in zip("abc", (0, 3e7, 1))}
+        less, shape = {**given, "b": np.float32(5)}, (5,)
+    elif kind == "Add":
+        inputs = [("x", FLOAT, ["a", 1]), ("n", FLOAT, [1, "b"])]
+        given = {"x": np.ones((8192, 1), "f4"), "n": np.ones((1, 8192), "f4")}
+        less = {"x": np.ones((2, 1), "f4"), "n": np.ones((1, 3), "f4")}
+    content = model(nodes, inputs, [("y", FLOAT, ["p", "q"][: len(shape)])])
+    request = core.load_network(core.read_network(content), device, {"MEMORY_LIMIT": "16M"})
+    request = request.create_infer_request()
+    for _ in range(2):
+        with pytest.raises(DeviceMemoryError, match="MEMORY_LIMIT"):
+            request.infer(given)
+        assert request.infer(less)["y"].shape == shape
+
+
+@pytest.mark.parametrize("kind", ["StringSplit", "StringConcat"])
+def test_texts(core, kind):
+    long = np.array(["a" * 40_000] + ["b"] * 3000, object)
+    if kind == "StringSplit":
+        nodes = [helper.make_node(kind, ["x"], ["y", "n"], delimiter="a")]
+        inputs, given, less = [("x", STRING, ["s"])], {"x": long}, {"x": long[1:3]}
+        outputs, shape = [("y", STRING, ["s", "w"])], (2, 1)
+    else:
+        nodes = [helper.make_node(kind, ["x", "z"], ["y"])]
+        inputs = [("x", STRING, ["s", 1]), ("z", STRING, [1, "t"])]
+        given = {"x": long[:, None], "z": long[None, :]}
+        less, shape = {"x": long[:2, None], "z": long[None, 1:4]}, (2, 3)
+        outputs = [("y", STRING, ["s", "t"])]
+    network = core.read_network(model(nodes, inputs, outputs))
+    request = core.load_network(network, "CPU", {"MEMORY_LIMIT": "64M"}).create_infer_request()
+    for _ in range(2):
+        with pytest.raises(DeviceMemoryError, match=f"{kind} needs.*MEMORY_LIMIT"):
+            request.infer(given)
+        assert request.infer(less)["y"].shape == shape
+
+
+def test_grams_and_skips_without_bound():
+    content = model(
+        [
+            helper.make_node(
+                "TfIdfVectorizer", ["x"], ["y"], max_gram_length=1 << 31, max_skip_count=1 << 31,
+                min_gram_length=1, mode="TF", ngram_counts=[0, 2], ngram_indexes=[0, 1, 2],
+                pool_int64s=[1, 2, 1, 3],
+            )
+        ],
+        [("x", TensorProto.INT32, [10])],
+        [("y", FLOAT, [3])],
+    )  # fmt: skip
+    x = np.array([1, 5, 3, 1, 3, 2, 1, 1, 2, 3], np.int32)
+    with Core() as core:
+        y = core.load_network(core.read_network(content), "CPU").infer({"x": x})["y"]
+    # 1 and 2 alone; then (1, 3) at every distance.
+    pairs = sum(x[i] == 1 and x[j] == 3 for i in range(10) for j in range(i + 1, 10))
+    np.testing.assert_array_equal(y, [(x == 1).sum(), (x == 2).sum(), pairs])
+
+
+def test_loading_is_linear_in_layers(core, device):
+    calls = []
+    for length in (10, 600, 1200):  # the first one for what happens once
+        network = core.read_network(chain(length))
+        profile = cProfile.Profile()
+        profile.enable()
+        executable = core.load_network(network, device)
+        profile.disable()
+        calls.append(pstats.Stats(profile).total_calls)
+        x = np.array([-9, 0, 1, 0.5], np.float32)
+        want = x
+        for number in range(length):
+            want = np.maximum(want, 0) if number % 2 else want + np.array([1, 2, 3, 4], np.float32)
+        (y,) = executable.infer({"x": x}).values()
+        np.testing.assert_allclose(y, want, rtol=1e-3)
+    assert calls[2] < 2.4 * calls[1]
