@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
@@ -321,6 +323,19 @@ def test_an_initialiser_is_given_beside_the_model() -> None:
     options.add_initializer("w", ort.OrtValue.ortvalue_from_numpy(weights))
     session = ort.InferenceSession(content, options)
     assert session.run(None, {"x": X})[0].tolist() == (X * weights).tolist()
+
+
+def test_the_version_of_a_model_is_told_also_when_there_is_none() -> None:
+    made = onnx.load_model_from_string(TWICE)
+    made.ClearField("model_version")
+    for version in (None, 0, 3):
+        if version is not None:
+            made.model_version = version
+        here, there = (
+            one.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+            for one in (ort, onnxruntime)
+        )
+        assert here.get_modelmeta().version == there.get_modelmeta().version
 
 
 # -- refusals -------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from polydevice.tensor import TensorDesc
 
 _log = logging.getLogger("polydevice.compat.onnxruntime")
 _default_threads = 0
+_NO_VERSION = 2**63 - 1  # what onnxruntime says of a file that has none
 
 
 def set_global_thread_pool_sizes(
@@ -68,7 +69,7 @@ def metadata(network: Network) -> ModelMetadata:
         domain=str(own.get("domain", "")),
         description=str(own.get("doc_string", "")),
         graph_description=str(own.get("graph_doc_string", "")),
-        version=int(own.get("model_version", "0")),
+        version=int(own.get("model_version", _NO_VERSION)),
         custom_metadata_map={key: str(v) for key, v in network.notes("framework").items()},
     )
 

@@ -95,8 +95,8 @@ DIFFERENT: dict[str, str] = {
     "InferenceSession.disable_fallback": "kept; a run that failed is never repeated on CPU",
     "InferenceSession.enable_fallback": "kept; a run that failed is never repeated on CPU",
     "InferenceSession.end_profiling": "writes layers in execution order, one after the other",
-    "InferenceSession.get_outputs": "a size that only onnxruntime's own inference of names would "
-    "name is None",
+    "InferenceSession.get_outputs": "sizes are those that polydevice infers: one that it does not "
+    "know is the name that the file gives it, or None",
     "IOBinding.bind_input": "an address on the host; those of other GPU libraries are refused",
     "IOBinding.bind_output": "likewise",
     "IOBinding.synchronize_inputs": "nothing to wait for",

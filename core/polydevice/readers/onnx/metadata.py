@@ -24,7 +24,7 @@ def metadata_of(model: ModelProto) -> dict[str, Any]:
         "producer_name": model.producer_name,
         "producer_version": model.producer_version,
         "domain": model.domain,
-        "model_version": str(model.model_version) if model.model_version else "",
+        "model_version": str(model.model_version) if model.HasField("model_version") else "",
         "doc_string": model.doc_string,
         "graph_name": graph.name,
         "graph_doc_string": graph.doc_string,
