@@ -338,6 +338,17 @@ def test_the_version_of_a_model_is_told_also_when_there_is_none() -> None:
         assert here.get_modelmeta().version == there.get_modelmeta().version
 
 
+def test_a_file_that_says_nonsense_of_itself_is_loaded(tmp_path: Path) -> None:
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "model.xml")
+    ort.InferenceSession(TWICE, options)
+    path = tmp_path / "model.xml"
+    text = path.read_text()
+    assert "<onnx>" in text
+    path.write_text(text.replace("<onnx>", '<onnx><model_version value="latest"/>'))
+    assert ort.InferenceSession(path).get_modelmeta().version == 2**63 - 1
+
+
 # -- refusals -------------------------------------------------------------------------------------
 
 

@@ -63,13 +63,14 @@ class ModelMetadata:
 def metadata(network: Network) -> ModelMetadata:
     """Return what the file says, empty where it says nothing."""
     own = network.notes("onnx")
+    version = str(own.get("model_version", ""))
     return ModelMetadata(
         producer_name=str(own.get("producer_name", "")),
         graph_name=str(own.get("graph_name", network.name)),
         domain=str(own.get("domain", "")),
         description=str(own.get("doc_string", "")),
         graph_description=str(own.get("graph_doc_string", "")),
-        version=int(own.get("model_version", _NO_VERSION)),
+        version=int(version) if version.isdecimal() else _NO_VERSION,
         custom_metadata_map={key: str(v) for key, v in network.notes("framework").items()},
     )
 
