@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,7 +46,9 @@ def test_every_probe_with_its_answer_or_reason(opencl, sections) -> None:
                 assert line.answer == (", ".join(map(str, answer)) or "none")
             else:
                 assert line.answer == str(answer)
-            assert line.reason == opencl.capability_reasons.get(name, "")
+            # Numbers in a reason are measured, and differ from run to run.
+            reasons = (line.reason, opencl.capability_reasons.get(name, ""))
+            assert len({re.sub(r"\d+", "N", reason) for reason in reasons}) == 1
 
 
 def test_the_loader_is_named(sections) -> None:
