@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from polydevice.dtype import Array
@@ -21,7 +23,12 @@ def pad(op: Pad, x: Array, begin: Array, end: Array, value: Array | None = None)
             if first or last:
                 x = _extended(op.pad_mode, x, axis, first, last)
         return x
-    fill = x.dtype.type(0) if value is None else value.reshape(-1)[0].astype(x.dtype)
+    fill: Any
+    if x.dtype.hasobject:  # texts; the 0 that others are padded with is no text
+        given = "" if value is None else value.reshape(-1)[0]
+        fill = given if isinstance(given, str) else ""
+    else:
+        fill = x.dtype.type(0) if value is None else value.reshape(-1)[0].astype(x.dtype)
     y = np.full([b + n + a for n, b, a in zip(x.shape, before, after, strict=True)], fill, x.dtype)
     source = tuple(
         slice(max(-b, 0), max(n - max(-a, 0), 0))
