@@ -10,6 +10,7 @@ import numpy as np
 from polydevice import Core
 from polydevice.errors import (
     PolydeviceError,
+    ShapeError,
     UnsupportedNetworkError,
     UnsupportedOperationError,
 )
@@ -90,7 +91,9 @@ def _infer(case: Case, number: int, request: InferRequest, rng: Rng) -> Outcome:
     try:
         answer = request.infer(placed)
     except Exception as error:  # noqa: BLE001 - that is what is looked for
-        return Outcome(PASSED) if case.expected[number] is None else _raised(error, "infer")
+        if case.expected[number] is None or (isinstance(error, ShapeError) and _resized(case)):
+            return Outcome(PASSED)
+        return _raised(error, "infer")
     for name, array in feeds.items():
         if not _same(placed[name], array):
             return Outcome("input changed", f"{name} of data {number}")
@@ -99,6 +102,11 @@ def _infer(case: Case, number: int, request: InferRequest, rng: Rng) -> Outcome:
     # By position: an output that is an input has another name than the input.
     names = zip(case.outputs, request.executable.outputs, strict=True)
     return compare(case, number, {ours: np.array(answer[theirs]) for ours, theirs in names})
+
+
+def _resized(case: Case) -> bool:
+    """Say whether the second data has other sizes: that they fit, other runtimes say too easily."""
+    return any(a.shape != case.feeds[1][name].shape for name, a in case.feeds[0].items())
 
 
 def compare(case: Case, number: int, results: dict[str, np.ndarray]) -> Outcome:
