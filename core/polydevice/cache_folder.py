@@ -6,12 +6,18 @@ Program binaries are code that a driver will run, so a folder that others may wr
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import stat
 import tempfile
+import time
 from pathlib import Path
 
 VARIABLE = "POLYDEVICE_CACHE_DIR"
+
+_UNFINISHED = ".writing"
+_ABANDONED_AFTER_S = 3600.0
+"""No file takes that long to write: whoever began it was killed."""
 
 
 def default_folder() -> Path:
@@ -50,10 +56,14 @@ def why_unusable(folder: Path) -> str:
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that readers see all of it or none, also after a crash or power cut.
 
+    A process that is killed meanwhile leaves an unfinished file beside it, which the first process
+    that writes into the folder an hour later removes.
+
     Raises:
         OSError: read-only, full or vanished folder; nothing is left behind.
     """
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+    _remove_abandoned(path.parent)
+    handle, temporary = tempfile.mkstemp(_UNFINISHED, f".{path.name[:40]}.", path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -64,3 +74,16 @@ def write_atomically(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             Path(temporary).unlink()
         raise
+
+
+@functools.lru_cache(maxsize=64)
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what killed writers left in a folder; looked for once in each process."""
+    oldest = time.time() - _ABANDONED_AFTER_S
+    with contextlib.suppress(OSError), os.scandir(folder) as found:
+        for entry in found:
+            if not (entry.name.startswith(".") and entry.name.endswith(_UNFINISHED)):
+                continue
+            with contextlib.suppress(OSError):  # another process removes it, too
+                if entry.is_file(follow_symlinks=False) and entry.stat().st_mtime < oldest:
+                    Path(entry.path).unlink()
