@@ -52,29 +52,42 @@ def suppress(
         eta: factor on a threshold above 0.5 after each box that was kept.
         inclusive: whether an overlap of exactly `threshold` is too much.
     """
-    # [5, n]: coordinates and areas as rows, so that every step works on whole rows.
-    table = np.vstack([boxes.T, areas(boxes, offset)])
 
     def clash(some: Array, others: Array, limit: float) -> Array:
         overlap = _overlaps(some[:, :, None], others[:, None, :], offset, gap=gap)
         return overlap >= limit if inclusive else overlap > limit
 
-    most = len(boxes) if limit is None else limit
+    most = len(boxes) if limit is None else min(limit, len(boxes))
     if eta < 1:
-        return _suppress_adaptively(table, threshold, most, eta, clash)
-    index = np.arange(len(boxes))
+        return _suppress_adaptively(_rows(boxes, offset), threshold, most, eta, clash)
     kept: list[Array] = []
-    while index.size and most > 0:
-        # The best of the rest judge one another, then, all at once, those behind them.
-        first, table = table[:, :BLOCK], table[:, BLOCK:]
-        chosen = _free(clash(first, first, threshold), most)
-        kept.append(index[chosen])
-        index = index[BLOCK:]
-        most -= len(chosen)
-        if index.size and most > 0:
-            free = ~clash(first[:, chosen], table, threshold).any(axis=0)
+    tables: list[Array] = []
+    start, size = 0, max(4 * BLOCK, 2 * most)
+    # Boxes far behind are not looked at before it is known that they are needed.
+    while start < len(boxes) and most > 0:
+        index = np.arange(start, min(start + size, len(boxes)))
+        table = _rows(boxes[start : start + size], offset)
+        for judges in tables:
+            free = ~clash(judges, table, threshold).any(axis=0)
             index, table = index[free], table[:, free]
+        while index.size and most > 0:
+            # The best of the rest judge one another, then, all at once, those behind them.
+            first, table = table[:, :BLOCK], table[:, BLOCK:]
+            chosen = _free(clash(first, first, threshold), most)
+            kept.append(index[chosen])
+            tables.append(first[:, chosen])
+            index = index[BLOCK:]
+            most -= len(chosen)
+            if index.size and most > 0:
+                free = ~clash(tables[-1], table, threshold).any(axis=0)
+                index, table = index[free], table[:, free]
+        start, size = start + size, 4 * size
     return np.concatenate(kept) if kept else np.zeros(0, np.int64)
+
+
+def _rows(boxes: Array, offset: float) -> Array:
+    """Return [5, n]: coordinates and areas as rows, so that every step works on whole rows."""
+    return np.vstack([boxes.T, areas(boxes, offset)])
 
 
 BLOCK = 64

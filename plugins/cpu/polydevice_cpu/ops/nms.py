@@ -91,8 +91,12 @@ def _non_max_suppression(
         if sigma > 0:
             return _soften(corners[batch], of_class, limit, least, -0.5 / sigma)
         candidates = np.flatnonzero(of_class > least)
-        order = candidates[by_score(of_class[candidates])]
-        kept = order[suppress(corners[batch][order], iou, limit)]
+        # The best ones are mostly enough; sorting all of 12,804 takes longer than the rest for 100.
+        for count in (8 * limit, None):
+            order = candidates[by_score(of_class[candidates], count)]
+            kept = order[suppress(corners[batch][order], iou, limit)]
+            if len(kept) == limit or len(order) == len(candidates):
+                break
         return kept, of_class[kept]
 
     return _each_class(scores, select, descending=descending)
