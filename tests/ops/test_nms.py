@@ -62,6 +62,14 @@ def test_many_boxes(device, limit, iou):
     check(openvino_case(NonMaxSuppression(), boxes, scores, *limits, constants={2, 3, 4}), device)
 
 
+@pytest.mark.parametrize("limit", [0, 3, 20, 40, 5000])
+def test_so_many_boxes_that_only_the_best_are_sorted(device, limit):
+    """Of 5,000 in few places about 27 remain: limits of 40 and 5,000 are never reached."""
+    boxes, scores = detections(1, 1, 5000)
+    limits = [scalar(limit, np.int64), scalar(0.05), scalar(0.1)]
+    check(openvino_case(NonMaxSuppression(), boxes, scores, *limits, constants={2, 3, 4}), device)
+
+
 def test_corners_in_any_order(device):
     boxes, scores = detections(1, 2, 20)
     boxes = boxes[..., [2, 1, 0, 3]]
