@@ -65,3 +65,16 @@ def test_outputs_and_changing_biases_stay_products_of_their_own(opencl, builder)
                         plain=_branch(s, "d", x, 8))  # fmt: skip
     assert len(_products(network)) == 3
     check_answers(network, opencl, builder)
+
+
+@pytest.mark.parametrize("columns", [7, 9])
+def test_one_number_for_each_row_is_no_bias_of_columns(opencl, builder, columns):
+    s = Sketch()
+    x = s.add("first", Relu(), s.input("x", 7, 12))
+    found = {}
+    for name in "ab":
+        y = _branch(s, name, x, columns, bias=(7, 1))
+        found[name] = s.add(f"{name}/last", SoftMax(axis=-1), y)
+    network = s.network(**found)
+    assert _products(network) == [(7, columns)] * 2
+    check_answers(network, opencl, builder)

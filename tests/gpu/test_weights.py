@@ -11,6 +11,7 @@ from polydevice.network import Network
 from polydevice.ops.activation import Relu
 from polydevice.ops.arithmetic import Add, Divide, Multiply
 from polydevice.ops.matmul import MatMul
+from polydevice.ops.reduce import ReduceSum
 from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.target import Target
 from tests.gpu.graphs import Sketch, compiled, random_inputs
@@ -51,6 +52,25 @@ def test_loading_uploads_and_requests_add_their_arena_only(core, allocated) -> N
         request.wait()
     assert allocated() == BYTES + 3 * arena
     assert f"weights {BYTES} bytes" in executable.explain()
+
+
+def test_constants_made_for_every_shape_count_once(core) -> None:
+    s = Sketch()
+    x = s.add("first", Relu(), s.input("x", 720, 1, 96))
+    results = {}
+    for name in ("q", "k"):  # become one matrix, anew in every plan
+        product = s.add(name, MatMul(), x, s.weights(f"{name}/w", 96, 64))
+        results[f"{name}/sum"] = s.add(f"{name}/sum", ReduceSum(), product, s.const(f"{name}/a", 1))
+    network = s.network(**results)
+    network.reshape({"x": [None, None, 96]})
+    executable = core.load_network(network, "GPU")
+    request = executable.create_infer_request()
+    used = []
+    for rows in (1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 15, 16, 18, 20, 24, 30, 36, 40, 45, 48, 60, 72):
+        request.infer({"x": np.ones((rows, 720 // rows, 96), np.float32)})
+        used.append(executable.device_memory.used_bytes)
+    # Results differ in size; the matrix would be there 18 times.
+    assert used[-1] - used[4] < 2 * 96 * 128 * 4, used
 
 
 def test_the_same_network_with_other_options_or_sizes_uploads_nothing(core, allocated) -> None:

@@ -64,6 +64,9 @@ class Backlog:
             return
         before = dataclasses.replace(queue.copies)
         self._turns.release()
-        yield
-        self._turns.acquire()
-        self.copies_of_others += queue.copies.since(before)
+        try:
+            yield
+        finally:
+            # Also where the inference ends here: what cleans up after it uses the queue alone.
+            self._turns.take_back()
+            self.copies_of_others += queue.copies.since(before)

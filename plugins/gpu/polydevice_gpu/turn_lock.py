@@ -41,6 +41,12 @@ class TurnLock:
             self._leave(mine)
             raise
 
+    def take_back(self) -> None:
+        """Take it again after `release`, whatever became of the inference: it has to clean up."""
+        mine = self._queue_up()
+        if mine is not None:
+            mine.acquire()
+
     def _queue_up(self) -> threading.Lock | None:
         """Take it if it is free; else return a lock that `release` opens when it is our turn."""
         me = threading.get_ident()

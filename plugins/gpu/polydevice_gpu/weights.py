@@ -7,7 +7,7 @@ import threading
 from collections.abc import Hashable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 import numpy as np
 
@@ -121,6 +121,8 @@ class WeightStore:
         self._behind, self._shared = behind, shared
         self._lock = threading.Lock()
         self._uploads: dict[tuple[int, str, ElementType], tuple[_Upload, Array]] = {}
+        # What counts already: plans of other shapes make equal constants, which are uploaded once.
+        self._counted: WeakSet[_Upload] = WeakSet() if behind is None else behind._counted
 
     def buffer(self, constant: Array, storage: ElementType, form: Weights | None) -> cl.Buffer:
         """Return the buffer that holds a constant in a form (None: as it is)."""
@@ -130,10 +132,16 @@ class WeightStore:
         with self._lock:
             if key not in self._uploads:
                 upload = self._uploaded(np.asarray(constant), storage, form)
-                if self._memory is not None:
-                    self._memory.hold(upload, upload.buffer.size_bytes, "a constant on the device")
+                self._count(upload)
                 self._uploads[key] = upload, constant  # so that its id stays its own
             return self._uploads[key][0].buffer
+
+    def _count(self, upload: _Upload) -> None:
+        """Count an upload against the network's memory, once for all its plans."""
+        if self._memory is None or upload in self._counted:
+            return
+        self._memory.hold(upload, upload.buffer.size_bytes, "a constant on the device")
+        self._counted.add(upload)
 
     def for_plan(self, shared: AbstractSet[int]) -> WeightStore:
         """Return a store for one plan that takes the constants of these ids from this one."""

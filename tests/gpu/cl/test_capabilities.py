@@ -207,6 +207,16 @@ def test_exception_outside_of_the_probes_is_remembered_too(probe, monkeypatch) -
     assert probe()[0] == answers
 
 
+def test_exception_that_may_pass_is_asked_about_again(probe, monkeypatch) -> None:
+    why = "OSError: too many open files"
+    outcome = child_process.Outcome("raised", ({"start": "open"},), why, "")
+    with monkeypatch.context() as patch:
+        patch.setattr(child_process, "run", lambda *_, **__: outcome)
+        assert probe()[0] == ProbedCapabilities()
+    answers, asked = probe()
+    assert answers.c_standard and asked == 1
+
+
 def test_local_memory_that_is_promised_can_be_used(opencl) -> None:
     size = opencl.capabilities.local_memory_bytes
     assert size >= 16384

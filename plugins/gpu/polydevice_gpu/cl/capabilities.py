@@ -25,7 +25,7 @@ from polydevice_gpu.cl.discovery.enumeration import probe_timeout_s
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Icd
 from polydevice_gpu.cl.discovery.icd import loader_environment
 
-_PROBING_MODULES = ("probes", "bench", "command_buffer", "library", "warp_groups")
+_PROBING_MODULES = ("probes", "bench", "command_buffer", "library", "warp_groups", "child_process")
 NOT_ASKED = "not asked: there was no time"
 _LIMIT_FACTOR = 6  # a first compile on a cold GPU driver takes seconds, loading it alone less
 _MAXIMUM_CRASHES = 8
@@ -160,7 +160,7 @@ def _run(
         if outcome.status == "raised":
             reasons[started] = _our_defect(outcome.detail)
         if outcome.status in {"ok", "raised"}:
-            return values, reasons, survived
+            return values, reasons, survived and not _may_pass(outcome)
         survived = False
         if outcome.status != "hung" or timeout_s < limit_s:
             reasons[started] = f"the driver {outcome.status} in this probe ({outcome.detail})"
@@ -185,6 +185,15 @@ def _ask(
     with contextlib.ExitStack() as stack:
         variables = stack.enter_context(loader_environment(drivers)) if drivers is not None else {}
         return child_process.run("probes", argument, environment=variables, timeout_s=timeout_s)
+
+
+def _may_pass(outcome: child_process.Outcome) -> bool:
+    """Whether the next process may fare better: this one had no memory, open files or library."""
+    if outcome.status != "raised":
+        return False
+    passing = {MemoryError, OSError, *OSError.__subclasses__()}
+    raised = outcome.detail.splitlines()[-1].partition(":")[0]
+    return raised in {kind.__name__ for kind in passing}
 
 
 def _our_defect(raised: str) -> str:

@@ -201,16 +201,16 @@ def warp_groups_ptx(bench: Bench) -> bool:
         __local uint ones[2048] __attribute__((aligned(1024)));
         const int lane = get_local_id(0);
         for (int i = lane; i < 2048; i += 128) ones[i] = 0x3C003C00;
-        asm volatile("//@ fence.proxy.async.shared::cta;");
+        asm volatile("//@warp_group fence.proxy.async.shared::cta;");
         barrier(CLK_LOCAL_MEM_FENCE);
         const uint at = (uint)(size_t)ones;
         const ulong matrix = (ulong)16 << 32 | (ulong)8 << 16 | (ulong)((at & 0x3FFFF) >> 4);
         float s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-        asm volatile("//@ wgmma.fence.sync.aligned;\\n"
-            "//@ wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0,%1,%2,%3}, %4, %4, "
-            "1, 1, 1, 0, 0;\\n"
-            "//@ wgmma.commit_group.sync.aligned;\\n"
-            "//@ wgmma.wait_group.sync.aligned 0;\\n"
+        asm volatile("//@warp_group wgmma.fence.sync.aligned;\\n"
+            "//@warp_group wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0,%1,%2,%3}, "
+            "%4, %4, 1, 1, 1, 0, 0;\\n"
+            "//@warp_group wgmma.commit_group.sync.aligned;\\n"
+            "//@warp_group wgmma.wait_group.sync.aligned 0;\\n"
             : "+f"(s0), "+f"(s1), "+f"(s2), "+f"(s3) : "l"(matrix) : "memory");
         out[lane] = (int)(s0 + s1 + s2 + s3); }"""
     return bench.expect(source, [4 * 16] * 128, items=128)

@@ -1,16 +1,16 @@
 """Instructions of warp groups (Hopper's wgmma), which NVIDIA's OpenCL compiler does not know.
 
 It aims at sm_90 and refuses what only sm_90a has. So the source says such an instruction as a
-comment in inline assembly, ``asm volatile("//@ wgmma…" …)``: the compiler fills in the registers
-and keeps the comment. Its result is PTX text, from which the marks are taken, and which becomes a
-program like any other binary (tried with driver 580.159).
+comment in inline assembly, ``asm volatile("//@warp_group wgmma…" …)``: the compiler fills in the
+registers and keeps the comment. Its result is PTX text, from which the marks are taken, and which
+becomes a program like any other binary (tried with driver 580.159).
 """
 
 from __future__ import annotations
 
 import re
 
-MARK = "//@ "
+MARK = "//@warp_group "
 _TARGET = re.compile(rb"^(\.target\s+sm_90)\b(?!a)", re.MULTILINE)
 
 

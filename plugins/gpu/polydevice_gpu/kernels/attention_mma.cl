@@ -71,7 +71,7 @@ KERNEL(attention_mma) {
         best[r] = -INFINITY;
         total[r] = 0;
 #if HAS_SINK
-        best[r] = SINK(b, min(own + r * 8, QUERIES - 1)) * LOG2_E;
+        best[r] = SINK(b, min(own + r * 8, QUERIES - 1));
         total[r] = (lane & 3) == 0;
 #endif
     }
@@ -119,7 +119,7 @@ KERNEL(attention_mma) {
                 const int key = start + j * 8 + (lane & 3) * 2 + (k & 1);
                 const int row = min(own + (k >> 1) * 8, QUERIES - 1);
                 if (all_seen || (key < KEYS && !(CAUSAL && key > row)))
-                    s[j][k] = MASKED(s[j][k] * (float)(SCALE), b, row, key) * LOG2_E;
+                    s[j][k] = MASKED(s[j][k] * (float)(SCALE), b, row, key);
                 else
                     s[j][k] = -INFINITY;
             }
@@ -135,7 +135,7 @@ KERNEL(attention_mma) {
             highest = fmax(highest, other);
             const float shift = highest == -INFINITY ? 0 : highest;
             float fade;
-            EXP2(fade, best[r] - shift);
+            EXP2(fade, (best[r] - shift) * LOG2_E);
             best[r] = highest;
             total[r] *= fade;
             #pragma unroll
@@ -147,7 +147,7 @@ KERNEL(attention_mma) {
             for (int j = 0; j < TILES_K; j++)
                 #pragma unroll
                 for (int k = 2 * r; k < 2 * r + 2; k++) {
-                    EXP2(s[j][k], s[j][k] - shift);
+                    EXP2(s[j][k], (s[j][k] - shift) * LOG2_E);
                     total[r] += s[j][k];
                 }
         }

@@ -4,7 +4,7 @@
 // Layouts: channels side by side, a multiple of 8 of them.   Types: half; sums in float.
 // Needs: as rows.cl and arrivals.cl, COLUMNS, STEPS (of BK terms, per part), TERMS, BM (64 rows for
 // each warp group), BN (64, 128 or 192), BK (32 or 64), STAGES, SPLIT; FILTER as [column, tap,
-// channel]. NVIDIA's compiler aims below this instruction: see cl/warp_groups.py for "//@".
+// channel]. NVIDIA's compiler aims below this instruction: see cl/warp_groups.py for "//@warp_group".
 #include "include/arrivals.cl"
 #include "include/rows.cl"
 #define THREADS (2 * BM)
@@ -70,7 +70,7 @@
 // Sixteen terms further are 32 bytes further, in units of 16.
 #define TERMS_16(units)                                                                     \
     "add.s64 at_a, " FACTOR_A ", " units "; add.s64 at_b, " FACTOR_B ", " units ";\n"       \
-    "//@ wgmma.mma_async.sync.aligned." SHAPE ".f32.f16.f16 {" NAMES "}, at_a, at_b, "      \
+    "//@warp_group wgmma.mma_async.sync.aligned." SHAPE ".f32.f16.f16 {" NAMES "}, at_a, at_b, "      \
     "1, 1, 1, 0, 0;\n"
 #if BK == 64
 #define ALL_TERMS TERMS_16("0") TERMS_16("2") TERMS_16("4") TERMS_16("6")
@@ -80,9 +80,9 @@
 // One block, so that no register is moved between its instructions.
 #define MULTIPLY(a, b)                                                                      \
     asm volatile("{ .reg .b64 at_a, at_b;\n"                                                \
-                 "//@ wgmma.fence.sync.aligned;\n" ALL_TERMS                               \
-                 "//@ wgmma.commit_group.sync.aligned;\n"                                   \
-                 "//@ wgmma.wait_group.sync.aligned 0;\n }"                                 \
+                 "//@warp_group wgmma.fence.sync.aligned;\n" ALL_TERMS                               \
+                 "//@warp_group wgmma.commit_group.sync.aligned;\n"                                   \
+                 "//@warp_group wgmma.wait_group.sync.aligned 0;\n }"                                 \
                  : BOUND : "l"(a), "l"(b) : "memory")
 
 #if FLAT
@@ -160,7 +160,7 @@ KERNEL(gemm_wgmma) {
     uint reads = tiles_at, writes = STAGES - 1;
     for (int step = 0; step < STEPS; step++) {
         AWAIT(STAGES - 2);
-        asm volatile("//@ fence.proxy.async.shared::cta;");  // the copies, before the matrix units
+        asm volatile("//@warp_group fence.proxy.async.shared::cta;");  // the copies, before the matrix units
         barrier(CLK_LOCAL_MEM_FENCE);
         const ulong a = MATRIX(reads + warp / 4 * 64 * ROW_BYTES);
         const ulong b = MATRIX(reads + BM * ROW_BYTES);

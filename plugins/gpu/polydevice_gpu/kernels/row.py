@@ -17,7 +17,7 @@ from polydevice.dtype import ElementType
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.kernel import Kernel, Mode
 from polydevice_gpu.kernels.launch import Launch, Scratch
-from polydevice_gpu.kernels.source import Call, collapse
+from polydevice_gpu.kernels.source import Call, collapse, step_along
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import c_type, compute_type
 
@@ -252,8 +252,13 @@ class RowHeld(RowKernel):
             and compute_type(node.inputs[0].storage) == "float"
             and 4 <= self.terms(node) <= self.most_terms
             and self.terms(node) % 4 == 0
-            and self.rows(node).contiguous
+            and self._steps_evenly(node)
         )
+
+    def _steps_evenly(self, node: GpuNode) -> bool:
+        """Whether all terms of a row are neighbours: what is read in fours has no gap inside."""
+        x, rows = node.inputs[0], self.rows(node)
+        return step_along(x.placed, x.shape, [rows.kept, rows.axes]) == 1
 
     def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
         """The group fits the device."""

@@ -74,10 +74,8 @@ def _joined_extras(products: Sequence[GpuNode]) -> list[Value] | None:
         if all(array.size == 1 and np.array_equal(array, first) for array in arrays):
             joined.append(values[0])
             continue
-        if any(array.size != max(array.shape, default=1) or array.ndim == 0 for array in arrays):
+        if any(array.ndim == 0 or array.shape[-1] != array.size for array in arrays):
             return None  # not one number per column
-        if any(array.shape[-1] not in (1, array.size) for array in arrays):
-            return None
         columns = [
             np.broadcast_to(array.reshape(-1), (node.output.shape[-1],))
             for array, node in zip(arrays, products, strict=True)

@@ -98,7 +98,8 @@ def _replace(graph: GpuGraph, chain: Sequence[GpuNode], order: list[int]) -> Non
         storage=start.storage,
     )  # fmt: skip
     pattern = constant_value(f"{last.name}/order", np.asarray(full, np.int64))
-    node = GpuNode(turned.name, Transpose(), [start, pattern], [turned], last.origins)
+    origins = dict.fromkeys(origin for step in chain for origin in step.origins)
+    node = GpuNode(turned.name, Transpose(), [start, pattern], [turned], origins)
     graph.insert_before(last, node)
     shape = constant_value(f"{last.name}/shape", np.asarray(last.output.shape, np.int64))
     last.op, last.inputs = Reshape(special_zero=False), [turned, shape]
