@@ -120,11 +120,13 @@ def bounded(items: Iterable[T]) -> Iterator[T]:
 
 
 def inference_bounds(timeout_ms: float, start: float, memory: MemoryBudget) -> Bounds:
-    """Return bounds for an inference; those of the one that it is a part of hold as well."""
+    """Return bounds of an inference's own; those of the work that it is a part of hold as well.
+
+    Cancelling them ends this inference alone. `memory` counts where the whole has no budget.
+    """
     outer = _thread.bounds
-    if outer is None:
-        return Bounds(timeout_ms, start, None, memory)
-    return Bounds(timeout_ms, start, outer) if timeout_ms else outer
+    inherited = outer is not None and outer.memory is not None
+    return Bounds(timeout_ms, start, outer, None if inherited else memory)
 
 
 def network_budget(limit_bytes: int, whose: str) -> MemoryBudget:

@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import polydevice.compat.onnxruntime as ort
+from polydevice.bounds import current_bounds
 from polydevice.compat import choose_device, chosen_device
 from polydevice.compat.onnxruntime import providers
 from polydevice.compat.onnxruntime.capi.onnxruntime_pybind11_state import (
@@ -235,8 +236,8 @@ def test_a_failed_run_leaves_the_session_usable() -> None:
         session.run(None, {"x": X}, options)
 
 
-def test_a_run_that_does_not_end_is_terminated(on_device: list[str]) -> None:
-    """A loop of 10**9 iterations, from another thread."""
+def endless() -> bytes:
+    """A loop of 10**9 iterations."""
     i64, boolean = TensorProto.INT64, TensorProto.BOOL
     body = helper.make_graph(
         [
@@ -255,17 +256,67 @@ def test_a_run_that_does_not_end_is_terminated(on_device: list[str]) -> None:
         ],
     )
     count = helper.make_tensor("count", i64, [], [10**9])
-    endless = model(
+    return model(
         helper.make_node("Constant", [], ["count"], value=count),
         helper.make_node("Loop", ["count", "", "x"], ["y"], body=body),
     )
-    session = ort.InferenceSession(endless, providers=on_device)
+
+
+def test_a_run_that_does_not_end_is_terminated(on_device: list[str]) -> None:
+    session = ort.InferenceSession(endless(), providers=on_device)
     options = ort.RunOptions()
     timer = threading.Timer(0.5, setattr, (options, "terminate", True))
     timer.start()
     with pytest.raises(Fail, match="terminate flag being set to true"):
         session.run(None, {"x": X}, options)
     timer.join()
+
+
+@pytest.mark.parametrize("with_options", [False, True])
+def test_closing_a_session_ends_its_own_runs_alone(
+    on_device: list[str], with_options: bool
+) -> None:
+    ending = ort.InferenceSession(endless(), providers=on_device)
+    other = ort.InferenceSession(TWICE, providers=on_device)
+    options = ort.RunOptions() if with_options else None
+    ended, outcomes = threading.Event(), []
+
+    def done(outputs: list[Any], data: Any, error: str) -> None:
+        outcomes.append((outputs, data, error))
+        ended.set()
+
+    ending.run_async(None, {"x": X}, done, 7, options)
+    ending._loaded.executable.close()
+    assert ended.wait(60)
+    ((outputs, data, error),) = outcomes
+    assert (outputs, data) == ([], 7)
+    assert "closed" in error
+    current_bounds().check()
+    for _ in range(2):
+        assert other.run(None, {"x": X}, options)[0].tolist() == (X * 2).tolist()
+        values = {"x": ort.OrtValue.ortvalue_from_numpy(X)}
+        (value,) = other.run_with_ort_values(None, values, options)
+        assert value.numpy().tolist() == (X * 2).tolist()
+
+
+@pytest.mark.parametrize("with_options", [False, True])
+def test_the_limit_of_memory_holds_in_every_run(with_options: bool) -> None:
+    i64 = TensorProto.INT64
+    grown = model(
+        helper.make_node("ConstantOfShape", ["n"], ["y"]),
+        inputs=[helper.make_tensor_value_info("n", i64, [1])],
+        outputs=[helper.make_tensor_value_info("y", F32, [None])],
+    )
+    session = ort.InferenceSession(grown, providers=[("PolydeviceCPU", {"MEMORY_LIMIT": "1M"})])
+    options = ort.RunOptions() if with_options else None
+    small, large = ({"n": np.array([n], np.int64)} for n in (3, 1 << 20))
+    for _ in range(2):
+        with pytest.raises(EPFail, match="MEMORY_LIMIT"):
+            session.run(None, large, options)
+        with pytest.raises(EPFail, match="MEMORY_LIMIT"):
+            values = {"n": ort.OrtValue.ortvalue_from_numpy(large["n"])}
+            session.run_with_ort_values(None, values, options)
+        assert session.run(None, small, options)[0].tolist() == [0, 0, 0]
 
 
 # -- files ----------------------------------------------------------------------------------------

@@ -138,7 +138,12 @@ def test_bounds_of_a_part_end_with_the_whole():
     whole = Bounds(memory=memory)
     with within(whole):
         own = MemoryBudget(0, "a part")
-        assert inference_bounds(0, 0.0, own) is whole
+        ended = inference_bounds(0, 0.0, own)
+        assert ended.memory is memory
+        ended.cancel("this part alone")
+        with pytest.raises(InferCancelledError, match="this part alone"):
+            ended.check()
+        whole.check()
         part = inference_bounds(3_600_000, time.perf_counter(), own)
         assert part.memory is memory
         part.check()
@@ -148,6 +153,8 @@ def test_bounds_of_a_part_end_with_the_whole():
             with pytest.raises(InferCancelledError, match="enough"):
                 list(bounded(range(3)))
     current_bounds().check()
+    with within(Bounds()):  # without a budget, as a caller's token may be
+        assert inference_bounds(0, 0.0, own).memory is own
 
 
 def test_waiting_for_a_lock_ends_too():

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from polydevice.bounds import Bounds, current_bounds, within
+from polydevice.bounds import within
 from polydevice.compat.onnxruntime import model as models
 from polydevice.compat.onnxruntime.errors import Fail, OrtError
 from polydevice.compat.onnxruntime.io_binding import IOBinding
@@ -56,7 +57,6 @@ class InferenceSession(Surface):
         if sess_options is not None and not isinstance(sess_options, SessionOptions):
             raise TypeError(f"sess_options takes SessionOptions, not {sess_options!r}")
         self._sess_options = SessionOptions() if sess_options is None else sess_options
-        self._enable_fallback = True
         self._load(providers, provider_options)
 
     def _load(
@@ -125,7 +125,7 @@ class InferenceSession(Surface):
             loaded = self._with(input_feed)
         if run_options is None:
             return loaded.run(output_names, input_feed, self._trace)
-        with within(_bounds_of(run_options)):
+        with _ended_by(run_options):
             return loaded.run(output_names, input_feed, self._trace)
 
     def run_with_ort_values(
@@ -136,7 +136,7 @@ class InferenceSession(Surface):
     ) -> list[OrtValue]:
         """Run the model on OrtValues, those on its device without a copy; see `run`."""
         feed = {name: value._value for name, value in input_dict_ort_values.items()}
-        with within(_bounds_of(run_options)):
+        with _ended_by(run_options):
             values = self._loaded.run_on_device(output_names, feed)
         return [OrtValue(value) for value in values]
 
@@ -163,7 +163,7 @@ class InferenceSession(Surface):
         """
         if any(name not in input_feed for name in self._loaded.descs):
             raise self._loaded.missing(input_feed)
-        with within(_bounds_of(run_options)):
+        with _ended_by(run_options):
             self._with(input_feed).start(output_names, input_feed, callback, user_data)
 
     # -- binding ------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class InferenceSession(Surface):
         """
         try:
             began = time.perf_counter_ns()
-            with within(_bounds_of(run_options)):
+            with _ended_by(run_options):
                 iobinding._run()
             if self._trace is not None:
                 self._trace.add_layers(iobinding._request.get_perf_counts(), began)
@@ -232,12 +232,10 @@ class InferenceSession(Surface):
         self._load(providers, provider_options)
 
     def disable_fallback(self) -> None:
-        """Note it: onnxruntime's fallback is to run again on CPU, which never happens here."""
-        self._enable_fallback = False
+        """Return: onnxruntime's fallback is to run again on CPU, which never happens here."""
 
     def enable_fallback(self) -> None:
-        """Note it; see `disable_fallback`."""
-        self._enable_fallback = True
+        """Return: a run that failed is never repeated on CPU; see `disable_fallback`."""
 
     # -- profiling ----------------------------------------------------------------------------
 
@@ -263,17 +261,17 @@ class InferenceSession(Surface):
         return 0 if self._trace is None else self._trace.start_ns
 
 
-def _bounds_of(run_options: RunOptions | None) -> Bounds:
-    """Return what ends a run before its time: the options' `terminate`.
+def _ended_by(run_options: RunOptions | None) -> AbstractContextManager[object]:
+    """Let the options' `terminate` end what the ``with`` block runs.
 
     Raises:
         TypeError: no RunOptions.
         Fail: it was set already.
     """
     if run_options is None:
-        return current_bounds()
+        return nullcontext()
     if not isinstance(run_options, RunOptions):
         raise TypeError(f"run_options takes RunOptions, not {run_options!r}")
     if run_options.terminate:
         raise Fail.of("Exiting due to terminate flag being set to true.")
-    return run_options._bounds
+    return within(run_options._bounds)

@@ -92,8 +92,8 @@ DIFFERENT: dict[str, str] = {
     "set_seed": "has no effect and says so: random operators take the seeds in the model",
     "InferenceSession": "also takes the path of an OpenVINO IR; operators that polydevice lacks "
     "raise `NotImplemented`, all of them named",
-    "InferenceSession.disable_fallback": "kept; a run that failed is never repeated on CPU",
-    "InferenceSession.enable_fallback": "kept; a run that failed is never repeated on CPU",
+    "InferenceSession.disable_fallback": "does nothing; a run that failed is never repeated on CPU",
+    "InferenceSession.enable_fallback": "does nothing; a run that failed is never repeated on CPU",
     "InferenceSession.end_profiling": "writes layers in execution order, one after the other",
     "InferenceSession.get_outputs": "sizes are those that polydevice infers: one that it does not "
     "know is the name that the file gives it, or None",
