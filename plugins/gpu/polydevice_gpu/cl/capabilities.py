@@ -191,7 +191,7 @@ def _may_pass(outcome: child_process.Outcome) -> bool:
     """Whether the next process may fare better: this one had no memory, open files or library."""
     if outcome.status != "raised":
         return False
-    passing = {MemoryError, OSError, *OSError.__subclasses__()}
+    passing: tuple[type[Exception], ...] = (MemoryError, OSError, *OSError.__subclasses__())
     raised = outcome.detail.splitlines()[-1].partition(":")[0]
     return raised in {kind.__name__ for kind in passing}
 
