@@ -98,15 +98,53 @@ class TestTrial:
         assert proof.refusal(claim) == ""
 
     def test_classes_tell_layouts_and_rests_of_blocks_apart(self):
-        def key(shape, layout):
-            made = eltwise(Algorithm.RELU, layout, layout, 0, 0, Attributes())
-            return Claim(made, None, [Link(RELU)]).key
+        """One number per channel is added: it matters how many channels there are."""
 
-        shapes = [(1, 16, 5, 5), (1, 17, 5, 5), (1, 32, 5, 5), (2, 16, 5, 5)]
+        def key(shape, layout):
+            row = Descriptor.dense((1, shape[1], 1, 1))
+            made = binary(Algorithm.BINARY_ADD, layout, row, layout, Attributes())
+            link = Link(Binary(Algorithm.BINARY_ADD, row), Arg.SRC_1, row, row.shape)
+            return Claim(made, None, [link]).key
+
+        shapes = [(1, 16, 5, 5), (1, 17, 5, 5), (1, 15, 5, 5), (2, 16, 5, 5), (1, 16, 5, 6)]
         dense = [key(shape, Descriptor.dense(shape)) for shape in shapes]
         last = key(shapes[0], Descriptor.channels_last(shapes[0]))
-        assert len({*dense, last}) == 5
+        assert len({*dense, last}) == 6
         assert key((1, 16, 9, 5), Descriptor.dense((1, 16, 9, 5))) == dense[0]
+        assert key((1, 64, 5, 5), Descriptor.dense((1, 64, 5, 5))) == dense[0]
+
+    def test_what_goes_by_the_number_of_elements_has_few_classes(self):
+        """A function of each element, times one number, row-major: 31 rests, and sizes of 1."""
+
+        def key(shape, layout):
+            one = Descriptor.dense((1,) * len(shape))
+            chain = [Binary(Algorithm.BINARY_MUL, one)]
+            made = eltwise(Algorithm.RELU, layout, layout, 0, 0, Attributes(chain))
+            links = [Link(RELU), Link.of(chain[0], Arg.ATTR_POST_OP * 1, shape)]
+            return Claim(made, None, links).key
+
+        rng = np.random.default_rng(8)
+        shapes = [tuple(int(n) for n in row) for row in rng.integers(2, 40, (300, 3))]
+        assert len({key(shape, Descriptor.dense(shape)) for shape in shapes}) <= 31
+        one, other = (3, 5, 7), (3, 5, 8)
+        assert key(one, Descriptor.dense(one)) != key(other, Descriptor.dense(other))
+        assert key((1, 15, 7), Descriptor.dense((1, 15, 7))) != key(one, Descriptor.dense(one))
+        last = [key(shape, Descriptor.channels_last(shape)) for shape in ((2, 4, 8), (2, 8, 4))]
+        assert last[0] != last[1]
+
+
+class TestDescriptor:
+    @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 1, 4, 5), (1, 3, 1, 1)])
+    def test_the_layout_that_was_given_is_what_onednn_holds(self, shape):
+        for made in (Descriptor.dense(shape), Descriptor.channels_last(shape)):
+            read = Descriptor.clone(made.handle.value)
+            assert (made.layout, made.strides) == (read.layout, read.strides)
+            assert made.is_at(read.handle.value)
+
+    def test_strides_of_single_elements_count(self):
+        dense, last = Descriptor.dense((1, 3, 1, 1)), Descriptor.channels_last((1, 3, 1, 1))
+        assert not dense.is_at(last.handle.value)
+        assert not dense.is_at(Descriptor.dense((1, 3, 1, 2)).handle.value)
 
 
 class TestLedger:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes as c
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -19,6 +20,8 @@ from polydevice_cpu.onednn.constants import (
 )
 from polydevice_cpu.onednn.library import Library, library
 
+OPAQUE = "opaque"
+"""The layout of a descriptor that says nothing about the order, or leaves it to oneDNN."""
 _LETTERS = "abcdefghijkl"
 Dims = c.c_int64 * MAX_RANK
 
@@ -56,6 +59,7 @@ class Descriptor:
         "_layout",
         "_library",
         "_plain_strides",
+        "_stride_bytes",
         "data_type",
         "handle",
         "shape",
@@ -69,6 +73,7 @@ class Descriptor:
         self.data_type = data_type
         self.size_bytes = self._library.value("memory_desc_get_size", handle)
         self._layout = ""
+        self._stride_bytes: bytes | None = None
         self._plain_strides: tuple[int, ...] | bool | None = False
 
     @classmethod
@@ -94,7 +99,10 @@ class Descriptor:
         handle = required().create(
             "memory_desc_create_with_strides", len(shape), dims(shape), data_type, dims(strides)
         )
-        return cls(handle, tuple(shape), data_type)
+        made = cls(handle, tuple(shape), data_type)
+        if 0 not in shape:
+            made._plain_strides = tuple(strides)
+        return made
 
     @classmethod
     def dense(cls, shape: Sequence[int], data_type: DataType = DataType.F32) -> Descriptor:
@@ -120,6 +128,26 @@ class Descriptor:
         lib.call("memory_desc_query", handle, Query.DATA_TYPE, c.byref(data_type))
         lib.call("memory_desc_query", handle, Query.DIMS, c.byref(sizes))
         return cls(handle, tuple(sizes[k] for k in range(rank.value)), DataType(data_type.value))
+
+    def is_at(self, address: int) -> bool:
+        """Whether the descriptor at an address that oneDNN owns is this one.
+
+        Stricter than ``==``, which does not look at the strides of axes of size 1: code may be
+        chosen by these.
+        """
+        if not self._library.value("memory_desc_equal", self.handle, address):
+            return False
+        if 1 not in self.shape:
+            return True
+        if self._stride_bytes is None:
+            self._stride_bytes = self._read_stride_bytes(self.handle)
+        return self._stride_bytes == self._read_stride_bytes(address) != b""
+
+    def _read_stride_bytes(self, address: c.c_void_p | int) -> bytes:
+        """The strides as oneDNN holds them; empty where the layout is none of strides."""
+        found = c.c_void_p()
+        status = self._library.value("memory_desc_query", address, Query.STRIDES, c.byref(found))
+        return b"" if status or not found.value else c.string_at(found.value, 8 * len(self.shape))
 
     @property
     def strides(self) -> tuple[int, ...] | None:
@@ -150,29 +178,32 @@ class Descriptor:
         into blocks, which follow with their sizes; ``+`` at the end: there are gaps.
         """
         if not self._layout:
-            self._layout = self._read_layout()
+            strides = self._plain_strides
+            if isinstance(strides, tuple):
+                self._layout = self._described(strides, ())
+            else:
+                self._layout = self._read_layout()
         return self._layout
 
     def _read_layout(self) -> str:
-        query = self._library.call
+        query, handle = self._library.call, self.handle
         kind, count = c.c_int(), c.c_int()
-        query("memory_desc_query", self.handle, Query.FORMAT_KIND, c.byref(kind))
+        query("memory_desc_query", handle, Query.FORMAT_KIND, c.byref(kind))
         if kind.value != FORMAT_KIND_BLOCKED:
-            return "opaque"
-        lists = [c.POINTER(c.c_int64)() for _ in range(3)]
-        queries = (Query.STRIDES, Query.INNER_BLOCK_SIZES, Query.INNER_BLOCK_DIMENSIONS)
-        query("memory_desc_query", self.handle, Query.INNER_BLOCKS, c.byref(count))
-        for number, found in zip(queries, lists, strict=True):
-            query("memory_desc_query", self.handle, number, c.byref(found))
-        strides, blocks, dimensions = lists
-        inner = [(blocks[k], dimensions[k]) for k in range(count.value)]
-        cut = {dimension for _, dimension in inner}
-        rank = len(self.shape)
-        order = sorted(range(rank), key=lambda d: (-strides[d], d))
-        text = "".join(_LETTERS[d].upper() if d in cut else _LETTERS[d] for d in order)
-        text += "".join(f"{size}{_LETTERS[dimension]}" for size, dimension in inner)
-        gaps = not inner and self.size_bytes != math.prod(self.shape) * self.dtype.itemsize
-        return text + "+" * gaps
+            return OPAQUE
+        strides, sizes, axes = (c.POINTER(c.c_int64)() for _ in range(3))
+        query("memory_desc_query", handle, Query.STRIDES, c.byref(strides))
+        query("memory_desc_query", handle, Query.INNER_BLOCKS, c.byref(count))
+        if not count.value:
+            return self._described(tuple(strides[: len(self.shape)]), ())
+        query("memory_desc_query", handle, Query.INNER_BLOCK_SIZES, c.byref(sizes))
+        query("memory_desc_query", handle, Query.INNER_BLOCK_DIMENSIONS, c.byref(axes))
+        blocks = tuple((sizes[k], axes[k]) for k in range(count.value))
+        return self._described(tuple(strides[: len(self.shape)]), blocks)
+
+    def _described(self, strides: tuple[int, ...], blocks: tuple[tuple[int, int], ...]) -> str:
+        gaps = not blocks and self.size_bytes != math.prod(self.shape) * self.dtype.itemsize
+        return _notation(strides, blocks) + "+" * gaps
 
     def turned(self) -> Descriptor:
         """The same bytes with the last two axes exchanged; turning twice gives the same layout.
@@ -223,6 +254,15 @@ class Descriptor:
     def __del__(self) -> None:
         if hasattr(self, "handle"):
             self._library.destroy("memory_desc_destroy", self.handle)
+
+
+@lru_cache(maxsize=4096)
+def _notation(strides: tuple[int, ...], blocks: tuple[tuple[int, int], ...]) -> str:
+    """Notation of an order of axes and blocks, outermost first."""
+    cut = {axis for _, axis in blocks}
+    order = sorted(range(len(strides)), key=lambda d: (-strides[d], d))
+    text = "".join(_LETTERS[d].upper() if d in cut else _LETTERS[d] for d in order)
+    return text + "".join(f"{size}{_LETTERS[axis]}" for size, axis in blocks)
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:

@@ -154,6 +154,7 @@ class Pending:
         primitive = self._make(post_ops, bias)
         if primitive is None:
             return None
+        primitive.share(self.primitive)
         links = [*self._own_links]
         rank = len(primitive.dst.shape)
         if bias:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from functools import lru_cache
 
 from polydevice.memory_budget import host_memory_bytes
 from polydevice_cpu.onednn.attributes import Attributes, Eltwise
 from polydevice_cpu.onednn.constants import Algorithm
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitives import eltwise
-from polydevice_cpu.proof.claim import Claim, Link
+from polydevice_cpu.proof.claim import SHAPES, Claim, Link
 from polydevice_cpu.proof.ledger import ledger
 from polydevice_cpu.proof.trial import ACCURACY_ELEMENTS, failure
 
@@ -37,7 +38,7 @@ def inaccuracy(function: Eltwise) -> str:
     if function.algorithm in _TRIVIAL:
         return ""
     book = ledger()
-    key = f"{function.algorithm.name}({function.alpha:.6g},{function.beta:.6g}) alone"
+    key = _alone(function.algorithm, function.alpha, function.beta)
     known = book.verdict(key)
     if known is not None:
         return known
@@ -46,6 +47,11 @@ def inaccuracy(function: Eltwise) -> str:
     if made is None:
         return "oneDNN does not have it"
     return _verdict(key, Claim(made, None, [Link(function)]))
+
+
+@lru_cache(maxsize=SHAPES)
+def _alone(algorithm: Algorithm, alpha: float, beta: float) -> str:
+    return f"{algorithm.name}({alpha:.6g},{beta:.6g}) alone"
 
 
 def _verdict(key: str, claim: Claim) -> str:

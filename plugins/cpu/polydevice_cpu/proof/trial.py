@@ -234,6 +234,7 @@ def _data(claim: Claim, rng: np.random.Generator) -> _Data:
         terms = max(math.prod(shape) // max(outputs, 1), 1)
         scale = np.float32(2.0 ** -round(math.log2(terms) / 2))
         weights = np.resize(np.roll(eighths, 7) * scale, shape)
+    adds = any(isinstance(link.post_op, Sum) for link in claim.links)
     operands = {}
     for number, link in enumerate(claim.links):
         if link.memory is not None:
@@ -245,7 +246,7 @@ def _data(claim: Claim, rng: np.random.Generator) -> _Data:
         np.resize(source, src.shape),
         weights,
         operands,
-        np.resize(np.roll(eighths, 13), dst.shape),
+        np.resize(np.roll(eighths, 13), dst.shape if adds else 1),
     )
 
 

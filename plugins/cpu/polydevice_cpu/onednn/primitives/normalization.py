@@ -37,7 +37,7 @@ def layer_normalization(
     src: Descriptor, dst: Descriptor, epsilon: float, attributes: Attributes, *, affine: bool
 ) -> Primitive | None:
     """Normalise the last dimension; with `affine`, arguments SCALE and SHIFT [C] in f32."""
-    return Primitive.create(
+    made = Primitive.create(
         "layer_normalization_forward",
         FORWARD_INFERENCE,
         src.handle,
@@ -47,6 +47,7 @@ def layer_normalization(
         USE_SCALE | USE_SHIFT if affine else 0,
         attributes.handle,
     )
+    return made and made.given(src, dst)
 
 
 def lrn(

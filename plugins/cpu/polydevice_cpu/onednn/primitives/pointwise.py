@@ -17,7 +17,7 @@ def eltwise(
     attributes: Attributes,
 ) -> Primitive | None:
     """Apply f(src; alpha, beta)."""
-    return Primitive.create(
+    made = Primitive.create(
         "eltwise_forward",
         FORWARD_INFERENCE,
         algorithm,
@@ -27,6 +27,7 @@ def eltwise(
         beta,
         attributes.handle,
     )
+    return made and made.given(src, dst)
 
 
 def binary(
@@ -37,9 +38,10 @@ def binary(
     attributes: Attributes,
 ) -> Primitive | None:
     """Apply src0 <algorithm> src1; same rank, sizes equal or 1 (arguments SRC and SRC_1)."""
-    return Primitive.create(
+    made = Primitive.create(
         "binary", algorithm, src0.handle, src1.handle, dst.handle, attributes.handle
     )
+    return made and made.given(src0, dst)
 
 
 def prelu(
