@@ -33,8 +33,8 @@ def gather(op: Gather, x: Array, indices: Array, axis: Array) -> Array:
             bad.shape[:batch] + (1,) * (at - batch) + bad.shape[batch:] + (1,) * (x.ndim - at - 1)
         )
         assert outside.ndim == batch + (at - batch) + inner + (x.ndim - at - 1)
-        y = np.where(outside, x.dtype.type(0), y)
-    return np.asarray(y)
+        y = np.where(outside, "" if x.dtype == object else x.dtype.type(0), y)
+    return np.asarray(y, x.dtype)  # a single text is no array
 
 
 def _take_batched(x: Array, index: Array, axis: int, batch: int) -> Array:

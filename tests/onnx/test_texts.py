@@ -1,0 +1,30 @@
+"""Texts through operators that only move elements; ONNX Runtime is the judge."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from polydevice import Core
+
+
+@pytest.mark.parametrize("index", [0, -6, [2], [[1, -1], [3, 0]], []])
+def test_gather_of_texts(index):
+    value = helper.make_tensor_value_info
+    indices = numpy_helper.from_array(np.array(index, np.int64), "i")
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["x", "i"], ["y"])], "texts",
+        [value("x", TensorProto.STRING, [7])], [value("y", TensorProto.STRING, None)], [indices],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    content = model.SerializeToString()
+    session = onnxruntime.InferenceSession(content)
+    with Core() as core, core.load_network(core.read_network(content), "CPU") as network:
+        for texts in (["", "a", "bb", "äöü", "5", "six", "7"], list("gfedcba")):
+            x = np.array(texts, object)
+            (want,) = session.run(None, {"x": x})
+            got = network.infer({"x": x})["y"]
+            assert got.dtype == object and got.shape == np.shape(want)
+            np.testing.assert_array_equal(got, want)
