@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import threading
 import weakref
@@ -161,8 +162,11 @@ class Core:
         return self._devices.get_metric(device_name, name)
 
     def option_keys(self, device_name: str) -> list[str]:
-        """Return the configuration keys that a device knows."""
-        return self._devices.plugin(DeviceName.parse(device_name).family).option_type.keys()
+        """Return the configuration keys that a device knows; its members' too, where it has any."""
+        name = DeviceName.parse(device_name)
+        families = dict.fromkeys([name.family, *(member.family for member in name.members)])
+        known = [self._devices.plugin(family).option_type.keys() for family in families]
+        return list(dict.fromkeys(itertools.chain.from_iterable(known)))
 
     # -- networks -----------------------------------------------------------------------------
 

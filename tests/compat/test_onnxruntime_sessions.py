@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,17 @@ from polydevice.compat.onnxruntime.capi.onnxruntime_pybind11_state import (
 from polydevice.compat.onnxruntime.capi.onnxruntime_pybind11_state import (
     NotImplemented as OrtNotImplemented,
 )
+from polydevice.dtype import ElementType
+from polydevice.network import Network
+from polydevice.node import Node, constant
+from polydevice.ops.arithmetic import Multiply
+from polydevice.ops.io import Parameter, Result
+from polydevice.ops.op import Op, operation
 from polydevice.remote import Copies
+from polydevice.shape import Shape
+from polydevice.tensor import TensorDesc
+from polydevice_cpu.implement import implements
+from polydevice_hetero.executable import HeteroExecutable
 
 F32 = TensorProto.FLOAT
 
@@ -140,6 +151,45 @@ def test_what_a_gpu_cannot_run_goes_to_the_processor_and_is_said(
         session = ort.InferenceSession(words, providers=["PolydeviceGPU"])
     assert "1 of 2 nodes run on the processor (StringNormalizer)" in caplog.text
     assert session.run(None, {"x": np.array(["a", "bc"])})[0].tolist() == ["A", "BC"]
+
+
+@operation("OnCpuAlone", domain="tests.compat")
+class OnCpuAlone(Op):
+    """An operation that the CPU has and the GPU refuses."""
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the input."""
+        return [inputs[0].without_value()]
+
+
+@implements(OnCpuAlone)
+def plus_one(_: OnCpuAlone, x: Any) -> Any:
+    return x + 1
+
+
+def test_options_hold_where_the_gpu_shares_the_model(device: str, tmp_path: Path) -> None:
+    if not device.startswith("GPU"):
+        pytest.skip("about the GPU")
+    x = Node("x", Parameter(element_type=ElementType.f32, shape=Shape([2, 3])))
+    half = Node("half", Multiply(), [x.output, constant("h", np.float32(0.5)).output])
+    more = Node("more", OnCpuAlone(), [half.output])
+    Network("n", [x], [Node("y", Result(), [more.output])]).serialize(tmp_path / "n.xml")
+    options = ort.SessionOptions()
+    options.enable_profiling, options.intra_op_num_threads = True, 1
+    options.profile_file_prefix = str(tmp_path / "trace")
+    given = {"MEMORY_LIMIT": "1G", "INFER_TIMEOUT_MS": "600000", "CLDNN_MEM_POOL": "NO"}
+    session = ort.InferenceSession(tmp_path / "n.xml", options, [("PolydeviceGPU", given)])
+    executable = session._loaded.executable
+    assert isinstance(executable, HeteroExecutable)
+    assert executable.get_config("MEMORY_LIMIT") == str(1 << 30)
+    assert executable.get_config("INFER_TIMEOUT_MS") == "600000"
+    on_gpu, on_cpu = executable.parts
+    assert on_gpu.get_config("CLDNN_MEM_POOL") == "NO"
+    assert on_cpu.get_config("CPU_THREADS_NUM") == "1"
+    for step in range(2):
+        assert session.run(None, {"x": X + step})[0].tolist() == ((X + step) / 2 + 1).tolist()
+    events = json.loads(Path(session.end_profiling()).read_text())
+    assert "OnCpuAlone" in {e["args"]["op_name"] for e in events if e["cat"] == "Node"}
 
 
 # -- memory ---------------------------------------------------------------------------------------

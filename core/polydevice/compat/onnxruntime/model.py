@@ -127,13 +127,14 @@ def load(network: Network, placement: Placement, options: SessionOptions) -> Exe
     """
     core = shared_core()
     try:
-        config = _config(placement, options)
+        device = placement.device
         try:
-            executable = core.load_network(network, placement.device, config)
+            executable = core.load_network(network, device, _config(device, placement, options))
         except UnsupportedNetworkError:
-            if not (placement.may_fall_back and placement.device.startswith("GPU")):
+            if not (placement.may_fall_back and device.startswith("GPU")):
                 raise
-            executable = core.load_network(network, f"HETERO:{placement.device},CPU")
+            device = f"HETERO:{device},CPU"
+            executable = core.load_network(network, device, _config(device, placement, options))
     except PolydeviceError as error:
         raise load_failure(error, None) from error
     if not placement.device.startswith("CPU"):
@@ -154,8 +155,8 @@ def _say_what_runs_on_the_processor(executable: ExecutableNetwork) -> None:
         )
 
 
-def _config(placement: Placement, options: SessionOptions) -> dict[str, Any]:
-    known = shared_core().option_keys(placement.device)
+def _config(device: str, placement: Placement, options: SessionOptions) -> dict[str, Any]:
+    known = shared_core().option_keys(device)
     config: dict[str, Any] = {}
     threads = options.intra_op_num_threads or _default_threads
     if threads and "CPU_THREADS_NUM" in known:
