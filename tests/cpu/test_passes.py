@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -339,3 +340,33 @@ def test_dynamically_quantised_products(shape, x_shape, kind, integers):
 
     assert kernels, counts
     assert ("numpy" in kernels) == (integers and shape[0] == 1500)
+
+
+@pytest.mark.parametrize("scale", [1e37, 2.7e36, 1e38, 1e-37, 1e-40])
+@pytest.mark.parametrize("zero", [np.int8(5), np.uint8(128)])
+@pytest.mark.parametrize("heavy", [False, True])
+def test_pairs_whose_levels_leave_the_range_of_f32(core, scale, zero, heavy):
+    values = [0, -0.0, 1, -1, 1e37, -1e37, 3.2e37, -3.3e37, 1e-39, -1e-38, 3e-37, -4e-37]
+    x = np.array([*values, 3.4e38, -3.4e38, 1.27e38, -1.28e38], F).reshape(1, 1, 4, 4)
+    constants = {"scale": F(scale), "zero": zero, "w": np.ones((1, 1, 1, 1), F)}
+    nodes = [
+        ("Conv", ["x", "w"], ["c"], {}),
+        ("QuantizeLinear", ["c" if heavy else "x", "scale", "zero"], ["q"], {}),
+        ("DequantizeLinear", ["q", "scale", "zero"], ["y"], {}),
+    ]
+    graph = helper.make_graph(
+        [helper.make_node(k, i, o, **a) for k, i, o, a in nodes[not heavy :]],
+        "pair",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, x.shape)],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    opset = [helper.make_opsetid("", 19)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    (want,) = session.run(None, {"x": x})
+    executable = core.load_network(core.read_network(model), "CPU")
+    for _ in range(2):
+        np.testing.assert_array_equal(executable.infer({"x": x})["y"], want)

@@ -7,6 +7,12 @@ import json
 import numpy as np
 import pytest
 
+from polydevice.dtype import ElementType
+from polydevice.network import Network
+from polydevice.node import Node, constant
+from polydevice.ops.arithmetic import SquaredDifference
+from polydevice.ops.io import Parameter, Result
+from polydevice.shape import Shape
 from polydevice_cpu import processor
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg
@@ -299,3 +305,22 @@ def test_explain_says_what_was_not_fused_and_why(core, monkeypatch):
     inputs = {"x": image(1, 1, 3, 5, 5)}
     want = np.tanh(inputs["x"].sum(1, keepdims=True).repeat(4, 1))
     np.testing.assert_allclose(executable.infer(inputs)["y"], want, rtol=1e-5, atol=1e-6)
+
+
+def test_no_step_of_a_node_that_falls_back_is_left(core, monkeypatch):
+    def without_square(claim):
+        wrong = any(link.post_op == Eltwise(Algorithm.SQUARE) for link in claim.links)
+        return "wrong, for this test" if wrong else proof.refusal(claim)
+
+    monkeypatch.setattr("polydevice_cpu.lowering.activation.refusal", without_square)
+    x = Node("x", Parameter(ElementType.f32, Shape((5, 37))))
+    one = constant("one", np.array([1.5], np.float32)).output
+    node = Node("y", SquaredDifference(), [x.output, one])
+    network = Network("m", [x], [Node("r", Result(), [node.output])], [])
+    network.infer()
+    executable = core.load_network(network, "CPU")
+    assert len(steps(executable)) == 1
+    for seed in range(2):
+        given = image(seed, 5, 37)
+        (y,) = executable.infer({"x": given}).values()
+        np.testing.assert_allclose(y, (given - np.float32(1.5)) ** 2, rtol=1e-5)

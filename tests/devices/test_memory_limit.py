@@ -10,7 +10,18 @@ import pytest
 from onnx import TensorProto, helper
 
 from polydevice import Core
+from polydevice.dtype import ElementType
 from polydevice.errors import DeviceMemoryError
+from polydevice.network import Network
+from polydevice.node import Node, constant
+from polydevice.ops.blocks import SpaceToBatch
+from polydevice.ops.embedding import EmbeddingSegmentsSum
+from polydevice.ops.io import Parameter, Result
+from polydevice.ops.pooling import AdaptiveAvgPool
+from polydevice.ops.prior_box import PriorBox
+from polydevice.ops.random import Multinomial
+from polydevice.ops.signal import DFT, IDFT, IRDFT, RDFT
+from polydevice.shape import Shape
 
 FLOAT, INT64, BOOL, STRING = (
     getattr(TensorProto, name) for name in ("FLOAT", "INT64", "BOOL", "STRING")
@@ -142,6 +153,51 @@ def test_sizes_that_values_decide(core, device, kind):
         with pytest.raises(DeviceMemoryError, match="MEMORY_LIMIT"):
             request.infer(given)
         assert request.infer(less)["y"].shape == shape
+
+
+I64 = ElementType.i64
+GROWING = {  # operation → its constant inputs, with None for the one that says sizes; what that is
+    "SpaceToBatch": (SpaceToBatch(), [[1, 1], [0, 0], None], [0, 1 << 34], [0, 3], (2, 6)),
+    "DFT": (DFT(), [[0], None], [1 << 33], [5], (5, 2)),
+    "IDFT": (IDFT(), [[0], None], [1 << 33], [5], (5, 2)),
+    "RDFT": (RDFT(), [[0], None], [1 << 33], [8], (5, 3, 2)),
+    "IRDFT": (IRDFT(), [[0], None], [1 << 33], [5], (5,)),
+    "Multinomial": (
+        Multinomial(convert_type=I64, with_replacement=True, log_probs=False),
+        [None],
+        [1 << 33],
+        [7],
+        (2, 7),
+    ),
+    "AdaptiveAvgPool": (AdaptiveAvgPool(), [None], [1 << 33], [4], (1, 2, 4)),
+    "EmbeddingSegmentsSum": (EmbeddingSegmentsSum(), [[0, 1], [0, 0], None], 1 << 33, 4, (4, 3)),
+    "PriorBox": (PriorBox(min_size=(2.0,)), [None, [9, 9]], [1 << 17, 1 << 17], [2, 3], (2, 24)),
+}
+
+
+@pytest.mark.parametrize("kind", GROWING)
+def test_operations_that_grow(core, kind):
+    op, others, huge, less, shape = GROWING[kind]
+    data = {"IRDFT": (3, 2), "DFT": (3, 2), "IDFT": (3, 2), "AdaptiveAvgPool": (1, 2, 3)}
+    parameters = []
+    if kind != "PriorBox":
+        size = Shape(data.get(kind, (2, 3)))
+        parameters.append(Node("x", Parameter(ElementType.f32, size)))
+    at = Node("n", Parameter(I64, Shape(np.shape(less))))
+    rest = [
+        at.output if values is None else constant(f"c{k}", np.array(values)).output
+        for k, values in enumerate(others)
+    ]
+    node = Node("y", op, [*(p.output for p in parameters), *rest])
+    network = Network("m", [*parameters, at], [Node("r", Result(), [node.output])], [])
+    network.infer()
+    given = {p.name: np.ones(p.output.shape.static, np.float32) for p in parameters}
+    request = core.load_network(network, "CPU", {"MEMORY_LIMIT": "64M"}).create_infer_request()
+    for _ in range(2):
+        with pytest.raises(DeviceMemoryError, match=f"{op.type} needs.*MEMORY_LIMIT"):
+            request.infer({**given, "n": np.array(huge)})
+        (y,) = request.infer({**given, "n": np.array(less)}).values()
+        assert y.shape == shape
 
 
 @pytest.mark.parametrize("kind", ["StringSplit", "StringConcat"])

@@ -11,10 +11,10 @@ from polydevice.ops.op import Op
 from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.onednn.attributes import Attributes, Eltwise, PostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg
+from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import eltwise
-from polydevice_cpu.plan.pending import Flow, Pending
-from polydevice_cpu.plan.value import Value
+from polydevice_cpu.plan.pending import Flow, Make, Packed, Pending
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.proof import refusal
 
@@ -104,23 +104,32 @@ def apply(builder: Builder, node: Node, source: Port, functions: Sequence[Eltwis
     value = builder.value(source)
     if not value.in_reach or value.shape != target.shape.static:
         return False
-    pending = _pending(builder, node, value, functions[0])
-    if pending is None and not value.is_dense:
-        # Parts of a larger tensor: oneDNN wants them without gaps.
-        value = builder.dense(value)
-        pending = _pending(builder, node, value, functions[0])
-    if pending is None:
+    layouts = [value.descriptor]
+    if not value.is_dense:
+        # Parts of a larger tensor: oneDNN may want them without gaps.
+        layouts.append(Descriptor.dense(value.shape, value.descriptor.data_type))
+    for layout in layouts:
+        # All of them before any is emitted: the node may still go to another implementation.
+        made = [_make(builder, node, layout, function) for function in functions]
+        ready = [each for each in made if each is not None]
+        if len(ready) == len(made):
+            break
+    else:
         return False
-    for function in functions[1:]:
-        pending = _pending(builder, node, pending.emit(builder), function)
-        if pending is None:
-            return False
-    builder.hold(target, pending)
+    if layout is not layouts[0]:
+        value = builder.dense(value)
+    *before, (make, primitive, links) = ready
+    for first_make, first, first_links in before:
+        flow: dict[int, Flow | Packed] = {Arg.SRC: Flow(value)}
+        value = Pending(node, first_make, flow, first, own_links=first_links).emit(builder)
+    builder.hold(target, Pending(node, make, {Arg.SRC: Flow(value)}, primitive, own_links=links))
     return True
 
 
-def _pending(builder: Builder, node: Node, value: Value, function: Eltwise) -> Pending | None:
-    descriptor = value.descriptor
+def _make(
+    builder: Builder, node: Node, layout: Descriptor, function: Eltwise
+) -> tuple[Make, Primitive, list[Link]] | None:
+    """How to make the function's primitive, it, and what it computes; None without a right one."""
 
     def make(post_ops: Sequence[PostOp], _bias: bool) -> Primitive | None:
         # The eltwise primitive takes binary post-operations only.
@@ -128,8 +137,8 @@ def _pending(builder: Builder, node: Node, value: Value, function: Eltwise) -> P
             return None
         made = eltwise(
             function.algorithm,
-            descriptor,
-            descriptor,
+            layout,
+            layout,
             function.alpha,
             function.beta,
             Attributes(post_ops),
@@ -144,4 +153,4 @@ def _pending(builder: Builder, node: Node, value: Value, function: Eltwise) -> P
     if reason:
         builder.refuse(node.name, reason)
         return None
-    return Pending(node, make, {Arg.SRC: Flow(value)}, primitive, own_links=links)
+    return make, primitive, links

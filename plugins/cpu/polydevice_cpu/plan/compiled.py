@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -164,9 +163,7 @@ class Execution:
         for index, array in enumerate(arrays):
             bound.set_input(index, array)
         outputs: list[Array] = []
-        results = [value for value in bound.plan.outputs if value is not None]
-        sizes = (math.prod(value.shape) * value.dtype.itemsize for value in results)
-        self.compiled.memory.check(sum(sizes), "the results of a body")
+        self.compiled.memory.check(bound.plan.result_bytes, "the results of a body")
         for index, value in enumerate(bound.plan.outputs):
             if value is None:
                 outputs.append(np.empty(0))

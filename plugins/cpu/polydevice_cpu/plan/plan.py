@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from polydevice.tensor import TensorDesc
@@ -22,6 +23,7 @@ class Plan:
         refused: layer → why oneDNN does not compute it, or not in one step with what precedes it.
         arena_bytes: memory that a request needs for intermediate values.
         scratchpad_bytes: memory that a request needs for the primitives' own use.
+        result_bytes: memory of the outputs that are values.
         times: of all inferences that were timed.
     """
 
@@ -39,6 +41,9 @@ class Plan:
         self.inputs = list(inputs)
         self.refused = dict(refused)
         self.times = StepTimes()
+        self.result_bytes = sum(
+            math.prod(value.shape) * value.dtype.itemsize for value in outputs if value is not None
+        )
         for step in steps:
             if isinstance(step, PrimitiveStep):
                 step.primitive.compile()
