@@ -245,6 +245,49 @@ def test_host_memory_is_bound_in_place(on_device: list[str]) -> None:
         session.run_with_iobinding(binding)
 
 
+def test_what_is_bound_at_a_run_counts(on_device: list[str]) -> None:
+    session = ort.InferenceSession(TWICE, providers=on_device)
+    held = np.zeros_like(X)
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", X)
+    binding.bind_ortvalue_output("y", ort.OrtValue.ortvalue_from_numpy(held))
+    session.run_with_iobinding(binding)
+    assert held.tolist() == (X * 2).tolist()
+    for device_type in ("cpu", "gpu", "cpu"):
+        binding.bind_output("y", device_type)
+        binding.bind_cpu_input("x", X + 1)
+        session.run_with_iobinding(binding)
+        (out,) = binding.get_outputs()
+        assert out.numpy().tolist() == (X * 2 + 2).tolist()
+        on_gpu = device_type == "gpu" and on_device == ["PolydeviceGPU"]
+        assert out.device_name() == ("gpu" if on_gpu else "cpu")
+        assert held.tolist() == (X * 2).tolist()
+    for _ in range(2):
+        binding.clear_binding_inputs()
+        with pytest.raises(RuntimeError, match="Missing Input: x"):
+            session.run_with_iobinding(binding)
+    binding.bind_cpu_input("x", X)
+    session.run_with_iobinding(binding)
+    assert binding.copy_outputs_to_cpu()[0].tolist() == (X * 2).tolist()
+
+
+def test_an_input_and_an_output_of_one_name_are_bound_apart(on_device: list[str]) -> None:
+    through = model(
+        helper.make_node("Add", ["x", "x"], ["y"]),
+        outputs=[helper.make_tensor_value_info(name, F32, [2, 3]) for name in ("x", "y")],
+    )
+    session = ort.InferenceSession(through, providers=on_device)
+    binding = session.io_binding()
+    for step in range(2):
+        binding.bind_cpu_input("x", X + step)
+        binding.bind_output("x", "cpu")
+        binding.bind_output("y", "cpu")
+        session.run_with_iobinding(binding)
+        x, y = binding.copy_outputs_to_cpu()
+        assert x.tolist() == (X + step).tolist()
+        assert y.tolist() == ((X + step) * 2).tolist()
+
+
 def test_sequences_are_lists_of_arrays() -> None:
     split = model(
         helper.make_node("SplitToSequence", ["x"], ["y"], axis=1),

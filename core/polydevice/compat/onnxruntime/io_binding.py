@@ -39,7 +39,9 @@ class IOBinding(Surface):
         self._request = session._loaded.executable.create_infer_request()
         self._inputs: dict[str, Any] = {}
         self._outputs: dict[str, Any] = {}
-        self._changed: dict[str, Any] = {}
+        self._new_inputs: dict[str, Any] = {}  # not the request's yet
+        self._new_outputs: dict[str, Any] = {}
+        self._is_stale = False  # the request has memory that is not bound any more
 
     # -- inputs -------------------------------------------------------------------------------
 
@@ -70,7 +72,7 @@ class IOBinding(Surface):
     def _bind_input(self, name: str, value: Any) -> None:
         if name not in self._session._loaded.descs:
             raise RuntimeError(f"Failed to find NodeArg with name: {name} in the def list")
-        self._inputs[name] = self._changed[name] = value
+        self._inputs[name] = self._new_inputs[name] = value
 
     def synchronize_inputs(self) -> None:
         """Return: inputs are read when the run begins."""
@@ -105,11 +107,18 @@ class IOBinding(Surface):
             memory = allocate(_element_type(element_type), shape, device_type, device_id)
         else:
             memory = "gpu" if is_gpu(device_type) else "cpu"
-        self._outputs[name] = self._changed[name] = memory
+        self._bind_output(name, memory)
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Write an output into an OrtValue."""
-        self._outputs[name] = self._changed[name] = ortvalue._blob
+        self._bind_output(name, ortvalue._blob)
+
+    def _bind_output(self, name: str, memory: Any) -> None:
+        """Bind memory, or "cpu" or "gpu" for memory of the request's own there."""
+        if name in self._outputs and isinstance(memory, str):
+            before = self._outputs[name]
+            self._is_stale |= not (isinstance(before, str) and before == memory)
+        self._outputs[name] = self._new_outputs[name] = memory
 
     def synchronize_outputs(self) -> None:
         """Return: a run ends when its outputs are there."""
@@ -135,42 +144,49 @@ class IOBinding(Surface):
     def clear_binding_inputs(self) -> None:
         """Forget the inputs."""
         self._inputs.clear()
+        self._new_inputs.clear()
 
     def clear_binding_outputs(self) -> None:
         """Forget the outputs; the next run makes new memory for what is bound then."""
         self._outputs.clear()
+        self._renew()
+
+    def _renew(self) -> None:
+        """Go on with another request, which has none of the memory of this one."""
         self._request = self._session._loaded.executable.create_infer_request()
-        self._changed = dict(self._inputs)
+        self._new_inputs, self._new_outputs = dict(self._inputs), dict(self._outputs)
+        self._is_stale = False
 
     def _run(self) -> None:
         """Run the session's request on what is bound."""
-        if self._changed:
+        descs = self._session._loaded.descs
+        if len(self._inputs) != len(descs):
+            missing = [name for name in descs if name not in self._inputs]
+            raise InvalidArgument.of(f"Missing Input: {', '.join(missing)}")
+        if not self._outputs:
+            raise InvalidArgument.of("At least one output should be requested.")
+        if self._is_stale:
+            self._renew()
+        if self._new_inputs or self._new_outputs:
             self._apply()
         self._request.infer()
 
     def _apply(self) -> None:
-        session, request = self._session, self._request
-        missing = [name for name in session._loaded.descs if name not in self._inputs]
-        if missing:
-            raise InvalidArgument.of(f"Missing Input: {', '.join(missing)}")
-        if not self._outputs:
-            raise InvalidArgument.of("At least one output should be requested.")
-        for name, memory in self._changed.items():
-            if name in self._outputs:
-                if name not in session._loaded.outputs:
-                    raise InvalidArgument.of(f"Invalid output name: {name}")
-                own = session._loaded.outputs[name][0]
-                if isinstance(memory, str):
-                    if memory == "gpu":
-                        request.keep_on_device(own)
-                    continue
+        loaded, request = self._session._loaded, self._request
+        for name, memory in self._new_inputs.items():
+            found = misfit(name, loaded.descs[name], memory)
+            if found is not None:
+                raise found
+            request.set_blob(name, memory)
+        for name, memory in self._new_outputs.items():
+            if name not in loaded.outputs:
+                raise InvalidArgument.of(f"Invalid output name: {name}")
+            own = loaded.outputs[name][0]
+            if not isinstance(memory, str):
                 request.set_blob(own, memory)
-            else:
-                found = misfit(name, session._loaded.descs[name], memory)
-                if found is not None:
-                    raise found
-                request.set_blob(name, memory)
-        self._changed = {}
+            elif memory == "gpu":
+                request.keep_on_device(own)
+        self._new_inputs, self._new_outputs = {}, {}
 
 
 def _memory(device_type: str, element_type: Any, shape: Sequence[int], address: int) -> Array:
