@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import threading
 
 import numpy as np
 import pytest
 
+from polydevice import cache_folder
 from polydevice.dtype import ElementType
 from polydevice.network import Network
 from polydevice.node import Node, constant
@@ -172,6 +175,40 @@ class TestLedger:
             book.note(f"key {number}", "")
             book.keep()
         assert set(Ledger(path).verdicts) == {"key 0", "key 1"}
+
+    def test_two_writers_at_once_keep_what_both_found(self, tmp_path, monkeypatch):
+        path = tmp_path / "book.json"
+        books = [Ledger(path), Ledger(path)]
+        for number, book in enumerate(books):
+            book.note(f"key {number}", "")
+        other = threading.Thread(target=books[1].keep)
+        write = cache_folder.write_atomically
+
+        def write_late(*given):
+            if other.ident is None:  # the first writer has read the file; now the second begins
+                other.start()
+                other.join(0.3)
+            write(*given)
+
+        monkeypatch.setattr(cache_folder, "write_atomically", write_late)
+        books[0].keep()
+        other.join()
+        assert set(Ledger(path).verdicts) == {"key 0", "key 1"}
+
+    def test_what_could_not_be_written_is_written_later(self, tmp_path, monkeypatch):
+        path = tmp_path / "book.json"
+        book = Ledger(path)
+        book.note("good", "")
+
+        def full(*_):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cache_folder, "write_atomically", full)
+            book.keep()
+        assert Ledger(path).verdicts == {}
+        book.keep()
+        assert Ledger(path).verdicts == {"good": ""}
 
     @pytest.mark.parametrize(
         "content",

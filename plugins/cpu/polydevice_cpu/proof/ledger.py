@@ -14,6 +14,8 @@ import threading
 from functools import lru_cache
 from pathlib import Path
 
+from filelock import FileLock
+
 from polydevice import cache_folder
 from polydevice_cpu import processor
 from polydevice_cpu.onednn.descriptor import required
@@ -23,6 +25,8 @@ FORMAT = 1
 LIMIT = 20_000
 """Verdicts that a file keeps; a network has some tens."""
 LIMIT_BYTES = 1 << 24
+LOCK_SECONDS = 5.0
+"""How long a process waits for another one to write the file, which takes milliseconds."""
 
 
 class Ledger:
@@ -33,7 +37,7 @@ class Ledger:
         self.path = path
         self._lock = threading.Lock()
         self._verdicts: dict[str, str] = {} if path is None else _read(path)
-        self._is_new = False
+        self._noted = self._kept = 0  # how many outcomes, and how many of them are in the file
 
     @property
     def verdicts(self) -> dict[str, str]:
@@ -49,19 +53,25 @@ class Ledger:
         """Remember the outcome of a trial."""
         with self._lock:
             self._verdicts[key] = reason
-            self._is_new = True
+            self._noted += 1
 
     def keep(self) -> None:
-        """Write what is new, if there is anything."""
-        if self.path is None or not self._is_new:
+        """Write what is new, if there is anything, with what other processes wrote.
+
+        What could not be written (the folder is read-only, the disk full) is new still.
+        """
+        if self.path is None or self._noted == self._kept:
             return
-        with self._lock:
-            self._is_new = False
-            self._verdicts = {**_read(self.path), **self._verdicts}
-            kept = dict(list(self._verdicts.items())[-LIMIT:])
-        content = {"format": FORMAT, "verdicts": kept, "checksum": _checksum(kept)}
-        with contextlib.suppress(OSError):  # read-only or full: the next process tries again
-            cache_folder.write_atomically(self.path, json.dumps(content, indent=0).encode())
+        with contextlib.suppress(OSError, NotImplementedError):  # the latter: no locks there
+            with FileLock(f"{self.path}.lock", timeout=LOCK_SECONDS):
+                found = _read(self.path)
+                with self._lock:
+                    noted = self._noted
+                    self._verdicts = {**found, **self._verdicts}
+                    kept = dict(list(self._verdicts.items())[-LIMIT:])
+                content = {"format": FORMAT, "verdicts": kept, "checksum": _checksum(kept)}
+                cache_folder.write_atomically(self.path, json.dumps(content, indent=0).encode())
+            self._kept = noted
 
 
 @lru_cache(maxsize=1)
