@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from polydevice import cache_folder
+from polydevice.bounds import Bounds, within
 from polydevice.dtype import ElementType
+from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
 from polydevice.node import Node, constant
 from polydevice.ops.arithmetic import SquaredDifference
@@ -98,13 +100,27 @@ class TestTrial:
     def test_what_is_too_large_to_try_is_not_fused(self, monkeypatch):
         book = Ledger(None)
         monkeypatch.setattr(proof, "ledger", lambda: book)
-        monkeypatch.setattr(proof, "host_memory_bytes", lambda: 1000)
         layout = Descriptor.dense(VECTOR)
         made = eltwise(Algorithm.RELU, layout, layout, 0, 0, Attributes())
         claim = Claim(made, None, [Link(RELU)])
-        assert "too large" in proof.refusal(claim)
-        monkeypatch.setattr(proof, "host_memory_bytes", lambda: 1 << 30)
+        with within(Bounds(memory=MemoryBudget(1000, "this test"))):
+            assert "too large" in proof.refusal(claim)
         assert proof.refusal(claim) == ""
+
+    def test_weights_count_for_the_size_of_a_trial(self, monkeypatch):
+        book = Ledger(None)
+        monkeypatch.setattr(proof, "ledger", lambda: book)
+        source, weights, result = (Descriptor.dense(s) for s in ((1, 512), (512, 512), (1, 512)))
+        made, plain = (
+            matmul(source, weights, None, result, Attributes(chain)) for chain in ((RELU,), ())
+        )
+        claim = Claim(made, plain, [Link(RELU)])
+        one = weights.size_bytes  # of which a trial holds three, and little else
+        for copies in (1, 2.5):
+            with within(Bounds(memory=MemoryBudget(int(copies * one), "this test"))):
+                assert "too large" in proof.refusal(claim)
+        with within(Bounds(memory=MemoryBudget(4 * one, "this test"))):
+            assert proof.refusal(claim) == ""
 
     def test_classes_tell_layouts_and_rests_of_blocks_apart(self):
         """One number per channel is added: it matters how many channels there are."""

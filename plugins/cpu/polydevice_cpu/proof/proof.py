@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import math
 from functools import lru_cache
 
-from polydevice.memory_budget import host_memory_bytes
+from polydevice.bounds import current_bounds
+from polydevice.errors import DeviceMemoryError
 from polydevice_cpu.onednn.attributes import Attributes, Eltwise
 from polydevice_cpu.onednn.constants import Algorithm
 from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import eltwise
 from polydevice_cpu.proof.claim import SHAPES, Claim, Link
 from polydevice_cpu.proof.ledger import ledger
@@ -60,16 +63,23 @@ def _verdict(key: str, claim: Claim) -> str:
     if known is not None:
         return known
     # Neither is remembered: smaller tensors of the class will be tried, or there is memory later.
-    if (
-        COPIES * max(claim.primitive.src.size_bytes, claim.primitive.dst.size_bytes)
-        > host_memory_bytes()
-    ):
-        return "its tensors are too large to try it"
     try:
+        current_bounds().admit(_trial_bytes(claim.primitive), f"trying oneDNN's code for [{key}]")
         reason = failure(claim)
+    except DeviceMemoryError as error:
+        log.info("oneDNN is not used for [%s]: %s", key, error)
+        return "its tensors are too large to try it"
     except MemoryError:
         return "there is no memory to try it"
     book.note(key, reason)
     if reason:
         log.info("oneDNN is not used for [%s]: %s", key, reason)
     return reason
+
+
+def _trial_bytes(made: Primitive) -> int:
+    """What a trial holds at once, at most."""
+    size = COPIES * max(made.src.size_bytes, made.dst.size_bytes)
+    if made.has_weights:  # laid out for the primitive and for the base, and plain in f32
+        size += 2 * made.weights.size_bytes + 4 * math.prod(made.weights.shape)
+    return size
