@@ -92,13 +92,16 @@ class InferQueue:
         self._start(self._take(timeout_ms), inputs, userdata)
 
     def _take(self, timeout_ms: float | None) -> int:
-        limit = milliseconds(timeout_ms, RequestError)
         with self._changed:
-            if not self._changed.wait_for(lambda: self._idle, limit):
-                raise RequestError(
-                    f"none of the {len(self)} requests became idle within {timeout_ms:g} ms"
-                )
+            self._wait_for_idle(timeout_ms)
             return self._idle.popleft()
+
+    def _wait_for_idle(self, timeout_ms: float | None) -> None:
+        limit = milliseconds(timeout_ms, RequestError)
+        if not self._changed.wait_for(lambda: self._idle, limit):
+            raise RequestError(
+                f"none of the {len(self)} requests became idle within {timeout_ms:g} ms"
+            )
 
     def _start(self, index: int, inputs: Inputs | None, userdata: Any) -> None:
         self._userdata[index] = userdata
@@ -152,10 +155,9 @@ class InferQueue:
 
     def get_idle_request_id(self, timeout_ms: float | None = None) -> int:
         """Wait until a request is idle and return its number, without taking it."""
-        index = self._take(timeout_ms)
         with self._changed:
-            self._idle.appendleft(index)
-        return index
+            self._wait_for_idle(timeout_ms)
+            return self._idle[0]
 
     def wait_all(self, timeout_ms: float | None = None) -> None:
         """Wait until every request is idle.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 
 import numpy as np
 import pytest
@@ -146,3 +147,23 @@ def test_cancelled_coroutines_give_their_request_back(executable):
 def test_negative_jobs(executable):
     with pytest.raises(OptionValueError, match="jobs=-1"):
         executable.infer_queue(-1)
+
+
+def test_asking_for_an_idle_request_never_takes_it(executable):
+    """Else whoever began to wait in between is not woken up."""
+
+    class Kept(deque):
+        def popleft(self) -> int:
+            raise AssertionError("the request was taken")
+
+    queue = executable.infer_queue(2)
+    queue._idle = Kept(queue._idle)
+    assert queue.get_idle_request_id() == 0
+    assert queue.get_idle_request_id(0) == 0
+    executable.gate = threading.Event()
+    queue = executable.infer_queue(1)
+    queue.start_async(number(1))
+    with pytest.raises(RequestError, match="became idle within"):
+        queue.get_idle_request_id(1)
+    executable.gate.set()
+    queue.wait_all()

@@ -250,6 +250,21 @@ def test_the_same_region_may_be_shared(folder: Path) -> None:
     _read(model(nodes, initializers=tensors), folder)
 
 
+def test_other_spellings_of_a_name_are_the_same_file(folder: Path) -> None:
+    def read(size: int) -> None:
+        tensors = []
+        for i in range(5):
+            offset = i * (6 - size)
+            entries = {"location": "./" * i + "sub/./data.bin", "offset": str(offset)}
+            tensors.append(external(f"w{i}", entries, [size]))
+        nodes = [helper.make_node("Sum", [t.name for t in tensors], ["y"])]
+        _read(model(nodes, initializers=tensors), folder)
+
+    read(6)
+    with pytest.raises(WeightsError, match="overlap"):
+        read(5)
+
+
 def test_a_model_given_as_bytes_has_no_folder(
     route: Route, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polydevice import Core
-from polydevice.errors import ModelError, UnsupportedOperationError
+from polydevice.errors import ModelError, ModelLimitError, UnsupportedOperationError
 from tests.onnx.models import onnxruntime_outputs, run, value
 
 Rng = np.random.Generator
@@ -209,3 +209,13 @@ def test_what_is_no_tree_is_refused(change: dict[str, Any], reason: str) -> None
     node.attribute.extend(helper.make_attribute(k, v) for k, v in change.items())
     with Core() as core, pytest.raises((ModelError, UnsupportedOperationError), match=reason):
         core.read_network(_model(node, 5).SerializeToString())
+
+
+def test_tables_that_few_numbers_make_large_are_refused(rng: Rng) -> None:
+    """A node asks for gigabytes by its number of targets; the limit is looked at before."""
+    node = _regressor(rng, 1, 2)
+    for attribute in node.attribute:
+        if attribute.name == "n_targets":
+            attribute.i = 1_200_000_000
+    with pytest.raises(ModelLimitError, match="tables of trees"):
+        Core().read_network(_model(node, 3).SerializeToString())

@@ -27,7 +27,8 @@ class ReadLimits:
         rank: dimensions of one tensor.
         onnx_bytes: size of an ONNX file; protobuf itself ends at 2 GiB.
         function_depth: nesting of calls of ONNX functions.
-        sparse_bytes: what the sparse tensors of a model may take together once they are dense.
+        sparse_bytes: what a model's sparse tensors, and the tables that its decision trees become,
+            may take together once they are dense.
         weights_bytes: size of the weights file (.bin), in bytes.
         copied_weights_bytes: weights files up to this size are read into memory, which makes the
             network independent of later changes to the file (reading 256 MiB takes 0.1 s). Larger

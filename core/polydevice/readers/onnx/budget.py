@@ -12,7 +12,7 @@ class Budget:
     def __init__(self, limits: ReadLimits) -> None:
         self.limits = limits
         self._nodes = 0
-        self._sparse_bytes = 0
+        self._dense_bytes = 0
 
     def take_node(self) -> None:
         """Count one node; those of functions count in every expansion."""
@@ -22,12 +22,13 @@ class Budget:
                 f"the model has more than {self.limits.layers} nodes after expanding functions"
             )
 
-    def take_sparse(self, size_bytes: int) -> None:
-        """Count the dense form of a sparse tensor."""
-        self._sparse_bytes += size_bytes
-        if self._sparse_bytes > self.limits.sparse_bytes:
+    def take_dense(self, size_bytes: int) -> None:
+        """Count the dense form of a sparse tensor, or of what trees list sparsely."""
+        self._dense_bytes += size_bytes
+        if self._dense_bytes > self.limits.sparse_bytes:
             raise ModelLimitError(
-                f"sparse tensors take more than {self.limits.sparse_bytes} bytes when dense"
+                "sparse tensors and tables of trees take more than "
+                f"{self.limits.sparse_bytes} bytes when dense"
             )
 
     def check_bodies(self, depth: int) -> None:

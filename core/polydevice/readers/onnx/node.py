@@ -75,6 +75,10 @@ class OnnxNode:
         domain = f"{self.domain}." if self.domain else ""
         return f"node {self.name!r} ({domain}{self.op_type}, opset {self.version})"
 
+    def take_dense(self, size_bytes: int) -> None:
+        """Count what a table takes whose size a few numbers say; raises ModelLimitError."""
+        self._reader.budget.take_dense(size_bytes)
+
     # -- reading ------------------------------------------------------------------------------
 
     def input(self, index: int) -> Port:

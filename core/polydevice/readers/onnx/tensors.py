@@ -81,7 +81,7 @@ class TensorReader:
         count = math.prod(shape)
         if index_type is not ElementType.i64 or values.ndim != 1:
             raise ModelFormatError(f"sparse tensor {name!r}: needs 1-D values and int64 indices")
-        self._budget.take_sparse(count * element_type.dtype.itemsize)
+        self._budget.take_dense(count * element_type.dtype.itemsize)
         if indices.shape == (len(values), len(shape)) and len(shape) != 1:
             if np.any(indices < 0) or np.any(indices >= np.array(shape)):
                 raise ModelFormatError(f"sparse tensor {name!r}: an index lies outside {shape}")

@@ -98,19 +98,22 @@ def aggregated(n: OnnxNode, x: Port, trees: Forest, targets: int, aggregate: str
     node = n.emit(Broadcast(), trees.roots, shape)
     for _ in range(depth):
         node = _step(n, x, trees, node)
-    votes = n.emit(Gather(), n.like(_ballots(trees, targets, aggregate, x), x), node, 0)
+    votes = n.emit(Gather(), n.like(_ballots(n, trees, targets, aggregate, x), x), node, 0)
     reduce = {"MIN": ReduceMin, "MAX": ReduceMax}.get(aggregate, ReduceSum)
     y = n.emit(reduce(keep_dims=False), votes, [1])
     return n.emit(Divide(), y, n.like(len(trees.roots), y)) if aggregate == "AVERAGE" else y
 
 
-def _ballots(trees: Forest, targets: int, aggregate: str, x: Port) -> Array:
+def _ballots(n: OnnxNode, trees: Forest, targets: int, aggregate: str, x: Port) -> Array:
     """Return [nodes, targets]: what each leaf adds, or what changes nothing."""
     places, ids, weights = trees.votes
     if not len(places) == len(ids) == len(weights):
         raise ModelFormatError("nodes, targets and weights of leaves differ in number")
     if ids.size and not (ids.min() >= 0 and ids.max() < targets):
         raise ModelFormatError(f"a leaf votes for a target outside the {targets} there are")
+    if targets < 1:
+        raise ModelFormatError(f"there are {targets} targets; at least 1 is needed")
+    n.take_dense(len(trees.mode) * targets * np.dtype(np.float64).itemsize)
     limits = np.finfo(x.desc.dtype)
     none = {"MIN": limits.max, "MAX": limits.min}.get(aggregate, 0)
     made = np.full((len(trees.mode), targets), none, np.float64)
@@ -144,6 +147,7 @@ def _step(n: OnnxNode, x: Port, trees: Forest, node: Port) -> Port:
 
 def _is_member(n: OnnxNode, x: Port, trees: Forest, feature: Port, node: Port) -> Port:
     width = max(map(len, trees.members.values()), default=0)
+    n.take_dense(len(trees.mode) * width * np.dtype(np.float64).itemsize)
     table = np.full((len(trees.mode), max(width, 1)), np.nan)
     for place, members in trees.members.items():
         table[place, : len(members)] = members
