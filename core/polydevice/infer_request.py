@@ -516,7 +516,8 @@ class InferRequest(ABC):
                 wrapped.__cause__ = failure
                 outcome.error = outcome.error or wrapped
             finally:
-                self._callback_thread = None
+                if self._callback_thread == threading.get_ident():  # not that of a later run
+                    self._callback_thread = None
         outcome.done.set()
         self.executable._completed()
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -190,6 +192,45 @@ def test_options_hold_where_the_gpu_shares_the_model(device: str, tmp_path: Path
         assert session.run(None, {"x": X + step})[0].tolist() == ((X + step) / 2 + 1).tolist()
     events = json.loads(Path(session.end_profiling()).read_text())
     assert "OnCpuAlone" in {e["args"]["op_name"] for e in events if e["cat"] == "Node"}
+
+
+def test_a_run_that_cannot_start_calls_back_and_loses_nothing(on_device: list[str]) -> None:
+    session = ort.InferenceSession(TWICE, providers=on_device)
+    outcomes: list[tuple[Any, Any, str]] = []
+    more = threading.Semaphore(0)
+
+    def done(outputs: list[Any], data: Any, error: str) -> None:
+        outcomes.append((outputs, data, error))
+        more.release()
+
+    for step in range(3):
+        session.run_async(None, {"x": [[1, 2]]}, done, step)
+        assert more.acquire(timeout=60)
+        assert outcomes[-1][:2] == ([], step)
+        assert outcomes[-1][2]
+    assert len(session._loaded._on_device) == 1
+    session.run_async(None, {"x": X.tolist()}, done, 3)
+    assert more.acquire(timeout=60)
+    ((y,), data, error) = outcomes[-1]
+    assert (y.tolist(), data, error) == ((X * 2).tolist(), 3, "")
+
+
+def test_a_run_that_ended_keeps_nothing_of_the_callers(on_device: list[str]) -> None:
+    class Data:
+        """What the caller hands on."""
+
+    session = ort.InferenceSession(TWICE, providers=on_device)
+    kept = Data()
+    alive, ended = weakref.ref(kept), threading.Event()
+    session.run_async(None, {"x": X}, lambda *_: ended.set(), kept)
+    del kept
+    assert ended.wait(60)
+    for _ in range(600):
+        gc.collect()
+        if alive() is None:
+            break
+        time.sleep(0.01)
+    assert alive() is None
 
 
 # -- memory ---------------------------------------------------------------------------------------

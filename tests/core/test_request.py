@@ -224,6 +224,27 @@ def test_callback_may_restart_its_request(executable, x):
     assert request.wait() is StatusCode.OK
 
 
+def test_a_callback_that_ends_late_leaves_the_next_run_alone(executable, x):
+    request = executable.requests[0]
+    began, seen, earlier = threading.Event(), [], []
+
+    def first(status: StatusCode, _: object) -> None:
+        earlier.append(request._outcome)
+        request.set_completion_callback(second)
+        request.start_async()
+        assert began.wait(20)
+
+    def second(status: StatusCode, _: object) -> None:
+        began.set()
+        assert earlier[0].done.wait(20)
+        seen.append(request.wait(0))
+
+    request.set_completion_callback(first)
+    request.start_async({"x": x})
+    wait_until(lambda: seen)
+    assert seen == [StatusCode.OK]
+
+
 def test_exception_in_callback_is_reported(executable, x, caplog):
     request = executable.requests[0]
 

@@ -184,10 +184,21 @@ class LoadedModel:
             try:
                 callback(outputs, user_data, error)
             finally:
-                self._on_device.append(request)
+                self._take_back(request)
 
         request.set_completion_callback(done)
-        request.start_async(self.in_runtime(feed))
+        try:
+            request.start_async(self.in_runtime(feed))
+        except BaseException as failure:
+            self._take_back(request)
+            if not isinstance(failure, PolydeviceError):
+                raise
+            callback([], user_data, self._failure(failure, feed).text)
+
+    def _take_back(self, request: InferRequest) -> None:
+        """Let others run a request, which forgets what was to be called, and with what."""
+        request.set_completion_callback(None)
+        self._on_device.append(request)
 
     # -- checks -------------------------------------------------------------------------------
 
