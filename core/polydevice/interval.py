@@ -143,6 +143,8 @@ def _between(low: Number, high: Number) -> Number | Interval:
 def _product(a: Number, b: Number) -> Number:
     if a == 0 or b == 0:  # also where the other is infinite
         return a if a == 0 else b
+    if math.inf in (abs(a), abs(b)):  # an int beyond the largest float has no product with one
+        return math.inf if (a > 0) == (b > 0) else -math.inf
     return a * b
 
 

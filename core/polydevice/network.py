@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Union
 
+import numpy as np
+
 from polydevice.arguments import integer, options, shown, text
 from polydevice.bounds import computing_ahead
 from polydevice.dtype import Array
@@ -227,7 +229,8 @@ class Network:
         """Turn a constant (an ONNX initialiser, say) into an input, and return its value.
 
         Raises:
-            NetworkError: there is no node of that name, or it is no constant.
+            NetworkError: there is no node of that name, it is no constant, or a node needs its
+                value; the network is then as it was.
         """
         node = self.node(name)
         if not isinstance(node.op, Constant):
@@ -235,26 +238,41 @@ class Network:
         op = node.op
         node.op = Parameter(op.element_type, Shape(op.value.shape))
         self.parameters.append(node)
-        self.infer()
+        try:
+            self.infer()
+        except PolydeviceError:
+            self.parameters.pop()
+            node.op = op
+            self.infer()
+            raise
         return op.value
 
     def set_constant(self, name: str, value: Array) -> None:
         """Put another value of the same type and shape in the place of a constant's.
 
         Raises:
-            NetworkError: there is no such node, it is no constant, or the value is another's.
+            NetworkError: there is no such node, it is no constant, the value is no array of
+                the same type and shape, or a node does not accept it; the network is then as it
+                was.
         """
         node = self.node(name)
         if not isinstance(node.op, Constant):
             raise NetworkError(f"{node.title} is no constant; only constants have a value to set")
-        held = node.op.value
+        op, held = node.op, node.op.value
+        if not isinstance(value, np.ndarray):
+            raise NetworkError(f"{node.title}: {shown(value)} is no value; give an array")
         if value.dtype != held.dtype or value.shape != held.shape:
             raise NetworkError(
                 f"{node.title} holds {held.dtype}{list(held.shape)}; {value.dtype}"
                 f"{list(value.shape)} does not fit"
             )
-        node.op = Constant(value, node.op.element_type)
-        self.infer()
+        node.op = Constant(value, op.element_type)
+        try:
+            self.infer()
+        except PolydeviceError:
+            node.op = op
+            self.infer()
+            raise
 
     @property
     def batch_size(self) -> DimLike:

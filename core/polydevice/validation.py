@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from polydevice.readers import ModelSource
 
 
+_DIGITS = 100
+"""Longest text that is taken for a number; Python itself refuses to convert thousands of digits."""
+
+
 @dataclass(frozen=True)
 class ValidationLimits(ReadLimits):
     """Bounds of `validate`: those of reading, and on what was read.
@@ -54,7 +58,8 @@ class ValidationLimits(ReadLimits):
                 raise OptionValueError(
                     f"there is no limit {name!r}.{nearest(name, known)} Legal: {', '.join(known)}"
                 )
-            number = int(value) if isinstance(value, str) and value.isdecimal() else value
+            short = isinstance(value, str) and value.isdecimal() and len(value) <= _DIGITS
+            number = int(value) if short else value
             found[name] = integer(number, name, OptionValueError, least=0)
         return cls(**found)
 

@@ -12,12 +12,13 @@ import pytest
 from polydevice import Core, Dim
 from polydevice.dtype import ElementType
 from polydevice.errors import NetworkError, ShapeError
+from polydevice.interval import Interval
 from polydevice.network import Network, unique_name
 from polydevice.node import Node, constant
 from polydevice.ops.activation import Relu
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.concat import Concat
-from polydevice.ops.io import Parameter, Result
+from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.reshape import Reshape, ShapeOf
 from polydevice.passes.constant_folding import constant_folding
@@ -264,3 +265,22 @@ def test_the_preprocessing_of_an_input_is_copied_and_pickled(core):
             np.testing.assert_array_equal(value, expected[key])
         other.inputs[name].preprocess.channels[0].mean_value = 9.0
         assert network.inputs[name].preprocess.channels[0].mean_value == 1.0
+
+
+def test_a_constant_that_is_refused_leaves_the_network_as_it_was() -> None:
+    x = Node("x", Parameter(ElementType.f32, Shape([2, 3])), [])
+    c = Node("c", Constant(np.array([3, 2], np.int64), ElementType.i64), [])
+    y = Node("y", Reshape(special_zero=False), [x.output, c.output])
+    network = Network("n", [x], [Node("r", Result(), [y.output])])
+    network.infer()
+    for value in ([3, 2], np.array([4, 2], np.int64)):
+        with pytest.raises(NetworkError):
+            network.set_constant("c", value)
+        assert network.node("y").output.shape == [3, 2]
+        assert network.node("c").op.value.tolist() == [3, 2]
+
+
+def test_products_with_numbers_that_no_float_holds() -> None:
+    huge = Interval(1, None) * 10**400
+    assert huge == Interval(10**400, None)
+    assert Interval(1, None) * -(10**400) == Interval(None, -(10**400))

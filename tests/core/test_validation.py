@@ -169,3 +169,8 @@ def test_command_line(tmp_path, capsys) -> None:
     assert answer["problems"][0]["error"] == "ModelLimitError"
     assert main(["validate", str(path), "--limits", "layer=2"]) == 1
     assert "Did you mean 'layers" in capsys.readouterr().err
+
+
+def test_a_limit_of_thousands_of_digits_is_an_error_of_ours() -> None:
+    with pytest.raises(OptionValueError, match="layers"):
+        validate(b"", limits={"layers": "9" * 5000}, devices=[])

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from polydevice.errors import ModelFileError, ModelFormatError, WeightsError
-from polydevice.safe_open import check_location, open_named
+from polydevice.safe_open import open_named
 
 _KEYS = {"location", "offset", "length", "checksum", "basepath"}
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -41,9 +41,8 @@ class ExternalData:
             WeightsError: when the data lies outside the file or has another length.
         """
         location, offset = self._entries(tensor, entries, size_bytes)
-        if self._folder is not None:  # one file, however its name is spelled ("w", "./w")
-            what = f"tensor {tensor!r}: external data"
-            location = "/".join(check_location(location, what, ModelFileError))
+        # one file, however its name is spelled ("w", "./w"); opening it checks the rest
+        location = "/".join(part for part in location.split("/") if part != ".") or location
         region = (location, offset, size_bytes)
         if region not in self._regions:
             self._regions[region] = self._read(tensor, location, offset, size_bytes)
