@@ -28,6 +28,8 @@ def test_every_key_of_the_inference_engine_is_there() -> None:
     assert {row.key for row in rows} == SPECIFIED | hints | {
         "GPU_DEVICES",
         "INFERENCE_PRECISION_HINT",
+        "INFER_TIMEOUT_MS",
+        "MEMORY_LIMIT",
         "TUNING_BUDGET_S",
     }
     assert {alias: row.key for row in rows for alias in row.aliases} == ALIASES

@@ -316,15 +316,24 @@ def search(r: Random) -> list[Case]:
             )
         )
         found.append(
-            case("SearchSorted", 15, table, r.distinct(3, 4), variant=str(right), right_mode=right)
+            case(
+                "SearchSorted",
+                15,
+                table,
+                wanted := r.distinct(3, 4),
+                variant=str(right),
+                others=[table + 1, wanted[::-1].copy()],  # still sorted
+                right_mode=right,
+            )
         )
         found.append(
             case(
                 "SearchSorted",
                 15,
                 table[0],
-                r.distinct(2, 4),
+                wanted := r.distinct(2, 4),
                 variant=f"flat-{right}",
+                others=[table[0] + 1, wanted[::-1].copy()],
                 right_mode=right,
             )
         )

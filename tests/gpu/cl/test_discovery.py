@@ -205,7 +205,7 @@ def test_time_limit_that_is_not_legal(monkeypatch, text) -> None:
 def test_drivers_are_asked_once_by_any_number_of_threads(monkeypatch) -> None:
     calls: list[int] = []
 
-    def slow() -> Enumeration:
+    def slow(*_: object) -> Enumeration:
         calls.append(1)
         time.sleep(0.05)
         return Enumeration()
