@@ -4,13 +4,36 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
 from polydevice.errors import PluginError, PolydeviceError
 
-LIMIT_S = float(os.environ.get("POLYDEVICE_PLUGIN_TIMEOUT", "10"))
+VARIABLE = "POLYDEVICE_PLUGIN_TIMEOUT"
+_DEFAULT_S, _MOST_S = 10.0, 86_400.0
+
+
+def _limit_s() -> float:
+    """Return the time limit that the environment sets; what is no number costs a warning."""
+    text = os.environ.get(VARIABLE)
+    try:
+        seconds = _DEFAULT_S if text is None else float(text)
+    except ValueError:
+        seconds = 0.0
+    if 0 < seconds <= _MOST_S:
+        return seconds
+    warnings.warn(
+        f"{VARIABLE}={text} is no number of seconds from above 0 to {_MOST_S:g}; "
+        f"{_DEFAULT_S:g} is used",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return _DEFAULT_S
+
+
+LIMIT_S = _limit_s()
 """How long importing a third-party plugin, or one call of its hooks, may take, in seconds."""
 
 T = TypeVar("T")

@@ -260,3 +260,10 @@ def test_a_plugin_of_hooks_alone(core, plugin) -> None:
     with pytest.raises(PluginError, match="no device"):
         core.get_versions("BAD")
     assert core.evaluate(Riddle(), []) is not None
+
+
+@pytest.mark.parametrize("text", ["10s", "inf", "nan", "-1", ""])
+def test_a_time_limit_that_is_none_costs_a_warning(monkeypatch, text):
+    monkeypatch.setenv(isolation.VARIABLE, text)
+    with pytest.warns(RuntimeWarning, match="10 is used"):
+        assert isolation._limit_s() == 10
