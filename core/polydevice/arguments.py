@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numbers
 import operator
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from polydevice.errors import PolydeviceError
 
@@ -33,9 +36,9 @@ def integer(
     least: int | None = None,
     most: int | None = None,
 ) -> int:
-    """Return an integer, also NumPy's, as Python's; raise `error` for anything else."""
+    """Return an integer, also NumPy's, as Python's; raise `error` for anything else (a bool)."""
     try:
-        number = operator.index(value)
+        number = operator.index(_no_bool(value))
     except TypeError:
         raise error(f"{what}={shown(value)} is not possible; give an integer") from None
     if (least is not None and number < least) or (most is not None and number > most):
@@ -53,13 +56,17 @@ def milliseconds(value: Any, error: type[PolydeviceError]) -> float | None:
     """
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1 <= value < 1e15:
+    number = value.item() if isinstance(value, np.number) else value  # no limits of small types
+    is_number = isinstance(number, numbers.Real) and not isinstance(number, bool)
+    if not is_number or not (number == -1 or 0 <= number < 1e15):
         raise error(f"timeout {shown(value)} ms is not possible; use -1, 0 or more")
-    if value == -1:
-        return None
-    if value < 0:
-        raise error(f"timeout {value} ms is not possible; use -1, 0 or more")
-    return min(float(value) / 1e3, _LONGEST_S)
+    return None if number == -1 else min(float(number) / 1e3, _LONGEST_S)
+
+
+def _no_bool(value: Any) -> Any:
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError("a truth value is no number")
+    return value
 
 
 _LONGEST_S = 1e6

@@ -17,6 +17,10 @@ Number = Any
 """``int``, or a NumPy float of the element's own type, so that rounding is the device's."""
 
 
+_WIDEST = 1 << 64
+"""Beyond it integers of every element type wrap around, and some are too large for a float."""
+
+
 @dataclass(frozen=True)
 class Interval:
     """An unknown number between `min` and `max` inclusive; None is unbounded.
@@ -28,6 +32,14 @@ class Interval:
 
     min: Number | None = None
     max: Number | None = None
+
+    def __post_init__(self) -> None:
+        """Drop bounds that bound nothing: integers that no element type holds, and no numbers."""
+        for name in ("min", "max"):
+            bound = getattr(self, name)
+            wide = isinstance(bound, int) and not -_WIDEST <= bound <= _WIDEST
+            if wide or bound != bound:  # the latter: not a number
+                object.__setattr__(self, name, None)
 
     __array_ufunc__ = None  # NumPy's scalars leave arithmetic to the methods below
 

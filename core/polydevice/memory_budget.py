@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import threading
 import weakref
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from polydevice.errors import DeviceMemoryError
@@ -15,6 +17,7 @@ from polydevice.errors import DeviceMemoryError
 T = TypeVar("T")
 
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
+_MEMBERSHIP = Path("/proc/self/cgroup")
 _UNKNOWN = 1 << 47
 
 
@@ -22,31 +25,47 @@ def host_memory_bytes() -> int:
     """Return what this process may use of the machine's memory; 2^47 where it is not known.
 
     That is the smallest of the physical memory and the limits of the control groups, of either
-    version, that the process is in.
+    version, that the process is in: its own and all above it.
     """
-    return _host_memory_bytes(_CONTROL_GROUPS)
+    return _host_memory_bytes(_CONTROL_GROUPS, _MEMBERSHIP)
 
 
 @functools.cache
-def _host_memory_bytes(groups: Path) -> int:
+def _host_memory_bytes(groups: Path, membership: Path) -> int:
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         total = _UNKNOWN
-    return min([total, *_group_limits(groups)])
+    return min([total, *_group_limits(groups, membership)])
 
 
-def _group_limits(groups: Path) -> list[int]:
-    """Read the limits of version 2 (memory.max) and 1 (memory/memory.limit_in_bytes)."""
-    found = []
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        try:
-            text = (groups / name).read_text().strip()
-        except OSError:
+def _group_limits(groups: Path, membership: Path) -> Iterator[int]:
+    """Yield the limits of all control groups around this process.
+
+    Args:
+        groups: where the groups are mounted: all of version 2, or folders of which ``memory`` is
+            version 1's and ``unified`` version 2's.
+        membership: the file that says "number:controllers:path" of every hierarchy. In a container
+            the path may be the machine's, which is not there; the mounted root then is its own.
+    """
+    lines = ["0::/", "1:memory:/"]
+    with suppress(OSError):
+        lines += membership.read_text().splitlines()
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if not controllers:
+            roots, name = [groups, groups / "unified"], "memory.max"
+        elif "memory" in controllers.split(","):
+            roots, name = [groups / "memory"], "memory.limit_in_bytes"
+        else:
             continue
-        if text.isdigit():
-            found.append(int(text))
-    return found
+        own = PurePosixPath(path.lstrip("/"))
+        for root, group in itertools.product(roots, [own, *own.parents]):
+            with suppress(OSError):
+                text = (root / group / name).read_text().strip()
+                if text.isdigit():
+                    yield int(text)
 
 
 class MemoryBudget:

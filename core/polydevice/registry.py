@@ -52,7 +52,7 @@ class Registry:
         self.failures: dict[str, PluginError] = {}
         self.conflicts: list[Conflict] = []
         self._factories: dict[str, Factory | None] = {}  # None: a plugin of other hooks
-        self._modules: dict[str, Entry] = {}
+        self._modules: dict[str, dict[Any, Any]] = {}  # what each that was loaded offered
         self.definitions = 0
         self._asked: set[Any] = set()
         self._warned: set[tuple[str, str]] = set()
@@ -255,6 +255,9 @@ class Registry:
         try:
             if entry.module not in self._modules:
                 self._load_module(entry)
+            elif name not in self._factories and name in self._modules[entry.module]:
+                # Unregistered and registered again, while the module served another device.
+                self._offer(name, self._modules[entry.module][name], entry)
             if name not in self._factories:
                 raise PluginError(f"its register_devices() registers no device {name!r}")
         except PolydeviceError as error:
@@ -286,7 +289,7 @@ class Registry:
         except PolydeviceError:
             self._withdraw(entry.module)
             raise
-        self._modules[entry.module] = entry
+        self._modules[entry.module] = dict(found)
 
     def _offer(self, device: Any, factory: Any, entry: Entry) -> None:
         """Take a device from its plugin, unless the name is another's."""

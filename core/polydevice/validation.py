@@ -16,17 +16,21 @@ from polydevice.errors import (
     PolydeviceError,
     nearest,
 )
+from polydevice.network import Network
 from polydevice.readers.limits import ReadLimits
 from polydevice.safe_open import noting_paths
 
 if TYPE_CHECKING:
-    from polydevice.network import Network
     from polydevice.node import Node
     from polydevice.readers import ModelSource
 
 
 _DIGITS = 100
 """Longest text that is taken for a number; Python itself refuses to convert thousands of digits."""
+
+
+_AS_MANY_AS_IT_TAKES = (1 << 31) - 1
+"""A trip count from here on states none: exporters write the largest int32 or int64."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +138,8 @@ def validate(
     found = Validation()
     with Core() as core:
         names = core.available_devices if devices is None else list(devices)
-        for name in names:
-            core.option_keys(name)
+        for name in names:  # whether it is there, also where the model turns out unreadable
+            core.unsupported_nodes(Network("nothing", [], []), name)
         with noting_paths() as paths:
             try:
                 network = core.read_network(model, weights, limits=bounds)
@@ -183,16 +187,19 @@ def _text_bytes(value: object) -> int:
 
 
 def _trips(node: Node, around: int | None) -> int | None:
-    """Return how often a loop's body runs at most; None where the file does not say."""
+    """Return how often a loop's body runs at most; None where the file does not say.
+
+    PyTorch's ``while`` is a Loop of as many trips as an integer holds, which its condition ends.
+    """
     if node.type != "Loop" or around is None:
         return None
     stated = node.inputs[0].desc.static_ints
-    return None if not stated or stated[0] < 0 else stated[0] * around
+    if not stated or not 0 <= stated[0] < _AS_MANY_AS_IT_TAKES:
+        return None
+    return stated[0] * around
 
 
 def _bodies(node: Node) -> Iterator[Network]:
-    from polydevice.network import Network
-
     if node.op.has_bodies:
         yield from (value for value in vars(node.op).values() if isinstance(value, Network))
 

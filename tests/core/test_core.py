@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import types
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,10 @@ from polydevice.errors import (
     UnknownMetricError,
     UnknownOptionError,
 )
+from polydevice.hookspecs import hookimpl
 
 from .conftest import relu_network
+from .echo_plugin import make
 
 
 def test_devices_are_listed_by_family_and_id(core):
@@ -106,6 +109,27 @@ def test_register_and_unregister(core):
         core.load_network(relu_network(), "ECHO")
     with pytest.raises(PluginError, match="not registered"):
         core.unregister_plugin("ECHO")
+
+
+def test_one_of_two_devices_of_a_module_registered_again(core, monkeypatch):
+    module = types.ModuleType("two_echoes")
+
+    @hookimpl
+    def register_devices(register):
+        register("AAA", make)
+        register("BBB", make)
+
+    module.register_devices = register_devices
+    monkeypatch.setitem(sys.modules, "two_echoes", module)
+    core.register_plugin("two_echoes", "AAA")
+    core.register_plugin("two_echoes", "BBB")
+    for name in ("AAA", "BBB", "AAA"):
+        assert {"AAA", "BBB"} <= set(core.available_devices)
+        core.unregister_plugin(name)
+        with pytest.raises(DeviceNotFoundError):
+            core.load_network(relu_network(), name)
+        core.register_plugin("two_echoes", name)
+        assert set(core.get_versions(name)) == {name}
 
 
 def test_closed_core(x):

@@ -67,15 +67,31 @@ def test_counts_from_many_threads():
         ({"memory/memory.limit_in_bytes": "65536\n"}, 65536),
         ({"memory/memory.limit_in_bytes": str((1 << 63) - 4096)}, None),
         ({"memory.max": "7000", "memory/memory.limit_in_bytes": "6000"}, 6000),
+        ({"memory.max": "max", "a/memory.max": "5000", "a/b/memory.max": "6000"}, 5000),
+        ({"a/b/memory.max": "4000", "a/b/c/memory.max": "3000"}, 4000),
+        ({"unified/a/b/memory.max": "4500"}, 4500),
+        ({"memory/x/memory.limit_in_bytes": "2000"}, 2000),
+        ({"memory/x/y z/memory.limit_in_bytes": "1000", "memory/x/q": "1"}, 1000),
+        ({"cpu/x/y z/memory.max": "1", "other/memory.max": "2"}, None),
     ],
 )
 def test_the_machine_and_its_control_groups(tmp_path, files, limit):
-    whole = _host_memory_bytes(tmp_path / "none")
+    membership = tmp_path / "cgroup"
+    whole = _host_memory_bytes(tmp_path / "none", membership)
     assert whole > 1 << 28
+    membership.write_text("12:pids:/p\n4:cpu,memory:/x/y z\n3:name=systemd:/\n0::/a/b\n")
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert _host_memory_bytes(tmp_path) == (limit or whole)
+    assert _host_memory_bytes(tmp_path, membership) == (limit or whole)
+
+
+def test_control_groups_of_a_container_whose_path_is_the_machines(tmp_path):
+    membership = tmp_path / "cgroup"
+    membership.write_text("4:memory:/docker/1234\n0::/../docker/1234\n")
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "memory.limit_in_bytes").write_text("8192")
+    assert _host_memory_bytes(tmp_path, membership) == 8192
 
 
 @pytest.mark.parametrize(

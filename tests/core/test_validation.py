@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from polydevice import validate
 from polydevice.cli import main
-from polydevice.errors import OptionValueError
+from polydevice.errors import DeviceError, OptionValueError
 from polydevice.readers.limits import ReadLimits
 
 from .ir_text import addition, edges, layer, net, parameter, result
@@ -85,7 +85,9 @@ def test_limits(tmp_path, limit) -> None:
         assert not validate(path, limits=ReadLimits(**limit), devices=[]).is_valid
 
 
-@pytest.mark.parametrize("limits", [{"layer": 1}, {"layers": -1}, {"layers": "many"}, {1: 2}, 7])
+@pytest.mark.parametrize(
+    "limits", [{"layer": 1}, {"layers": -1}, {"layers": "many"}, {"layers": True}, {1: 2}, 7]
+)
 def test_limits_that_are_none(limits) -> None:
     with pytest.raises(OptionValueError):
         validate(addition(), limits=limits, devices=[])
@@ -99,6 +101,20 @@ def test_trips_of_loops_inside_loops_multiply() -> None:
     (problem,) = validate(loop(1000, 7), limits={"loop_trips": 6999}, devices=[]).problems
     assert "7000" in problem.message
     assert problem.error == "ModelLimitError"
+
+
+@pytest.mark.parametrize("trips", [(1 << 63) - 1, (1 << 31) - 1])
+def test_a_loop_that_its_condition_ends_states_no_trips(trips) -> None:
+    found = validate(loop(trips, 7), limits={"loop_trips": 10}, devices=[])
+    assert found.is_valid, found.problems
+    assert set(found.loops.values()) == {None}
+
+
+@pytest.mark.parametrize("model", [b"garbage", loop(1)], ids=["bad", "good"])
+@pytest.mark.parametrize("missing", ["CPU.9", "HETERO:CPU.9", "NONE", "GPU.99"])
+def test_devices_that_are_not_there(model, missing) -> None:
+    with pytest.raises(DeviceError):
+        validate(model, devices=[missing])
 
 
 def hostile(folder) -> dict[str, tuple[object, str]]:
