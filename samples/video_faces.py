@@ -82,7 +82,7 @@ def face_network(core: Core) -> Network:
     # [24, 3, 5, 5]. That costs nothing at inference.
     weights = next(node for node in network if node.type == "Convolution").inputs[1]
     turned = np.ascontiguousarray(weights.node.constant[:, ::-1])
-    network.replace(weights, constant("bgr_weights", turned).output)
+    network.replace({weights: constant("bgr_weights", turned).output})
     return network
 
 

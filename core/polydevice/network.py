@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Union
 
 import numpy as np
@@ -111,12 +112,69 @@ class Network:
                 users.setdefault(port, []).append((node, index))
         return users
 
-    def replace(self, old: Port, new: Port) -> None:
-        """Make every reader of `old` read `new` instead (`new`'s own node excepted)."""
-        for node in self.nodes():
-            if node is not new.node:
-                node.inputs = [new if port is old else port for port in node.inputs]
-        new.names |= old.names
+    def replace(self, ports: Mapping[Port, Port]) -> None:
+        """Make every reader of a key read its value instead, in one walk however many there are.
+
+        Values may be keys too. A node that is new in the network keeps reading the port that it
+        helps to replace, as what is put behind a port does.
+        """
+        if not ports:
+            return
+        before = set(self.nodes())
+        kept: dict[Node, set[Port]] = {}
+        for old, new in ports.items():
+            new.names |= old.names
+            for node in _made_for(new, before):
+                kept.setdefault(node, set()).add(old)
+        for node in [*before, *kept]:
+            own = kept.get(node, ())
+            node.inputs = [port if port in own else _latest(port, ports) for port in node.inputs]
+
+    def extract(
+        self,
+        nodes: Iterable[Node],
+        inputs: Mapping[Port, str],
+        outputs: Mapping[Port, str],
+        *,
+        name: str,
+    ) -> Network:
+        """Return a network of copies of some nodes; this one stays as it is.
+
+        Args:
+            nodes: producers before consumers. Values that they read and that are known become
+                constants, where they are no inputs.
+            inputs: ports that they read of others → name of the parameter.
+            outputs: ports → name of the result.
+            name: of the new network.
+
+        Raises:
+            NetworkError: a node reads a port that is neither of these nodes nor in `inputs`.
+        """
+        copies: dict[Port, Port] = {}
+        parameters = []
+        for port, given in inputs.items():
+            op = Parameter(port.element_type, port.shape, port.desc.kind)
+            parameters.append(Node(given, op))
+            copies[port] = parameters[-1].output
+
+        def inner(port: Port) -> Port:
+            if port not in copies:
+                known = port.desc.constant
+                if known is None:
+                    raise NetworkError(f"{port.name!r} is read, but not among the inputs of {name}")
+                copies[port] = Node(port.name, Constant(known, port.element_type)).output
+            return copies[port]
+
+        sinks = []
+        for node in nodes:
+            made = node.copy(inner(port) for port in node.inputs)
+            copies.update(zip(node.outputs, made.outputs, strict=True))
+            if node.op.has_side_effect:
+                sinks.append(made)
+        results = [
+            Node(given, Result(output_name=given), [inner(port)]) for port, given in outputs.items()
+        ]
+        return Network(name, parameters, results, sinks, evaluate=self.evaluate)
 
     def state_variables(self) -> list[str]:
         """Names of the variables kept between inferences (ReadValue, Assign)."""
@@ -388,14 +446,8 @@ class Network:
         copies: dict[Port, Port] = {}
         nodes: dict[Node, Node] = {}
         for node in self.nodes():
-            made = Node.__new__(Node)
-            made.name, made.op = node.name, node.op
-            made.inputs = [copies[port] for port in node.inputs]
-            made.rt_info = dict(node.rt_info)
-            made.outputs = [Port(made, port.index, port.desc) for port in node.outputs]
-            for old, new in zip(node.outputs, made.outputs, strict=True):
-                new.names = set(old.names)
-                copies[old] = new
+            made = node.copy(copies[port] for port in node.inputs)
+            copies.update(zip(node.outputs, made.outputs, strict=True))
             nodes[node] = made
         return Network(
             self.name,
@@ -459,12 +511,44 @@ def _unpickled(
     return network
 
 
+def _made_for(port: Port, before: AbstractSet[Node]) -> Iterator[Node]:
+    """Yield the nodes behind a port that were not in the network before."""
+    seen: set[Node] = set()
+    stack = [port.node]
+    while stack:
+        node = stack.pop()
+        if node in seen or node in before:
+            continue
+        seen.add(node)
+        yield node
+        stack += [source.node for source in node.inputs]
+
+
+def _latest(port: Port, ports: Mapping[Port, Port]) -> Port:
+    """Return what stands for a port in the end."""
+    while port in ports and ports[port] is not port:
+        port = ports[port]
+    return port
+
+
 def unique_name(network: Network, name: str) -> str:
     """Return `name`, or `name` with the first free number behind it."""
     return _first_free(name, {node.name for node in network.nodes()})
 
 
-def _first_free(name: str, taken: set[str]) -> str:
+def namer(network: Network) -> Callable[[str], str]:
+    """Return a function that gives a new name for a wanted one, a different one each time."""
+    taken = {node.name for node in network.nodes()}
+
+    def unique(name: str) -> str:
+        free = _first_free(name, taken)
+        taken.add(free)
+        return free
+
+    return unique
+
+
+def _first_free(name: str, taken: AbstractSet[str]) -> str:
     if name not in taken:
         return name
     number = 1

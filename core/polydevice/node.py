@@ -69,9 +69,11 @@ class Node:
         inputs: the ports that feed it, in the operation's order.
         outputs: its own ports; descriptors are filled by shape inference.
         rt_info: notes for the runtime, kept in IR v11 files ("affinity" places the node).
+        origins: names of the model's layers that it computes, where a rewrite has made it; empty
+            for a layer of the model itself.
     """
 
-    __slots__ = ("inputs", "name", "op", "outputs", "rt_info")
+    __slots__ = ("inputs", "name", "op", "origins", "outputs", "rt_info")
 
     def __init__(
         self,
@@ -86,7 +88,22 @@ class Node:
         self.inputs = list(inputs)
         self.outputs: list[Port] = []
         self.rt_info: dict[str, Any] = dict(rt_info or {})
+        self.origins: tuple[str, ...] = ()
         self.infer()
+
+    def copy(self, inputs: Iterable[Port]) -> Node:
+        """Return a node like this one that reads other ports of the same types and shapes.
+
+        Nothing is inferred: operation, notes and what is known of the outputs stay as they are.
+        """
+        made = Node.__new__(Node)
+        made.name, made.op, made.origins = self.name, self.op, self.origins
+        made.inputs = list(inputs)
+        made.rt_info = dict(self.rt_info)
+        made.outputs = [Port(made, port.index, port.desc) for port in self.outputs]
+        for old, new in zip(self.outputs, made.outputs, strict=True):
+            new.names = set(old.names)
+        return made
 
     def infer(self, evaluate: Evaluate | None = None) -> None:
         """Find type and shape of every output from the inputs'.
@@ -160,6 +177,11 @@ class Node:
     def type(self) -> str:
         """The operation's type name."""
         return self.op.type
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the model's layers that it computes: `origins`, or its own name."""
+        return self.origins or (self.name,)
 
     @property
     def title(self) -> str:

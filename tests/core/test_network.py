@@ -60,7 +60,7 @@ def test_unused_parameters_stay_and_disconnected_nodes_go():
     network = relu_network()
     network.parameters.append(parameter("unused", [1]))
     assert {n.name for n in network} == {"x", "relu", "out", "unused"}
-    network.replace(network.node("relu").output, network.node("x").output)
+    network.replace({network.node("relu").output: network.node("x").output})
     assert {n.name for n in network} == {"x", "out", "unused"}
 
 

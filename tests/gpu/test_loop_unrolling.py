@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polydevice import Core
-from polydevice_gpu.passes import unroll_loops as module
+from polydevice.rewrites.control_flow import unroll_loops as module
 
 rng = np.random.default_rng(8)
 X = {"x": rng.normal(size=(4, 3)).astype(np.float32)}

@@ -8,19 +8,17 @@ from __future__ import annotations
 import numpy as np
 
 from polydevice.dtype import ElementType
+from polydevice.emitter import Emitter
 from polydevice.errors import NetworkError
-from polydevice.network import Network
-from polydevice.node import Node, Port, constant
+from polydevice.network import Network, namer
+from polydevice.node import Node, Port
 from polydevice.ops.arithmetic import Divide, Maximum, Minimum, Multiply, Subtract
 from polydevice.ops.color import I420toBGR, NV12toBGR
-from polydevice.ops.convert import Convert
 from polydevice.ops.gather import Gather
 from polydevice.ops.generate import Range
 from polydevice.ops.interpolate import Interpolate4, InterpolateMode, ShapeCalculation
 from polydevice.ops.matmul import MatMul
-from polydevice.ops.op import Op
 from polydevice.ops.reshape import ShapeOf, Unsqueeze
-from polydevice.ops.transpose import Transpose
 from polydevice.port_setting import default_layout
 from polydevice.preprocess import ColorFormat, PreProcessInfo, ResizeAlgorithm
 from polydevice.shape import DimLike, Shape
@@ -55,44 +53,21 @@ def apply_preprocessing(
             f"input {node.name!r} of shape {shape} cannot be preprocessed; it needs [N, C, H, W]"
         )
     own_type, consumers = port.element_type, network.consumers()[port]
-    builder = _Builder(node.name)
+    emitter = Emitter(f"{node.name}/preprocess")
     node.op = node.op.replace(
         element_type=blob_type, shape=_blob_shape(node.name, shape, steps, order)
     )
     node.infer()
     if steps.color_format in _PLANAR:
         node.rt_info["blob_layout"] = "NHWC"
-    current = _to_bgr(builder, port, steps.color_format, order)
-    current = builder.convert(current, ElementType.f32)
-    current = _resize(builder, current, shape, steps.resize_algorithm)
-    current = _normalise(builder, current, shape, steps)
-    current = builder.convert(current, own_type)
+    current = _to_bgr(emitter, port, steps.color_format, order)
+    current = emitter.convert(current, ElementType.f32)
+    current = _resize(emitter, current, shape, steps.resize_algorithm)
+    current = _normalise(emitter, current, shape, steps)
+    current = emitter.convert(current, own_type)
+    emitter.name_nodes([], namer(network))
     for user, index in consumers:
         user.inputs[index] = current
-
-
-class _Builder:
-    """Makes nodes whose names begin with the input's."""
-
-    def __init__(self, name: str) -> None:
-        self.name = f"{name}/preprocess"
-        self.count = 0
-
-    def add(self, op: Op, *inputs: Port) -> Port:
-        self.count += 1
-        return Node(f"{self.name}/{op.type}_{self.count}", op, inputs).output
-
-    def constant(self, value: object, element_type: ElementType | None = None) -> Port:
-        self.count += 1
-        return constant(f"{self.name}/constant_{self.count}", value, element_type).output
-
-    def ints(self, *values: int) -> Port:
-        return self.constant(np.asarray(values, np.int64))
-
-    def convert(self, port: Port, element_type: ElementType) -> Port:
-        if port.element_type is element_type:
-            return port
-        return self.add(Convert(destination_type=element_type), port)
 
 
 def _blob_shape(name: str, shape: Shape, steps: PreProcessInfo, order: list[int] | None) -> Shape:
@@ -111,43 +86,40 @@ def _blob_shape(name: str, shape: Shape, steps: PreProcessInfo, order: list[int]
     return Shape(sizes if order is None else [sizes[i] for i in order])
 
 
-def _to_bgr(builder: _Builder, port: Port, color: ColorFormat, order: list[int] | None) -> Port:
+def _to_bgr(emitter: Emitter, port: Port, color: ColorFormat, order: list[int] | None) -> Port:
     """Bring any colour format and layout to NCHW, with blue first unless it is RAW."""
     if color in _PLANAR:
-        port = builder.add(_PLANAR[color](), port)
+        port = emitter.emit(_PLANAR[color](), port)
         order = [default_layout(4).index(letter) for letter in "NHWC"]
     if order is not None:
-        back = np.argsort(order).astype(np.int64)
-        port = builder.add(Transpose(), port, builder.constant(back))
+        port = emitter.transpose(port, np.argsort(order).tolist())
     if color in (ColorFormat.RGB, ColorFormat.RGBX, ColorFormat.BGRX):
         chosen = (0, 1, 2) if color is ColorFormat.BGRX else (2, 1, 0)
-        axis = builder.constant(np.asarray(1, np.int64))
-        port = builder.add(Gather(), port, builder.ints(*chosen), axis)
+        port = emitter.emit(Gather(), port, chosen, 1)
     return port
 
 
-def _resize(builder: _Builder, port: Port, shape: Shape, algorithm: ResizeAlgorithm) -> Port:
+def _resize(emitter: Emitter, port: Port, shape: Shape, algorithm: ResizeAlgorithm) -> Port:
     if algorithm is ResizeAlgorithm.NO_RESIZE:
         return port
     height, width = shape[2], shape[3]
     if not isinstance(height, int) or not isinstance(width, int):
         raise NetworkError(
-            f"{builder.name}: resizing needs a network of fixed height and width, not {shape}; "
+            f"{emitter.name}: resizing needs a network of fixed height and width, not {shape}; "
             "reshape() the network first"
         )
     if algorithm is ResizeAlgorithm.RESIZE_BILINEAR:
         op = Interpolate4(
             mode=InterpolateMode.LINEAR_ONNX, shape_calculation_mode=ShapeCalculation.SIZES
         )
-        scales = builder.constant(np.ones(2, np.float32))
-        return builder.add(op, port, builder.ints(height, width), scales, builder.ints(2, 3))
-    rows = _area_weights(builder, port, 2, height)
-    columns = _area_weights(builder, port, 3, width)
-    shrunk = builder.add(MatMul(), rows, port)
-    return builder.add(MatMul(transpose_b=True), shrunk, columns)
+        return emitter.emit(op, port, [height, width], np.ones(2, np.float32), [2, 3])
+    rows = _area_weights(emitter, port, 2, height)
+    columns = _area_weights(emitter, port, 3, width)
+    shrunk = emitter.emit(MatMul(), rows, port)
+    return emitter.emit(MatMul(transpose_b=True), shrunk, columns)
 
 
-def _area_weights(builder: _Builder, port: Port, axis: int, size: int) -> Port:
+def _area_weights(emitter: Emitter, port: Port, axis: int, size: int) -> Port:
     """Return [size, input size]: how much of each output pixel an input pixel covers.
 
     Pixel i covers [i·s, (i+1)·s) of the input, s = input size / size; its share of input pixel j
@@ -155,35 +127,33 @@ def _area_weights(builder: _Builder, port: Port, axis: int, size: int) -> Port:
     an image arrives, so the graph computes it; with a fixed size it is folded into a constant.
     """
     f32 = ElementType.f32
-    zero, one = builder.constant(np.float32(0)), builder.constant(np.float32(1))
-    sizes = builder.add(ShapeOf(output_type=ElementType.i64), port)
-    number = builder.constant(np.asarray(axis, np.int64))
-    first = builder.constant(np.asarray(0, np.int64))
-    length = builder.convert(builder.add(Gather(), sizes, number, first), f32)
-    scale = builder.add(Divide(), length, builder.constant(np.float32(size)))
-    pixels = builder.add(Range(output_type=f32), zero, length, one)
-    begins = builder.constant(np.arange(size, dtype=np.float32)[:, None])
-    ends = builder.constant(np.arange(1, size + 1, dtype=np.float32)[:, None])
-    left = builder.add(Unsqueeze(), pixels, builder.ints(0))
-    right = builder.add(Subtract(), left, builder.constant(np.float32(-1)))
-    low = builder.add(Maximum(), builder.add(Multiply(), begins, scale), left)
-    high = builder.add(Minimum(), builder.add(Multiply(), ends, scale), right)
-    overlap = builder.add(Maximum(), builder.add(Subtract(), high, low), zero)
-    return builder.add(Divide(), overlap, scale)
+    zero, one = np.zeros((), np.float32), np.ones((), np.float32)
+    sizes = emitter.emit(ShapeOf(output_type=ElementType.i64), port)
+    length = emitter.convert(emitter.emit(Gather(), sizes, axis, 0), f32)
+    scale = emitter.emit(Divide(), length, np.asarray(size, np.float32))
+    pixels = emitter.emit(Range(output_type=f32), zero, length, one)
+    begins = np.arange(size, dtype=np.float32)[:, None]
+    ends = np.arange(1, size + 1, dtype=np.float32)[:, None]
+    left = emitter.emit(Unsqueeze(), pixels, [0])
+    right = emitter.emit(Subtract(), left, np.asarray(-1, np.float32))
+    low = emitter.emit(Maximum(), emitter.emit(Multiply(), begins, scale), left)
+    high = emitter.emit(Minimum(), emitter.emit(Multiply(), ends, scale), right)
+    overlap = emitter.emit(Maximum(), emitter.emit(Subtract(), high, low), zero)
+    return emitter.emit(Divide(), overlap, scale)
 
 
-def _normalise(builder: _Builder, port: Port, shape: Shape, steps: PreProcessInfo) -> Port:
+def _normalise(emitter: Emitter, port: Port, shape: Shape, steps: PreProcessInfo) -> Port:
     if not steps.channels:
         return port
     channels, height, width = shape[1:]
     if len(steps) != channels:
         raise NetworkError(
-            f"{builder.name}: means for {len(steps)} channels are set, the input has {channels}"
+            f"{emitter.name}: means for {len(steps)} channels are set, the input has {channels}"
         )
     sizes = (height, width) if isinstance(height, int) and isinstance(width, int) else None
     mean, scale = steps.mean(sizes), steps.scale()
     if np.any(mean != 0):
-        port = builder.add(Subtract(), port, builder.constant(mean))
+        port = emitter.emit(Subtract(), port, mean)
     if np.any(scale != 1):
-        port = builder.add(Divide(), port, builder.constant(scale))
+        port = emitter.emit(Divide(), port, scale)
     return port

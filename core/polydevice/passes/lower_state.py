@@ -70,11 +70,11 @@ def lower_state(network: Network) -> list[Variable]:
         initial = node.inputs[0] if node.inputs else None
         variables.append(Variable(name, parameter.output, assigned.get(name), initial))
         network.parameters.append(parameter)
-        network.replace(port, parameter.output)
+        network.replace({port: parameter.output})
     for node in network.nodes():
         if isinstance(node.op, Assign):
             for port in node.outputs:
-                network.replace(port, node.inputs[0])
+                network.replace({port: node.inputs[0]})
     network.sinks = [node for node in network.sinks if not isinstance(node.op, Assign)]
     variables = [_after_replacement(v, variables) for v in variables]
     for variable in variables:
@@ -101,7 +101,7 @@ def start_variable(network: Network, variable: Variable) -> None:
         kind = variable.read.element_type
         initial = constant(f"{variable.input}/zeros", zeros(variable), kind).output
     network.parameters.remove(variable.read.node)
-    network.replace(variable.read, initial)
+    network.replace({variable.read: initial})
     _drop_start(network, variable)
 
 

@@ -35,4 +35,4 @@ def _write_max_pool(network: Network, node: Node, op: MaxPool) -> None:
     dilations = op.dilations or (1,) * len(op.kernel)
     attributes = {**op.attributes(), "dilations": dilations}
     newer = Node(node.name, MaxPoolWithIndices(**attributes), node.inputs, rt_info=node.rt_info)
-    network.replace(node.outputs[0], newer.outputs[0])
+    network.replace({node.outputs[0]: newer.outputs[0]})

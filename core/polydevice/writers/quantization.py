@@ -40,7 +40,7 @@ def expand_quantization(network: Network, node: Node) -> None:
         return
     if made is not None:
         made.rt_info.update(node.rt_info)
-        network.replace(node.outputs[0], made.output)
+        network.replace({node.outputs[0]: made.output})
 
 
 def _quantize(node: Node) -> Node | None:

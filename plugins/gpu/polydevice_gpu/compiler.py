@@ -17,6 +17,8 @@ from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
 from polydevice.passes.check_sizes import check_sizes
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.plugin import Services
+from polydevice.rewrites.control_flow.settle_loops import settle_loops
+from polydevice.rewrites.control_flow.unroll_loops import unroll_loops
 from polydevice_gpu import cl
 from polydevice_gpu.branch import IfStep
 from polydevice_gpu.custom.layer import CustomLayer
@@ -33,8 +35,6 @@ from polydevice_gpu.passes import PIPELINE, run_passes
 from polydevice_gpu.passes.lower import lower
 from polydevice_gpu.passes.nest_bodies import nest_bodies
 from polydevice_gpu.passes.plan_memory import plan_memory
-from polydevice_gpu.passes.settle_loops import settle_loops
-from polydevice_gpu.passes.unroll_loops import unroll_loops
 from polydevice_gpu.plan import (
     HostStep,
     NestedStep,

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from polydevice.network import Network
 from polydevice.node import Node, Port
-from polydevice.ops.io import Parameter, Result
-from polydevice.tensor import TensorDesc
+from polydevice.ops.io import Constant, Parameter
 
 
 @dataclass
@@ -111,43 +110,21 @@ def _ready(nodes: list[Node], waiting: set[Node]) -> list[Node]:
 
 def _extract(network: Network, device: str, nodes: list[Node], index: int) -> Subgraph:
     inside = set(nodes)
-    part = Subgraph(device, Network("", [], []), nodes)
-    copies: dict[Port, Port] = {}
-    parameters: list[Node] = []
-
-    def inner(port: Port) -> Port:
-        if port in copies:
-            return copies[port]
-        source = port.node
-        if source.type == "Const":
-            copy = Node(source.name, source.op)
-        else:
-            name = f"{port.name}/in" if source.type != "Parameter" else port.name
-            shape = port.desc.shape
-            copy = Node(name, Parameter(port.element_type, shape, port.desc.kind))
-            parameters.append(copy)
-            part.sources[name] = port
-        copies[port] = copy.outputs[0]
-        return copies[port]
-
-    for node in nodes:
-        copy = Node.__new__(Node)
-        copy.name, copy.op, copy.rt_info = node.name, node.op, dict(node.rt_info)
-        copy.inputs = [inner(port) for port in node.inputs]
-        copy.outputs = [Port(copy, port.index, _alone(port.desc)) for port in node.outputs]
-        copies.update(zip(node.outputs, copy.outputs))
-    results: list[Node] = []
-    for port, users in network.consumers().items():
-        if port.node in inside and any(user not in inside for user, _ in users):
-            name = f"{port.name}/out"
-            results.append(Node(name, Result(output_name=name), [copies[port]]))
-            part.targets[name] = port
-    sinks = [copies[n.outputs[0]].node for n in nodes if n.op.has_side_effect and n.outputs]
-    part.network = Network(
-        f"{network.name}_{index}", parameters, results, sinks, evaluate=network.evaluate
-    )
-    return part
-
-
-def _alone(desc: TensorDesc) -> TensorDesc:
-    return desc.without_value()
+    inputs = {
+        port: port.name if isinstance(port.node.op, Parameter) else f"{port.name}/in"
+        for node in nodes
+        for port in node.inputs
+        if port.node not in inside and not isinstance(port.node.op, Constant)
+    }
+    outputs = {
+        port: f"{port.name}/out"
+        for port, users in network.consumers().items()
+        if port.node in inside and any(user not in inside for user, _ in users)
+    }
+    part = network.extract(nodes, inputs, outputs, name=f"{network.name}_{index}")
+    for node in part.nodes():
+        if not isinstance(node.op, Constant):
+            for port in node.outputs:  # what followed from values that are outside now
+                port.desc = port.desc.without_value()
+    sources, targets = ({name: port for port, name in ports.items()} for ports in (inputs, outputs))
+    return Subgraph(device, part, nodes, sources, targets)

@@ -213,10 +213,7 @@ class GraphReader:
             self._with_declared_rank(node, scope, position, port)
             for position, port in enumerate(made)
         ]
-        first = next((p.node for p in ports if p is not None), None)
-        for emitted in node.emitted:
-            chosen = node.name if emitted is first else f"{node.name}/{emitted.type}"
-            emitted.name = scope.draft.unique(chosen)
+        node.name_nodes(ports, scope.draft.unique)
         for position, name in enumerate(node.outputs):
             if not name:
                 continue

@@ -1,18 +1,15 @@
-"""OnnxNode: what a translator sees of an ONNX node, and how it emits core operations."""
+"""OnnxNode: what a translator sees of an ONNX node; it is the emitter of core operations too."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from onnx import NodeProto
 
-from polydevice.dtype import Array, ElementType
+from polydevice.emitter import Emitter
 from polydevice.errors import ModelFormatError, UnsupportedOperationError
-from polydevice.node import Node, Port
-from polydevice.ops.io import Constant
-from polydevice.ops.op import Op
+from polydevice.node import Port
 from polydevice.tensor import TensorDesc
 
 if TYPE_CHECKING:
@@ -20,11 +17,8 @@ if TYPE_CHECKING:
     from polydevice.readers.onnx.graph import Body, GraphReader
     from polydevice.readers.onnx.scope import Scope
 
-Value = Union[Port, Array, int, float, bool, "list[int]", "tuple[int, ...]"]
-"""An input of an emitted operation; numbers become constants (int64 where they are integers)."""
 
-
-class OnnxNode:
+class OnnxNode(Emitter):
     """One ONNX node with resolved inputs and attributes.
 
     Attributes:
@@ -38,7 +32,6 @@ class OnnxNode:
             these, arrays for tensors, `Subgraph` for graphs.
         outputs: names of the outputs, "" where nobody wants the value.
         proto: the node as the model has it.
-        emitted: the nodes that `emit` has made.
     """
 
     def __init__(
@@ -55,19 +48,18 @@ class OnnxNode:
         outputs: Sequence[str],
         proto: NodeProto,
     ) -> None:
+        super().__init__(name, evaluate=reader.evaluate)
         self._reader = reader
         self._scope = scope
         self.op_type = op_type
         self.domain = domain
         self.version = version
-        self.name = name
         self.inputs = list(inputs)
         while self.inputs and self.inputs[-1] is None:
             self.inputs.pop()
         self.attributes = dict(attributes)
         self.outputs = list(outputs)
         self.proto = proto
-        self.emitted: list[Node] = []
 
     @property
     def title(self) -> str:
@@ -133,36 +125,3 @@ class OnnxNode:
         """Read a graph attribute into the network around the node; return its outputs."""
         graph: Subgraph = self.required(name)
         return self._reader.inline(graph)
-
-    # -- emitting -----------------------------------------------------------------------------
-
-    def emit(self, op: Op, *inputs: Value) -> Port:
-        """Add an operation and return its first output."""
-        return self.emit_all(op, *inputs)[0]
-
-    def emit_all(self, op: Op, *inputs: Value) -> list[Port]:
-        """Add an operation and return all its outputs."""
-        ports = [self.value(item) for item in inputs]
-        node = Node(self.name, op, ports)
-        evaluate = self._reader.evaluate
-        if evaluate is not None and ports and all(p.desc.value is not None for p in ports):
-            node.infer(evaluate)
-        self.emitted.append(node)
-        return node.outputs
-
-    def value(self, item: Value, element_type: ElementType | None = None) -> Port:
-        """Return a port as it is; make a constant of anything else."""
-        if isinstance(item, Port):
-            return item
-        array = np.asarray(item)
-        if element_type is None and isinstance(item, (int, list, tuple)):
-            element_type = ElementType.i64 if array.dtype != np.bool_ else None
-        if element_type is not None:
-            array = array.astype(element_type.dtype)
-        node = Node(self.name, Constant(array, element_type or ElementType.of(array.dtype)))
-        self.emitted.append(node)
-        return node.output
-
-    def like(self, item: Any, port: Port) -> Port:
-        """Make a constant of the element type of `port`."""
-        return self.value(np.asarray(item), port.element_type)

@@ -14,7 +14,6 @@ from polydevice.bounds import bounded
 from polydevice.dtype import Array
 from polydevice.network import Network
 from polydevice.node import Node, Port
-from polydevice.ops.io import Parameter, Result
 from polydevice_cpu.lowering.table import is_heavy
 from polydevice_cpu.plan.context import Context
 from polydevice_cpu.plan.growth import admit
@@ -44,7 +43,10 @@ def make_tail(
     start = _interpret(first, boundary, wanted)
     if rest:
         inner = _read_from_outside(rest, {p for n in rest for p in n.outputs}, wanted)
-        network = _extract(rest, inner, wanted, builder.network)
+        inputs = {port: f"input{number}" for number, port in enumerate(inner)}
+        outputs = {port: f"output{number}" for number, port in enumerate(wanted)}
+        whole = builder.network
+        network = whole.extract(rest, inputs, outputs, name=whole.name)
         compiled = compile_(network)
         start = _then(_interpret(first, boundary, inner), compiled)
     values = [builder.array_value(port) for port in boundary]
@@ -116,30 +118,3 @@ def _then(first: Start, compiled: CompiledNetwork) -> Start:
         return compute
 
     return start
-
-
-def _extract(
-    nodes: Sequence[Node], inputs: Sequence[Port], outputs: Sequence[Port], origin: Network
-) -> Network:
-    """Copy nodes into a network with parameters for `inputs` and results for `outputs`."""
-    copies: dict[Port, Port] = {}
-    parameters = []
-    for number, port in enumerate(inputs):
-        parameter = Node(f"input{number}", Parameter(port.element_type, port.shape, port.desc.kind))
-        parameters.append(parameter)
-        copies[port] = parameter.output
-    sinks = []
-    for node in nodes:
-        constants = {p: p for p in node.inputs if p.desc.constant is not None}
-        copy = Node.__new__(Node)
-        copy.name, copy.op, copy.rt_info = node.name, node.op, dict(node.rt_info)
-        copy.inputs = [copies.get(p) or constants[p] for p in node.inputs]
-        copy.outputs = [Port(copy, p.index, p.desc) for p in node.outputs]
-        copies.update(zip(node.outputs, copy.outputs, strict=True))
-        if node.op.has_side_effect:
-            sinks.append(copy)
-    results = [
-        Node(f"output{number}", Result(), [copies.get(port, port)])
-        for number, port in enumerate(outputs)
-    ]
-    return Network(origin.name, parameters, results, sinks, evaluate=origin.evaluate)

@@ -48,7 +48,7 @@ class BodyNetwork:
             node.op = Parameter(desc.element_type, desc.shape, desc.kind)
             if index in constants:
                 made = constant(f"{node.name}/constant", constants[index], desc.element_type)
-                self.network.replace(node.output, made.output)
+                self.network.replace({node.output: made.output})
         self.network.infer()
         constant_folding(self.network, self._evaluate)
 

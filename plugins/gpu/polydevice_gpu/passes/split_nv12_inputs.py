@@ -33,7 +33,7 @@ def split_nv12_inputs(network: Network) -> None:
         if not converters or len(users) != 1 or len(converters[0].inputs) != 1:
             continue
         inputs, image = _planes(network, parameter)
-        network.replace(converters[0].output, image)
+        network.replace({converters[0].output: image})
         place = network.parameters.index(parameter)
         network.parameters[place : place + 1] = inputs
     network.infer()

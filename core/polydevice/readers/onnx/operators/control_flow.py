@@ -212,7 +212,7 @@ def _squeeze_parameter(network: Network, index: int, axis: int) -> None:
     new = Node(f"{old.name}/slice", Parameter(old.output.element_type, sizes))
     axes = constant(f"{old.name}/axes", np.array([axis], np.int64))
     squeezed = Node(f"{old.name}/squeeze", Squeeze(), [new.output, axes.output])
-    network.replace(old.output, squeezed.output)
+    network.replace({old.output: squeezed.output})
     network.parameters[index] = new
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polydevice.dtype import ElementType
+from polydevice.emitter import Input
 from polydevice.node import Port
 from polydevice.ops.activation import (
     Elu,
@@ -30,7 +31,7 @@ from polydevice.ops.op import Op
 from polydevice.ops.reshape import Reshape, ShapeOf
 from polydevice.ops.slice import Slice
 from polydevice.readers.onnx.catalog import translates
-from polydevice.readers.onnx.node import OnnxNode, Value
+from polydevice.readers.onnx.node import OnnxNode
 from polydevice.shape import Shape
 from polydevice.window import PadType
 
@@ -181,7 +182,7 @@ def conv_transpose(n: OnnxNode) -> Port:
     extra = spatial(n, weights, "output_padding", 0)
     begin, end = pads(n, rank)
     mode, wanted = auto_pad(n), n.attribute("output_shape")
-    target: list[Value] = []
+    target: list[Input] = []
     if wanted:
         # To a core operation SAME_UPPER means that the larger half is cut off at the begin.
         upper = mode is PadType.SAME_UPPER

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from polydevice.emitter import Input
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Add, Divide, Maximum, Minimum, Multiply, Subtract
 from polydevice.ops.blocks import DepthMode, SpaceToDepth
@@ -14,14 +15,14 @@ from polydevice.ops.scatter import Reduction, ScatterElementsUpdate, ScatterNDUp
 from polydevice.ops.slice import Slice
 from polydevice.ops.split import Split, VariadicSplit
 from polydevice.readers.onnx.catalog import translates
-from polydevice.readers.onnx.node import OnnxNode, Value
+from polydevice.readers.onnx.node import OnnxNode
 
 
 @translates("Split")
 def split(n: OnnxNode) -> list[Port]:
     """Into parts of given lengths, or of equal ones (the last may be shorter)."""
     x, axis = n.input(0), n.attribute("axis", 0)
-    lengths: Value | None = n.optional(1) or n.attribute("split")
+    lengths: Input | None = n.optional(1) or n.attribute("split")
     if lengths is not None:
         if isinstance(lengths, Port) and not (lengths.shape and isinstance(lengths.shape[0], int)):
             # As many as there are outputs, whatever the model says of the input's sizes.
@@ -51,7 +52,7 @@ def slice_(n: OnnxNode) -> Port:
     x = n.input(0)
     if n.version < 10:
         starts, ends = n.value(n.required("starts")), n.value(n.required("ends"))
-        axes: Value = n.attribute("axes") or list(range(len(n.required("starts"))))
+        axes: Input = n.attribute("axes") or list(range(len(n.required("starts"))))
         return n.emit(Slice(), x, starts, ends, [1] * len(n.required("starts")), axes)
     starts, ends = n.input(1), n.input(2)
     given, steps = n.optional(3), n.optional(4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from polydevice.emitter import Input
 from polydevice.node import Port
 from polydevice.ops.broadcast import Broadcast, BroadcastMode
 from polydevice.ops.concat import Concat
@@ -10,7 +11,7 @@ from polydevice.ops.reshape import Reshape, ShapeOf, Squeeze, Unsqueeze
 from polydevice.ops.slice import Slice
 from polydevice.ops.transpose import Transpose
 from polydevice.readers.onnx.catalog import translates
-from polydevice.readers.onnx.node import OnnxNode, Value
+from polydevice.readers.onnx.node import OnnxNode
 
 
 def axes_input(n: OnnxNode, index: int, name: str = "axes") -> Port | None:
@@ -37,7 +38,7 @@ def flattened(n: OnnxNode, x: Port, axis: int) -> Port:
     return n.emit(Reshape(special_zero=False), x, joined(n, height, width))
 
 
-def joined(n: OnnxNode, *parts: Value) -> Port:
+def joined(n: OnnxNode, *parts: Input) -> Port:
     """Concatenate 1-D int64 values."""
     return n.emit(Concat(0), *[n.value(part) for part in parts])
 
@@ -55,7 +56,7 @@ def reshaped_like(n: OnnxNode, x: Port, model: Port) -> Port:
 @translates("Reshape")
 def reshape(n: OnnxNode) -> Port:
     """With allowzero, 0 in the pattern is a size of 0; else it copies the input's size."""
-    pattern: Value = n.required("shape") if n.version < 5 else n.input(1)
+    pattern: Input = n.required("shape") if n.version < 5 else n.input(1)
     return n.emit(Reshape(special_zero=not n.attribute("allowzero", 0)), n.input(0), pattern)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polydevice.dtype import ElementType
+from polydevice.emitter import Input
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Subtract
 from polydevice.ops.generate import OneHot
@@ -10,12 +11,12 @@ from polydevice.ops.reshape import ShapeOf, Squeeze
 from polydevice.ops.slice import Slice
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
 from polydevice.readers.onnx.catalog import translates
-from polydevice.readers.onnx.node import OnnxNode, Value
+from polydevice.readers.onnx.node import OnnxNode
 from polydevice.readers.onnx.operators.reshape import flattened, reshaped_like
 from polydevice.shape import normalize_axis
 
 
-def _top(n: OnnxNode, x: Port, k: Value, axis: int, mode: TopKMode, sort: TopKSort) -> list[Port]:
+def _top(n: OnnxNode, x: Port, k: Input, axis: int, mode: TopKMode, sort: TopKSort) -> list[Port]:
     op = TopK(
         axis=normalize_axis(axis, n.rank(x)),
         mode=mode,
@@ -29,7 +30,7 @@ def _top(n: OnnxNode, x: Port, k: Value, axis: int, mode: TopKMode, sort: TopKSo
 def top_k(n: OnnxNode) -> list[Port]:
     """The k largest or smallest elements, by value, and their positions."""
     x = n.input(0)
-    k: Value = n.required("k") if n.version < 10 else n.input(1)
+    k: Input = n.required("k") if n.version < 10 else n.input(1)
     if isinstance(k, Port):
         k = n.emit(Squeeze(), k, [0]) if k.desc.rank == 1 else k
     mode = TopKMode.MAX if n.attribute("largest", 1) else TopKMode.MIN

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from polydevice.emitter import Emitter
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.control_flow import If
@@ -40,18 +41,19 @@ def _inline(network: Network, node: Node, op: If) -> bool:
     ports: dict[Port, Port] = {
         body.parameters[tie.parameter].output: node.inputs[tie.input] for tie in ties
     }
+    emitter = Emitter(node.name, evaluate=network.evaluate)
     for inner in body.nodes():
         if isinstance(inner.op, (Parameter, Result)):
             continue
         if any(source not in ports for source in inner.inputs):
             return False  # nothing feeds a parameter
-        inputs = [ports[source] for source in inner.inputs]
-        made = Node(f"{node.name}/{inner.name}", inner.op, inputs, rt_info=inner.rt_info)
-        made.infer(network.evaluate)
-        ports.update(zip(inner.outputs, made.outputs, strict=True))
+        name = f"{node.name}/{inner.name}"
+        made = emitter.emit_all(inner.op, *(ports[source] for source in inner.inputs), name=name)
+        for port in made:
+            port.node.rt_info = dict(inner.rt_info)
+        ports.update(zip(inner.outputs, made, strict=True))
     sources = {out.output: body.results[out.result].inputs[0] for out in outputs}
     if any(source not in ports for source in sources.values()):
         return False
-    for index, source in sources.items():
-        network.replace(node.outputs[index], ports[source])
+    network.replace({node.outputs[i]: ports[source] for i, source in sources.items()})
     return True

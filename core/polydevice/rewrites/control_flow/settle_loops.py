@@ -112,7 +112,7 @@ def _with_constants(body: Network, values: dict[int, Array], evaluate: Evaluate)
     for index, value in values.items():
         parameter = trial.parameters[index]
         made = constant(f"{parameter.name}/constant", value, parameter.output.element_type)
-        trial.replace(parameter.output, made.output)
+        trial.replace({parameter.output: made.output})
     trial.infer()
     constant_folding(trial, evaluate)
     return trial

@@ -9,14 +9,15 @@ from __future__ import annotations
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.emitter import Emitter
 from polydevice.network import Network
-from polydevice.node import Evaluate, Node, Port, constant
+from polydevice.node import Evaluate, Node, Port
 from polydevice.ops.concat import Concat
 from polydevice.ops.control_flow import Iteration, Loop, Slicing
 from polydevice.ops.io import Parameter, Result
 from polydevice.ops.slice import Slice
+from polydevice.rewrites.control_flow.inline_branches import inline_branches
 from polydevice.shape import normalize_axis
-from polydevice_gpu.passes.inline_branches import inline_branches
 
 NODE_LIMIT = 4096
 """Loops that would become more nodes than this stay loops: compiling takes time per node."""
@@ -61,9 +62,9 @@ class _Unrolled:
 
     def __init__(self, loop: Node, body: Network, count: int, evaluate: Evaluate | None) -> None:
         assert isinstance(loop.op, Iteration)
-        self._evaluate = evaluate
         self._loop, self._op, self._body, self._count = loop, loop.op, body, count
         self._carried = {edge.parameter: edge.result for edge in loop.op.back_edges}
+        self._emitter = Emitter(loop.name, evaluate=evaluate)
         self._constants = 0
 
     def replace(self, network: Network) -> bool:
@@ -79,10 +80,12 @@ class _Unrolled:
                 return False
             if not goes_on:
                 break
+        made: dict[Port, Port] = {}
         for tie in self._op.body_outputs:
             ports = [ports[tie.result] for ports in results]
-            new = ports[-1] if tie.slicing is None else self._join(ports, tie.slicing, tie.output)
-            network.replace(self._loop.outputs[tie.output], new)
+            last = ports[-1] if tie.slicing is None else self._join(ports, tie.slicing, tie.output)
+            made[self._loop.outputs[tie.output]] = last
+        network.replace(made)
         return True
 
     def _goes_on(self, results: list[Port]) -> bool | None:
@@ -105,15 +108,16 @@ class _Unrolled:
         if isinstance(self._op, Loop) and self._op.current_iteration is not None:
             own = self._body.parameters[self._op.current_iteration].output
             shape = own.shape.static if own.shape is not None and own.shape.is_static else ()
-            value = np.full(shape, iteration, own.element_type.dtype)
-            ports[own] = self._constant(value)
+            ports[own] = self._constant(np.full(shape, iteration, own.element_type.dtype))
         for node in self._body.nodes():
             if isinstance(node.op, (Parameter, Result)):
                 continue
             name = f"{self._loop.name}/{iteration + 1}/{node.name}"
-            made = Node(name, node.op, [ports[p] for p in node.inputs], rt_info=node.rt_info)
-            made.infer(self._evaluate)  # the condition may be known after all
-            ports.update(zip(node.outputs, made.outputs, strict=True))
+            # With what is known of its inputs: the condition may be known after all.
+            made = self._emitter.emit_all(node.op, *(ports[p] for p in node.inputs), name=name)
+            for port in made:
+                port.node.rt_info = dict(node.rt_info)
+            ports.update(zip(node.outputs, made, strict=True))
         return [ports[result.inputs[0]] for result in self._body.results]
 
     def _slice(self, port: Port, slicing: Slicing, iteration: int) -> Port:
@@ -122,7 +126,7 @@ class _Unrolled:
         part = slicing.part(iteration, size)
         bounds = [self._constant(np.array([n], np.int64)) for n in (part.start, part.stop, 1, axis)]
         name = f"{self._loop.name}/{iteration + 1}/slice{self._constants}"
-        return Node(name, Slice(), [port, *bounds]).output
+        return self._emitter.emit(Slice(), port, *bounds, name=name)
 
     def _join(self, ports: list[Port], slicing: Slicing, output: int) -> Port:
         if slicing.stride < 0:
@@ -130,11 +134,13 @@ class _Unrolled:
         if len(ports) == 1:
             return ports[0]
         axis = _axis(ports[0], slicing)
-        return Node(f"{self._loop.name}/join{output}", Concat(axis=axis), ports).output
+        name = f"{self._loop.name}/join{output}"
+        return self._emitter.emit(Concat(axis=axis), *ports, name=name)
 
     def _constant(self, value: Array) -> Port:
         self._constants += 1
-        return constant(f"{self._loop.name}/constant{self._constants}", value).output
+        name = f"{self._loop.name}/constant{self._constants}"
+        return self._emitter.value(value, name=name)
 
 
 def _most_iterations(node: Node) -> int | None:

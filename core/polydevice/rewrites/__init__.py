@@ -1,0 +1,1 @@
+"""Rewrites: networks become equal networks that suit a device better."""

@@ -1,0 +1,1 @@
+"""Loops and Ifs whose course is known at load become plain layers, or simpler loops."""
