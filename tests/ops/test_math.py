@@ -127,3 +127,12 @@ def test_special_values(device):
 def test_identity(dtype, device):
     x = RANDOM.integers(0, 2, (2, 3)).astype(dtype)
     check(OpCase(ops.Identity(), [x], [x]), device)
+
+
+def test_logarithms_near_one(device):
+    """Relative to the result, which is where losses and entropies are asked for."""
+    steps = np.concatenate([np.arange(-4096, 4096), np.arange(-2048, 2048) * 1001])
+    x = (1 + steps * 2.0**-23).astype(np.float32)
+    answer = np.log(x.astype(np.float64)).astype(np.float32)
+    check(OpCase(ops.Log(), [x], [answer], tolerance=(2e-6, 1e-9)), device)
+

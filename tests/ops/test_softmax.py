@@ -61,3 +61,14 @@ def test_no_elements(device):
 def test_an_axis_outside_the_rank_is_refused():
     with pytest.raises(NetworkError, match="axis 2 is outside"):
         network_of(OpCase(SoftMax(axis=2), [np.zeros((2, 3), np.float32)], []))
+
+
+def test_sure_predictions_keep_their_loss(device):
+    """The loss of a prediction that exceeds the others by t is log(1 + n exp(-t))."""
+    margins = np.linspace(4, 13, 300)
+    x = np.zeros((300, 10), np.float32)
+    x[:, 3] = margins
+    loss = np.log1p(9 * np.exp(-x[:, 3].astype(np.float64)))
+    answer = -loss[:, None] - np.where(np.arange(10) == 3, 0, x[:, 3:4].astype(np.float64))
+    case = OpCase(LogSoftmax(axis=1), [x], [answer.astype(np.float32)], tolerance=(2e-7, 6e-7))
+    check(case, device)

@@ -9,12 +9,13 @@ from polydevice.dtype import ElementType
 from polydevice.ops.softmax import LogSoftmax, SoftMax
 from polydevice_cpu.lowering.concat import ordered
 from polydevice_cpu.lowering.table import lowers
-from polydevice_cpu.onednn.attributes import Attributes
-from polydevice_cpu.onednn.constants import Arg
+from polydevice_cpu.onednn.attributes import Attributes, Eltwise
+from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitives import softmax
 from polydevice_cpu.ops.softmax import FEW_TERMS
 from polydevice_cpu.plan.step import PrimitiveStep
+from polydevice_cpu.proof.proof import inaccuracy
 
 if TYPE_CHECKING:
     from polydevice.node import Node
@@ -26,7 +27,10 @@ MANY_ROWS = 1024
 
 @lowers(SoftMax, LogSoftmax)
 def lower_softmax(builder: Builder, node: Node) -> bool:
-    """Normalise along the axis; it must lie contiguously for oneDNN to be fast."""
+    """Normalise along the axis; it must lie contiguously for oneDNN to be fast.
+
+    A sure prediction is the logarithm of a sum near 1, so oneDNN's logarithm must be right there.
+    """
     op = node.op
     assert isinstance(op, SoftMax)
     source = node.inputs[0]
@@ -34,6 +38,9 @@ def lower_softmax(builder: Builder, node: Node) -> bool:
         return False
     value = builder.value(source)
     if not value.in_reach:
+        return False
+    if isinstance(op, LogSoftmax) and (reason := inaccuracy(Eltwise(Algorithm.LOG))):
+        builder.refuse(node.name, reason)
         return False
     axis = op.axis % len(value.shape)
     rows = math.prod(value.shape) // max(value.shape[axis], 1)

@@ -64,7 +64,8 @@ _VALUES: dict[Algorithm, Callable[[Array, float, float], Array]] = {
 
 _CANCELS: dict[Algorithm, Callable[[Array, float, float], Array]] = {
     # 1 + erf(x), exp(x) - 1, 1 + tanh(x): the definitions subtract numbers of this size. Not so
-    # softplus, whose small values are what a logarithm or a division behind it goes by.
+    # softplus, whose small values are what a logarithm or a division behind it goes by, nor the
+    # logarithm, whose zero at 1 is where losses and entropies are asked for.
     Algorithm.ELU: lambda x, a, _: np.where(x < 0, abs(a), 0.0),
     Algorithm.GELU_ERF: lambda x, _a, _b: np.abs(x),
     Algorithm.GELU_TANH: lambda x, _a, _b: np.abs(x),
@@ -72,7 +73,6 @@ _CANCELS: dict[Algorithm, Callable[[Array, float, float], Array]] = {
     Algorithm.LINEAR: lambda x, a, b: np.abs(a * x) + abs(b),
     Algorithm.HARD_SIGMOID: lambda x, a, b: np.abs(a * x) + abs(b),
     Algorithm.HARD_SWISH: lambda x, a, b: np.abs(x) * (np.abs(a * x) + abs(b)),
-    Algorithm.LOG: lambda x, _a, _b: np.ones_like(x),
 }
 _EXACT = (Algorithm.RELU, Algorithm.ABS, Algorithm.CLIP, Algorithm.ROUND)
 

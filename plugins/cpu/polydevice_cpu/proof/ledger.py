@@ -20,7 +20,7 @@ from polydevice import cache_folder
 from polydevice_cpu import processor
 from polydevice_cpu.onednn.descriptor import required
 
-FORMAT = 1
+FORMAT = 2
 """Raise it when trials become stricter or keys mean something else."""
 LIMIT = 20_000
 """Verdicts that a file keeps; a network has some tens."""
