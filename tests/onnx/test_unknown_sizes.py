@@ -262,3 +262,69 @@ def test_reduction_by_axes_that_may_be_none(operator, keep, device, rng):
     for axes in ([], [1], [0, -1]):
         x = rng.standard_normal((2, 3, 4)).astype(np.float32)
         _check(proto, device, x, np.array(axes, np.int64))
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(
+    ("axis", "condition"),
+    [(0, "1011"), (0, "0011"), (1, "10100"), (-1, "0101"), (None, "1010110"), (1, "01"), (0, "")],
+)
+def test_compress_by_a_condition_longer_than_the_axis(
+    known, constant, axis, condition, device, rng
+):
+    x, chosen = _numbers(rng, 2, 3), np.array([bit == "1" for bit in condition], bool)
+    settings = {} if axis is None else {"axis": axis}
+    inputs = [value("x", (2, 3) if known else ["a", "b"])]
+    if not constant:
+        inputs.append(value("c", (len(chosen),) if known else ["c"], TensorProto.BOOL))
+    proto = model(
+        [helper.make_node("Compress", ["x", "c"], ["y"], **settings)],
+        inputs,
+        initializers=[tensor("c", chosen)] if constant else [],
+    )
+    limit = x.size if axis is None else x.shape[axis]
+    expected = np.compress(chosen[:limit], x, axis)
+    for _ in range(2):
+        (y,) = run(proto, *([x] if constant else [x, chosen]), device=device)
+        np.testing.assert_array_equal(y, expected)
+
+
+REDUCTIONS = ["ReduceSum", "ReduceMax", "ReduceMean", "ReduceL2", "ReduceSumSquare", "ReduceProd"]
+
+
+@pytest.mark.parametrize("op", REDUCTIONS)
+@pytest.mark.parametrize("noop", [0, 1])
+@pytest.mark.parametrize("axes", [[], [1], [-2], [0, 1]])
+def test_axes_that_are_an_input(op, noop, axes, device, rng):
+    node = helper.make_node(op, ["x", "a"], ["y"], noop_with_empty_axes=noop)
+    proto = model([node], [value("x", ["n", 3]), value("a", ["k"], INT64)])
+    _check(proto, device, _numbers(rng, 2, 3) - 2, np.array(axes, np.int64))
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("shape", [(2, 0), (0, 3), (0, 0), (2, 3)])
+@pytest.mark.parametrize("known", [False, True])
+def test_hardmax_of_nothing(opset, axis, shape, known, device, rng):
+    node = helper.make_node("Hardmax", ["x"], ["y"], axis=axis)
+    proto = model([node], [value("x", shape if known else ["a", "b"])], opset=opset)
+    _check(proto, device, _numbers(rng, *shape))
+
+
+@pytest.mark.parametrize("numbers", [1, 2])
+@pytest.mark.parametrize("settings", [{}, {"inverse": 1}, {"onesided": 1}])
+def test_transforms_of_real_or_complex_numbers(numbers, settings, device, rng):
+    if numbers == 2 and "onesided" in settings:
+        pytest.skip("onesided is for real numbers")
+    node = helper.make_node("DFT", ["x"], ["y"], axis=1, **settings)
+    proto = model([node], [value("x", ["b", 8, "c"])], opset=17)
+    x = rng.standard_normal((2, 8, numbers)).astype(np.float32)
+    _check(proto, device, x)
+    if settings:
+        return
+    stft = helper.make_node("STFT", ["x", "s", "w"], ["y"], onesided=0)
+    window = np.array([0.5, 1, 0.25, 2], np.float32)
+    constants = [tensor("s", np.array(2)), tensor("w", window)]
+    proto = model([stft], [value("x", ["b", "t", "c"])], initializers=constants, opset=17)
+    _check(proto, device, x)

@@ -135,4 +135,3 @@ def test_logarithms_near_one(device):
     x = (1 + steps * 2.0**-23).astype(np.float32)
     answer = np.log(x.astype(np.float64)).astype(np.float32)
     check(OpCase(ops.Log(), [x], [answer], tolerance=(2e-6, 1e-9)), device)
-

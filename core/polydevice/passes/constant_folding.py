@@ -5,7 +5,7 @@ from __future__ import annotations
 from polydevice.bounds import compute_ahead, computing_ahead
 from polydevice.dtype import ElementType
 from polydevice.network import Network
-from polydevice.node import Evaluate, Node, known_if_empty
+from polydevice.node import Evaluate, Node, Port, known_if_empty
 from polydevice.ops.io import Constant, Parameter, Result
 
 SIZE_LIMIT = 1 << 30
@@ -31,6 +31,7 @@ def constant_folding(network: Network, evaluate: Evaluate) -> int:
 
 def _fold(network: Network, evaluate: Evaluate) -> int:
     values: dict[Node, list[Node]] = {}
+    empty: dict[Port, Port] = {}
     folded, left = 0, SIZE_LIMIT
     for node in network.nodes():
         node.inputs = [
@@ -39,6 +40,7 @@ def _fold(network: Network, evaluate: Evaluate) -> int:
         ]
         if not _is_foldable(node):
             continue
+        node.inputs = [_known_input(port, empty) for port in node.inputs]
         arrays = [array for port in node.inputs if (array := port.node.constant) is not None]
         constants = _known_values(node)
         if constants is None and arrays and len(arrays) == len(node.inputs):
@@ -54,6 +56,17 @@ def _fold(network: Network, evaluate: Evaluate) -> int:
         values[node] = constants
         folded += 1
     return folded
+
+
+def _known_input(port: Port, made: dict[Port, Port]) -> Port:
+    """Return a constant for an input of the network without elements: no axes to reduce, say."""
+    if not isinstance(port.node.op, Parameter):
+        return port
+    known = known_if_empty(port.desc)
+    if known.constant is not None and port not in made:
+        op = Constant(known.constant, known.element_type)
+        made[port] = Node(f"{port.name}/empty", op).output
+    return made.get(port, port)
 
 
 def _is_foldable(node: Node) -> bool:

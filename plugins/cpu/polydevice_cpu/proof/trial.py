@@ -254,7 +254,9 @@ def _spread(rng: np.random.Generator) -> Array:
     """Numbers of all magnitudes that functions are asked for, of both signs, zero, and near 1."""
     size = 2.0 ** rng.uniform(-20, 5, _PERIOD)
     size[::5] = 2.0 ** rng.uniform(-100, 100, size[::5].size)
-    size[::7] = 1 + 2.0 ** rng.uniform(-24, -2, size[::7].size) * rng.choice([-1, 1], size[::7].size)
+    size[::7] = 1 + 2.0 ** rng.uniform(-24, -2, size[::7].size) * rng.choice(
+        [-1, 1], size[::7].size
+    )
     size *= rng.choice([-1, 1], _PERIOD)
     size[::97] = 0
     usual = rng.normal(size=_PERIOD) * 4

@@ -82,9 +82,11 @@ def unique(n: OnnxNode) -> list[Port]:
 
 @translates("Compress")
 def compress(n: OnnxNode) -> Port:
-    """The slices (or elements) where the condition holds."""
+    """The slices (or elements) where the condition holds; what it says beyond them is left out."""
     x, condition, axis = n.input(0), n.input(1), n.attribute("axis")
     if axis is None:
         x, axis = n.emit(Reshape(special_zero=False), x, [-1]), 0
+    size = axis_size(n, x, axis)
+    condition = n.emit(Slice(), condition, [0], n.emit(Unsqueeze(), size, [0]), [1], [0])
     places = n.emit(Squeeze(), n.emit(NonZero(), condition), [0])
     return n.emit(Gather(), x, places, axis)

@@ -35,6 +35,7 @@ from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.element_types import element_type_of
 from polydevice.readers.onnx.node import OnnxNode
 from polydevice.readers.onnx.operators.topk import axis_size
+from polydevice.shape import bounds
 
 
 @translates("CumSum", "CumProd")
@@ -60,18 +61,13 @@ def dft(n: OnnxNode) -> Port:
     inverse, onesided = bool(n.attribute("inverse", 0)), bool(n.attribute("onesided", 0))
     length = n.optional(1)
     size = [] if length is None else [n.emit(Reshape(special_zero=False), length, [1])]
-    numbers = None if x.shape is None else x.shape[-1]
-    if numbers not in (1, 2):
-        raise n.unsupported("the last axis of the input must be known to be 1 or 2")
-    if numbers == 1 and onesided and not inverse:
+    if onesided and not inverse:
+        if not _may_be(x, 1):
+            raise n.unsupported("onesided is for real input, whose last axis is of size 1")
         return n.emit(RDFT(), n.emit(Squeeze(), x, [-1]), axis, *size)
-    if numbers == 1:
-        imaginary = n.emit(Multiply(), x, n.like(0, x))
-        x = n.emit(Concat(rank - 1), x, imaginary)
+    x = _as_complex(n, x)
     if inverse and onesided:
         return n.emit(Unsqueeze(), n.emit(IRDFT(), x, axis, *size), [-1])
-    if onesided:
-        raise n.unsupported("onesided is for real input")
     return n.emit(IDFT() if inverse else DFT(), x, axis, *size)
 
 
@@ -91,18 +87,32 @@ def stft(n: OnnxNode) -> Port:
         window = n.emit(Broadcast(), n.like(1, x), shape)
     if n.rank(x) == 2:  # ONNX Runtime takes it too
         x = n.emit(Unsqueeze(), x, [2])
-    numbers, onesided = None if x.shape is None else x.shape[2], n.attribute("onesided", 1)
-    if numbers == 1 and onesided:
+    if n.attribute("onesided", 1):
+        if not _may_be(x, 1):
+            raise n.unsupported("the last axis must be 1 (real), or 2 (complex) with onesided=0")
         signal = n.emit(Squeeze(), x, [2])
         return n.emit(STFT(transpose_frames=False), signal, window, length, step)
-    if numbers not in (1, 2) or onesided:
-        raise n.unsupported(
-            "the last axis must be known to be 1 (real) or 2 (complex, with onesided=0)"
-        )
     frames = n.emit(Multiply(), _frames(n, x, step, length), n.emit(Unsqueeze(), window, [1]))
-    if numbers == 1:
-        frames = n.emit(Concat(3), frames, n.emit(Multiply(), frames, n.like(0, frames)))
-    return n.emit(DFT(), frames, [2])
+    return n.emit(DFT(), _as_complex(n, frames), [2])
+
+
+def _may_be(x: Port, size: int) -> bool:
+    """Whether the last axis may have that size, as far as it is known."""
+    if x.shape is None:
+        return True
+    low, high = bounds(x.shape[-1])
+    return low <= size and (high is None or size <= high)
+
+
+def _as_complex(n: OnnxNode, x: Port) -> Port:
+    """Return numbers [..., 1] (real) or [..., 2] as complex ones [..., 2]."""
+    if not (_may_be(x, 1) or _may_be(x, 2)):
+        raise n.unsupported("the last axis of the input must be 1 (real) or 2 (complex)")
+    if not _may_be(x, 1):
+        return x
+    last = n.rank(x) - 1
+    both = n.emit(Concat(last), x, n.emit(Multiply(), x, n.like(0, x)))
+    return n.emit(Slice(), both, [0], [2], [1], [last]) if _may_be(x, 2) else both
 
 
 def _frames(n: OnnxNode, x: Port, step: Port, length: Port) -> Port:

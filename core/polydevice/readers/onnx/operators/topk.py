@@ -5,15 +5,17 @@ from __future__ import annotations
 from polydevice.dtype import ElementType
 from polydevice.emitter import Input
 from polydevice.node import Port
-from polydevice.ops.arithmetic import Subtract
+from polydevice.ops.arithmetic import Maximum, Subtract
+from polydevice.ops.concat import Concat
 from polydevice.ops.generate import OneHot
-from polydevice.ops.reshape import ShapeOf, Squeeze
+from polydevice.ops.pad import Pad
+from polydevice.ops.reshape import ShapeOf, Squeeze, Unsqueeze
 from polydevice.ops.slice import Slice
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
 from polydevice.readers.onnx.operators.reshape import flattened, reshaped_like
-from polydevice.shape import normalize_axis
+from polydevice.shape import bounds, normalize_axis
 
 
 def _top(n: OnnxNode, x: Port, k: Input, axis: int, mode: TopKMode, sort: TopKSort) -> list[Port]:
@@ -65,7 +67,20 @@ def hardmax(n: OnnxNode) -> Port:
     axis = n.attribute("axis", 1 if n.version < 13 else -1)
     flat = x if n.version >= 13 else flattened(n, x, axis)
     axis = normalize_axis(axis, n.rank(x)) if n.version >= 13 else 1
-    index = n.emit(Squeeze(), _top(n, flat, 1, axis, TopKMode.MAX, TopKSort.VALUE)[1], [axis])
+    source = _at_least_one(n, flat, axis)
+    index = n.emit(Squeeze(), _top(n, source, 1, axis, TopKMode.MAX, TopKSort.VALUE)[1], [axis])
     ones, zeros = n.like(1, x), n.like(0, x)
     result = n.emit(OneHot(axis), index, axis_size(n, flat, axis), ones, zeros)
     return result if flat is x else reshaped_like(n, result, x)
+
+
+def _at_least_one(n: OnnxNode, x: Port, axis: int) -> Port:
+    """Return x, with one element along an axis that has none: something to choose from."""
+    size = None if x.shape is None else x.shape[axis]
+    if size is not None and bounds(size)[0] > 0:
+        return x
+    missing = n.emit(Maximum(), n.emit(Subtract(), 1, axis_size(n, x, axis)), 0)
+    count = n.emit(Unsqueeze(), missing, [0])
+    before, behind = ([0] * axis, [0] * (n.rank(x) - axis - 1))
+    ends = n.emit(Concat(0), n.like(before, count), count, n.like(behind, count))
+    return n.emit(Pad(), x, n.like([0] * n.rank(x), ends), ends, n.like(0, x))
