@@ -27,7 +27,7 @@ from polydevice_cpu.implement import evaluate
 from polydevice_gpu import cl
 from polydevice_gpu.compiler import CompileSettings, build_graph, target_of
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.row import RowKernel
+from polydevice_gpu.kernels.row.row import RowKernel
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.tuning.candidates import candidates
 from polydevice_gpu.tuning.runner import Runner

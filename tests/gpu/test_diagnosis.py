@@ -12,7 +12,7 @@ from polydevice_gpu import cl
 from polydevice_gpu.cl import capabilities, child_process, library
 from polydevice_gpu.cl.discovery.facts import DeviceFacts
 from polydevice_gpu.cl.discovery.troubles import TROUBLES
-from polydevice_gpu.diagnosis import diagnose
+from polydevice_gpu.reports.diagnosis import diagnose
 
 
 @pytest.fixture

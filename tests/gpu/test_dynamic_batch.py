@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from polydevice.errors import RequestBusyError, RequestError, UnsupportedNetworkError
-from polydevice_gpu.bound_plan import BoundPlan
+from polydevice_gpu.runtime.bound_plan import BoundPlan
 from tests.cpu.models import answer, build, residual
 
 BATCH = 5

@@ -22,11 +22,11 @@ from polydevice import Core
 from polydevice.options import Options
 from polydevice.testing.inference import TOLERANCES
 from polydevice_gpu import cl
-from polydevice_gpu.bound_plan import BoundPlan
 from polydevice_gpu.compiler import target_of
 from polydevice_gpu.executable import GpuExecutable
 from polydevice_gpu.kernels.kernel import Kernel, Mode
 from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.runtime.bound_plan import BoundPlan
 from tests.gpu.trials import OPERATIONS, PAIRS, SUB_GROUPS, candidates, chosen, named, only
 from tests.tiers import is_quick
 

@@ -18,7 +18,7 @@ from polydevice.errors import (
     ModelLimitError,
 )
 from polydevice_gpu import cl
-from polydevice_gpu.bound_steps import BoundSteps
+from polydevice_gpu.runtime.bound_steps import BoundSteps
 from tests.core import ir_text
 from tests.core.ir_text import constant, edges, layer, mapped, net, parameter, result
 from tests.gpu.loop_models import body, model, nested_layers, op, right

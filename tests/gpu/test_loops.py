@@ -230,7 +230,7 @@ def test_a_loop_ends_that_its_body_never_changes(core) -> None:
 
 def test_endless_loops_end_with_an_error_and_the_request_goes_on(core, rng, monkeypatch) -> None:
     from polydevice.errors import InferenceError
-    from polydevice_gpu import loop
+    from polydevice_gpu.control_flow import loop
 
     content = counting(joined=False, condition="value")
     executable = core.load_network(core.read_network(content), "GPU", KEEP)
@@ -245,7 +245,7 @@ def test_endless_loops_end_with_an_error_and_the_request_goes_on(core, rng, monk
 
 
 def test_more_iterations_than_the_queue_may_hold(core, monkeypatch) -> None:
-    from polydevice_gpu import backlog
+    from polydevice_gpu.runtime import backlog
 
     monkeypatch.setattr(backlog, "ITERATIONS", 16)
     inside = body(

@@ -21,7 +21,7 @@ from polydevice.shape import Shape
 from polydevice_gpu.cl.program import ProgramBuilder
 from polydevice_gpu.graph import Place
 from polydevice_gpu.passes import PIPELINE
-from polydevice_gpu.request import GpuRequest
+from polydevice_gpu.runtime.request import GpuRequest
 from tests.cpu.models import answer, build, residual
 
 MODEL = residual()

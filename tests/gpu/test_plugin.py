@@ -15,7 +15,7 @@ from polydevice_gpu import cl, plugin
 from polydevice_gpu.cl.capabilities import Capabilities
 from polydevice_gpu.cl.discovery import Report, Selection, select
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Enumeration
-from polydevice_gpu.peak import gops
+from polydevice_gpu.reports.peak import gops
 
 METRICS = [
     "AVAILABLE_DEVICES", "SUPPORTED_METRICS", "FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES",

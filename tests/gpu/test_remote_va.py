@@ -26,7 +26,8 @@ from polydevice.errors import BlobError, DeviceError, OptionValueError, UnknownO
 from polydevice.network import Network
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.convert import Convert
-from polydevice_gpu import cl, va
+from polydevice_gpu import cl
+from polydevice_gpu.blobs import va
 from polydevice_gpu.cl import library
 from tests.gpu.graphs import Sketch
 from tests.gpu.remote import FLAGS

@@ -21,7 +21,7 @@ from polydevice.options import Options
 from polydevice_gpu import cl, executable
 from polydevice_gpu.compiler import target_of
 from polydevice_gpu.kernels.kernel import kernels_of
-from polydevice_gpu.kernels.row import RowKernel
+from polydevice_gpu.kernels.row.row import RowKernel
 from polydevice_gpu.kernels.target import Target
 from tests.gpu.graphs import Sketch, compiled
 from tests.seeds import seeded

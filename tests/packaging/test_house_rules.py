@@ -40,9 +40,12 @@ def test_the_last_kernel_of_each_operation_is_its_reference() -> None:
 def test_every_kernel_file_is_used_and_says_what_it_computes() -> None:
     folder = ROOT / "plugins/gpu/polydevice_gpu/kernels"
     named = {kernel.source for kernels in all_kernels().values() for kernel in kernels}
-    code = "".join(path.read_text() for path in folder.glob("*.py"))
-    for path in folder.glob("*.cl"):
-        assert path.name in named or path.name in code, path.name  # or a kernel's second launch
+    code = "".join(path.read_text() for path in folder.rglob("*.py"))
+    files = [path for path in folder.rglob("*.cl") if path.parent.name != "include"]
+    assert len(files) > 40
+    for path in files:
+        name = path.relative_to(folder).as_posix()
+        assert name in named or name in code, name  # or a kernel's second launch
         head = path.read_text().splitlines()[0]
         assert head.startswith(f"// {path.stem}: "), f"{path.name}: {head}"
 

@@ -20,22 +20,22 @@ from polydevice.plugin import Services
 from polydevice.rewrites.control_flow.settle_loops import settle_loops
 from polydevice.rewrites.control_flow.unroll_loops import unroll_loops
 from polydevice_gpu import cl
-from polydevice_gpu.branch import IfStep
+from polydevice_gpu.control_flow.branch import IfStep
+from polydevice_gpu.control_flow.loop import CompileBody, LoopStep
+from polydevice_gpu.control_flow.nested import LoopBody
 from polydevice_gpu.custom.layer import CustomLayer
 from polydevice_gpu.custom.operation import use_custom_layers
-from polydevice_gpu.dumps import Dumps
 from polydevice_gpu.graph import GpuGraph, GpuNode, Memory
-from polydevice_gpu.host import group
 from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.kernels.launch import Launch
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.loop import CompileBody, LoopStep
-from polydevice_gpu.nested import LoopBody
 from polydevice_gpu.passes import PIPELINE, run_passes
 from polydevice_gpu.passes.lower import lower
 from polydevice_gpu.passes.nest_bodies import nest_bodies
 from polydevice_gpu.passes.plan_memory import plan_memory
-from polydevice_gpu.plan import (
+from polydevice_gpu.reports.dumps import Dumps
+from polydevice_gpu.runtime.host import group
+from polydevice_gpu.runtime.plan import (
     HostStep,
     NestedStep,
     Plan,
@@ -44,8 +44,8 @@ from polydevice_gpu.plan import (
     launching,
     scratch_memory,
 )
+from polydevice_gpu.runtime.weights import WeightStore
 from polydevice_gpu.tuning.tuner import Tuner
-from polydevice_gpu.weights import WeightStore
 
 QUANTIZATION = (FakeQuantize, QuantizeLinear, DequantizeLinear)
 """Operations that make a network a quantised one."""

@@ -27,6 +27,7 @@ from polydevice.passes.lower_state import keep_variable, lower_state, start_vari
 from polydevice.placement import Placement
 from polydevice.plugin import Services
 from polydevice_gpu import cl
+from polydevice_gpu.blobs.context import GpuContext
 from polydevice_gpu.compiler import (
     CompileSettings,
     build_graph,
@@ -34,19 +35,18 @@ from polydevice_gpu.compiler import (
     compile_plan,
     target_of,
 )
-from polydevice_gpu.context import GpuContext
 from polydevice_gpu.custom.operation import use_custom_layers
-from polydevice_gpu.dynamic_batch import dynamic_batch_limit, open_batch
-from polydevice_gpu.execution_graph import execution_graph
-from polydevice_gpu.host import bodies_of, runs_on_host
-from polydevice_gpu.plan import Plan
-from polydevice_gpu.report import explanation
-from polydevice_gpu.request import GpuRequest
-from polydevice_gpu.state import known_starts
+from polydevice_gpu.reports.execution_graph import execution_graph
+from polydevice_gpu.reports.report import explanation
+from polydevice_gpu.runtime.dynamic_batch import dynamic_batch_limit, open_batch
+from polydevice_gpu.runtime.host import bodies_of, runs_on_host
+from polydevice_gpu.runtime.plan import Plan
+from polydevice_gpu.runtime.request import GpuRequest
+from polydevice_gpu.runtime.state import known_starts
+from polydevice_gpu.runtime.turn_lock import TurnLock
+from polydevice_gpu.runtime.weights import WeightStore
 from polydevice_gpu.tuning.tuner import Tuner, TuningMode
 from polydevice_gpu.tuning.tuning_file import TuningFile
-from polydevice_gpu.turn_lock import TurnLock
-from polydevice_gpu.weights import WeightStore
 
 KERNELS = "compiled kernels"
 """Name of the part of an exported network that holds program binaries by their keys."""

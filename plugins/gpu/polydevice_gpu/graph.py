@@ -22,8 +22,8 @@ from polydevice_gpu.layout import Layout, planar
 from polydevice_gpu.ops import Fragment, Fused
 
 if TYPE_CHECKING:
+    from polydevice_gpu.control_flow.nested import Nested
     from polydevice_gpu.kernels.kernel import Choice
-    from polydevice_gpu.nested import Nested
 
 
 class Place(enum.Enum):

@@ -34,12 +34,12 @@ from polydevice_gpu import cl
 from polydevice_gpu.cl.discovery import enumerate_once
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Verdict
 from polydevice_gpu.options import GpuOptions
-from polydevice_gpu.peak import gops
+from polydevice_gpu.reports.peak import gops
 
 if TYPE_CHECKING:
+    from polydevice_gpu.blobs.context import GpuContext
     from polydevice_gpu.cl.discovery.report import Report
     from polydevice_gpu.compiler import CompileSettings
-    from polydevice_gpu.context import GpuContext
     from polydevice_gpu.executable import GpuExecutable
     from polydevice_gpu.tuning.tuner import Tuner
 
@@ -92,7 +92,7 @@ class GpuPlugin(Plugin):
 
     def diagnose(self, options: Options, seconds: float) -> list[Section]:
         """Say how OpenCL was found, what every probe of a device answered, and known troubles."""
-        from polydevice_gpu.diagnosis import diagnose
+        from polydevice_gpu.reports.diagnosis import diagnose
 
         enumerate_once(timeout_s=seconds / 2)
         report = self._report(options)
@@ -125,7 +125,7 @@ class GpuPlugin(Plugin):
 
     def default_context(self, options: Options, device_id: str) -> GpuContext:
         """Return the context of networks that are loaded by the device's name."""
-        from polydevice_gpu.context import GpuContext
+        from polydevice_gpu.blobs.context import GpuContext
 
         device = self._open(options, device_id)
         with self._lock:
@@ -142,12 +142,12 @@ class GpuPlugin(Plugin):
             UnknownOptionError: for a parameter that does not exist.
             OptionValueError: for a parameter that is missing or not legal.
         """
-        from polydevice_gpu.user_context import user_context
+        from polydevice_gpu.blobs.user_context import user_context
 
         return user_context(self.name, self._report(options), params, device_id)
 
     def _own(self, context: RemoteContext) -> GpuContext:
-        from polydevice_gpu.context import GpuContext
+        from polydevice_gpu.blobs.context import GpuContext
 
         if not isinstance(context, GpuContext):
             raise DeviceError(f"{context!r} is no context of {self.name}; create one for it")
@@ -311,7 +311,7 @@ class GpuPlugin(Plugin):
 def _settings(options: GpuOptions, tuner: Tuner | None) -> CompileSettings:
     """Return what a configuration says about compiling."""
     from polydevice_gpu.compiler import CompileSettings
-    from polydevice_gpu.dumps import Dumps
+    from polydevice_gpu.reports.dumps import Dumps
 
     threads = options.max_num_threads
     host = {"CPU_THREADS_NUM": threads} if threads else {}

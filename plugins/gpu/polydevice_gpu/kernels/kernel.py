@@ -2,7 +2,7 @@
 
     @kernel(Det)
     class DetRef(SingleLaunch):
-        source = "det_ref.cl"
+        source = "linear_algebra/det_ref.cl"
 
         def describe(self, call, mode): ...
 
@@ -40,7 +40,7 @@ class Kernel(ABC):
     name: ClassVar[str] = ""
     """Name of the entry point in `source`, and in reports and tuning files."""
     source: ClassVar[str] = ""
-    """The .cl file beside the module."""
+    """The .cl file, as a path in the folder of kernels; by default beside the module, so named."""
     modes: ClassVar[Sequence[Mode]] = ({},)
     """Variants; a choice is a kernel's name and the number of its mode."""
     fixes_layout: ClassVar[bool] = False
@@ -131,6 +131,8 @@ class Choice:
 
 K = TypeVar("K", bound=type[Kernel])
 
+_PACKAGE = __name__.rpartition(".")[0]
+
 _TABLE: dict[type[Op], list[Kernel]] = {}
 
 
@@ -145,7 +147,8 @@ def kernel(*ops: type[Op]) -> Callable[[K], K]:
         if not cls.name:
             cls.name = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", cls.__name__).lower()
         if not cls.source:
-            cls.source = f"{cls.name}.cl"
+            room = cls.__module__.removeprefix(f"{_PACKAGE}.").rpartition(".")[0]
+            cls.source = f"{room.replace('.', '/')}/{cls.name}.cl"
         instance = cls()
         for op in ops:
             known = _TABLE.setdefault(op, [])
@@ -172,6 +175,6 @@ def all_kernels() -> dict[type[Op], list[Kernel]]:
 @functools.cache
 def _load() -> None:
     """Import every module of the package, which fills the table."""
-    package = importlib.import_module("polydevice_gpu.kernels")
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
+    package = importlib.import_module(_PACKAGE)
+    for module in pkgutil.walk_packages(package.__path__, f"{_PACKAGE}."):
+        importlib.import_module(module.name)

@@ -32,14 +32,14 @@ import numpy as np
 from polydevice.dtype import ElementType
 from polydevice_gpu.graph import Border, GpuNode, Place, Value
 from polydevice_gpu.kernels import types
-from polydevice_gpu.kernels.fragment import (
+from polydevice_gpu.kernels.launch import Argument, Launch, Local, Weights
+from polydevice_gpu.kernels.pointwise.fragment import (
     ROUNDED_DIVISIONS,
     Operand,
     needs_rounding,
     write_functions,
 )
-from polydevice_gpu.kernels.launch import Argument, Launch, Local, Weights
-from polydevice_gpu.kernels.pointwise import literal
+from polydevice_gpu.kernels.pointwise.pointwise import literal
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, broadcast
 from polydevice_gpu.ops import Fused
@@ -438,6 +438,6 @@ def _prelude(node: GpuNode) -> list[str]:
 
 @functools.cache
 def _read(name: str) -> str:
-    """Return the text of a .cl file with what it includes."""
+    """Return a .cl file, by its path in the folder of kernels, with what it includes."""
     text = resources.files("polydevice_gpu.kernels").joinpath(name).read_text("utf-8")
     return _INCLUDE.sub(lambda found: _read(found[1]), text)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from polydevice.ops.concat import Concat
 from polydevice_gpu import views
 from polydevice_gpu.graph import Fate, GpuGraph, GpuNode, Memory, Place, Value
-from polydevice_gpu.kernels.concat import lies_there, parts
+from polydevice_gpu.kernels.movement.concat import lies_there, parts
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout
 

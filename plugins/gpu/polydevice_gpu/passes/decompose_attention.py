@@ -18,7 +18,7 @@ from polydevice.ops.select import Select
 from polydevice.ops.softmax import SoftMax
 from polydevice.ops.split import VariadicSplit
 from polydevice_gpu.graph import Value
-from polydevice_gpu.kernels.attention import is_fusible
+from polydevice_gpu.kernels.attention.attention import is_fusible
 from polydevice_gpu.passes.decompose import decomposes, reshape
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from polydevice.ops.select import Select
 from polydevice.ops.split import Split, VariadicSplit
 from polydevice.ops.transpose import Transpose
 from polydevice_gpu.graph import Value
-from polydevice_gpu.kernels.recurrent import PLAIN_FUNCTIONS, parameters
+from polydevice_gpu.kernels.recurrent.recurrent import PLAIN_FUNCTIONS, parameters
 from polydevice_gpu.ops import RecurrentSteps
 from polydevice_gpu.passes.decompose import decomposes, reshape
 

@@ -22,7 +22,7 @@ from polydevice.ops.select import Select
 from polydevice.ops.softmax import SoftMax
 from polydevice.ops.transpose import Transpose
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value, constant_value
-from polydevice_gpu.kernels.attention import is_fusible
+from polydevice_gpu.kernels.attention.attention import is_fusible
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.ops import Fused, single
 

@@ -18,14 +18,14 @@ from polydevice.ops.op import Op
 from polydevice.ops.quantize_linear import LinearQuantization
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
+from polydevice_gpu.control_flow.nested import Nested
 from polydevice_gpu.graph import Fate, GpuGraph, GpuNode, Value, constant_value
-from polydevice_gpu.host import lives_on_host, runs_on_host
-from polydevice_gpu.kernels import pointwise
+from polydevice_gpu.kernels.pointwise import pointwise
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import storage_type
-from polydevice_gpu.nested import Nested
 from polydevice_gpu.ops import Fused, single
 from polydevice_gpu.passes.decompose import find_decomposition
+from polydevice_gpu.runtime.host import lives_on_host, runs_on_host
 
 FLOATS = (ElementType.f16, ElementType.f32)
 """Types that may be stored as one another."""

@@ -17,8 +17,8 @@ from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.kernels.launch import Launch
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.ops import RecurrentSteps
-from polydevice_gpu.plan import argument_of, scratch_memory
-from polydevice_gpu.weights import WeightStore
+from polydevice_gpu.runtime.plan import argument_of, scratch_memory
+from polydevice_gpu.runtime.weights import WeightStore
 
 _WARM_UP_RUNS = 1
 _RUNS = 5

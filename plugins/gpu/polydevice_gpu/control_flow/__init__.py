@@ -1,0 +1,1 @@
+"""Loops and branches: bodies as plans within a plan."""

@@ -1,0 +1,1 @@
+"""Convolutions, transposed ones, and windows put back where they came from."""

@@ -1,0 +1,259 @@
+"""Convolution and GroupConvolution, 1 to 3 spatial axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.ops.convolution import Convolution, GroupConvolution
+from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.convolution.convolution_shape import (
+    convolution_geometry,
+    groups_of,
+    has_channels_inside,
+    is_flat,
+    pixel_groups,
+)
+from polydevice_gpu.kernels.geometry import (
+    declare_sizes,
+    image_groups,
+    spatial,
+    weight_groups,
+    written_groups,
+)
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
+from polydevice_gpu.kernels.launch import Weights
+from polydevice_gpu.kernels.product.gemm_async import ConvolutionAsync
+from polydevice_gpu.kernels.product.gemm_mma import ConvolutionMma
+from polydevice_gpu.kernels.product.gemm_subgroup import ConvolutionSubgroup
+from polydevice_gpu.kernels.product.gemm_tiled import ConvolutionTiled
+from polydevice_gpu.kernels.product.gemm_wgmma import ConvolutionWgmma
+from polydevice_gpu.kernels.source import Call
+from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.kernels.types import compute_type
+from polydevice_gpu.layout import Layout, channels_last
+
+
+def tile_modes(lanes: Sequence[int], pixels: Sequence[int]) -> tuple[Mode, ...]:
+    """Return every combination."""
+    return tuple({"LANES": n, "PIXELS": p} for n in lanes for p in pixels)
+
+
+def vector_lanes(target: Target) -> int:
+    """Return how many channels a work-item should compute at once."""
+    return 4 if target.is_throughput else min(16, max(4, target.vector_width))
+
+
+def _waste(size: int, tile: int) -> float:
+    return -(-size // tile) * tile / max(size, 1)
+
+
+def best_mode(modes: Sequence[Mode], lanes: int, width: int) -> int:
+    """Return the mode of those lanes whose tiles fit the width best, larger tiles preferred.
+
+    A tile of p pixels loads p inputs and one vector of weights for p products, so that small
+    tiles wait for loads: (p + 1) / p.
+    """
+    fitting = [i for i, mode in enumerate(modes) if mode["LANES"] == lanes]
+
+    def cost(index: int) -> float:
+        pixels = modes[index]["PIXELS"]
+        return _waste(width, pixels) * (pixels + 1) / pixels
+
+    return min(fitting, key=cost)
+
+
+def pack_weights(array: Array, groups: int, lanes: int) -> Array:
+    """Order weights [groups, out, in, taps] as [block, tap, in, lane], the last filled with 0."""
+    out, inputs = array.shape[1], array.shape[2]
+    taps = array.reshape(groups * out, inputs, -1)
+    blocks = -(-taps.shape[0] // lanes)
+    padded = np.zeros((blocks * lanes, inputs, taps.shape[2]), array.dtype)
+    padded[: taps.shape[0]] = taps
+    return np.asarray(padded.reshape(blocks, lanes, inputs, -1).transpose(0, 3, 2, 1))
+
+
+kernel(Convolution, GroupConvolution)(ConvolutionWgmma)
+kernel(Convolution, GroupConvolution)(ConvolutionMma)
+kernel(Convolution, GroupConvolution)(ConvolutionAsync)
+kernel(Convolution, GroupConvolution)(ConvolutionSubgroup)
+kernel(Convolution, GroupConvolution)(ConvolutionTiled)
+
+
+_ITEMS_PER_LANE = 8
+"""Work-items that hide each other's waiting; rather these than more pixels for each."""
+
+
+@kernel(GroupConvolution)
+class ConvolutionDepthwise(SingleLaunch):
+    """One work-item computes LANES channels of PIXELS neighbours, each channel for itself."""
+
+    modes = tile_modes((4, 8, 16), (1, 2, 4, 7, 8))
+
+    def supports(self, node: GpuNode, target: Target) -> bool:
+        """One channel in and out per group, whole vectors of channels, constant weights."""
+        groups, group_out, group_in = groups_of(node)
+        return (
+            group_out == group_in == 1
+            and groups % 4 == 0
+            and node.inputs[1].constant is not None
+            and compute_type(node.inputs[0].storage) == "float"
+        )
+
+    def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
+        """Channels come in whole vectors."""
+        return groups_of(node)[0] % mode["LANES"] == 0
+
+    def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
+        """Channels side by side."""
+        return {0: channels_last(node.inputs[0].shape)}
+
+    def accepts_layout(self, node: GpuNode, index: int, layout: Layout, target: Target) -> bool:
+        """Channels side by side; pixels may lie further apart."""
+        return not self.input_layouts(node, target).get(index) or has_channels_inside(layout)
+
+    def output_layouts(self, node: GpuNode, target: Target) -> list[Layout]:
+        """Channels side by side."""
+        return [channels_last(node.output.shape)]
+
+    def default_mode(self, node: GpuNode, target: Target) -> int:
+        """The device's vectors, as far as the channels divide into them; work for all of it."""
+        lanes = vector_lanes(target)
+        while groups_of(node)[0] % lanes:
+            lanes //= 2
+        best = best_mode(self.modes, lanes, spatial(node.output.shape)[2])
+        if target.is_throughput:
+            wanted = _ITEMS_PER_LANE * target.compute_units * target.scalar_lanes
+            most = max(1, node.output.elements // lanes // wanted)
+            while self.modes[best]["PIXELS"] > most:
+                best -= 1
+        return best
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Loop over the window with vectors of channels."""
+        node, lanes = call.node, mode["LANES"]
+        x, w, out = node.inputs[0], node.inputs[1], node.output
+        channels = groups_of(node)[0]
+        call.tensor("IN0", x, written_groups(x.rank), (lanes,))
+        form = Weights(
+            w, "taps,channels", lambda a: a.reshape(channels, -1).transpose(1, 0), w.storage
+        )
+        call.weights("FILTER", form, (lanes,))
+        convolution_geometry(node).declare(call)
+        declare_sizes(call, "IN", x)
+        declare_sizes(call, "OUT", out)
+        call.define(LANES=lanes, PIXELS=mode["PIXELS"])
+        blocks, tiles = channels // lanes, -(-out.shape[-1] // mode["PIXELS"])
+        call.scalars(CHANNELS=channels, BLOCKS=blocks, TILES=tiles)
+        call.result(written_groups(out.rank), (lanes,))
+        z, y, _ = spatial(out.shape)
+        dispatch_tiles(call, blocks, tiles, out.shape[0] * z * y)
+
+
+@kernel(Convolution, GroupConvolution)
+class ConvolutionDirect(SingleLaunch):
+    """One work-item computes LANES output channels of PIXELS neighbours."""
+
+    modes = tile_modes((4, 8, 16), (1, 2, 4, 6, 7, 8))
+
+    def supports(self, node: GpuNode, target: Target) -> bool:
+        """Constant weights; groups of whole vectors of output channels; floats."""
+        groups, group_out, _ = groups_of(node)
+        return (
+            node.inputs[1].constant is not None
+            and compute_type(node.inputs[0].storage) == "float"
+            and (groups == 1 or group_out % 4 == 0)
+        )
+
+    def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
+        """A vector of output channels belongs to one group."""
+        groups, group_out, _ = groups_of(node)
+        return groups == 1 or group_out % mode["LANES"] == 0
+
+    def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
+        """Channels side by side, unless there are so few that any layout will do."""
+        x = node.inputs[0]
+        return {0: channels_last(x.shape)} if x.shape[1] >= 8 else {}
+
+    def accepts_layout(self, node: GpuNode, index: int, layout: Layout, target: Target) -> bool:
+        """Channels side by side; pixels may lie further apart."""
+        return not self.input_layouts(node, target).get(index) or has_channels_inside(layout)
+
+    def output_layouts(self, node: GpuNode, target: Target) -> list[Layout]:
+        """Channels side by side."""
+        return [channels_last(node.output.shape)]
+
+    def default_mode(self, node: GpuNode, target: Target) -> int:
+        """The device's vectors, fewer lanes where output channels are few."""
+        groups, group_out, _ = groups_of(node)
+        lanes = vector_lanes(target)
+        while lanes > 4 and (group_out % lanes if groups > 1 else group_out <= lanes // 2):
+            lanes //= 2
+        return best_mode(self.modes, lanes, pixel_groups(node)[1][3])
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Loop over the window and the channels, a vector of weights at a time."""
+        node, lanes = call.node, mode["LANES"]
+        x, w = node.inputs[0], node.inputs[1]
+        groups, group_out, group_in = groups_of(node)
+        axes, (batch, z, y, width) = pixel_groups(node)
+        call.tensor("IN0", x, axes)
+        form = Weights(
+            w,
+            f"{groups} groups in blocks of {lanes}",
+            lambda a: pack_weights(a.reshape(groups, group_out, group_in, -1), groups, lanes),
+            w.storage,
+        )
+        call.weights("FILTER", form, (lanes,))
+        convolution_geometry(node).declare(call)
+        sizes = (1, 1, width) if is_flat(node) else spatial(x.shape)
+        call.scalars(IN_Z=sizes[0], IN_Y=sizes[1], IN_X=sizes[2], OUT_Z=z, OUT_Y=y, OUT_X=width)
+        channels = groups * group_out
+        blocks, tiles = -(-channels // lanes), -(-width // mode["PIXELS"])
+        call.define(LANES=lanes, PIXELS=mode["PIXELS"])
+        call.define(GROUPED=groups > 1, WHOLE_BLOCKS=channels % lanes == 0)
+        call.scalars(
+            CHANNELS=channels, GROUP_IN=group_in, GROUP_OUT=group_out, BLOCKS=blocks, TILES=tiles
+        )
+        call.result(axes, (lanes,))
+        dispatch_tiles(call, blocks, tiles, batch * z * y)
+
+
+def dispatch_tiles(call: Call, blocks: int, tiles: int, rows: int) -> None:
+    """Set the NDRange over blocks of channels, tiles of pixels and rows.
+
+    Where work-items run in lockstep neighbours take neighbouring channels, so that they store
+    side by side; on processor cores they take neighbouring tiles, which share weights in cache.
+    """
+    lanes = call.target.scalar_lanes
+    call.define(BLOCKS_FIRST=lanes > 1)
+    if lanes > 1:
+        across = 1
+        while across < min(lanes, blocks):
+            across *= 2
+        call.dispatch((blocks, tiles, rows), (across, max(1, 2 * lanes // across), 1))
+    else:
+        call.dispatch((tiles, blocks, rows), (1, 1, 1))
+
+
+@kernel(Convolution, GroupConvolution)
+class ConvolutionRef(SingleLaunch):
+    """One work-item computes one element of the result."""
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Loop over channels of the group and the window."""
+        node = call.node
+        x, w = node.inputs[0], node.inputs[1]
+        groups, group_out, group_in = groups_of(node)
+        assert isinstance(node.op, Convolution)
+        call.tensor("IN0", x, image_groups(x.rank))
+        call.tensor("IN1", w, weight_groups(w.rank, node.op.grouped))
+        convolution_geometry(node).declare(call)
+        declare_sizes(call, "IN", x)
+        declare_sizes(call, "OUT", node.output)
+        call.scalars(GROUP_OUT=group_out, GROUP_IN=group_in, CHANNELS=groups * group_out)
+        call.result(written_groups(node.output.rank))
+        z, y, width = spatial(node.output.shape)
+        call.dispatch((width, z * y, node.output.shape[0] * groups * group_out))

@@ -1,0 +1,1 @@
+"""Images: colours and sizes."""

@@ -1,0 +1,1 @@
+"""Elements that only move: joined, bordered, gathered, scattered."""

@@ -1,0 +1,1 @@
+"""Pointwise operations as expressions, and the launches that are made of them."""

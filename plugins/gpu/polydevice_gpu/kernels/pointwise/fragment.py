@@ -1,0 +1,168 @@
+"""OpenCL functions of a `Fragment`: the body of fused kernels and the epilogue of all others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from polydevice.ops.arithmetic import Divide, FloorMod, Mod
+from polydevice.ops.math import Sqrt
+from polydevice.ops.quantize import FakeQuantize
+from polydevice_gpu.kernels import types
+from polydevice_gpu.kernels.pointwise import pointwise
+from polydevice_gpu.ops import Fragment
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Where an input of a fragment comes from.
+
+    Attributes:
+        role: the tensor's name in the kernel (IN0, EXT2); "" for the value handed over.
+        step: distance in memory between neighbours along the last coordinate: 0, 1, or None for
+            anything else.
+    """
+
+    role: str
+    step: int | None = None
+
+
+ROUNDED_DIVISIONS = "-cl-fp32-correctly-rounded-divide-sqrt"
+"""Option of OpenCL's compiler without which quotients may be off by 2.5 units in the last place."""
+
+
+def needs_rounding(fragment: Fragment | None) -> bool:
+    """Whether a fragment divides or takes roots as the network says, and not as a function does.
+
+    On an H100 QuantizeLinear went to the other level without. Not for all programs: long kernels
+    may then run in smaller work-groups only.
+    """
+    rounded = (Divide, Mod, FloorMod, Sqrt, FakeQuantize)
+    return fragment is not None and any(isinstance(step.op, rounded) for step in fragment.steps)
+
+
+def coordinates(count: int) -> str:
+    """Write the names of that many coordinates, each followed by a comma."""
+    return "".join(f"c{number}, " for number in range(count))
+
+
+def is_vectorizable(fragment: Fragment) -> bool:
+    """Whether every value is a float and every operation works on vectors of floats."""
+    return all(types.compute_type(kind) == "float" for kind in fragment.types) and all(
+        pointwise.is_vectorizable(step.op) for step in fragment.steps
+    )
+
+
+def function(
+    name: str, fragment: Fragment, operands: Sequence[Operand], rank: int, width: int = 1
+) -> str:
+    """Write the function ``name(value, c0, c1, …, <parameters of the kernel>)``.
+
+    Args:
+        name: of the function.
+        fragment: what it computes; for a width above 1 it must be vectorizable.
+        operands: where each input comes from. The parameter ``value`` exists only if one of them
+            is handed over.
+        rank: number of coordinates.
+        width: elements along the last coordinate.
+    """
+    suffix = str(width) if width > 1 else ""
+    handed_over = [n for n, operand in enumerate(operands) if not operand.role]
+    lines = []
+    for number, operand in enumerate(operands):
+        if operand.role:
+            kind = types.compute_type(fragment.inputs[number]) + suffix
+            lines.append(f"    const {kind} t{number} = {_load(operand, rank, width)};")
+    for index, step in enumerate(fragment.steps):
+        kinds = [fragment.value_type(a) for a in step.arguments]
+        names = [f"t{a}" for a in step.arguments]
+        text = pointwise.expression(step.op, names, kinds, step.element_type, width)
+        kind = types.compute_type(step.element_type) + suffix
+        lines.append(f"    const {kind} t{len(operands) + index} = {text};")
+    last = len(operands) + len(fragment.steps) - 1 if fragment.steps else 0
+    result = types.compute_type(fragment.element_type) + suffix
+    parameters = "".join(f"int c{n}, " for n in range(rank))
+    if handed_over:
+        kind = types.compute_type(fragment.inputs[handed_over[0]]) + suffix
+        parameters = f"const {kind} t{handed_over[0]}, {parameters}"
+    body = "\n".join(lines)
+    return (
+        f"static inline {result} {name}({parameters}PARAMETERS) {{\n{body}\n    return t{last};\n}}"
+    )
+
+
+def _load(operand: Operand, rank: int, width: int) -> str:
+    role = operand.role
+    names = [f"c{n}" for n in range(rank)]
+    at = f"{role}_AT({', '.join(names)})"
+    if width == 1:
+        return f"{role}_LOAD({at})"
+    if operand.step == 0:
+        return f"(float{width})({role}_LOAD({at}))"
+    if operand.step == 1:
+        return f"{role}_LOAD{width}({at})"
+    lanes = []
+    for lane in range(width):
+        shifted = [*names[:-1], f"{names[-1]} + {lane}"]
+        lanes.append(f"{role}_LOAD({role}_AT({', '.join(shifted)}))")
+    return f"(float{width})({', '.join(lanes)})"
+
+
+def write_functions(
+    epilogue: Fragment | None,
+    extras: Sequence[Operand],
+    rank: int,
+    widths: Sequence[int],
+    result_type: str,
+    vector: tuple[bool, bool],
+) -> list[str]:
+    """Write WRITE, WRITE<n> and WRITE<n>_FIRST, which apply the epilogue and store.
+
+    Args:
+        epilogue: the pointwise operations, or None.
+        extras: the epilogue's further inputs.
+        rank: number of coordinates of the result.
+        widths: vector widths wanted.
+        result_type: C type of the value handed over.
+        vector: whether the result is stored as floats, and whether neighbours along the last
+            coordinate are neighbours in memory.
+    """
+    all_floats, contiguous = vector
+    names = ", ".join(f"c{n}" for n in range(rank))
+    where = coordinates(rank)
+    texts = []
+    value = "v"
+    if epilogue is not None:
+        operands = [Operand(""), *extras]
+        texts.append(function("epilogue", epilogue, operands, rank))
+        value = f"epilogue(v, {where}ARGUMENTS)"
+    texts.append(f"#define WRITE(v, {names}) OUT0_STORE(OUT0_AT({names}), {value})")
+    vectors = all_floats and result_type == "float"
+    vectors = vectors and (epilogue is None or is_vectorizable(epilogue))
+    for width in widths:
+        if width == 1:
+            continue
+        vector_type = f"{result_type}{width}"
+        if epilogue is not None and vectors:
+            operands = [Operand(""), *extras]
+            texts.append(function(f"epilogue{width}", epilogue, operands, rank, width))
+        whole = f"epilogue{width}(v, {where}ARGUMENTS)" if epilogue is not None else "v"
+        first, last = f"write{width}_first", f"c{rank - 1}"
+        coords = "".join(f"int c{n}, " for n in range(rank))
+        shifted = ", ".join([*(f"c{n}" for n in range(rank - 1)), f"{last} + lane"])
+        texts.append(
+            f"static inline void {first}(int count, {vector_type} vector, {coords}PARAMETERS) {{\n"
+            f"    {result_type} lanes[{width}];\n"
+            f"    vstore{width}(vector, 0, lanes);\n"
+            f"    for (int lane = 0; lane < count; lane++) {{\n"
+            f"        const {result_type} v = lanes[lane];\n"
+            f"        WRITE(v, {shifted});\n"
+            "    }\n}"
+        )
+        texts.append(f"#define WRITE{width}_FIRST(n, v, {names}) {first}(n, v, {where}ARGUMENTS)")
+        if vectors and contiguous:
+            store = f"OUT0_STORE{width}(OUT0_AT({names}), {whole})"
+            texts.append(f"#define WRITE{width}(v, {names}) {store}")
+        else:
+            texts.append(f"#define WRITE{width}(v, {names}) {first}({width}, v, {where}ARGUMENTS)")
+    return texts

@@ -1,0 +1,1 @@
+"""Windows and regions of a feature map, pooled."""

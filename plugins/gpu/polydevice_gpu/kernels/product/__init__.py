@@ -1,0 +1,1 @@
+"""Products: matrices, and convolutions as matrices."""

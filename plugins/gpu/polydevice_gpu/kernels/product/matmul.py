@@ -1,0 +1,159 @@
+"""MatMul: matrix products, batched."""
+
+from __future__ import annotations
+
+import math
+
+from polydevice.dtype import Array
+from polydevice.ops.matmul import MatMul
+from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.convolution.convolution import (
+    best_mode,
+    dispatch_tiles,
+    pack_weights,
+    tile_modes,
+    vector_lanes,
+)
+from polydevice_gpu.kernels.geometry import Geometry
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
+from polydevice_gpu.kernels.launch import Weights
+from polydevice_gpu.kernels.product.batched import BatchedSubgroup, BatchedTiled
+from polydevice_gpu.kernels.product.gemm_async import MatmulAsync
+from polydevice_gpu.kernels.product.gemm_mma import MatmulMma
+from polydevice_gpu.kernels.product.gemm_subgroup import MatmulSubgroup
+from polydevice_gpu.kernels.product.gemm_tiled import MatmulTiled
+from polydevice_gpu.kernels.product.gemm_wgmma import MatmulWgmma
+from polydevice_gpu.kernels.product.matmul_shape import declare_factors, is_float_pair, matrices
+from polydevice_gpu.kernels.source import Call
+from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.layout import Layout, ordered, planar
+
+
+def _lanes(target: Target, n: int) -> int:
+    lanes = vector_lanes(target)
+    while lanes > 4 and n <= lanes // 2:
+        lanes //= 2
+    return lanes
+
+
+kernel(MatMul)(MatmulWgmma)
+kernel(MatMul)(MatmulMma)
+kernel(MatMul)(MatmulAsync)
+kernel(MatMul)(MatmulSubgroup)
+kernel(MatMul)(MatmulTiled)
+
+
+@kernel(MatMul)
+class MatmulPacked(SingleLaunch):
+    """Constant second factor: the product is a 1x1 convolution of rows, and runs as one."""
+
+    source = "convolution/convolution_direct.cl"
+    name = "convolution_direct"
+    modes = tile_modes((4, 8, 16), (1, 2, 4, 6, 7, 8))
+
+    def supports(self, node: GpuNode, target: Target) -> bool:
+        """One constant matrix for all batches; floats."""
+        if node.inputs[1].constant is None or not is_float_pair(node):
+            return False
+        return math.prod(node.inputs[1].shape[:-2]) == 1 and node.inputs[1].rank > 1
+
+    def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
+        """Rows in memory order."""
+        return {0: planar(node.inputs[0].shape)}
+
+    def output_layouts(self, node: GpuNode, target: Target) -> list[Layout]:
+        """Rows in memory order."""
+        return [planar(node.output.shape)]
+
+    def default_mode(self, node: GpuNode, target: Target) -> int:
+        """As for a convolution of that many pixels."""
+        shape = matrices(node)
+        return best_mode(self.modes, _lanes(target, shape.n), shape.batches * shape.m)
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Rows are pixels, columns are channels."""
+        node, lanes = call.node, mode["LANES"]
+        op, a, b = node.op, node.inputs[0], node.inputs[1]
+        assert isinstance(op, MatMul)
+        shape = matrices(node)
+        call.pointer("IN0", a)
+        call.access("IN0", a.storage)
+        rows = tuple(range(len(shape.batch) + 1))
+        factor = [(), (), (), rows, (len(rows),)]
+        call.index("IN0", a, shape.a, (*shape.batch, shape.m, shape.k), factor)
+
+        def packed(array: Array) -> Array:
+            matrix = array.reshape(array.shape[-2:])
+            matrix = matrix if op.transpose_b else matrix.T
+            return pack_weights(matrix.reshape(1, shape.n, shape.k, 1), 1, lanes)
+
+        form = Weights(b, f"matrix{op.transpose_b} in blocks of {lanes}", packed, b.storage)
+        call.weights("FILTER", form, (lanes,))
+        Geometry.of((1,), (1,), (1,), (0,)).declare(call)
+        total = shape.batches * shape.m
+        call.scalars(IN_Z=1, IN_Y=1, IN_X=total, OUT_Z=1, OUT_Y=1, OUT_X=total)
+        blocks, tiles = -(-shape.n // lanes), -(-total // mode["PIXELS"])
+        call.define(LANES=lanes, PIXELS=mode["PIXELS"])
+        call.define(GROUPED=False, WHOLE_BLOCKS=shape.n % lanes == 0)
+        call.scalars(CHANNELS=shape.n, GROUP_IN=shape.k, GROUP_OUT=shape.n)
+        call.scalars(BLOCKS=blocks, TILES=tiles)
+        batch, m_axis, n_axis = shape.result
+        call.result([(), (), (), (*batch, *m_axis), tuple(n_axis)], (lanes,))
+        dispatch_tiles(call, blocks, tiles, 1)
+
+
+kernel(MatMul)(BatchedSubgroup)
+kernel(MatMul)(BatchedTiled)
+
+
+@kernel(MatMul)
+class MatmulVector(SingleLaunch):
+    """One work-item computes ROWS rows of LANES columns; the second factor may change."""
+
+    modes = tuple({"LANES": n, "ROWS": r} for n in (4, 8, 16) for r in (1, 2, 4, 8))
+
+    def supports(self, node: GpuNode, target: Target) -> bool:
+        """Floats, at least four columns."""
+        return is_float_pair(node) and matrices(node).n >= 4 and node.inputs[1].rank > 1
+
+    def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
+        """Columns of the second factor side by side."""
+        op, b = node.op, node.inputs[1]
+        assert isinstance(op, MatMul)
+        column = b.rank - 2 if op.transpose_b else b.rank - 1
+        if b.placed.pitches[column] == 1:
+            return {}
+        order = [axis for axis in range(b.rank) if axis != column]
+        return {1: ordered(b.shape, [*order, column])}
+
+    def default_mode(self, node: GpuNode, target: Target) -> int:
+        """The device's vectors; as many rows as there are, up to eight."""
+        shape = matrices(node)
+        lanes = _lanes(target, shape.n)
+        rows = max(r for r in (1, 2, 4, 8) if r <= max(shape.m, 1))
+        return list(self.modes).index({"LANES": lanes, "ROWS": rows})
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Vectors of the second factor's columns times single elements of the first."""
+        node, lanes, rows = call.node, mode["LANES"], mode["ROWS"]
+        shape = matrices(node)
+        declare_factors(call, shape, lanes)
+        call.define(LANES=lanes, ROWS=rows, WHOLE_BLOCKS=shape.n % lanes == 0)
+        blocks, tiles = -(-shape.n // lanes), -(-shape.m // rows)
+        call.scalars(COUNT=shape.k, M=shape.m, N=shape.n, BLOCKS=blocks, TILES=tiles)
+        call.result(shape.result, (lanes,))
+        dispatch_tiles(call, blocks, tiles, shape.batches)
+
+
+@kernel(MatMul)
+class MatmulRef(SingleLaunch):
+    """One work-item computes one element of the result."""
+
+    def describe(self, call: Call, mode: Mode) -> None:
+        """Loop over K."""
+        node = call.node
+        shape = matrices(node)
+        declare_factors(call, shape)
+        call.scalars(COUNT=shape.k)
+        call.result(shape.result)
+        call.dispatch((shape.n, shape.m, shape.batches))

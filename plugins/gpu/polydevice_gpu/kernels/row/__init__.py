@@ -1,0 +1,1 @@
+"""Rows gathered into one or two numbers: softmax, normalisations, reductions, segments."""

@@ -1,0 +1,1 @@
+"""What is told about a network and a machine: layers, graphs, dumps, troubles."""

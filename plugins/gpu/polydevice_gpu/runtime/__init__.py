@@ -1,0 +1,1 @@
+"""What runs at inference: plans with weights and memory, and the requests that replay them."""

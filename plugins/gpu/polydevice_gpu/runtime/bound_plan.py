@@ -1,0 +1,175 @@
+"""BoundPlan: what one request replays.
+
+Its arena, its kernel objects with their arguments, and nothing left to allocate or decide during an
+inference.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+from polydevice.dtype import Array
+from polydevice.errors import BlobError, PolydeviceError
+from polydevice.memory_budget import MemoryBudget
+from polydevice_gpu import cl
+from polydevice_gpu.blobs.blob import GpuBlob
+from polydevice_gpu.graph import Memory
+from polydevice_gpu.runtime.backlog import Backlog
+from polydevice_gpu.runtime.bound_steps import BoundSteps, OnHost
+from polydevice_gpu.runtime.plan import Plan
+from polydevice_gpu.runtime.port import Port
+from polydevice_gpu.runtime.turn_lock import TurnLock
+
+
+class BoundPlan(BoundSteps):
+    """A plan with the memory and kernel objects of one request."""
+
+    def __init__(self, plan: Plan, budget: MemoryBudget | None = None) -> None:
+        """Allocate the arena and set every kernel argument.
+
+        Args:
+            plan: what to run.
+            budget: of the network, against which the arena counts; None to count nothing.
+
+        Raises:
+            DeviceMemoryError: the arena is more than the network may use, or than there is.
+        """
+        graph, memory = plan.graph, plan.device.memory
+        if budget is not None:
+            budget.hold(self, sum(plan.arena.blocks), "the memory of a request")
+        blocks = [memory.allocate(size, "arena") for size in plan.arena.blocks]
+        super().__init__(plan, blocks, Backlog())
+        self._inputs = {n: Port(v) for n, v in graph.inputs.items() if not v.on_host}
+        self._outputs = {n: Port(v) for n, v in graph.outputs.items() if not v.on_host}
+        ports = (*self._inputs.values(), *self._outputs.values())
+        self._own = {port.memory: self.region(port.memory) for port in ports}
+        self._on_host: OnHost = {}
+
+    @property
+    def uses_host(self) -> bool:
+        """Whether an inference waits, or gives outputs whose sizes are not known beforehand."""
+        return super().uses_host or any(v.on_host for v in self.plan.graph.outputs.values())
+
+    def enqueue(
+        self,
+        queue: cl.Queue,
+        inputs: Mapping[str, Array | GpuBlob],
+        outputs: Mapping[str, Array | GpuBlob],
+        turns: TurnLock | None = None,
+    ) -> None:
+        """Enqueue everything; waits only where the host computes layers.
+
+        Args:
+            queue: in order.
+            inputs: arrays of the plan's shapes, not to be changed before the end; or blobs, which
+                the launches read in place wherever that is possible.
+            outputs: likewise, to fill.
+            turns: lock of the queue, if others may use it while a loop runs or the host computes.
+
+        Raises:
+            BlobError: a blob is released or mapped, or two outputs share memory.
+            InferCancelledError: (or InferTimeoutError) the inference may not go on.
+            InferenceError: a loop or If cannot go on; nothing is left in the queue then.
+        """
+        remote = [
+            blob for blob in (*inputs.values(), *outputs.values()) if isinstance(blob, GpuBlob)
+        ]
+        for blob in remote:
+            blob.check_usable()
+        written = _written(outputs)
+        # Several may be regions of one, which is taken over once.
+        owners = dict.fromkeys(blob.whole for blob in remote)
+        owned: list[GpuBlob] = []
+        try:
+            for blob in owners:
+                blob.acquire(queue.pointer)
+                owned.append(blob)
+            self.backlog.begin(turns)
+            self._enqueue_all(queue, inputs, outputs, written)
+        except BaseException:
+            # What is enqueued already reads and writes arrays that nobody keeps any longer.
+            with contextlib.suppress(PolydeviceError):
+                queue.finish()
+            raise
+        finally:
+            for blob in owned:
+                blob.give_back(queue.pointer)
+
+    def _enqueue_all(
+        self,
+        queue: cl.Queue,
+        inputs: Mapping[str, Array | GpuBlob],
+        outputs: Mapping[str, Array | GpuBlob],
+        written: list[GpuBlob],
+    ) -> None:
+        """Enqueue inputs, stretches and outputs, while all blobs are ours."""
+        given = self.plan.graph.inputs
+        self._on_host = {
+            value: array
+            for name, value in given.items()
+            if not isinstance(array := inputs[name], GpuBlob)
+        }
+        for value in self.plan.graph.outputs.values():
+            if value.on_host and value.constant is not None:
+                self._on_host[value] = value.constant.copy()
+        for name, port in self._inputs.items():
+            self._feed(queue, port, inputs[name], written)
+        for name, port in self._outputs.items():
+            target = outputs[name]
+            self._place(port.memory, target.buffer if isinstance(target, GpuBlob) else None)
+        self.run(queue, self._on_host)
+        for name, port in self._outputs.items():
+            self._collect(queue, port, outputs[name])
+
+    def _feed(
+        self, queue: cl.Queue, port: Port, given: Array | GpuBlob, written: list[GpuBlob]
+    ) -> None:
+        """Let the launches find an input: in place, or copied into the arena."""
+        if not isinstance(given, GpuBlob):
+            self._place(port.memory, None)
+            if port.value.elements:
+                queue.upload(self.region(port.memory), port.to_device(given), wait=False)
+            return
+        in_place = given.buffer is not None and not any(given.overlaps(blob) for blob in written)
+        self._place(port.memory, given.buffer if in_place else None)
+        if not in_place and port.value.elements:
+            given.fetch(queue, self.region(port.memory), port.memory.bytes)
+
+    def _collect(self, queue: cl.Queue, port: Port, target: Array | GpuBlob) -> None:
+        """Bring an output where it belongs, unless the launches wrote it there."""
+        if not port.value.elements:
+            return
+        if not isinstance(target, GpuBlob):
+            queue.download(self.region(port.memory), port.staging(target), wait=False)
+        elif target.buffer is None:
+            target.store(queue, self.region(port.memory), port.memory.bytes)
+
+    def _place(self, memory: Memory, buffer: cl.Buffer | None) -> None:
+        """Make a buffer the memory of an input or output; None for its place in the arena."""
+        self.connect(memory, self._own[memory] if buffer is None else buffer)
+
+    def complete(self, outputs: Mapping[str, Array | GpuBlob]) -> dict[str, Array]:
+        """Convert what was downloaded, after the queue got there; return the other outputs."""
+        for name, port in self._outputs.items():
+            target = outputs[name]
+            if not isinstance(target, GpuBlob):
+                port.finish(target)
+        graph = self.plan.graph
+        return {name: self._on_host[v] for name, v in graph.outputs.items() if v.on_host}
+
+
+def _written(outputs: Mapping[str, Array | GpuBlob]) -> list[GpuBlob]:
+    """Return the blobs that the launches write.
+
+    Raises:
+        BlobError: two of them share memory.
+    """
+    blobs: list[GpuBlob] = []
+    for name, blob in outputs.items():
+        if not isinstance(blob, GpuBlob):
+            continue
+        if any(blob.overlaps(other) for other in blobs):
+            raise BlobError(f"output {name!r} shares memory with another output; use two blobs")
+        blobs.append(blob)
+    return blobs

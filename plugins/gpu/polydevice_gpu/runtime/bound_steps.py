@@ -1,0 +1,220 @@
+"""BoundSteps: the steps of a plan with memory and kernel objects.
+
+What a request replays between its inputs and outputs, and a loop in every iteration.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from polydevice.bounds import current_bounds
+from polydevice.dtype import Array
+from polydevice_gpu import cl
+from polydevice_gpu.graph import GpuNode, Memory, Place, Value
+from polydevice_gpu.runtime.backlog import Backlog
+from polydevice_gpu.runtime.host import HostRun
+from polydevice_gpu.runtime.layer_times import NodeTime, Times
+from polydevice_gpu.runtime.plan import HostStep, NestedStep, Plan, Step, argument_of
+from polydevice_gpu.runtime.port import Port
+
+Use = Callable[[cl.Buffer], None]
+"""Lets launches read or write another buffer than before."""
+
+OnHost = dict[Value, Array]
+"""Values of one run that the host has."""
+
+
+class BoundNested(Protocol):
+    """A loop or If with memory."""
+
+    @property
+    def uses_host(self) -> bool:
+        """Whether the host has to wait for a value, or computes layers."""
+
+    def enqueue(self, queue: cl.Queue, on_host: OnHost) -> None:
+        """Run the bodies; adds to `on_host` what is not for device memory."""
+
+    def times(self) -> Times:
+        """Return the times of the last run: of the layer, and of those in its bodies."""
+
+
+class BoundSteps:
+    """A plan's steps, ready to run any number of times, one after the other."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        blocks: Sequence[cl.Buffer],
+        backlog: Backlog,
+        given: Mapping[Memory, cl.Buffer] | None = None,
+    ) -> None:
+        """Set every kernel argument.
+
+        Args:
+            plan: what to run.
+            blocks: those of its arena.
+            backlog: keeps count of what loops enqueue.
+            given: memory of inputs and outputs that lies elsewhere.
+        """
+        self.plan = plan
+        self.backlog = backlog
+        self._blocks = blocks
+        self._regions: dict[Memory, cl.Buffer] = dict(given or {})
+        self._stretches: list[cl.LaunchList | HostRun | BoundNested] = []
+        self._timed: dict[int, list[GpuNode]] = {}
+        graph = plan.graph
+        ports = (*graph.inputs.values(), *graph.outputs.values())
+        self._uses: dict[Memory, list[Use]] = {
+            value.memory: [] for value in ports if value.memory is not None
+        }
+        self._crossings: dict[Value, tuple[Port, Array]] = {}
+        self._read = {value for node in graph.nodes if not node.on_host for value in node.inputs}
+        self._read.update(graph.outputs.values())
+        with plan.binding:
+            for step in plan.steps:
+                self._add(step)
+
+    def _add(self, step: Step | HostStep | NestedStep) -> None:
+        """Add launches to the present stretch, or something else as a stretch of its own."""
+        if isinstance(step, HostStep):
+            self._stretches.append(HostRun(step.group, step.executable))
+            return
+        if isinstance(step, NestedStep):
+            self._stretches.append(step.bind(self))
+            return
+        if not self._stretches or not isinstance(self._stretches[-1], cl.LaunchList):
+            self._stretches.append(cl.LaunchList(self.plan.device))
+        launches = self._stretches[-1]
+        assert isinstance(launches, cl.LaunchList)
+        self._timed.setdefault(len(self._stretches) - 1, []).extend([step.node] * len(step.kernels))
+        self.add_launches(launches, step, self.region)
+
+    def add_launches(
+        self, launches: cl.LaunchList, step: Step, region: Callable[[Memory], cl.Buffer]
+    ) -> int:
+        """Add a step's launches with their arguments; return the number of the first.
+
+        Those that read or write inputs and outputs of the plan follow when these are connected.
+
+        Args:
+            launches: where to add them.
+            step: what they do.
+            region: returns the buffer of a piece of memory that is no weight.
+        """
+        first = len(launches)
+        for launch, kernel in zip(step.launches, step.kernels, strict=True):
+            arguments = [
+                argument_of(a, step.scratch, self.plan.weights, region) for a in launch.arguments
+            ]
+            number = launches.add(kernel, launch.global_size, launch.local_size, arguments)
+            for position, argument in enumerate(launch.arguments):
+                memory = argument.memory if isinstance(argument, Value) else argument
+                if isinstance(memory, Memory):
+                    self.watch(memory, functools.partial(launches.set_argument, number, position))
+        return first
+
+    def watch(self, memory: Memory, use: Use) -> None:
+        """Have a function called when memory of an input or output is connected elsewhere."""
+        if memory in self._uses:
+            self._uses[memory].append(use)
+
+    def connect(self, memory: Memory, buffer: cl.Buffer) -> None:
+        """Make a buffer the memory of an input or output."""
+        if self.region(memory) is buffer:
+            return
+        self._regions[memory] = buffer
+        for use in self._uses[memory]:
+            use(buffer)
+
+    def region(self, memory: Memory) -> cl.Buffer:
+        """Return the buffer behind a piece of memory: of the arena, own, or what was connected."""
+        if memory not in self._regions:
+            if memory.place is Place.KEPT:
+                self._regions[memory] = self.plan.device.memory.zeros(memory.bytes, memory.name)
+            else:
+                self._regions[memory] = self._blocks[self.plan.arena.places[memory]]
+        return self._regions[memory]
+
+    @property
+    def uses_host(self) -> bool:
+        """Whether the host computes layers, or waits for values that say how to go on."""
+        return any(
+            isinstance(stretch, HostRun)
+            or (not isinstance(stretch, cl.LaunchList) and stretch.uses_host)
+            for stretch in self._stretches
+        )
+
+    def run(self, queue: cl.Queue, on_host: OnHost) -> None:
+        """Enqueue all steps; waits only where the host has to know or compute something.
+
+        Args:
+            queue: in order.
+            on_host: values that the host has; those that it computes are added.
+
+        Raises:
+            InferCancelledError: (or InferTimeoutError) the inference may not go on.
+        """
+        check = current_bounds().check
+        for stretch in self._stretches:
+            check()
+            if isinstance(stretch, HostRun):
+                self._run_host(stretch, queue, on_host)
+            elif isinstance(stretch, cl.LaunchList):
+                stretch.enqueue(queue)
+            else:
+                stretch.enqueue(queue, on_host)
+
+    def _run_host(self, step: HostRun, queue: cl.Queue, on_host: OnHost) -> None:
+        """Fetch what a group reads, compute it, and bring back what launches read."""
+        self.fetch(queue, step.group.inputs, on_host)
+        with self.backlog.lent(queue):
+            results = step.run([on_host[value] for value in step.group.inputs])
+        for value, result in zip(step.group.outputs, results, strict=True):
+            on_host[value] = result
+            if not value.on_host and value.elements and value in self._read:
+                port, array = self._crossing(value)
+                np.copyto(array, result)
+                queue.upload(self.region(port.memory), port.to_device(array), wait=False)
+
+    def fetch(self, queue: cl.Queue, values: Sequence[Value], on_host: OnHost) -> None:
+        """Wait for values, and bring those that the host does not have."""
+        waiting = []
+        for value in values:
+            if value not in on_host:
+                port, array = self._crossing(value)
+                if value.elements:
+                    queue.download(self.region(port.memory), port.staging(array), wait=False)
+                on_host[value] = array
+                waiting.append((port, array))
+        queue.finish()
+        for port, array in waiting:
+            port.finish(array)
+
+    def _crossing(self, value: Value) -> tuple[Port, Array]:
+        """Return the place of a value that host and device exchange, and host memory for it."""
+        if value not in self._crossings:
+            array = np.empty(value.shape, value.element_type.dtype)
+            self._crossings[value] = (Port(value), array)
+        return self._crossings[value]
+
+    def layer_times(self) -> dict[GpuNode, NodeTime]:
+        """Return how long each node took in the last run; needs a profiling queue."""
+        found: dict[GpuNode, NodeTime] = {}
+        for number, stretch in enumerate(self._stretches):
+            if isinstance(stretch, cl.LaunchList):
+                spent: dict[GpuNode, list[cl.LaunchTime]] = {}
+                for node, time in zip(self._timed[number], stretch.profile(), strict=True):
+                    spent.setdefault(node, []).append(time)
+                found.update({node: NodeTime.of(times) for node, times in spent.items()})
+            else:
+                found.update(stretch.times())
+        return found
+
+    def times(self) -> list[cl.LaunchTime]:
+        """Return when each launch of the last run, loops apart, was on the device."""
+        lists = (stretch for stretch in self._stretches if isinstance(stretch, cl.LaunchList))
+        return [time for launches in lists for time in launches.profile()]

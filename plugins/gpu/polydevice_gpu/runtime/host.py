@@ -1,0 +1,162 @@
+"""What runs on the host: layers that no GPU is good at, and whatever has no size beforehand.
+
+Neighbouring host layers become one network, which the CPU device computes between two stretches of
+launches. Everything else is refused unless a kernel takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from polydevice.dtype import Array, ElementType
+from polydevice.executable_network import ExecutableNetwork
+from polydevice.network import Network
+from polydevice.node import Node, Port
+from polydevice.ops.control_flow import If, Loop, TensorIterator
+from polydevice.ops.convert import BitCast
+from polydevice.ops.ctc import CTCGreedyDecoder, CTCGreedyDecoderSeqLen, CTCLoss
+from polydevice.ops.detection_output import DetectionOutput
+from polydevice.ops.detectron import (
+    ExperimentalDetectronDetectionOutput,
+    ExperimentalDetectronGenerateProposalsSingleImage,
+    ExperimentalDetectronTopKROIs,
+)
+from polydevice.ops.embedding import SparseFillEmptyRows
+from polydevice.ops.io import Constant, Parameter, Result
+from polydevice.ops.matmul import GroupedMatMul
+from polydevice.ops.nms import MatrixNms, MulticlassNms, NMSRotated, NonMaxSuppressionOp
+from polydevice.ops.op import Op
+from polydevice.ops.prior_box import PriorBox, PriorBoxClustered
+from polydevice.ops.proposal import GenerateProposals, Proposal
+from polydevice.ops.random import Multinomial, RandomUniform
+from polydevice.ops.search import NonZero, Unique
+from polydevice.shape import Shape
+from polydevice.tensor import TensorDesc
+from polydevice_gpu.graph import GpuNode, Value
+from polydevice_gpu.kernels.types import storage_type
+from polydevice_gpu.runtime.layer_times import NodeTime
+
+HOST_OPERATIONS: tuple[type[Op], ...] = (
+    # Sorting and suppressing boxes: short, sequential, full of branches.
+    Proposal, NonMaxSuppressionOp, DetectionOutput, MatrixNms, MulticlassNms, NMSRotated,
+    GenerateProposals, ExperimentalDetectronDetectionOutput,
+    ExperimentalDetectronGenerateProposalsSingleImage, ExperimentalDetectronTopKROIs,
+    # Depend on shapes alone; those of known shapes are computed at load.
+    PriorBox, PriorBoxClustered,
+    # The sequence of random numbers is the host's.
+    RandomUniform, Multinomial,
+    # One pass over a row, in which every element depends on the one before.
+    CTCGreedyDecoder, CTCGreedyDecoderSeqLen, CTCLoss,
+    # How much comes out depends on values, except of one element or none.
+    Unique, NonZero, SparseFillEmptyRows,
+    # Graphs inside a layer, whose course depends on values.
+    If, Loop, TensorIterator,
+)  # fmt: skip
+
+
+def runs_on_host(node: Node) -> bool:
+    """Whether a layer belongs on the host: by its kind, or because it has values no kernel holds.
+
+    Those are values whose size is not known, texts, complex numbers and 8-bit floats.
+    """
+    if isinstance(node.op, HOST_OPERATIONS):
+        return True
+    if isinstance(node.op, BitCast):
+        kinds = (node.inputs[0].element_type, node.op.destination_type)
+        # Kernels hold these as other types, and f64 on some devices.
+        if any(kind.bits < 8 or (kind.is_float and kind is not ElementType.f32) for kind in kinds):
+            return True
+    if isinstance(node.op, GroupedMatMul) and len(node.inputs) > 2:
+        return True  # which rows belong together depends on values
+    return any(lives_on_host(port.desc) for port in (*node.inputs, *node.outputs))
+
+
+def bodies_of(node: Node) -> list[Network]:
+    """Return the networks in a loop or If."""
+    if not node.op.has_bodies:
+        return []
+    return [value for value in vars(node.op).values() if isinstance(value, Network)]
+
+
+def lives_on_host(desc: TensorDesc) -> bool:
+    """Whether a value is one that device memory cannot hold."""
+    return not desc.is_static or storage_type(desc.element_type, fp64=True) is None
+
+
+@dataclass(frozen=True)
+class HostGroup:
+    """Neighbouring host layers as one network.
+
+    Attributes:
+        nodes: the layers.
+        inputs: values from outside, in the order of the network's parameters.
+        outputs: values that others read, in the order of the network's results.
+        network: what the CPU device computes.
+    """
+
+    nodes: list[GpuNode]
+    inputs: list[Value]
+    outputs: list[Value]
+    network: Network
+
+
+def group(nodes: Sequence[GpuNode], read: Iterable[Value]) -> HostGroup:
+    """Build the network of neighbouring host nodes.
+
+    Args:
+        nodes: in execution order.
+        read: values that something outside of the group reads.
+    """
+    ports: dict[Value, Port] = {}
+    inputs: list[Value] = []
+    parameters: list[Node] = []
+    for node in nodes:
+        for value in node.inputs:
+            if value in ports:
+                continue
+            name = f"in{len(ports)}"
+            if value.constant is not None:
+                made = Node(name, Constant(value.constant, value.element_type))
+            else:
+                shape = None if value.on_host else Shape(value.shape)
+                made = Node(name, Parameter(value.element_type, shape, value.kind))
+                inputs.append(value)
+                parameters.append(made)
+            ports[value] = made.output
+        made = Node(node.name, node.op, [ports[value] for value in node.inputs])
+        ports.update(zip(node.outputs, made.outputs, strict=True))
+    wanted = set(read)
+    outputs = [value for node in nodes for value in node.outputs if value in wanted]
+    results = [
+        Node(f"out{index}", Result(output_name=f"out{index}"), [ports[value]])
+        for index, value in enumerate(outputs)
+    ]
+    name = ", ".join(node.name for node in nodes)
+    return HostGroup(list(nodes), inputs, outputs, Network(f"host: {name}", parameters, results))
+
+
+class HostRun:
+    """A group on the CPU device, with a request of its own."""
+
+    def __init__(self, group_: HostGroup, executable: ExecutableNetwork) -> None:
+        self.group = group_
+        self._request = executable.create_infer_request()
+
+    def times(self) -> dict[GpuNode, NodeTime]:
+        """Return how long each layer took in the last run; needs PERF_COUNT on the CPU device.
+
+        What that device fused takes no time of its own.
+        """
+        rows = self._request.get_perf_counts()
+        found: dict[GpuNode, NodeTime] = {}
+        for node in self.group.nodes:
+            row = rows.get(node.name, {"real_time": 0, "cpu_time": 0})
+            found[node] = NodeTime(row["real_time"], row["cpu_time"])
+        return found
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """Compute the group's outputs from its inputs."""
+        names = [node.name for node in self.group.network.parameters]
+        results = self._request.infer(dict(zip(names, arrays, strict=True)))
+        return [results[f"out{index}"] for index in range(len(self.group.outputs))]

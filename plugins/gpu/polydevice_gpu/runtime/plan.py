@@ -1,0 +1,183 @@
+"""Plan: a network compiled for a device and concrete shapes; shared by all requests.
+
+A plan holds no buffers of a request; a `BoundPlan` does.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polydevice.executable_network import ExecutableNetwork
+from polydevice_gpu import cl
+from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Place, Value
+from polydevice_gpu.kernels.launch import Argument, Launch, Local, Scratch, Weights
+from polydevice_gpu.passes.plan_memory import ArenaPlan
+from polydevice_gpu.runtime.host import HostGroup
+from polydevice_gpu.runtime.layer_times import LayerTimes
+from polydevice_gpu.runtime.weights import WeightStore
+
+if TYPE_CHECKING:
+    from polydevice_gpu.runtime.bound_steps import BoundNested, BoundSteps
+
+
+@dataclass
+class Step:
+    """What one node takes: its launches, and the kernels that they call."""
+
+    node: GpuNode
+    launches: list[Launch] = field(default_factory=list)
+    kernels: list[cl.Kernel] = field(default_factory=list)
+    scratch: dict[Scratch, Memory] = field(default_factory=dict)
+
+
+@dataclass
+class HostStep:
+    """What the host computes between launches."""
+
+    group: HostGroup
+    executable: ExecutableNetwork
+
+
+class NestedStep(ABC):
+    """A loop or If: plans of its bodies, and copies between them and the plan around.
+
+    Attributes:
+        node: the layer.
+        plans: of the bodies.
+        copies: what brings values to the bodies and back where they cannot be used in place.
+        memory: what lives in the outer arena while the layer runs; the bodies' arenas lie in it.
+    """
+
+    node: GpuNode
+    plans: list[Plan]
+    copies: list[Step]
+    memory: list[Memory]
+
+    @abstractmethod
+    def bind(self, outer: BoundSteps) -> BoundNested:
+        """Make what a request replays; its memory is that of the outer plan."""
+
+
+@dataclass
+class Plan:
+    """A compiled network.
+
+    Attributes:
+        graph: after all passes.
+        steps: in execution order; views have none.
+        arena: where everything lies.
+        weights: constants on the device.
+        programs_compiled: how many programs were not in the cache.
+    """
+
+    device: cl.Device
+    graph: GpuGraph
+    steps: list[Step | HostStep | NestedStep]
+    arena: ArenaPlan
+    weights: WeightStore
+    programs_compiled: int = 0
+    layers: dict[str, str] = field(default_factory=dict)
+    """Layer of the model, as its user knows it, that is no constant → type of its operation."""
+    times: LayerTimes = field(default_factory=LayerTimes)
+    """Of all inferences that were timed."""
+    binding: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    """Held while kernels are bound: they hand out their first instance to one caller only."""
+
+    @functools.cached_property
+    def running(self) -> dict[GpuNode, None]:
+        """The nodes that launch something or run on the host, in execution order."""
+        found: dict[GpuNode, None] = {}
+        for step in self.steps:
+            if isinstance(step, HostStep):
+                found.update(dict.fromkeys(step.group.nodes))
+            elif isinstance(step, NestedStep) or step.launches:
+                found[step.node] = None
+        return found
+
+    @property
+    def programs(self) -> set[cl.Program]:
+        """The programs that its launches run, those of bodies included."""
+        kernels = {kernel for step in self.launching for kernel in step.kernels}
+        inner = (plan.programs for plan in self.inner_plans)
+        return {kernel.program for kernel in kernels}.union(*inner)
+
+    @property
+    def launching(self) -> list[Step]:
+        """What has launches, except in bodies."""
+        return launching(self.steps)
+
+    @property
+    def inner_plans(self) -> list[Plan]:
+        """The plans of all bodies."""
+        nested = (step for step in self.steps if isinstance(step, NestedStep))
+        return [plan for step in nested for plan in step.plans]
+
+
+def launching(steps: Sequence[Step | HostStep | NestedStep]) -> list[Step]:
+    """Return the steps that have launches, and the copies of those with bodies."""
+    found: list[Step] = []
+    for step in steps:
+        if isinstance(step, Step):
+            found.append(step)
+        elif isinstance(step, NestedStep):
+            found += step.copies
+    return found
+
+
+def argument_of(
+    argument: Argument,
+    scratch: Mapping[Scratch, Memory],
+    weights: WeightStore,
+    region: Callable[[Memory], cl.Buffer],
+) -> cl.Buffer | cl.LocalMemory | np.generic:
+    """Return what a launch's argument stands for.
+
+    Args:
+        argument: of the launch.
+        scratch: the node's scratch memory.
+        weights: makes the forms of constants.
+        region: returns the buffer of a piece of memory that is no weight.
+    """
+    if isinstance(argument, np.generic):
+        return argument
+    if isinstance(argument, Local):
+        return cl.LocalMemory(argument.bytes)
+    if isinstance(argument, Scratch):
+        return region(scratch[argument])
+    constant = constant_of(argument, weights)
+    if constant is not None:
+        return constant
+    memory = argument.memory if isinstance(argument, Value) else argument
+    assert isinstance(memory, Memory), f"{argument} has no memory"
+    return region(memory)
+
+
+def constant_of(argument: Argument, weights: WeightStore) -> cl.Buffer | None:
+    """Return the buffer of an argument that is a constant, uploading what is not there yet."""
+    if isinstance(argument, Weights):
+        value = argument.value
+        assert value.constant is not None
+        return weights.buffer(value.constant, argument.storage, argument)
+    memory = argument.memory if isinstance(argument, Value) else argument
+    if not isinstance(memory, Memory) or memory.place is not Place.WEIGHTS:
+        return None
+    assert memory.data is not None
+    return weights.buffer(memory.data, memory.storage, None)
+
+
+def scratch_memory(launches: Sequence[Launch]) -> dict[Scratch, Memory]:
+    """Return memory for every scratch argument."""
+    found: dict[Scratch, Memory] = {}
+    for launch in launches:
+        for argument in launch.arguments:
+            if isinstance(argument, Scratch) and argument not in found:
+                place = Place.KEPT if argument.kept else Place.ARENA
+                found[argument] = Memory(place, argument.elements, argument.storage, name="scratch")
+    return found
