@@ -39,6 +39,19 @@ def test_unwritable_places(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["m.bin"]
 
 
+@pytest.mark.parametrize("old", [True, False])
+def test_a_topology_that_cannot_take_its_place_leaves_the_old_pair(tmp_path, old):
+    if old:
+        write_ir(of_constants((np.arange(4.0), ElementType.f64)), tmp_path / "n.xml")
+        (tmp_path / "n.bin").rename(tmp_path / "m.bin")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    (tmp_path / "m.xml").mkdir()
+    with pytest.raises(ModelFileError, match="m.xml' cannot be written"):
+        write_ir(of_constants((np.ones(9), ElementType.f64)), tmp_path / "m.xml")
+    (tmp_path / "m.xml").rmdir()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_the_weights_may_go_elsewhere(tmp_path):
     network = of_constants((np.arange(4.0), ElementType.f64))
     (tmp_path / "b").mkdir()

@@ -10,18 +10,24 @@ import pytest
 from onnx import TensorProto, helper
 
 from polydevice import Core
+from polydevice.bounds import Bounds, within
 from polydevice.dtype import ElementType
 from polydevice.errors import DeviceMemoryError
+from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
 from polydevice.node import Node, constant
 from polydevice.ops.blocks import SpaceToBatch
+from polydevice.ops.convolution import Convolution
 from polydevice.ops.embedding import EmbeddingSegmentsSum
 from polydevice.ops.io import Parameter, Result
-from polydevice.ops.pooling import AdaptiveAvgPool
+from polydevice.ops.patches import ExtractImagePatches
+from polydevice.ops.pooling import AdaptiveAvgPool, MaxPool
 from polydevice.ops.prior_box import PriorBox
 from polydevice.ops.random import Multinomial
 from polydevice.ops.signal import DFT, IDFT, IRDFT, RDFT
 from polydevice.shape import Shape
+from polydevice.window import PadType
+from polydevice_cpu.plan.growth import admit
 
 FLOAT, INT64, BOOL, STRING = (
     getattr(TensorProto, name) for name in ("FLOAT", "INT64", "BOOL", "STRING")
@@ -198,6 +204,24 @@ def test_operations_that_grow(core, kind):
             request.infer({**given, "n": np.array(huge)})
         (y,) = request.infer({**given, "n": np.array(less)}).values()
         assert y.shape == shape
+
+
+PADDED = {"pads_begin": (1 << 20, 1 << 20), "pads_end": (1 << 20, 1 << 20)}
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes"),
+    [
+        (Convolution(**PADDED), [(1, 1, 2, 2), (1, 1, 1, 1)]),
+        (MaxPool(kernel=(1, 1), **PADDED), [(1, 1, 2, 2)]),
+        (ExtractImagePatches((1024, 1024), (1, 1), (1, 1), PadType.VALID), [(1, 1, 1100, 1100)]),
+    ],
+)
+def test_attributes_that_grow(op, shapes):
+    """What runs when sizes are known asks before it computes, however little it is given."""
+    bounds = Bounds(memory=MemoryBudget(1 << 24, "network 'n'"))
+    with within(bounds), pytest.raises(DeviceMemoryError, match=f"{op.type} needs"):
+        admit(op, [np.ones(shape, np.float32) for shape in shapes])
 
 
 @pytest.mark.parametrize("kind", ["StringSplit", "StringConcat"])

@@ -138,6 +138,8 @@ class SpaceToBatch(Op):
     Source:  OpenVINO opset2 SpaceToBatch
     """
 
+    sized_by_values = True
+
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Multiply the batch, divide the padded sizes."""
         self.check_count(inputs, 4)

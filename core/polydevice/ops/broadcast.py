@@ -38,6 +38,8 @@ class Broadcast(Op):
     Source:  OpenVINO opset1 and opset3 Broadcast; ONNX Expand-13 is mode bidirectional
     """
 
+    sized_by_values = True
+
     mode: BroadcastMode = attribute(default=BroadcastMode.NUMPY)
     axis: int = attribute(default=0, ir="")
     shape_arithmetic = True
@@ -112,6 +114,7 @@ class Tile(Op):
     """
 
     shape_arithmetic = True
+    sized_by_values = True
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the product of sizes and repeats."""

@@ -21,6 +21,8 @@ class ConvolutionLike(Op):
     `grouped` tells whether the weights start with a group axis.
     """
 
+    sized_by_values = True
+
     grouped: ClassVar[bool] = False
 
     strides: tuple[int, ...] = attribute(default=())

@@ -37,6 +37,8 @@ class BinaryConvolution(ConvolutionLike):
     Source:  OpenVINO opset1 BinaryConvolution
     """
 
+    sized_by_values = True
+
     mode: BinaryMode = attribute(default=BinaryMode.XNOR_POPCOUNT)
     pad_value: float = attribute(default=0.0)
 
@@ -77,6 +79,8 @@ class DeformableConvolution(Op):
     Raises:  ShapeError if sizes or groups do not fit
     Source:  OpenVINO opset8 DeformableConvolution
     """
+
+    sized_by_values = True
 
     strides: tuple[int, ...] = attribute(default=())
     pads_begin: tuple[int, ...] = attribute(default=())

@@ -99,6 +99,8 @@ class ExperimentalDetectronPriorGridGenerator(Op):
     Source:  OpenVINO opset6 ExperimentalDetectronPriorGridGenerator
     """
 
+    sized_by_values = True
+
     flatten: bool = attribute(default=True)
     h: int = attribute(default=0)
     w: int = attribute(default=0)
@@ -132,6 +134,8 @@ class ExperimentalDetectronROIFeatureExtractor(Op):
     Raises:  ShapeError when the number of levels is not that of the scales
     Source:  OpenVINO opset6 ExperimentalDetectronROIFeatureExtractor
     """
+
+    sized_by_values = True
 
     output_size: int = attribute()
     sampling_ratio: int = attribute()

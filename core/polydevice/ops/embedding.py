@@ -122,6 +122,8 @@ class EmbeddingSegmentsSum(Op):
     Source:  OpenVINO opset3 EmbeddingSegmentsSum
     """
 
+    sized_by_values = True
+
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return one row per segment."""
         self.check_count(inputs, 4, 6)
@@ -147,6 +149,8 @@ class SegmentMax(Op):
     Raises:  ShapeError when x is a scalar
     Source:  OpenVINO opset16 SegmentMax
     """
+
+    sized_by_values = True
 
     fill_mode: EmptySegment = attribute()
 
@@ -177,6 +181,8 @@ class SparseFillEmptyRows(Op):
     Raises:  ShapeError when the shapes do not fit
     Source:  OpenVINO opset16 SparseFillEmptyRows
     """
+
+    sized_by_values = True
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return between the given elements and one more per row."""

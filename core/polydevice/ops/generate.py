@@ -20,6 +20,7 @@ class RangeOp(Op):
     """Numbers from start to before stop."""
 
     shape_arithmetic = True
+    sized_by_values = True
 
     def length(self, inputs: Sequence[TensorDesc]) -> DimLike:
         """Return how many numbers there are, as far as it is known."""
@@ -104,6 +105,8 @@ class OneHot(Op):
     Source:  OpenVINO opset1 and opset16 OneHot
     """
 
+    sized_by_values = True
+
     axis: int = attribute(default=-1)
     negative_indices_mode: NegativeIndices = attribute(default=NegativeIndices.IGNORE)
 
@@ -131,6 +134,8 @@ class Eye(Op):
     Raises:  ShapeError for negative sizes
     Source:  OpenVINO opset9 Eye
     """
+
+    sized_by_values = True
 
     output_type: ElementType = attribute()
 

@@ -59,6 +59,8 @@ class ShapeCalculation(Enum):
 class InterpolateOp(Op):
     """What all versions of Interpolate share: pads, and output sizes from sizes or scales."""
 
+    sized_by_values = True
+
     pads_begin: tuple[int, ...] = ()
     pads_end: tuple[int, ...] = ()
 
@@ -273,6 +275,8 @@ class Resize(Op):
     Raises:  ShapeError when sizes or scales do not fit the axes
     Source:  ONNX Resize-11 to Resize-19
     """
+
+    sized_by_values = True
 
     mode: InterpolateMode = attribute()
     axes: tuple[int, ...] | None = attribute(default=None)

@@ -66,6 +66,9 @@ class Op:
     """Whether each output element depends on one element of each (broadcast) input."""
     shape_arithmetic: ClassVar[bool] = False
     """Whether it is used to compute shapes, so that it is worth evaluating on known sizes."""
+    sized_by_values: ClassVar[bool] = False
+    """Whether the result may be of any size whatever the sizes of the inputs: the elements of an
+    input say it, or attributes multiply what the inputs have."""
     is_stateful: ClassVar[bool] = False
     """Whether equal inputs may give other outputs (random numbers, variables); never folded."""
     has_side_effect: ClassVar[bool] = False

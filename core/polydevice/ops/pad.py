@@ -39,6 +39,8 @@ class Pad(Op):
     Source:  OpenVINO opset1 and opset12 Pad; ONNX Pad-23
     """
 
+    sized_by_values = True
+
     pad_mode: PadMode = attribute(default=PadMode.CONSTANT)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:

@@ -25,6 +25,8 @@ class ExtractImagePatches(Op):
     Source:  OpenVINO opset3 ExtractImagePatches
     """
 
+    sized_by_values = True
+
     sizes: tuple[int, ...] = attribute()
     strides: tuple[int, ...] = attribute()
     rates: tuple[int, ...] = attribute()
@@ -72,6 +74,8 @@ class Col2Im(Op):
     Raises:  ShapeError when the sizes do not fit
     Source:  OpenVINO opset15 Col2Im (k = 2); ONNX Col2Im-18
     """
+
+    sized_by_values = True
 
     strides: tuple[int, ...] = attribute(default=())
     dilations: tuple[int, ...] = attribute(default=())

@@ -17,6 +17,8 @@ from polydevice.window import PadType, RoundingType, Window
 class Pool(Op):
     """What the pooling operations with a sliding window share."""
 
+    sized_by_values = True
+
     kernel: tuple[int, ...] = attribute()
     strides: tuple[int, ...] = attribute(default=())
     pads_begin: tuple[int, ...] = attribute(default=())
@@ -133,6 +135,8 @@ class AdaptiveAvgPool(Op):
     Raises:  ShapeError if output_shape does not fit x
     Source:  OpenVINO opset8 AdaptiveAvgPool
     """
+
+    sized_by_values = True
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return [N, C, bins...]."""

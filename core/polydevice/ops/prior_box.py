@@ -37,6 +37,8 @@ class PriorBox(Op):
     Source:  OpenVINO opset1 and opset8 PriorBox
     """
 
+    sized_by_values = True
+
     min_size: tuple[float, ...] = attribute(default=())
     max_size: tuple[float, ...] = attribute(default=())
     aspect_ratio: tuple[float, ...] = attribute(default=())
@@ -95,6 +97,8 @@ class PriorBoxClustered(Op):
     Raises:  ShapeError when widths and heights differ in number
     Source:  OpenVINO opset1 PriorBoxClustered
     """
+
+    sized_by_values = True
 
     width: tuple[float, ...] = attribute(default=())
     height: tuple[float, ...] = attribute(default=())

@@ -35,6 +35,7 @@ class RandomUniform(Op):
     """
 
     is_stateful = True
+    sized_by_values = True
 
     output_type: ElementType = attribute()
     global_seed: int = attribute(default=0)
@@ -85,6 +86,7 @@ class Multinomial(Op):
     """
 
     is_stateful = True
+    sized_by_values = True
 
     convert_type: ElementType = attribute()
     with_replacement: bool = attribute()

@@ -42,6 +42,8 @@ class ROIPooling(Op):
     Source:  OpenVINO opset1 ROIPooling; ONNX MaxRoiPool-1
     """
 
+    sized_by_values = True
+
     pooled_h: int = attribute()
     pooled_w: int = attribute()
     spatial_scale: float = attribute()
@@ -84,6 +86,8 @@ class PSROIPooling(Op):
     Source:  OpenVINO opset1 PSROIPooling; https://arxiv.org/abs/1703.06211
     """
 
+    sized_by_values = True
+
     output_dim: int = attribute()
     spatial_scale: float = attribute()
     group_size: int = attribute(default=1)
@@ -120,6 +124,8 @@ class DeformablePSROIPooling(Op):
     Raises:  ShapeError when the inputs do not have these shapes
     Source:  OpenVINO opset1 DeformablePSROIPooling; https://arxiv.org/abs/1703.06211
     """
+
+    sized_by_values = True
 
     output_dim: int = attribute()
     spatial_scale: float = attribute()
@@ -177,6 +183,8 @@ class ROIAlign(Op):
     Source:  OpenVINO opset3 and opset9 ROIAlign; ONNX RoiAlign-16
     """
 
+    sized_by_values = True
+
     pooled_h: int = attribute()
     pooled_w: int = attribute()
     sampling_ratio: int = attribute()
@@ -230,6 +238,8 @@ class ROIAlignRotated(Op):
     Raises:  ShapeError when the inputs do not have these shapes
     Source:  OpenVINO opset15 ROIAlignRotated
     """
+
+    sized_by_values = True
 
     pooled_h: int = attribute()
     pooled_w: int = attribute()

@@ -48,6 +48,8 @@ class FourierTransform(Op):
     Raises: ShapeError if axes repeat or lie outside the rank, or a size is not possible
     """
 
+    sized_by_values = True
+
     complex_input: ClassVar[bool] = True
     complex_output: ClassVar[bool] = True
 
@@ -187,6 +189,8 @@ class STFT(Op):
     Source:  OpenVINO opset15 STFT
     """
 
+    sized_by_values = True
+
     transpose_frames: bool = attribute()
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
@@ -238,6 +242,8 @@ class ISTFT(Op):
     Raises:  ShapeError if sizes do not fit
     Source:  OpenVINO opset16 ISTFT
     """
+
+    sized_by_values = True
 
     center: bool = attribute()
     normalized: bool = attribute()

@@ -7,7 +7,7 @@ import io
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -37,7 +37,9 @@ def write_ir(
     xml_path: str | os.PathLike[str],
     bin_path: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Write a network as IR v11 files, which appear whole or not at all.
+    """Write a network as IR v11 files, which appear whole or not at all, and both or neither.
+
+    Where one cannot take its place, what was there before stays, the pair as it was.
 
     Precisions and layouts set on inputs and outputs become Convert and Transpose operations.
 
@@ -56,10 +58,19 @@ def write_ir(
         raise ModelFileError(f"topology and weights cannot both be written to {str(xml)!r}")
     prepared = prepared_copy(network)
     check_writable(prepared)
-    # Either file is complete whenever it is visible; the topology, which names the other's
-    # offsets, takes its place last.
-    with _replacing(xml) as xml_file, _replacing(weights) as weights_file:
-        xml_file.write(topology(prepared, weights_file))
+    with _written(xml) as xml_part, _written(weights) as weights_part:
+        with _failing(xml), xml_part.open("xb") as xml_file:
+            with _failing(weights), weights_part.open("xb") as weights_file:
+                content = topology(prepared, weights_file)
+                _flush(weights_file)
+            xml_file.write(content)
+            _flush(xml_file)
+        # The topology, which names the other's offsets, takes its place last.
+        with _restored(weights):
+            with _failing(weights):
+                weights_part.replace(weights)
+            with _failing(xml):
+                xml_part.replace(xml)
 
 
 def ir_bytes(network: Network) -> tuple[bytes, bytes]:
@@ -75,19 +86,45 @@ def ir_bytes(network: Network) -> tuple[bytes, bytes]:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a new file that takes the place of `path` when everything was written."""
+def _written(path: Path) -> Iterator[Path]:
+    """Name a new file beside `path`, to take its place; it is gone at the end if it did not."""
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
-        with part.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        raise ModelFileError(f"{str(path)!r} cannot be written: {error.strerror}") from error
+        yield part
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _restored(path: Path) -> Iterator[None]:
+    """Put back what was at `path` when the block fails."""
+    with _written(path) as before:
+        with suppress(OSError):  # there was nothing, or the file system has no links
+            os.link(path, before)
+        was_there = path.exists()
+        try:
+            yield
+        except ModelFileError:
+            with suppress(OSError):
+                if before.exists():
+                    before.replace(path)
+                elif not was_there:
+                    path.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _failing(path: Path) -> Iterator[None]:
+    """Say which file could not be written."""
+    try:
+        yield
+    except OSError as error:
+        raise ModelFileError(f"{str(path)!r} cannot be written: {error.strerror}") from error
+
+
+def _flush(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def check_writable(network: Network) -> None:

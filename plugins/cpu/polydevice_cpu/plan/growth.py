@@ -12,37 +12,8 @@ from collections.abc import Sequence
 from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError
-from polydevice.ops.blocks import SpaceToBatch
-from polydevice.ops.broadcast import Broadcast, Tile
-from polydevice.ops.convolution import ConvolutionBackpropData
-from polydevice.ops.embedding import EmbeddingSegmentsSum, SegmentMax
-from polydevice.ops.generate import Eye, OneHot, RangeOp
-from polydevice.ops.interpolate import InterpolateOp, Resize
 from polydevice.ops.op import Op
-from polydevice.ops.pad import Pad
-from polydevice.ops.patches import Col2Im
-from polydevice.ops.pooling import AdaptiveAvgPool
-from polydevice.ops.prior_box import PriorBox, PriorBoxClustered
-from polydevice.ops.random import Multinomial, RandomUniform
-from polydevice.ops.roi import (
-    DeformablePSROIPooling,
-    PSROIPooling,
-    ROIAlign,
-    ROIAlignRotated,
-    ROIPooling,
-)
-from polydevice.ops.signal import ISTFT, STFT, FourierTransform
 from polydevice.tensor import desc_of
-
-SIZED_BY_VALUES = (
-    *(Broadcast, Eye, OneHot, RandomUniform, Multinomial, RangeOp, Tile),
-    *(Pad, SpaceToBatch, InterpolateOp, Resize, AdaptiveAvgPool, Col2Im, ConvolutionBackpropData),
-    *(FourierTransform, STFT, ISTFT, EmbeddingSegmentsSum, SegmentMax),
-    *(PriorBox, PriorBoxClustered),
-    *(ROIPooling, PSROIPooling, DeformablePSROIPooling, ROIAlign, ROIAlignRotated),
-)
-"""Operations whose result may be of any size, whatever the sizes of their inputs: the elements of
-an input say it, or attributes multiply what the inputs have."""
 
 SMALL_BYTES = 1 << 26
 """Results of other operations are at most the product of their inputs' bytes; up to this product
@@ -55,7 +26,7 @@ def admit(op: Op, inputs: Sequence[Array]) -> None:
     Raises:
         DeviceMemoryError: it is more than the network may use.
     """
-    if not isinstance(op, SIZED_BY_VALUES):
+    if not op.sized_by_values:
         sizes = (max(array.nbytes, 1) for array in inputs if not array.dtype.hasobject)
         if math.prod(sizes) <= SMALL_BYTES:
             return
