@@ -234,7 +234,7 @@ def _device_times(request: Any, given: dict[str, Array], rounds: int = 10) -> di
     best: dict[str, float] = {}
     for _ in range(rounds):
         request.infer(given)
-        times = request._last.times()
+        times = request.runner.last.times()
         device_ms = sum(time.duration_ns for time in times) / 1e6
         span_ms = (times[-1].ended_ns - times[0].started_ns) / 1e6
         if not best or device_ms < best["device"]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from polydevice.errors import PolydeviceError
+from polydevice.errors import OptionValueError, PolydeviceError
 
 _SHOWN_CHARACTERS = 80
 
@@ -45,6 +45,15 @@ def integer(
         limits = f"{least} or more" if most is None else f"{least} to {most}"
         raise error(f"{what}={number} is not possible; use {limits}")
     return number
+
+
+MOST_REQUESTS = 10_000
+"""Requests of one network, or of one queue; each has memory of its own."""
+
+
+def number_of_requests(value: Any, what: str) -> int:
+    """Return how many requests to make; raises OptionValueError for what is too many, or none."""
+    return integer(value, what, OptionValueError, least=0, most=MOST_REQUESTS)
 
 
 def milliseconds(value: Any, error: type[PolydeviceError]) -> float | None:

@@ -29,8 +29,9 @@ from polydevice.errors import (
     PluginError,
     PolydeviceError,
 )
+from polydevice.executor import closing_time
 from polydevice.internal import internal_error
-from polydevice.plugin import DeviceReport, Plugin, Section, Version
+from polydevice.plugin import DeviceReport, Section, Version
 from polydevice.safe_open import read_given
 
 if TYPE_CHECKING:
@@ -38,13 +39,9 @@ if TYPE_CHECKING:
     from polydevice.model_cache import ModelCache
     from polydevice.network import Network, PathLike
     from polydevice.ops.op import Op
-    from polydevice.options import Options
     from polydevice.readers import ModelSource
     from polydevice.readers.limits import ReadLimits
     from polydevice.remote import RemoteContext
-
-MOST_REQUESTS = 10_000
-"""Requests of one network, or of one queue; each has memory of its own."""
 
 
 class Core:
@@ -117,7 +114,7 @@ class Core:
         """
         plugin = self._devices.unregister(DeviceName.parse(device_name).family)
         if plugin is not None:
-            plugin.close()
+            plugin._close(closing_time())
 
     # -- configuration ------------------------------------------------------------------------
 
@@ -230,20 +227,16 @@ class Core:
             PluginError: when the plugin fails in another way; the cause is chained.
         """
         if num_requests is not None:
-            num_requests = arguments.integer(
-                num_requests, "num_requests", OptionValueError, least=0, most=MOST_REQUESTS
-            )
+            num_requests = arguments.number_of_requests(num_requests, "num_requests")
         context = None if isinstance(device_name, str) else _context(device_name)
         name = str(device_name) if context is None else context.device_name
         plugin, options, device_id = self._devices.resolve(name, config)
         prepared = self._prepared(network)
         with self._devices.contract(plugin.name, f"loading network {prepared.name!r}", prepared):
-            if context is not None:
-                executable = plugin.load_network_in_context(prepared, options, context)
-            elif self._model_cache is not None and plugin.can_export:
+            if self._model_cache is not None and plugin.can_export and context is None:
                 executable = self._model_cache.load_network(plugin, prepared, options, device_id)
             else:
-                executable = plugin.load_network(prepared, options, device_id)
+                executable = plugin.load_network(prepared, options, device_id, context)
         optimal = num_requests == 0
         number = executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") if optimal else 0
         executable._reserve_requests(number or num_requests or 1)
@@ -262,9 +255,7 @@ class Core:
             DeviceError: the device has no contexts; the message names those that have.
             OptionError: (a subclass) for an unknown, missing or illegal parameter.
         """
-        plugin, options, device_id = self._resolve_context(device_name)
-        with self._devices.contract(plugin.name, "making a context"):
-            return plugin.create_context(params, options, device_id)
+        return self._context_of(device_name, params)
 
     def get_default_context(self, device_name: str) -> RemoteContext:
         """Return the context that all networks loaded by a device's name share.
@@ -272,19 +263,21 @@ class Core:
         Raises:
             DeviceError: the device has no contexts; the message names those that have.
         """
-        plugin, options, device_id = self._resolve_context(device_name)
-        with self._devices.contract(plugin.name, "making a context"):
-            return plugin.default_context(options, device_id)
+        return self._context_of(device_name, None)
 
-    def _resolve_context(self, device_name: str) -> tuple[Plugin, Options, str]:
-        family = DeviceName.parse(device_name).family
+    def _context_of(self, device_name: str, params: Mapping[str, Any] | None) -> RemoteContext:
+        self._check_contexts(DeviceName.parse(device_name).family)
+        plugin, options, device_id = self._devices.resolve(device_name)
+        with self._devices.contract(plugin.name, "making a context"):
+            return plugin.context(options, device_id, params)
+
+    def _check_contexts(self, family: str) -> None:
         if not self._devices.plugin(family).has_contexts:
             able = ", ".join(name for name in self._registry.names() if self._has_contexts(name))
             raise DeviceError(
                 f"{family} has no contexts for sharing device memory. Devices that have: "
                 f"{able or 'none here'}"
             )
-        return self._devices.resolve(device_name)
 
     def _has_contexts(self, family: str) -> bool:
         try:
@@ -315,10 +308,7 @@ class Core:
         name = str(device_name) if context is None else context.device_name
         plugin, options, device_id = self._devices.resolve(name, config)
         content = _exported(data)
-        if context is not None:
-            load = partial(plugin.import_network_in_context, content, options, context)
-        else:
-            load = partial(plugin.import_network, content, options, device_id)
+        load = partial(plugin.import_network, content, options, device_id, context)
         with self._devices.contract(plugin.name, "importing a network"):
             executable = self._registry.with_operations(load)
         with self._lock:
@@ -391,10 +381,11 @@ class Core:
             networks = list(self._networks)
         for executable in networks:
             executable._cancel_all("the core was closed")  # all at once, to wait for them once
+        end = closing_time()  # of all of them together
         for executable in networks:
-            executable.close()
+            executable._close(end)
         for plugin in plugins:
-            plugin.close()
+            plugin._close(end)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Core cannot be copied or pickled; make another")

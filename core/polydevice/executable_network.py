@@ -27,7 +27,7 @@ from polydevice.errors import (
     UnknownMetricError,
     nearest,
 )
-from polydevice.executor import CLOSE_SECONDS, Executor
+from polydevice.executor import CLOSE_SECONDS, Executor, closing_time
 from polydevice.infer_queue import InferQueue
 from polydevice.infer_request import InferRequest, Inputs, StatusCode, contiguous, fits
 from polydevice.network import Network
@@ -40,6 +40,7 @@ from polydevice.tensor import TensorDesc
 if TYPE_CHECKING:
     from polydevice.options import Options
     from polydevice.remote import RemoteContext
+    from polydevice.runtime.runner import Runner
 
 _log = logging.getLogger(__name__)
 _all: weakref.WeakSet[ExecutableNetwork] = weakref.WeakSet()
@@ -126,8 +127,18 @@ class PortInfo:
 class ExecutableNetwork(ABC):
     """A network loaded on a device.
 
-    A device implements `_create_request` and may override `export`, `get_metric` and others. It
-    passes the number of streams it runs at once; asynchronous requests share that many threads.
+    A device implements `create_runner` and may override `export`, `explain` and others. It passes
+    the number of streams it runs at once; asynchronous requests share that many threads.
+
+    Attributes:
+        name: of the network.
+        device: its name, such as "GPU.0".
+        options: the configuration it was loaded with.
+        streams: how many requests run at the same time.
+        inputs: name → type, shape and layout; `outputs` likewise.
+        layers: layer of the model that is no constant → type of its operation.
+        memory: what all requests together may use; whoever allocates asks it first.
+        executor: the threads of the streams.
     """
 
     survives_fork: ClassVar[bool] = False
@@ -163,9 +174,10 @@ class ExecutableNetwork(ABC):
             name: _info("output", name, port, result)
             for (name, port), result in zip(network.output_ports(), network.results, strict=True)
         }
-        self._executor = executor or Executor(f"{device}:{network.name}", streams)
+        self.executor = executor or Executor(f"{device}:{network.name}", streams)
         self._owns_executor = executor is None
         self._nodes = [(node.name, node.type) for node in network.nodes()]
+        self.layers = {name: kind for name, kind in self._nodes if kind != "Const"}
         self.timeout_ms = options.infer_timeout_ms
         self.memory = network_budget(options.memory_limit, f"network {self.name!r} on {device}")
         self._requests: list[InferRequest] | None = None
@@ -184,8 +196,8 @@ class ExecutableNetwork(ABC):
     # -- what a device implements -------------------------------------------------------------
 
     @abstractmethod
-    def _create_request(self) -> InferRequest:
-        """Make one more idle request."""
+    def create_runner(self) -> Runner:
+        """Make what computes for one more request."""
 
     def export(self) -> bytes:
         """Return the compiled network as bytes for ``Core.import_network``."""
@@ -216,24 +228,30 @@ class ExecutableNetwork(ABC):
         reason = f"the network was loaded on {self.device}"
         return [Placement(name, kind, self.device, reason) for name, kind in self._nodes]
 
-    def _metrics(self) -> dict[str, Any]:
-        """Return the device's further metrics of this network."""
+    def metrics(self) -> dict[str, Any]:
+        """Return the device's further metrics of this network; see `get_metric`."""
         return {}
 
-    def _close(self) -> None:
-        """Release what the device holds; no request is running."""
+    def release(self) -> None:
+        """Release what the device holds; no request is running. Called once, by `close`."""
 
     # -- requests -----------------------------------------------------------------------------
 
     def create_infer_request(self) -> InferRequest:
         """Make a request of its own, not listed in `requests`."""
-        self._check_open()
-        made = self._create_request()
+        self.check_open()
+        made = InferRequest(self, self.create_runner())
         with self._lock:
             self._made.add(made)
         return made
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Return if the network can be used.
+
+        Raises:
+            DeviceError: it is closed.
+            DeviceLostError: it was loaded before this process was forked.
+        """
         if self._lost:
             raise DeviceLostError(
                 f"this process was forked after network {self.name!r} was loaded on {self.device}, "
@@ -315,10 +333,10 @@ class ExecutableNetwork(ABC):
             request._complete(InferCancelledError(f"network {self.name!r} was closed"))
 
         request._task = task
-        self._executor.submit(task, dropped)
+        self.executor.submit(task, dropped)
 
     def _withdraw(self, request: InferRequest) -> bool:
-        return request._task is not None and self._executor.remove(request._task)
+        return request._task is not None and self.executor.remove(request._task)
 
     def _completed(self) -> None:
         with self._idle:
@@ -349,7 +367,7 @@ class ExecutableNetwork(ABC):
             "NETWORK_NAME": self.name,
             "SUPPORTED_CONFIG_KEYS": self.options.keys(),
             "OPTIMAL_NUMBER_OF_INFER_REQUESTS": self.streams,
-            **self._metrics(),
+            **self.metrics(),
         }
         metrics["SUPPORTED_METRICS"] = sorted([*metrics, "SUPPORTED_METRICS"])
         if name not in metrics:
@@ -365,6 +383,10 @@ class ExecutableNetwork(ABC):
         A launch or primitive that runs is waited for, but no longer than 10 s in all; then its
         memory stays, and a warning is logged.
         """
+        self._close(closing_time())
+
+    def _close(self, end: float) -> None:
+        """Close; waits until `end`, of ``time.monotonic()``, at most."""
         with self._lock:
             if self._closed:
                 return
@@ -373,24 +395,28 @@ class ExecutableNetwork(ABC):
             return
         self._cancel_all(f"network {self.name!r} was closed")
         if self._owns_executor:
-            self._executor.close()
-        if self._has_ended():
-            self._close()
-        else:
+            self.executor.close(end)
+        if not self._has_ended(end):
             _log.warning("%r still infers %g s after closing it", self, CLOSE_SECONDS)
+            return
+        self.release()
+        for request in self._living():
+            request.runner.release()
+
+    def _living(self) -> list[InferRequest]:
+        """Return the requests that somebody holds; the garbage collector may take others away."""
+        with self._lock:
+            return list(self._made)
 
     def _cancel_all(self, reason: str) -> None:
         """Cancel every inference of the network."""
-        with self._lock:
-            made = list(self._made)
-        for request in made:
+        for request in self._living():
             if request.is_busy:
                 request._cancel(reason)
 
-    def _has_ended(self) -> bool:
-        """Wait for the inferences that run in threads of the user's."""
-        end = time.monotonic() + CLOSE_SECONDS
-        for request in list(self._made):
+    def _has_ended(self, end: float) -> bool:
+        """Wait for the inferences that run in threads of the user's; says whether all ended."""
+        for request in self._living():
             if not request._busy.acquire(timeout=max(end - time.monotonic(), 0)):
                 return False
             request._busy.release()

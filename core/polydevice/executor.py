@@ -34,6 +34,11 @@ IDLE_SECONDS = 0.02
 """How long a thread waits for work before it does what is to be done when idle."""
 
 
+def closing_time() -> float:
+    """Return until when what is closed now is waited for, of ``time.monotonic()``."""
+    return time.monotonic() + CLOSE_SECONDS
+
+
 class Executor:
     """Runs tasks in submission order on a fixed number of daemon threads.
 
@@ -90,16 +95,14 @@ class Executor:
                     return True
         return False
 
-    def close(self) -> None:
-        """Drop queued tasks, wait for running ones, end the threads; not for ever."""
-        with self._wake:
-            self._closed = True
-            dropped = list(self._queue)
-            self._queue.clear()
-            self._wake.notify_all()
-        for _, cancelled in dropped:
-            cancelled()
-        end = time.monotonic() + CLOSE_SECONDS
+    def close(self, end: float | None = None) -> None:
+        """Drop queued tasks, wait for running ones, end the threads; not for ever.
+
+        Args:
+            end: until when to wait, of ``time.monotonic()``; by default `CLOSE_SECONDS` from now.
+        """
+        self._stop()
+        end = closing_time() if end is None else end
         for thread in self._threads:
             if thread is threading.current_thread():
                 continue
@@ -107,6 +110,16 @@ class Executor:
             if thread.is_alive():
                 _log.warning("%s has not ended within %g s of closing", thread.name, CLOSE_SECONDS)
         self._threads.clear()
+
+    def _stop(self) -> None:
+        """Drop queued tasks and let the threads end when what they run does."""
+        with self._wake:
+            self._closed = True
+            dropped = list(self._queue)
+            self._queue.clear()
+            self._wake.notify_all()
+        for _, cancelled in dropped:
+            cancelled()
 
     def __del__(self) -> None:
         with self._wake:
@@ -145,8 +158,11 @@ def _work(
 
 
 def _close_all() -> None:
-    for executor in list(_all):
-        executor.close()
+    executors, end = list(_all), closing_time()
+    for executor in executors:
+        executor._stop()  # all at once, to wait for them once
+    for executor in executors:
+        executor.close(end)
 
 
 def _after_fork() -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from polydevice.plugin import Plugin, Services
 
 PROJECT = "polydevice"
-API_VERSION = 1
+API_VERSION = 2
 """Version of the plugin interface; a plugin built for another one sets ``polydevice_api``."""
 
 hookspec = pluggy.HookspecMarker(PROJECT)

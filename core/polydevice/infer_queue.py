@@ -8,16 +8,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from polydevice.arguments import integer, milliseconds
+from polydevice.arguments import milliseconds, number_of_requests
 from polydevice.dtype import Array
-from polydevice.errors import OptionValueError, RequestError
+from polydevice.errors import RequestError
 from polydevice.infer_request import InferRequest, Inputs, StatusCode
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork
 
-MOST_JOBS = 10_000
-"""Requests of one queue; each has memory of its own."""
 
 Done = Callable[[InferRequest, Any], None]
 
@@ -43,7 +41,7 @@ class InferQueue:
         Raises:
             OptionValueError: for a negative number.
         """
-        jobs = integer(jobs, "jobs", OptionValueError, least=0, most=MOST_JOBS)
+        jobs = number_of_requests(jobs, "jobs")
         number = jobs or executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
         self._requests = [executable.create_infer_request() for _ in range(number)]
         self._idle: deque[int] = deque(range(number))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn, Union
@@ -29,12 +28,11 @@ from polydevice.errors import (
 from polydevice.overlap import check_outputs, host_arrays, overwritten
 from polydevice.remote import Copies, RemoteBlob
 from polydevice.shape import Shape
-from polydevice.tensor import TensorDesc
+from polydevice.variable_state import VariableState
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork, PortInfo
-    from polydevice.profiling import LayerCount
-    from polydevice.variable_state import VariableState
+    from polydevice.runtime.runner import Runner
 
 _log = logging.getLogger(__name__)
 
@@ -79,22 +77,26 @@ _SUCCEEDED = _Run(StatusCode.OK)  # shared by all synchronous runs: infer() allo
 _FAILED = _Run(StatusCode.GENERAL_ERROR)  # infer() itself raised the error
 
 
-class InferRequest(ABC):
+class InferRequest:
     """One inference at a time, with its own inputs and outputs.
 
-    A device implements `_run` and, when it keeps inputs or outputs elsewhere than in host arrays,
-    `_bind`. Everything else — state, waiting, callbacks, checks — is here. All methods may be
-    called from any thread; a busy request refuses what would disturb it (RequestBusyError).
+    States, waiting, callbacks and checks are here, once for all devices; what a device does for a
+    request is its `runner`. All methods may be called from any thread; a busy request refuses what
+    would disturb it (RequestBusyError).
+
+    Attributes:
+        executable: the network.
+        runner: computes; for devices that run networks of others.
     """
 
-    def __init__(self, executable: ExecutableNetwork) -> None:
-        """Make an idle request of an executable network."""
+    def __init__(self, executable: ExecutableNetwork, runner: Runner) -> None:
+        """Make an idle request of an executable network; see `create_infer_request` there."""
         self.executable = executable
+        self.runner = runner
         self._ports: dict[str | int, PortInfo] = dict(enumerate(executable.inputs.values()))
         self._ports.update(executable.outputs)
         self._ports.update(executable.inputs)
-        self._blobs: dict[str, Blob] = {}
-        self._kept: dict[str, RemoteBlob | None] = {}
+        self._blobs = runner.blobs
         self._rebound = False  # since `_shared` was found
         self._shared: list[str] = []  # inputs in memory that an inference writes
         self._busy = threading.Lock()
@@ -102,52 +104,14 @@ class InferRequest(ABC):
         self._callback: tuple[Callback, Any] | None = None
         self._callback_thread: int | None = None
         self._bounds = Bounds()
-        self._begun = False
+        self._ending: Callable[[], None] | None = None  # of what the device has begun
         self._task: Callable[[int], None] | None = None
         self._latency_ms = 0.0
-
-    # -- what a device implements -------------------------------------------------------------
-
-    @abstractmethod
-    def _run(self, stream: int) -> None:
-        """Compute the outputs from the inputs, on the given stream; returns when they are ready.
-
-        Whatever in it may last calls ``polydevice.bounds.current_bounds().check()`` from time to
-        time, which raises when the inference is cancelled or its time is over.
-        """
-
-    def _bind(self, name: str, blob: Blob) -> None:
-        """Note that `blob`, already checked, now is the memory of an input or output."""
-        self._blobs[name] = blob
-
-    def _check_remote(self, port: PortInfo, blob: RemoteBlob) -> None:
-        """Refuse device memory that cannot be the memory of this input or output.
-
-        Raises:
-            BlobError: always, for devices that use host memory only.
-        """
-        device = self.executable.device
-        raise BlobError(
-            f"{port.kind} {port.name!r} of a network on {device} cannot be {blob!r}: {device} uses "
-            "host memory only. Copy it with blob.copy_to(array), or load the network in the "
-            "blob's context: core.load_network(network, blob.context)"
-        )
-
-    def _begin(self) -> bool:
-        """Hand an asynchronous inference to the device in the caller's thread, if order matters.
-
-        When it returns True, `_run` only waits for the end.
-        """
-        return False
 
     @property
     def copies(self) -> Copies:
         """What the last inference copied between host and device, and within the device."""
-        return Copies()
-
-    def _perf_counts(self) -> list[LayerCount]:
-        """Return the counters of the last inference, in execution order."""
-        raise InferenceError(f"{self.executable.device} does not count times")
+        return self.runner.copies
 
     def set_batch(self, size: int) -> None:
         """Let the next inferences compute only the first `size` items of the batch.
@@ -156,22 +120,17 @@ class InferRequest(ABC):
 
         Raises:
             RequestError: the network was not loaded for that, or has no such batch.
+            RequestBusyError: while the request runs.
         """
-        raise RequestError(
-            f"{self.executable.device} computes whole batches of {self.executable.name!r}; load it "
-            "on GPU with DYN_BATCH_ENABLED=YES, or reshape() it to a dynamic batch"
-        )
-
-    def _variable_states(self) -> list[VariableState]:
-        """Return the variables that the device keeps for this request."""
-        return []
+        self._enter()
+        try:
+            self.runner.set_batch(size)
+        finally:
+            self._busy.release()
 
     def query_state(self) -> list[VariableState]:
         """Return the variables (ReadValue, Assign) that this request keeps between inferences."""
-        found = self._variable_states()
-        for variable in found:
-            variable.guard(self._busy)
-        return found
+        return [VariableState(variable, self._busy) for variable in self.runner.variables()]
 
     # -- inputs and outputs -------------------------------------------------------------------
 
@@ -190,9 +149,9 @@ class InferRequest(ABC):
         self._enter()
         try:
             for port, made in self._checked(name, blob):
-                self._kept.pop(port.name, None)
+                self.runner.kept.pop(port.name, None)
                 self._rebound = True
-                self._bind(port.name, made)
+                self.runner.bind(port.name, made)
         finally:
             self._busy.release()
 
@@ -225,7 +184,7 @@ class InferRequest(ABC):
                         "device memory; give a RemoteBlob, or nothing to have it allocated"
                     )
                 self._checked(port.name, memory)
-            self._kept[port.name] = memory
+            self.runner.keep(port.name, memory)
         finally:
             self._busy.release()
 
@@ -238,7 +197,7 @@ class InferRequest(ABC):
         blob = value if isinstance(value, Blob) else Blob(value)
         port.check(blob.element_type, blob.shape)
         if isinstance(blob, RemoteBlob):
-            self._check_remote(port, blob)
+            self.runner.check_remote(port, blob)
         elif port.kind == "output" and isinstance(blob, RoiBlob):
             raise BlobError(f"output {name!r} cannot be a region; only inputs can")
         elif port.kind == "output" and not blob.array.flags.writeable:
@@ -257,22 +216,9 @@ class InferRequest(ABC):
         """
         self._enter()
         try:
-            return self._blob(self._port(name))
+            return self.runner.blob(self._port(name).name)
         finally:
             self._busy.release()
-
-    def _blob(self, port: PortInfo) -> Blob:
-        blob = self._blobs.get(port.name)
-        if blob is None:
-            if not port.desc.is_static:
-                raise BlobError(
-                    f"{port.kind} {port.name!r} has the dynamic shape {port.shape}; "
-                    + ("set it with set_blob() first" if port.kind == "input" else "infer first")
-                )
-            blob = self._empty(port.desc, f"{port.kind} {port.name!r}")
-            blob.array[...] = 0
-            self._bind(port.name, blob)
-        return self._blobs[port.name]
 
     def _named(self, given: Inputs) -> Mapping[Any, Any]:
         """Return inputs by name or number, in whichever form they were given."""
@@ -323,9 +269,11 @@ class InferRequest(ABC):
             blob = Blob.__new__(Blob)  # as_array() has checked all that Blob() would
             blob.array, blob.element_type = array, port.element_type
             changes.append((port.name, blob))
-        for name, blob in changes:
+        if changes:
             self._rebound = True
-            self._bind(name, blob)
+            bind = self.runner.bind
+            for name, blob in changes:
+                bind(name, blob)
 
     def _refuse_output(self, port: PortInfo) -> None:
         if port.kind != "input":
@@ -344,13 +292,15 @@ class InferRequest(ABC):
 
     # -- running ------------------------------------------------------------------------------
 
-    def infer(self, inputs: Inputs | None = None) -> dict[str, Array]:
+    def infer(self, inputs: Inputs | None = None, *, stream: int = 0) -> dict[str, Array]:
         """Run one inference in the calling thread. The completion callback is not called.
 
         Args:
             inputs: name, or number from 0, → array or blob; a list or tuple of all of them in
                 order; or the value of the only input. An array of the right type, shape and C
                 order is read in place; any other is converted. Inputs not named keep their memory.
+            stream: of the network, to run on; for devices that run networks of others in threads
+                of their own.
 
         Returns:
             Name → array of the outputs in host memory. The arrays are the request's own memory:
@@ -365,16 +315,12 @@ class InferRequest(ABC):
             DeviceError: the network is closed, or was loaded before this process was forked.
             InferenceError: (or a DeviceError) when the inference fails.
         """
-        return self._infer(inputs, 0)
-
-    def _infer(self, inputs: Inputs | None, stream: int) -> dict[str, Array]:
-        """Run one inference in the calling thread, on the given stream of the device."""
         if not self._busy.acquire(blocking=False):
             raise self._busy_error()
         try:
             if inputs is not None:
                 self._set_inputs(inputs, copy=False)
-            self._outcome, self._begun = _FAILED, False
+            self._outcome, self._ending = _FAILED, None
             start = time.perf_counter()
             enclosing = enter_bounds(self._new_bounds(start))
             try:
@@ -396,37 +342,22 @@ class InferRequest(ABC):
         if self._rebound:
             self._find_shared()
         if not self._shared:
-            self._run(stream)
+            self.runner.run(stream)
             return
         held = {name: self._blobs[name] for name in self._shared}
         try:
             for name, blob in held.items():
-                self._bind(name, Blob(blob.array.copy(), blob.element_type))
-            self._run(stream)
+                self.runner.bind(name, Blob(blob.array.copy(), blob.element_type))
+            self.runner.run(stream)
         finally:
             for name, blob in held.items():
-                self._bind(name, blob)
+                self.runner.bind(name, blob)
 
     def _find_shared(self) -> None:
         inputs = host_arrays(self._blobs, self.executable.inputs)
         check_outputs(host_arrays(self._blobs, self.executable.outputs))
-        self._shared = overwritten(inputs, self._written())
+        self._shared = overwritten(inputs, self.runner.written())
         self._rebound = False
-
-    def _written(self) -> list[Array]:
-        """Return the host memory that an inference writes and that a user may hold."""
-        return list(host_arrays(self._blobs, self.executable.outputs).values())
-
-    def _empty(self, desc: TensorDesc, what: str) -> Blob:
-        """Allocate host memory for an input or output, which counts as the network's.
-
-        Raises:
-            DeviceMemoryError: it is more than the network may use (MEMORY_LIMIT).
-        """
-        made = self.executable.memory.allocated(
-            desc.span_bytes or 0, what, lambda: Blob.empty(desc).array
-        )
-        return Blob(made, desc.element_type)
 
     def _new_bounds(self, start: float) -> Bounds:
         """Return bounds for the inference that begins, which `cancel` and closing find.
@@ -437,7 +368,7 @@ class InferRequest(ABC):
         """
         network = self.executable
         bounds = self._bounds = inference_bounds(network.timeout_ms, start, network.memory)
-        self.executable._check_open()  # who closes it from here on cancels these bounds
+        network.check_open()  # who closes it from here on cancels these bounds
         return bounds
 
     def _results(self) -> dict[str, Array]:
@@ -465,12 +396,12 @@ class InferRequest(ABC):
         try:
             if inputs is not None:
                 self._set_inputs(inputs, copy=True)
-            self._outcome, self._begun = _Run(StatusCode.RESULT_NOT_READY), False
+            self._outcome, self._ending = _Run(StatusCode.RESULT_NOT_READY), None
             if self._rebound:
                 self._find_shared()
             enclosing = enter_bounds(self._new_bounds(self._outcome.start))
             try:
-                self._begun = not self._shared and self._begin()
+                self._ending = None if self._shared else self.runner.begin()
             finally:
                 enter_bounds(enclosing)
             self.executable._submit(self)
@@ -484,7 +415,10 @@ class InferRequest(ABC):
         enclosing = enter_bounds(self._bounds)
         try:
             self._bounds.check()
-            self._run_apart(stream)
+            if self._ending is None:
+                self._run_apart(stream)
+            else:
+                self._ending()
         except BaseException as error:  # noqa: BLE001 - wait() raises it
             failure = error
         finally:
@@ -549,6 +483,8 @@ class InferRequest(ABC):
             return StatusCode.RESULT_NOT_READY
         if outcome.error is not None:
             raise outcome.error
+        if outcome.status is StatusCode.OK and not self.runner.wait(limit):
+            return StatusCode.RESULT_NOT_READY
         return outcome.status
 
     def cancel(self) -> None:
@@ -561,7 +497,7 @@ class InferRequest(ABC):
         self._cancel("the request was cancelled")
 
     def _cancel(self, reason: str) -> None:
-        if self._begun:
+        if self._ending is not None:
             return
         self._bounds.cancel(reason)
         if self._task is not None and self.executable._withdraw(self):
@@ -604,7 +540,7 @@ class InferRequest(ABC):
         """
         self._enter()
         try:
-            return {count.name: count.as_dict() for count in self._perf_counts()}
+            return {count.name: count.as_dict() for count in self.runner.counts()}
         finally:
             self._busy.release()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from polydevice.dtype import Array
 from polydevice.errors import DeviceError, UnknownMetricError, UnsupportedNetworkError, nearest
+from polydevice.executor import Executor
 from polydevice.ops.unknown import UnknownOperation
 
 if TYPE_CHECKING:
@@ -169,6 +171,8 @@ class Plugin(ABC):
         """Keep the family's name and what the core offers."""
         self.name = name
         self.services = services
+        self._exclusive: Executor | None = None
+        self._making = threading.Lock()
 
     @property
     @abstractmethod
@@ -190,51 +194,50 @@ class Plugin(ABC):
         return {node.name: name for node in network.nodes() if node.name not in refused}
 
     @abstractmethod
-    def load_network(self, network: Network, options: Options, device_id: str) -> ExecutableNetwork:
+    def load_network(
+        self,
+        network: Network,
+        options: Options,
+        device_id: str,
+        context: RemoteContext | None = None,
+    ) -> ExecutableNetwork:
         """Compile a network for a device.
 
-        The network is the plugin's own copy: shapes are inferred, input and output settings are
-        part of the graph. `device_id` is "" when the user named only the family.
+        Args:
+            network: the plugin's own copy: shapes are inferred, input and output settings are part
+                of the graph.
+            options: the configuration.
+            device_id: "" when the user named only the family.
+            context: whose device and memory to use; None except where `has_contexts`, and there
+                for the device's own.
 
         Raises:
             UnsupportedNetworkError: listing every node that the device cannot run.
+            DeviceError: for a context of another plugin.
         """
 
-    def import_network(self, data: bytes, options: Options, device_id: str) -> ExecutableNetwork:
-        """Load what ``ExecutableNetwork.export`` of this plugin wrote."""
+    def import_network(
+        self, data: bytes, options: Options, device_id: str, context: RemoteContext | None = None
+    ) -> ExecutableNetwork:
+        """Load what ``ExecutableNetwork.export`` of this plugin wrote; see `load_network`."""
         raise DeviceError(f"{self.name} cannot import networks; read the model again instead")
 
-    def create_context(
-        self, params: Mapping[str, Any], options: Options, device_id: str
+    def context(
+        self, options: Options, device_id: str, params: Mapping[str, Any] | None = None
     ) -> RemoteContext:
         """Make a context of the user's objects; asked only where `has_contexts`.
+
+        Args:
+            options: the configuration.
+            device_id: "" when the user named only the family.
+            params: what the context is made of; None for the context of networks that are loaded by
+                the device's name.
 
         Raises:
             UnknownOptionError: for a parameter that does not exist.
             OptionValueError: for a parameter that is missing or not legal.
         """
         raise DeviceError(f"{self.name} has no contexts")
-
-    def default_context(self, options: Options, device_id: str) -> RemoteContext:
-        """Return the context of networks that are loaded by the device's name."""
-        raise DeviceError(f"{self.name} has no contexts")
-
-    def load_network_in_context(
-        self, network: Network, options: Options, context: RemoteContext
-    ) -> ExecutableNetwork:
-        """Compile a network for a context's device, sharing the context's memory.
-
-        Raises:
-            DeviceError: for a context of another plugin.
-            UnsupportedNetworkError: listing every node that the device cannot run.
-        """
-        raise DeviceError(f"{self.name} has no contexts")
-
-    def import_network_in_context(
-        self, data: bytes, options: Options, context: RemoteContext
-    ) -> ExecutableNetwork:
-        """Load what ``ExecutableNetwork.export`` wrote, sharing the context's memory."""
-        raise DeviceError(f"{self.name} cannot import networks in a context; load the model in it")
 
     def explain_devices(self, options: Options) -> list[DeviceReport]:
         """Say what was found while looking for devices, and why things were left out."""
@@ -277,5 +280,20 @@ class Plugin(ABC):
         value = known[name]
         return value() if callable(value) else value
 
+    def exclusive_executor(self) -> Executor:
+        """Return the thread that networks with EXCLUSIVE_ASYNC_REQUESTS share; made once."""
+        with self._making:
+            if self._exclusive is None:
+                self._exclusive = Executor(f"{self.name}:exclusive", 1)
+            return self._exclusive
+
     def close(self) -> None:
         """Release what the plugin holds; its networks are closed already."""
+
+    def _close(self, end: float) -> None:
+        """End the shared thread, waiting until `end` at most, and close."""
+        with self._making:
+            executor, self._exclusive = self._exclusive, None
+        if executor is not None:
+            executor.close(end)
+        self.close()

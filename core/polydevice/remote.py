@@ -194,7 +194,7 @@ class RemoteBlob(Blob, ABC):
         """Give the memory back, or let go of what was wrapped; requests refuse it from then on."""
 
     @abstractmethod
-    def _region(self, bounds: tuple[slice, ...]) -> RemoteBlob:
+    def cut(self, bounds: tuple[slice, ...]) -> RemoteBlob:
         """Return the part within these bounds."""
 
     def overlaps(self, other: RemoteBlob) -> bool:
@@ -235,7 +235,7 @@ class RemoteBlob(Blob, ABC):
         Raises:
             BlobError: a region that is not inside, or another layout.
         """
-        return self._region(crop(self._shape, layout, x, y, width, height))
+        return self.cut(crop(self._shape, layout, x, y, width, height))
 
     def __dlpack__(self, **arguments: Any) -> Any:
         """There is no host memory to share; raises BlobError."""

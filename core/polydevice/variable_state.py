@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,11 +10,11 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, RequestBusyError, ShapeError
+from polydevice.runtime.variable import RequestVariable
 from polydevice.shape import Shape, merge
-from polydevice.tensor import TensorDesc
 
 
-class VariableState(ABC):
+class VariableState:
     """A variable that a request keeps between inferences, which may be used between them only.
 
     Attributes:
@@ -23,14 +22,11 @@ class VariableState(ABC):
         desc: element type, and the shapes that it may have.
     """
 
-    def __init__(self, name: str, desc: TensorDesc) -> None:
-        """Describe a variable; a device implements how it is kept."""
-        self.name = name
-        self.desc = desc
-        self._busy = threading.Lock()
-
-    def guard(self, busy: threading.Lock) -> None:
-        """Refuse reading and changing the value while a request holds this lock."""
+    def __init__(self, variable: RequestVariable, busy: threading.Lock) -> None:
+        """Show a variable; `busy` is held while its request runs."""
+        self.name = variable.name
+        self.desc = variable.desc
+        self._variable = variable
         self._busy = busy
 
     @contextmanager
@@ -54,7 +50,7 @@ class VariableState(ABC):
             RequestBusyError: while the request runs.
         """
         with self._idle():
-            value = self._get()
+            value = self._variable.get()
         if value is None:
             raise BlobError(
                 f"variable {self.name!r} has its initial value, which the network computes; "
@@ -78,7 +74,7 @@ class VariableState(ABC):
                 f"{error}"
             ) from None
         with self._idle():
-            self._set(np.array(value, order="C"))
+            self._variable.set(np.array(value, order="C"))
 
     def reset(self) -> None:
         """Return to the initial value with the next inference.
@@ -87,16 +83,4 @@ class VariableState(ABC):
             RequestBusyError: while the request runs.
         """
         with self._idle():
-            self._reset()
-
-    @abstractmethod
-    def _reset(self) -> None:
-        """Return to the initial value."""
-
-    @abstractmethod
-    def _get(self) -> Array | None:
-        """Return a copy of the value; None while only an inference can tell it."""
-
-    @abstractmethod
-    def _set(self, value: Array) -> None:
-        """Keep an array that nobody else holds."""
+            self._variable.reset()

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from polydevice.blob import Blob
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.hookspecs import hookimpl
-from polydevice.infer_request import InferRequest
 from polydevice.network import Network
 from polydevice.options import Flag, Options, option
 from polydevice.plugin import Plugin, Services, Version
+from polydevice.runtime.runner import Runner
 
 
 class EchoOptions(Options):
@@ -25,8 +24,8 @@ class EchoOptions(Options):
     ids: str = option("ECHO_IDS", "0", help="Ids of the devices, joined by commas.")
 
 
-class EchoRequest(InferRequest):
-    def _run(self, stream: int) -> None:
+class EchoRunner(Runner):
+    def run(self, stream: int) -> None:
         network = self.executable
         assert isinstance(network, EchoNetwork)
         network.streams_seen.add((stream, threading.current_thread().name))
@@ -34,15 +33,15 @@ class EchoRequest(InferRequest):
             network.gate.wait()
         time.sleep(network.options.delay_ms / 1e3)
         for name in network.inputs:
-            self._blob(self._ports[name])
-        source = self._blobs[next(iter(network.inputs))].array
+            self.blob(name)
+        source = self.array(next(iter(network.inputs)))
         if np.isnan(source).any():
             raise RuntimeError("the device caught fire")
         for name, port in network.outputs.items():
-            blob = self._blobs.get(name)
+            blob = self.blobs.get(name)
             if blob is None or blob.shape != source.shape:
-                self._bind(name, Blob(np.empty(source.shape, port.dtype)))
-            np.add(source, 1, out=self._blobs[name].array, casting="unsafe")
+                self.give(name, np.empty(source.shape, port.dtype))
+            np.add(source, 1, out=self.blobs[name].array, casting="unsafe")
 
 
 class EchoNetwork(ExecutableNetwork):
@@ -55,10 +54,10 @@ class EchoNetwork(ExecutableNetwork):
         self.gate: threading.Event | None = None
         self.closed = False
 
-    def _create_request(self) -> InferRequest:
-        return EchoRequest(self)
+    def create_runner(self) -> Runner:
+        return EchoRunner(self)
 
-    def _close(self) -> None:
+    def release(self) -> None:
         self.closed = True
 
 
@@ -77,7 +76,9 @@ class EchoPlugin(Plugin):
     def unsupported_nodes(self, network: Network, options: Options) -> dict[str, str]:
         return {n.name: "it is a SoftMax" for n in network.nodes() if n.type == "SoftMax"}
 
-    def load_network(self, network: Network, options: Options, device_id: str) -> EchoNetwork:
+    def load_network(
+        self, network: Network, options: Options, device_id: str, context: Any = None
+    ) -> EchoNetwork:
         assert isinstance(options, EchoOptions)
         return EchoNetwork(network, options, f"{self.name}.{device_id or '0'}")
 

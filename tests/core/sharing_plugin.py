@@ -12,10 +12,10 @@ from polydevice.blob import Blob
 from polydevice.errors import BlobError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.hookspecs import hookimpl
-from polydevice.infer_request import InferRequest
 from polydevice.options import Options, option
 from polydevice.plugin import Plugin, Version
 from polydevice.remote import RemoteBlob, RemoteContext
+from polydevice.runtime.runner import Runner
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 
@@ -45,7 +45,7 @@ class Memory(RemoteBlob):
     def release(self) -> None:
         del self.content
 
-    def _region(self, bounds: tuple[slice, ...]) -> Memory:
+    def cut(self, bounds: tuple[slice, ...]) -> Memory:
         part = self.content[bounds]
         return Memory(self.context, TensorDesc(self.element_type, Shape(part.shape)), {})
 
@@ -63,16 +63,16 @@ class Context(RemoteContext):
         return Memory(self, desc, dict(params or {}))
 
 
-class SharingRequest(InferRequest):
+class SharingRunner(Runner):
     """Adds one, in device memory or on the host."""
 
-    def _check_remote(self, port: Any, blob: RemoteBlob) -> None:
+    def check_remote(self, port: Any, blob: RemoteBlob) -> None:
         if blob.context is not self.executable.get_context():
             raise BlobError(f"{port.kind} {port.name!r}: another context")
 
-    def _run(self, stream: int) -> None:
+    def run(self, stream: int) -> None:
         ports = (self.executable.inputs, self.executable.outputs)
-        source, result = (self._blob(next(iter(found.values()))) for found in ports)
+        source, result = (self.blob(next(iter(found))) for found in ports)
         contents(result)[...] = contents(source) + 1
 
 
@@ -85,8 +85,8 @@ class SharingNetwork(ExecutableNetwork):
         super().__init__(network, context.device_name, options)
         self.context = context
 
-    def _create_request(self) -> InferRequest:
-        return SharingRequest(self)
+    def create_runner(self) -> Runner:
+        return SharingRunner(self)
 
     def get_context(self) -> RemoteContext:
         return self.context
@@ -110,22 +110,17 @@ class SharingPlugin(Plugin):
     def unsupported_nodes(self, network: Any, options: Options) -> dict[str, str]:
         return {}
 
-    def create_context(self, params: Any, options: Options, device_id: str) -> Context:
-        if "explode" in params:
+    def context(self, options: Options, device_id: str, params: Any = None) -> Context:
+        given = {"default": True} if params is None else dict(params)
+        if "explode" in given:
             raise RuntimeError("a bug of the plugin")
-        return Context(f"{self.name}.{device_id or '0'}", dict(params))
+        return Context(f"{self.name}.{device_id or '0'}", given)
 
-    def default_context(self, options: Options, device_id: str) -> Context:
-        return self.create_context({"default": True}, options, device_id)
-
-    def load_network(self, network: Any, options: Options, device_id: str) -> SharingNetwork:
-        return SharingNetwork(network, options, self.default_context(options, device_id))
-
-    def load_network_in_context(
-        self, network: Any, options: Options, context: RemoteContext
+    def load_network(
+        self, network: Any, options: Options, device_id: str, context: RemoteContext | None = None
     ) -> SharingNetwork:
-        assert isinstance(context, Context)
-        return SharingNetwork(network, options, context)
+        assert context is None or isinstance(context, Context)
+        return SharingNetwork(network, options, context or self.context(options, device_id))
 
 
 @hookimpl

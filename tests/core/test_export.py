@@ -127,15 +127,15 @@ class Counted:
         plugin = core._devices.plugin(device)
         load, read = plugin.load_network, plugin.import_network
 
-        def load_network(network, options, device_id):
+        def load_network(network, options, device_id, context=None):
             self.loads += 1
-            return load(network, options, device_id)
+            return load(network, options, device_id, context)
 
-        def import_network(data, options, device_id):
+        def import_network(data, options, device_id, context=None):
             self.imports += 1
             before = self.loads
             try:
-                return read(data, options, device_id)
+                return read(data, options, device_id, context)
             finally:
                 self.loads = before  # what importing does by itself
 

@@ -118,8 +118,10 @@ def test_what_does_not_end_keeps_its_memory(core, monkeypatch, caplog):
         started.set()
         gate.wait()
 
-    monkeypatch.setattr(fake_device.FakeRequest, "_run", run)
-    monkeypatch.setattr(fake_device.FakeExecutable, "_close", lambda self: closed.append(self.name))
+    monkeypatch.setattr(fake_device.FakeRunner, "run", run)
+    monkeypatch.setattr(
+        fake_device.FakeExecutable, "release", lambda self: closed.append(self.name)
+    )
     for module in (executable_network, executor):
         monkeypatch.setattr(module, "CLOSE_SECONDS", 0.05)
     stuck, other = (core.load_network(relu_network(), "FAKE") for _ in range(2))
@@ -131,6 +133,41 @@ def test_what_does_not_end_keeps_its_memory(core, monkeypatch, caplog):
     assert closed == [other.name]
     gate.set()
     assert request.wait() is StatusCode.OK
+
+
+def test_all_networks_are_waited_for_until_one_time(core, monkeypatch):
+    from polydevice.executable_network import ExecutableNetwork
+    from polydevice.executor import Executor
+    from polydevice.testing import fake_device
+
+    gate, started, ends = threading.Event(), threading.Semaphore(0), []
+
+    def run(*_) -> None:
+        started.release()
+        gate.wait()
+
+    def note(cls: type, name: str) -> None:
+        original = getattr(cls, name)
+
+        def noted(self, end):
+            ends.append(end)
+            original(self, end)
+
+        monkeypatch.setattr(cls, name, noted)
+
+    note(ExecutableNetwork, "_close")
+    note(Executor, "close")
+    monkeypatch.setattr(fake_device.FakeRunner, "run", run)
+    monkeypatch.setattr("polydevice.core.closing_time", lambda: time.monotonic() + 0.05)
+    networks = [core.load_network(relu_network(), "FAKE") for _ in range(3)]
+    requests = [network.start_async(0) for network in networks]
+    for _ in networks:
+        started.acquire()
+    core.close()
+    assert len(ends) == 6
+    assert len(set(ends)) == 1
+    gate.set()
+    assert [request.wait() for request in requests] == [StatusCode.OK] * 3
 
 
 def test_bounds_of_a_part_end_with_the_whole():

@@ -25,11 +25,11 @@ from polydevice.errors import (
     RequestBusyError,
     RequestError,
 )
-from polydevice.infer_request import InferRequest
 from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.activation import Relu
 from polydevice.ops.io import Parameter, Result
+from polydevice.runtime.runner import Runner
 from polydevice.shape import Shape
 
 from .conftest import relu_network
@@ -405,6 +405,6 @@ print(os.waitstatus_to_exitcode(status))
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 
 
-def test_request_without_run_cannot_be_made(executable):
-    with pytest.raises(TypeError, match="_run"):
-        InferRequest(executable)  # type: ignore[abstract]
+def test_runner_without_run_cannot_be_made(executable):
+    with pytest.raises(TypeError, match="run"):
+        Runner(executable)  # type: ignore[abstract]

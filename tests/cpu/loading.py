@@ -17,4 +17,4 @@ def steps(executable):
     """The types of the planned steps of a static network."""
     request = executable.create_infer_request()
     request.infer()
-    return [step.type for step in request._bound.plan.steps]
+    return [step.type for step in request.runner.bound.plan.steps]

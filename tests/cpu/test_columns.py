@@ -42,7 +42,7 @@ def infer(model, inputs, config):
         again = list(request.infer(inputs).values())
         for one, other in zip(first, again, strict=True):
             np.testing.assert_array_equal(one, other)
-        return first, request._bound.plan.steps
+        return first, request.runner.bound.plan.steps
 
 
 def check(got, want, tolerance):

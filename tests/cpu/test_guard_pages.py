@@ -30,7 +30,7 @@ x = np.ones((5, 7), np.float32)
 with Core() as core:
     executable = core.load_network(core.read_network(model), "CPU")
     print(executable.infer({"x": x})["y"].sum(), flush=True)
-    plan = executable.requests[0]._bound
+    plan = executable.requests[0].runner.bound
     memory = next(iter(plan._memories.values()))
     place = next(place for _, place in plan._given.values())
     memory.point_to(place.ctypes.data + 4 * step)

@@ -112,7 +112,7 @@ def test_a_residual_is_added_in_place_only_at_its_last_use(core):
         check(request.infer({"x": x}), models.answer(model, {"x": x}))
     shared = [
         value
-        for step in request._bound.plan.steps
+        for step in request.runner.bound.plan.steps
         for value in step.values
         if value.storage.root is not value.storage
     ]
@@ -177,10 +177,10 @@ def test_dynamic_shapes_keep_a_bounded_number_of_plans(core):
         x = image(number, 1 + number % 3, 3, 8 + number, 8 + number)
         check(request.infer({"x": x}), models.answer(model, {"x": x}))
     assert len(executable.compiled._plans) == PLAN_LIMIT
-    assert len(request._execution._bound) == BOUND_LIMIT
-    plan = request._bound.plan
+    assert len(request.runner.execution._bound) == BOUND_LIMIT
+    plan = request.runner.bound.plan
     request.infer({"x": x})
-    assert request._bound.plan is plan
+    assert request.runner.bound.plan is plan
 
 
 def test_weights_are_packed_once_for_all_shapes_and_requests(core):

@@ -29,7 +29,7 @@ def test_bf16(core):
         assert np.abs(ours - theirs).max() < 0.03 * np.abs(theirs).max()
     heavy = [
         step.implementation
-        for step in request._bound.plan.steps
+        for step in request.runner.bound.plan.steps
         if step.type.startswith(("Convolution", "GroupConvolution"))
     ]
     assert heavy

@@ -21,7 +21,7 @@ from polydevice.shape import Shape
 from polydevice_gpu.cl.program import ProgramBuilder
 from polydevice_gpu.graph import Place
 from polydevice_gpu.passes import PIPELINE
-from polydevice_gpu.runtime.request import GpuRequest
+from polydevice_gpu.runtime.runner import GpuRunner
 from tests.cpu.models import answer, build, residual
 
 MODEL = residual()
@@ -191,7 +191,7 @@ def test_streams_run_at_once_and_outputs_do_not_mix(core, monkeypatch, config, s
     requests = [executable.create_infer_request() for _ in range(6)]
     queues = {executable.queue(n)[0].pointer for n in range(8)}
     assert len(queues) == streams
-    seen = _overlap(monkeypatch, GpuRequest, "_run")
+    seen = _overlap(monkeypatch, GpuRunner, "run")
     for start in range(0, 12, 6):
         for request, each in zip(requests, inputs[start : start + 6], strict=True):
             request.start_async(each)
@@ -208,7 +208,7 @@ def test_streams_run_at_once_and_outputs_do_not_mix(core, monkeypatch, config, s
 def test_exclusive_requests_of_two_networks(core, monkeypatch, exclusive, most) -> None:
     networks = [load(core, {"EXCLUSIVE_ASYNC_REQUESTS": exclusive}) for _ in range(2)]
     requests = [network.create_infer_request() for network in networks for _ in range(3)]
-    seen = _overlap(monkeypatch, GpuRequest, "_run")
+    seen = _overlap(monkeypatch, GpuRunner, "run")
     for request in requests:
         request.start_async(INPUT)
     for request in requests:
@@ -220,7 +220,7 @@ def test_exclusive_is_without_effect_with_streams(core, monkeypatch) -> None:
     config = {"EXCLUSIVE_ASYNC_REQUESTS": "YES", "GPU_THROUGHPUT_STREAMS": "2"}
     executable = load(core, config)
     requests = [executable.create_infer_request() for _ in range(4)]
-    seen = _overlap(monkeypatch, GpuRequest, "_run")
+    seen = _overlap(monkeypatch, GpuRunner, "run")
     for request in requests:
         request.start_async(INPUT)
     for request in requests:

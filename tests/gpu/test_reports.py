@@ -164,8 +164,8 @@ def test_a_layer_that_is_several_launches_has_the_time_of_all(core) -> None:
     executable = core.load_network(core.read_network(content), "GPU", PERF)
     request = executable.create_infer_request()
     request.infer({"x": np.random.default_rng(1).normal(size=(1, 4, 9, 9)).astype("f4")})
-    spent = sum(time.duration_ns for time in request._last.times()) / 1e3
-    assert sum(count.real_time_us for count in request._perf_counts()) == pytest.approx(spent)
+    spent = sum(time.duration_ns for time in request.runner.last.times()) / 1e3
+    assert sum(count.real_time_us for count in request.runner.counts()) == pytest.approx(spent)
 
 
 def suppression():

@@ -8,6 +8,7 @@ from polydevice.exported import ExportedNetwork
 from polydevice.hookspecs import hookimpl
 from polydevice.network import Network
 from polydevice.options import Options
+from polydevice.remote import RemoteContext
 from polydevice_cpu.executable import CpuExecutableNetwork
 from polydevice_cpu.plugin import CpuPlugin
 
@@ -21,7 +22,9 @@ class PickyPlugin(CpuPlugin):
         refused = {n.name: "it is picky" for n in network.nodes() if n.type in self.refused}
         return {**super().unsupported_nodes(network, options), **refused}
 
-    def import_network(self, data: bytes, options: Options, device_id: str) -> CpuExecutableNetwork:
+    def import_network(
+        self, data: bytes, options: Options, device_id: str, context: RemoteContext | None = None
+    ) -> CpuExecutableNetwork:
         """The CPU's networks export as the CPU's, under whatever name it is registered."""
         found = ExportedNetwork.read("CPU", data, self.services.evaluate)
         return self.load_network(found.network, options.over(found.config), device_id)

@@ -237,13 +237,13 @@ def test_a_member_that_fails_leaves_the_rest_usable(core, monkeypatch):
     executable = core.load_network(network, "HETERO:PICKY,CPU")
     request = executable.requests[0]
     good = {k: v.copy() for k, v in request.infer(inputs).items()}
-    broken = request._parts[1]
+    broken = request.runner.parts[1]
 
     def fail(stream: int) -> None:
         raise OSError("device lost")
 
     with monkeypatch.context() as patch:
-        patch.setattr(broken, "_run", fail)
+        patch.setattr(broken.runner, "run", fail)
         with pytest.raises(InferenceError, match="subgraph 1 on .*device lost"):
             request.infer(inputs)
     assert_same(request.infer(inputs), good)

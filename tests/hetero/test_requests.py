@@ -44,7 +44,7 @@ def test_requests_follow_each_other_through_the_devices(core, monkeypatch) -> No
     executable = core.load_network(network, "HETERO:GPU,CPU")
     first, second = executable.create_infer_request(), executable.create_infer_request()
     arrived, on_gpu = threading.Event(), threading.Event()
-    on_cpu, next_on_gpu = first._parts[1]._run, second._parts[0]._run
+    on_cpu, next_on_gpu = first.runner.parts[1].runner.run, second.runner.parts[0].runner.run
 
     def run_on_cpu(stream: int) -> None:
         arrived.set()
@@ -56,8 +56,8 @@ def test_requests_follow_each_other_through_the_devices(core, monkeypatch) -> No
         next_on_gpu(stream)
         on_gpu.set()
 
-    monkeypatch.setattr(first._parts[1], "_run", run_on_cpu)
-    monkeypatch.setattr(second._parts[0], "_run", run_on_gpu)
+    monkeypatch.setattr(first.runner.parts[1].runner, "run", run_on_cpu)
+    monkeypatch.setattr(second.runner.parts[0].runner, "run", run_on_gpu)
     x = normal(2, 3)
     first.start_async({"x": x})
     second.start_async({"x": x + 1})
@@ -80,7 +80,7 @@ def test_a_member_that_fails_leaves_the_rest_usable(core, monkeypatch, broken) -
         raise OSError("device lost")
 
     with monkeypatch.context() as patch:
-        patch.setattr(request._parts[broken], "_run", fail)
+        patch.setattr(request.runner.parts[broken].runner, "run", fail)
         with pytest.raises(InferenceError, match=rf"subgraph {broken} on [CG]PU: .*device lost"):
             request.infer({"x": normal(2, 3)})
         check(other, model, normal(2, 3))
@@ -115,14 +115,14 @@ def test_streams_of_the_members_are_used(core, monkeypatch) -> None:
     together = threading.Barrier(2)
     streams = []
     for request in requests:
-        part = request._parts[0]
+        part = request.runner.parts[0]
 
-        def run(stream: int, real: Callable[[int], None] = part._run) -> None:
+        def run(stream: int, real: Callable[[int], None] = part.runner.run) -> None:
             together.wait(20)
             streams.append(stream)
             real(stream)
 
-        monkeypatch.setattr(part, "_run", run)
+        monkeypatch.setattr(part.runner, "run", run)
     for request in requests:
         request.start_async({"x": np.ones(4, "f4")})
     for request in requests:

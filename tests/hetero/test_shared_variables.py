@@ -62,7 +62,7 @@ def test_variables_take_turns_in_two_blobs(core) -> None:
     seen = []
     for _ in range(6):
         request.infer({"x": np.ones(3, "f4")})
-        seen.append(request._variables[0].value)
+        seen.append(request.runner._variables[0].value)
     assert all(isinstance(blob, RemoteBlob) for blob in seen)
     assert len({id(blob) for blob in seen}) == 2
     assert seen[-1] is not seen[-2]
@@ -84,7 +84,7 @@ def test_the_first_value_is_computed_in_a_part_of_its_own(core, monkeypatch) -> 
     def never(stream: int) -> None:
         raise AssertionError("the first value is known")
 
-    monkeypatch.setattr(request._parts[0], "_run", never)
+    monkeypatch.setattr(request.runner.parts[0].runner, "run", never)
     for count in (4, 5, 6):
         np.testing.assert_array_equal(request.infer({"x": x})["y"], count * x)
         assert request.copies == Copies(uploads=1, downloads=2)

@@ -33,7 +33,7 @@ def test_what_stays_on_the_device_is_not_copied(core) -> None:
         check(request, model, normal(2, 3, 5))
         # x up, a down for tanh, b up, y down; through the host a would go up once more.
         assert request.copies == Copies(uploads=2, downloads=2)
-        kept.append(request._parts[0].get_blob("a/out"))
+        kept.append(request.runner.parts[0].get_blob("a/out"))
     assert isinstance(kept[0], RemoteBlob)
     assert kept[0] is kept[1] is kept[2], "allocated once"
     rows = {row.type: row.bytes_in for row in executable.placement()}
@@ -50,7 +50,7 @@ def test_dynamic_shapes(core, monkeypatch) -> None:
     for shape in ((2, 3, 5), (4, 3, 1), (4, 3, 1), (2, 3, 5), (0, 3, 2), (1, 3, 7)):
         check(request, model, normal(*shape))
         assert request.copies.with_host <= 6
-        blobs.append(request._parts[0].get_blob("a/out"))
+        blobs.append(request.runner.parts[0].get_blob("a/out"))
     assert blobs[1] is blobs[2], "allocated when the shape changes only"
     assert blobs[0].shape == (2, 3, 5)
     assert not refused, "transfers of no bytes"
@@ -167,7 +167,7 @@ def test_sizes_known_only_when_computed(core) -> None:
     request = core.load_network(network, "HETERO:GPU,CPU").create_infer_request()
     for _ in range(3):
         check(request, model, normal(3, 4))
-    assert request._parts[0].get_blob("a/out").context is core.get_default_context("GPU")
+    assert request.runner.parts[0].get_blob("a/out").context is core.get_default_context("GPU")
 
 
 def random_network(seed: int) -> bytes:

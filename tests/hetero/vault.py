@@ -13,7 +13,6 @@ from polydevice.dtype import Array
 from polydevice.errors import BlobError, DeviceError
 from polydevice.executable_network import ExecutableNetwork, PortInfo
 from polydevice.hookspecs import hookimpl
-from polydevice.infer_request import InferRequest
 from polydevice.network import Network
 from polydevice.ops.activation import Relu
 from polydevice.ops.arithmetic import Add, Multiply
@@ -21,6 +20,7 @@ from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.options import Options
 from polydevice.plugin import Plugin, Version
 from polydevice.remote import Copies, RemoteBlob, RemoteContext
+from polydevice.runtime.runner import Runner
 from polydevice.tensor import TensorDesc
 
 OPERATIONS: dict[type, Any] = {
@@ -62,7 +62,7 @@ class VaultBlob(RemoteBlob):
     def release(self) -> None:
         raise DeviceError("never")
 
-    def _region(self, bounds: tuple[slice, ...]) -> RemoteBlob:
+    def cut(self, bounds: tuple[slice, ...]) -> RemoteBlob:
         raise BlobError("no regions")
 
 
@@ -81,12 +81,18 @@ class VaultPlugin(Plugin):
         runs = (*OPERATIONS, Parameter, Constant, Result)
         return {n.name: "not in the vault" for n in network if not isinstance(n.op, runs)}
 
-    def default_context(self, options: Options, device_id: str) -> RemoteContext:
-        self.context = getattr(self, "context", None) or VaultContext("VAULT.0")
-        return self.context
+    def context(self, options: Options, device_id: str, params: Any = None) -> RemoteContext:
+        self.made = getattr(self, "made", None) or VaultContext("VAULT.0")
+        return self.made
 
-    def load_network(self, network: Network, options: Options, device_id: str) -> ExecutableNetwork:
-        return VaultExecutable(network, options, self.default_context(options, device_id))
+    def load_network(
+        self,
+        network: Network,
+        options: Options,
+        device_id: str,
+        context: RemoteContext | None = None,
+    ) -> ExecutableNetwork:
+        return VaultExecutable(network, options, context or self.context(options, device_id))
 
 
 class VaultExecutable(ExecutableNetwork):
@@ -97,11 +103,11 @@ class VaultExecutable(ExecutableNetwork):
     def get_context(self) -> RemoteContext:
         return self.context
 
-    def _create_request(self) -> InferRequest:
-        return VaultRequest(self)
+    def create_runner(self) -> Runner:
+        return VaultRunner(self)
 
 
-class VaultRequest(InferRequest):
+class VaultRunner(Runner):
     executable: VaultExecutable
     counted = Copies()
 
@@ -109,16 +115,16 @@ class VaultRequest(InferRequest):
     def copies(self) -> Copies:
         return self.counted
 
-    def _check_remote(self, port: PortInfo, blob: RemoteBlob) -> None:
+    def check_remote(self, port: PortInfo, blob: RemoteBlob) -> None:
         if blob.context is not self.executable.context:
             raise BlobError("not of this vault")
 
-    def _run(self, stream: int) -> None:
+    def run(self, stream: int) -> None:
         self.counted = Copies()
         network = self.executable.network
         values: dict[Any, Array] = {}
         for name, port in network.input_ports():
-            blob = self._blob(self._port(name))
+            blob = self.blob(name)
             self.counted.uploads += not isinstance(blob, VaultBlob)
             values[port] = blob.secret if isinstance(blob, VaultBlob) else blob.array.copy()
         for node in network.nodes():
@@ -128,16 +134,16 @@ class VaultRequest(InferRequest):
                 arrays: Sequence[Array] = [values[port] for port in node.inputs]
                 values[node.output] = OPERATIONS[type(node.op)](*arrays)
         for name, port in network.output_ports():
-            blob = self._blobs.get(name)
-            if name in self._kept:
+            blob = self.blobs.get(name)
+            if name in self.kept:
                 desc = TensorDesc(port.element_type, port.shape)
-                blob = self._kept[name] or self.executable.context.create_blob(desc)
-                self._kept[name] = self._blobs[name] = blob
+                blob = self.kept[name] or self.executable.context.create_blob(desc)
+                self.kept[name] = self.blobs[name] = blob
             if isinstance(blob, VaultBlob):
                 blob.secret[...] = values[port]
                 continue
             self.counted.downloads += 1
-            self._blob(self._port(name)).array[...] = values[port]
+            self.blob(name).array[...] = values[port]
 
 
 @hookimpl

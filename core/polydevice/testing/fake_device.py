@@ -16,18 +16,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from polydevice.blob import Blob
 from polydevice.bounds import current_bounds
 from polydevice.errors import DeviceLostError, InferenceError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.hookspecs import hookimpl
-from polydevice.infer_request import InferRequest
 from polydevice.network import Network
 from polydevice.options import Flag, Options, option
 from polydevice.plugin import Plugin, Services, Version
 from polydevice.profiling import LayerCount
+from polydevice.remote import RemoteContext
+from polydevice.runtime.runner import Runner
 
-polydevice_api = 1
+polydevice_api = 2
 
 
 @hookimpl
@@ -67,7 +67,13 @@ class FakePlugin(Plugin):
         """Refuse nothing."""
         return {}
 
-    def load_network(self, network: Network, options: Options, device_id: str) -> ExecutableNetwork:
+    def load_network(
+        self,
+        network: Network,
+        options: Options,
+        device_id: str,
+        context: RemoteContext | None = None,
+    ) -> ExecutableNetwork:
         """Load any network."""
         return FakeExecutable(network, self.name, options)
 
@@ -78,20 +84,19 @@ class FakeExecutable(ExecutableNetwork):
     survives_fork = True
 
     def __init__(self, network: Network, device: str, options: Options) -> None:
-        """Keep the layers' names for the counters."""
+        """Nothing is compiled."""
         super().__init__(network, device, options, streams=getattr(options, "streams", 1))
-        self.layers = [(node.name, node.type) for node in network.nodes()]
 
-    def _create_request(self) -> InferRequest:
-        return FakeRequest(self)
+    def create_runner(self) -> Runner:
+        """Make what does as if it computed."""
+        return FakeRunner(self)
 
 
-class FakeRequest(InferRequest):
+class FakeRunner(Runner):
     """Waits, fails or zeroes the outputs."""
 
-    executable: FakeExecutable
-
-    def _run(self, stream: int) -> None:
+    def run(self, stream: int) -> None:
+        """Zero the outputs, after the time that the configuration says."""
         options = self.executable.options
         end = time.perf_counter() + getattr(options, "milliseconds", 0) / 1e3
         while (left := end - time.perf_counter()) > 0:
@@ -103,14 +108,15 @@ class FakeRequest(InferRequest):
             if port.sizes is None:
                 # Sizes unknown: as small as the shape allows.
                 sizes = tuple(d if isinstance(d, int) else d.min for d in port.shape or ())
-                self._bind(port.name, Blob(np.zeros(sizes, port.dtype), port.element_type))
+                self.give(port.name, np.zeros(sizes, port.dtype))
             else:
-                self._blob(port).array[...] = 0
+                self.array(port.name)[...] = 0
 
-    def _perf_counts(self) -> list[LayerCount]:
+    def counts(self) -> list[LayerCount]:
+        """Return rows without times."""
         if not getattr(self.executable.options, "perf_count", False):
             raise InferenceError("no counters: load the network with PERF_COUNT=YES")
         return [
             LayerCount(name, "EXECUTED", kind, "fake", 0.0, 0.0, index)
-            for index, (name, kind) in enumerate(self.executable.layers)
+            for index, (name, kind) in enumerate(self.executable.layers.items())
         ]

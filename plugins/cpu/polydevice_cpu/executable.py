@@ -18,7 +18,7 @@ from polydevice_cpu.plan.compiled import CompiledNetwork
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.weights import WeightStore
 from polydevice_cpu.report import execution_graph, explanation
-from polydevice_cpu.request import CpuInferRequest
+from polydevice_cpu.runner import CpuRunner
 
 
 class CpuExecutableNetwork(ExecutableNetwork):
@@ -29,7 +29,7 @@ class CpuExecutableNetwork(ExecutableNetwork):
     def __init__(self, network: Network, options: CpuOptions, executor: Executor | None) -> None:
         """Prepare the graph, pack the weights and, with static shapes, build the plan."""
         super().__init__(network, "CPU", options, streams=options.streams, executor=executor)
-        self._executor.when_idle = openmp.stop_workers
+        self.executor.when_idle = openmp.stop_workers
         self.threads = options.threads_per_stream
         self.perf_count = options.perf_count
         self._source = network.clone()  # what prepare() makes is for this plugin alone
@@ -43,11 +43,6 @@ class CpuExecutableNetwork(ExecutableNetwork):
             with openmp.threads(self.threads):
                 self.compiled.plan(tuple(shape.static for shape in shapes if shape is not None))
             openmp.stop_workers()  # who infers may be another thread
-
-    @property
-    def layers(self) -> dict[str, str]:
-        """Layer of the model that is no constant → type of its operation."""
-        return {name: kind for name, kind in self._nodes if kind != "Const"}
 
     def latest_plan(self) -> Plan:
         """Return the plan that was made or used last.
@@ -83,8 +78,10 @@ class CpuExecutableNetwork(ExecutableNetwork):
         """Return the network and its configuration; weights are packed again when importing."""
         return export_network("CPU", self._source, self.options)
 
-    def _create_request(self) -> CpuInferRequest:
-        return CpuInferRequest(self)
+    def create_runner(self) -> CpuRunner:
+        """Make what runs the network for one request."""
+        return CpuRunner(self)
 
-    def _metrics(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
+        """Return how much the packed weights take."""
         return {"WEIGHTS_BYTES": self.compiled.weights.size_bytes}

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from polydevice.errors import OptionValueError
-from polydevice.executor import Executor
 from polydevice.exported import ExportedNetwork
 from polydevice.network import Network
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.unknown import UnknownOperation
 from polydevice.options import Options
 from polydevice.plugin import Line, Plugin, Section, Version, unsupported
+from polydevice.remote import RemoteContext
 from polydevice_cpu import processor
 from polydevice_cpu.executable import CpuExecutableNetwork
 from polydevice_cpu.onednn.library import absence, library
@@ -25,12 +24,6 @@ class CpuPlugin(Plugin):
 
     option_type = CpuOptions
     can_export = True
-
-    def __init__(self, name: str, services: Any) -> None:
-        """Make the plugin; the oneDNN library is loaded with the first network."""
-        super().__init__(name, services)
-        self._exclusive: Executor | None = None
-        self._lock = threading.Lock()
 
     @property
     def version(self) -> Version:
@@ -73,7 +66,11 @@ class CpuPlugin(Plugin):
         }
 
     def load_network(
-        self, network: Network, options: Options, device_id: str
+        self,
+        network: Network,
+        options: Options,
+        device_id: str,
+        context: RemoteContext | None = None,
     ) -> CpuExecutableNetwork:
         """Compile a network.
 
@@ -91,26 +88,15 @@ class CpuPlugin(Plugin):
                 + (absence() or "it has no bfloat16 instructions")
                 + "; leave the key out"
             )
-        executor = self._exclusive_executor() if options.exclusive_async_requests else None
+        executor = self.exclusive_executor() if options.exclusive_async_requests else None
         return CpuExecutableNetwork(network, options, executor)
 
-    def import_network(self, data: bytes, options: Options, device_id: str) -> CpuExecutableNetwork:
+    def import_network(
+        self, data: bytes, options: Options, device_id: str, context: RemoteContext | None = None
+    ) -> CpuExecutableNetwork:
         """Load what `CpuExecutableNetwork.export` wrote."""
         found = ExportedNetwork.read(self.name, data, self.services.evaluate)
         return self.load_network(found.network, options.over(found.config), device_id)
-
-    def _exclusive_executor(self) -> Executor:
-        with self._lock:
-            if self._exclusive is None:
-                self._exclusive = Executor("CPU:exclusive", 1)
-            return self._exclusive
-
-    def close(self) -> None:
-        """End the shared executor's thread."""
-        with self._lock:
-            if self._exclusive is not None:
-                self._exclusive.close()
-                self._exclusive = None
 
 
 def _onednn() -> str:

@@ -1,16 +1,16 @@
-"""CpuVariable: a request's variable as users see and set it."""
+"""CpuVariable: a request's variable in its context."""
 
 from __future__ import annotations
 
 from polydevice.dtype import Array
 from polydevice.network import Network
 from polydevice.ops.state import ReadValue
+from polydevice.runtime.variable import RequestVariable
 from polydevice.tensor import TensorDesc
-from polydevice.variable_state import VariableState
 from polydevice_cpu.plan.context import Context
 
 
-class CpuVariable(VariableState):
+class CpuVariable(RequestVariable):
     """One variable of one request."""
 
     def __init__(self, name: str, desc: TensorDesc, context: Context) -> None:
@@ -18,14 +18,17 @@ class CpuVariable(VariableState):
         super().__init__(name, desc)
         self._context = context
 
-    def _reset(self) -> None:
+    def reset(self) -> None:
+        """Forget the value."""
         self._context.variables.pop(self.name, None)
 
-    def _get(self) -> Array | None:
+    def get(self) -> Array | None:
+        """Return a copy of the value."""
         known = self._context.variables.get(self.name)
         return None if known is None else known.copy()
 
-    def _set(self, value: Array) -> None:
+    def set(self, value: Array) -> None:
+        """Keep an array."""
         self._context.variables[self.name] = value
 
 

@@ -16,7 +16,6 @@ from polydevice.errors import DeviceError, ModelFormatError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.executor import Executor
 from polydevice.exported import export_network
-from polydevice.infer_request import InferRequest
 from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
 from polydevice.node import Node
@@ -41,7 +40,7 @@ from polydevice_gpu.reports.report import explanation
 from polydevice_gpu.runtime.dynamic_batch import dynamic_batch_limit, open_batch
 from polydevice_gpu.runtime.host import bodies_of, runs_on_host
 from polydevice_gpu.runtime.plan import Plan
-from polydevice_gpu.runtime.request import GpuRequest
+from polydevice_gpu.runtime.runner import GpuRunner
 from polydevice_gpu.runtime.state import known_starts
 from polydevice_gpu.runtime.turn_lock import TurnLock
 from polydevice_gpu.runtime.weights import WeightStore
@@ -179,8 +178,7 @@ class GpuExecutable(ExecutableNetwork):
             DeviceError: the network is closed.
         """
         with self._compiling:
-            if self._closed:
-                raise DeviceError(f"network {self.name!r} is closed; load it again")
+            self.check_open()
             known = self._plans.get(shapes)
             if known is not None:
                 self._plans.move_to_end(shapes)
@@ -196,9 +194,7 @@ class GpuExecutable(ExecutableNetwork):
                     self._weights.for_plan(self._constants),
                     *(self._services, self._settings),
                 )
-            plan.layers = {
-                node.name: node.type for node in self._network.nodes() if node.type != "Const"
-            }
+            plan.layers = self.layers
             self._plans[shapes] = plan
             while len(self._plans) > PLAN_LIMIT:
                 self._plans.popitem(last=False)
@@ -262,8 +258,7 @@ class GpuExecutable(ExecutableNetwork):
         with self._compiling:
             for plan in reversed(self._plans.values()):
                 return plan
-        if self._closed:
-            raise DeviceError(f"network {self.name!r} is closed; load it again")
+        self.check_open()
         raise DeviceError(
             f"network {self.name!r} has dynamic shapes and is compiled at its first inference; "
             "infer once, then ask again"
@@ -288,22 +283,21 @@ class GpuExecutable(ExecutableNetwork):
         extra = {KERNELS: pack(KERNELS, kernels), CHOICES: json.dumps(choices).encode()}
         return export_network(self.device.partition(".")[0], self._network, self.options, extra)
 
-    def _metrics(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         """Two requests per stream, so that one is prepared while the other runs."""
         return {
             "OPTIMAL_NUMBER_OF_INFER_REQUESTS": 2 * self.streams,
             "DEVICE_MEMORY_PEAK_BYTES": self._gpu.memory.peak_bytes,
         }
 
-    def _create_request(self) -> InferRequest:
-        return GpuRequest(self)
+    def create_runner(self) -> GpuRunner:
+        """Make what replays the plans for one request."""
+        return GpuRunner(self)
 
-    def _close(self) -> None:
+    def release(self) -> None:
+        """Let go of the plans and of the constants on the device."""
         for queue in self._queues:
             queue.finish()
-        for request in list(self._made):
-            assert isinstance(request, GpuRequest)
-            request.release_memory()
         self._plans.clear()
         self._latest = None
         self._weights.clear()

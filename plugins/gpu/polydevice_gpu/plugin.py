@@ -16,7 +16,6 @@ from polydevice.errors import (
     OptionValueError,
     UnsupportedNetworkError,
 )
-from polydevice.executor import Executor
 from polydevice.exported import ExportedNetwork
 from polydevice.network import Network
 from polydevice.options import Options
@@ -57,7 +56,6 @@ class GpuPlugin(Plugin):
     def __init__(self, name: str, services: Services) -> None:
         """Make the plugin; drivers are looked for when the first device is asked for."""
         super().__init__(name, services)
-        self._exclusive: Executor | None = None
         self._contexts: dict[cl.Device, GpuContext] = {}
         self._lock = threading.Lock()
 
@@ -123,32 +121,31 @@ class GpuPlugin(Plugin):
 
     # -- contexts -----------------------------------------------------------------------------
 
-    def default_context(self, options: Options, device_id: str) -> GpuContext:
-        """Return the context of networks that are loaded by the device's name."""
-        from polydevice_gpu.blobs.context import GpuContext
+    def context(
+        self, options: Options, device_id: str, params: Mapping[str, Any] | None = None
+    ) -> GpuContext:
+        """Make a context of a user's OpenCL context; without one, that of networks loaded by name.
 
+        Raises:
+            UnknownOptionError: for a parameter that does not exist.
+            OptionValueError: for a parameter that is missing or not legal.
+        """
+        from polydevice_gpu.blobs.context import GpuContext
+        from polydevice_gpu.blobs.user_context import user_context
+
+        if params is not None:
+            return user_context(self.name, self._report(options), params, device_id)
         device = self._open(options, device_id)
         with self._lock:
             if device not in self._contexts:
                 self._contexts[device] = GpuContext(f"{self.name}.{device_id or '0'}", device)
             return self._contexts[device]
 
-    def create_context(
-        self, params: Mapping[str, Any], options: Options, device_id: str
-    ) -> GpuContext:
-        """Make a context of a user's OpenCL context.
-
-        Raises:
-            UnknownOptionError: for a parameter that does not exist.
-            OptionValueError: for a parameter that is missing or not legal.
-        """
-        from polydevice_gpu.blobs.user_context import user_context
-
-        return user_context(self.name, self._report(options), params, device_id)
-
-    def _own(self, context: RemoteContext) -> GpuContext:
+    def _own(self, context: RemoteContext | None, options: Options, device_id: str) -> GpuContext:
         from polydevice_gpu.blobs.context import GpuContext
 
+        if context is None:
+            return self.context(options, device_id)
         if not isinstance(context, GpuContext):
             raise DeviceError(f"{context!r} is no context of {self.name}; create one for it")
         return context
@@ -163,23 +160,16 @@ class GpuPlugin(Plugin):
         device = self._open(options, options.device_id)
         return unsupported_nodes(network, device, self.services.evaluate, options.custom_layers)
 
-    def import_network(self, data: bytes, options: Options, device_id: str) -> GpuExecutable:
+    def import_network(
+        self, data: bytes, options: Options, device_id: str, context: RemoteContext | None = None
+    ) -> GpuExecutable:
         """Load what `GpuExecutable.export` wrote; on the same device and driver nothing compiles.
 
         Elsewhere the exported kernels do not fit and are compiled again.
-        """
-        context = self.default_context(options, device_id)
-        return self.import_network_in_context(data, options, context)
-
-    def import_network_in_context(
-        self, data: bytes, options: Options, context: RemoteContext
-    ) -> GpuExecutable:
-        """Load what `GpuExecutable.export` wrote, sharing the context's memory.
 
         Raises:
             DeviceError: for a context of another plugin.
         """
-        context = self._own(context)
         from polydevice_gpu.executable import KERNELS, choices_from
 
         assert isinstance(options, GpuOptions)
@@ -196,29 +186,23 @@ class GpuPlugin(Plugin):
             binaries = {bytes.fromhex(key): binary for key, binary in parts.items()}
         except ValueError as error:
             raise ModelFormatError(f"the exported network is not consistent: {error}") from None
+        own = self._own(context, options, device_id)
         builder = cl.ProgramBuilder(
-            context.device,
+            own.device,
             options.cache_dir or None,
             threads=options.compile_threads,
             binaries=binaries,
         )
-        return self._load(found.network, options, context, builder, choices_from(found.extra))
+        return self._load(found.network, options, own, builder, choices_from(found.extra))
 
-    def load_network(self, network: Network, options: Options, device_id: str) -> GpuExecutable:
-        """Compile a network for a device.
-
-        Raises:
-            UnsupportedNetworkError: listing every node that no kernel takes.
-            OptionValueError: for a priority or throttle that the device does not have.
-        """
-        return self.load_network_in_context(
-            network, options, self.default_context(options, device_id)
-        )
-
-    def load_network_in_context(
-        self, network: Network, options: Options, context: RemoteContext
+    def load_network(
+        self,
+        network: Network,
+        options: Options,
+        device_id: str,
+        context: RemoteContext | None = None,
     ) -> GpuExecutable:
-        """Compile a network for a context's device, sharing the context's memory.
+        """Compile a network for a device, in its context or that of a user.
 
         Raises:
             DeviceError: for a context of another plugin.
@@ -230,12 +214,12 @@ class GpuPlugin(Plugin):
         from polydevice_gpu.passes.split_nv12_inputs import split_nv12_inputs
         from polydevice_gpu.tuning.tuner import Tuner
 
-        context = self._own(context)
+        own = self._own(context, options, device_id)
         if options.nv12_two_inputs:
             split_nv12_inputs(network)
-        builder = context.builder(options.cache_dir, options.compile_threads)
+        builder = own.builder(options.cache_dir, options.compile_threads)
         tuner = Tuner.open(options.tuning_mode, options.tuning_file, options.tuning_budget_s)
-        return self._load(network, options, context, builder, tuner)
+        return self._load(network, options, own, builder, tuner)
 
     def _load(
         self,
@@ -268,7 +252,7 @@ class GpuPlugin(Plugin):
                 builder,
                 self.services,
                 streams=streams,
-                executor=self._exclusive_executor() if exclusive else None,
+                executor=self.exclusive_executor() if exclusive else None,
                 profiling=options.perf_count,
                 priority=options.plugin_priority,
                 throttle=options.plugin_throttle,
@@ -293,19 +277,10 @@ class GpuPlugin(Plugin):
         if refused:
             raise unsupported(network, self.name, refused)
 
-    def _exclusive_executor(self) -> Executor:
-        with self._lock:
-            if self._exclusive is None:
-                self._exclusive = Executor(f"{self.name}:exclusive", 1)
-            return self._exclusive
-
     def close(self) -> None:
-        """End the shared executor's thread and forget the contexts."""
+        """Forget the contexts."""
         with self._lock:
             self._contexts.clear()
-            if self._exclusive is not None:
-                self._exclusive.close()
-                self._exclusive = None
 
 
 def _settings(options: GpuOptions, tuner: Tuner | None) -> CompileSettings:

@@ -9,7 +9,6 @@ from polydevice.errors import DeviceError, UnknownOptionError
 from polydevice.exec_graph import ExecutedGraph, Execution
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.exported import export_network
-from polydevice.infer_request import InferRequest
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.passes.lower_state import Variable
@@ -17,7 +16,7 @@ from polydevice.placement import Placement, bytes_of
 from polydevice.remote import RemoteContext
 from polydevice_hetero.affinity import AFFINITY, Assignment
 from polydevice_hetero.options import HeteroOptions
-from polydevice_hetero.request import HeteroRequest
+from polydevice_hetero.runner import HeteroRunner
 from polydevice_hetero.sharing import Sharing
 from polydevice_hetero.split import Subgraph
 
@@ -71,8 +70,9 @@ class HeteroExecutable(ExecutableNetwork):
         self.results = dict(network.output_ports())
         self._placement = _placement(whole, network, placed, subgraphs, self.sharing)
 
-    def _create_request(self) -> InferRequest:
-        return HeteroRequest(self)
+    def create_runner(self) -> HeteroRunner:
+        """Make what runs the parts for one request."""
+        return HeteroRunner(self)
 
     def parts_to_run(self, starting: frozenset[str]) -> list[int]:
         """Return the parts that an inference needs, in order.
@@ -186,7 +186,8 @@ class HeteroExecutable(ExecutableNetwork):
                 continue  # it has no export; importing compiles this part
         return export_network("HETERO", annotated, self.options, extra)
 
-    def _close(self) -> None:
+    def release(self) -> None:
+        """Close the parts, which nothing runs any more."""
         for part in self.parts:
             part.close()
 

@@ -23,6 +23,7 @@ from polydevice.options import Options
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.passes.lower_state import lower_state
 from polydevice.plugin import Plugin, Version
+from polydevice.remote import RemoteContext
 from polydevice_hetero.affinity import AFFINITY, assign, claims
 from polydevice_hetero.dot import write_dot
 from polydevice_hetero.executable import MEMBERS, PART, HeteroExecutable
@@ -68,7 +69,13 @@ class HeteroPlugin(Plugin):
         refused = {member: self._refused(network, member, options) for member in members}
         return claims(network, members, refused)
 
-    def load_network(self, network: Network, options: Options, device_id: str) -> ExecutableNetwork:
+    def load_network(
+        self,
+        network: Network,
+        options: Options,
+        device_id: str,
+        context: RemoteContext | None = None,
+    ) -> ExecutableNetwork:
         """Place, cut, and load every part on its member.
 
         Raises:
@@ -77,7 +84,9 @@ class HeteroPlugin(Plugin):
         """
         return self._load(network, options, {})
 
-    def import_network(self, data: bytes, options: Options, device_id: str) -> ExecutableNetwork:
+    def import_network(
+        self, data: bytes, options: Options, device_id: str, context: RemoteContext | None = None
+    ) -> ExecutableNetwork:
         """Load what `HeteroExecutable.export` wrote: the same cut, the members' own exports.
 
         Raises:

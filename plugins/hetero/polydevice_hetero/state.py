@@ -1,4 +1,4 @@
-"""RequestVariable: a variable of a HETERO request.
+"""HeteroVariable: a variable of a HETERO request.
 
 A subgraph has no memory of its own in HETERO: the request keeps every variable, feeds it to the
 subgraph that reads it and takes the new value from the one that assigns it. Where both are on one
@@ -10,10 +10,10 @@ from __future__ import annotations
 from polydevice.dtype import Array
 from polydevice.passes.lower_state import Variable
 from polydevice.remote import RemoteBlob
-from polydevice.variable_state import VariableState
+from polydevice.runtime.variable import RequestVariable
 
 
-class RequestVariable(VariableState):
+class HeteroVariable(RequestVariable):
     """A variable of one request; `value` None means that the initial value comes next."""
 
     def __init__(self, variable: Variable) -> None:
@@ -22,7 +22,8 @@ class RequestVariable(VariableState):
         self.value: Array | RemoteBlob | None = None
         self._memory: RemoteBlob | None = None
 
-    def _reset(self) -> None:
+    def reset(self) -> None:
+        """Let the initial value come next."""
         self.value = None
 
     def advance(self, blob: RemoteBlob) -> RemoteBlob | None:
@@ -30,12 +31,14 @@ class RequestVariable(VariableState):
         free, self._memory, self.value = self._memory, blob, blob
         return free
 
-    def _get(self) -> Array | None:
+    def get(self) -> Array | None:
+        """Return a copy of the value, from wherever it is."""
         if isinstance(self.value, RemoteBlob):
             with self.value.map("r") as array:
                 copied: Array = array.copy()
             return copied
         return None if self.value is None else self.value.copy()
 
-    def _set(self, value: Array) -> None:
+    def set(self, value: Array) -> None:
+        """Keep an array."""
         self.value = value

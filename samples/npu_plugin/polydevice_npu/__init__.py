@@ -7,7 +7,7 @@ from collections.abc import Callable
 from polydevice import hookimpl
 from polydevice.plugin import Plugin, Services
 
-polydevice_api = 1
+polydevice_api = 2
 """The version of polydevice's plugin interface that this was written for."""
 
 

@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from polydevice.errors import InferenceError, UnsupportedNetworkError
+from polydevice.errors import InferenceError
 from polydevice.executable_network import ExecutableNetwork
-from polydevice.infer_request import InferRequest
 from polydevice.network import Network
 from polydevice.ops.activation import Relu
 from polydevice.ops.arithmetic import Add, Multiply
@@ -19,8 +18,10 @@ from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import Op
 from polydevice.ops.softmax import SoftMax
 from polydevice.options import Flag, Options, option
-from polydevice.plugin import Plugin, Version
+from polydevice.plugin import Plugin, Version, unsupported
 from polydevice.profiling import LayerCount
+from polydevice.remote import RemoteContext
+from polydevice.runtime.runner import Runner
 
 Array = npt.NDArray[Any]
 
@@ -68,11 +69,16 @@ class NpuPlugin(Plugin):
         nodes = [node for node in network.nodes() if not isinstance(node.op, runs)]
         return {node.name: f"the NPU has no operation {node.type}" for node in nodes}
 
-    def load_network(self, network: Network, options: Options, device_id: str) -> ExecutableNetwork:
+    def load_network(
+        self,
+        network: Network,
+        options: Options,
+        device_id: str,
+        context: RemoteContext | None = None,
+    ) -> ExecutableNetwork:
         """Compile; raises UnsupportedNetworkError, naming every node that cannot run."""
         if refused := self.unsupported_nodes(network, options):
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
-            raise UnsupportedNetworkError(f"{self.name} cannot run {network.name!r}: {reasons}")
+            raise unsupported(network, self.name, refused)
         return NpuExecutable(network, self.name, options)
 
 
@@ -89,34 +95,35 @@ class NpuExecutable(ExecutableNetwork):
         self.input_ports = network.input_ports()
         self.output_ports = network.output_ports()
 
-    def _create_request(self) -> InferRequest:
-        return NpuRequest(self)
+    def create_runner(self) -> Runner:
+        """Make what computes for one request."""
+        return NpuRunner(self)
 
 
-class NpuRequest(InferRequest):
-    """One inference at a time; the base class does states, waiting, callbacks and checks."""
+class NpuRunner(Runner):
+    """Computes one inference at a time; the request does states, waiting, callbacks and checks."""
 
     executable: NpuExecutable
-    counts: list[LayerCount] | None = None
+    layers: list[LayerCount] | None = None
 
-    def _run(self, stream: int) -> None:
+    def run(self, stream: int) -> None:
+        """Compute the steps in order; a real device would start what it compiled."""
         values = dict(self.executable.constants)
         for name, port in self.executable.input_ports:
-            values[port] = self._blob(self._port(name)).array
-        counts = []
+            values[port] = self.array(name)
+        layers = []
         for index, node in enumerate(self.executable.steps):
             start = time.perf_counter()
             result = OPERATIONS[type(node.op)](node.op, *(values[port] for port in node.inputs))
             values[node.output] = result
-            spent_us = (time.perf_counter() - start) * 1e6
-            counts.append(
-                LayerCount(node.name, "EXECUTED", node.type, "numpy", spent_us, spent_us, index)
-            )
+            us = (time.perf_counter() - start) * 1e6
+            layers.append(LayerCount(node.name, "EXECUTED", node.type, "numpy", us, us, index))
         for name, port in self.executable.output_ports:
-            self._blob(self._port(name)).array[...] = values[port]
-        self.counts = counts
+            self.array(name)[...] = values[port]
+        self.layers = layers
 
-    def _perf_counts(self) -> list[LayerCount]:
-        if self.executable.get_config("PERF_COUNT") != "YES" or self.counts is None:
+    def counts(self) -> list[LayerCount]:
+        """Return the times of the last inference's layers."""
+        if self.executable.get_config("PERF_COUNT") != "YES" or self.layers is None:
             raise InferenceError("no counters: load with PERF_COUNT=YES and infer first")
-        return self.counts
+        return self.layers

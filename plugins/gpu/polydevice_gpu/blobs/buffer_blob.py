@@ -140,7 +140,8 @@ class BufferBlob(GpuBlob):
     def _places(self) -> dict[str, Any]:
         return {}
 
-    def _region(self, bounds: tuple[slice, ...]) -> RegionBlob:
+    def cut(self, bounds: tuple[slice, ...]) -> RegionBlob:
+        """Return the part within these bounds."""
         return RegionBlob(self, bounds)
 
 

@@ -106,5 +106,6 @@ class ImageBlob(GpuBlob):
     def _places(self) -> dict[str, Any]:
         return {"origin": (0, 0), **self.region}
 
-    def _region(self, bounds: tuple[slice, ...]) -> RegionBlob:
+    def cut(self, bounds: tuple[slice, ...]) -> RegionBlob:
+        """Return the part within these bounds."""
         return RegionBlob(self, bounds)

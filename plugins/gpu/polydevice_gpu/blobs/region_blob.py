@@ -79,7 +79,8 @@ class RegionBlob(GpuBlob):
         """Regions are read only."""
         raise BlobError(f"{self!r} is a region; only inputs can be")
 
-    def _region(self, bounds: tuple[slice, ...]) -> RegionBlob:
+    def cut(self, bounds: tuple[slice, ...]) -> RegionBlob:
+        """Return the part within these bounds."""
         inner = (
             slice(mine.start + more.start, mine.start + more.stop)
             for mine, more in zip(self._bounds, bounds)

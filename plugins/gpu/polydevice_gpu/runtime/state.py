@@ -11,9 +11,9 @@ from polydevice.network import Network
 from polydevice.node import Evaluate
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.passes.lower_state import Variable, lower_state, zeros
+from polydevice.runtime.variable import RequestVariable
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
-from polydevice.variable_state import VariableState
 from polydevice_gpu.blobs.blob import GpuBlob
 from polydevice_gpu.blobs.buffer_blob import BufferBlob
 from polydevice_gpu.blobs.context import GpuContext
@@ -37,7 +37,7 @@ def known_starts(network: Network, evaluate: Evaluate) -> dict[str, Array | None
     return starts
 
 
-class GpuVariable(VariableState):
+class GpuVariable(RequestVariable):
     """One variable of one request, in two blobs that take turns."""
 
     def __init__(self, variable: Variable, start: Array | None, context: GpuContext) -> None:
@@ -54,17 +54,20 @@ class GpuVariable(VariableState):
         """What the next inference reads; None when its plan computes the first value."""
         return self._start if self._held is None else self._held
 
-    def _reset(self) -> None:
+    def reset(self) -> None:
+        """Let the initial value come next."""
         self._replace(None)
 
-    def _get(self) -> Array | None:
+    def get(self) -> Array | None:
+        """Return a copy of the value, from wherever it is."""
         value = self.value
         if not isinstance(value, GpuBlob):
             return None if value is None else value.copy()
         with value.map("r") as array:
             return array.astype(self.desc.element_type.dtype)
 
-    def _set(self, value: Array) -> None:
+    def set(self, value: Array) -> None:
+        """Keep an array; the next inference uploads it."""
         self._replace(value)
 
     def _replace(self, value: Array | None) -> None:

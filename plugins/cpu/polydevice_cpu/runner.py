@@ -1,16 +1,18 @@
-"""CpuInferRequest: runs the bound plan for the shapes of its inputs."""
+"""CpuRunner: runs the bound plan for the shapes of its inputs."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from polydevice.blob import Blob, RoiBlob
 from polydevice.errors import InferenceError
 from polydevice.executor import is_stream_thread
-from polydevice.infer_request import InferRequest
 from polydevice.profiling import LayerCount
-from polydevice.variable_state import VariableState
+from polydevice.runtime.runner import Runner
+from polydevice.runtime.variable import RequestVariable
+from polydevice.shape import Shape
+from polydevice.tensor import TensorDesc
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.plan.bound import BoundPlan
 from polydevice_cpu.plan.compiled import shapes_of
@@ -22,45 +24,46 @@ if TYPE_CHECKING:
     from polydevice_cpu.executable import CpuExecutableNetwork
 
 
-class CpuInferRequest(InferRequest):
-    """A request with memory of its own; the plan and the weights are the network's."""
+class CpuRunner(Runner):
+    """Memory of its own; the plan and the weights are the network's."""
 
     executable: CpuExecutableNetwork
 
     def __init__(self, executable: CpuExecutableNetwork) -> None:
-        """Make an idle request."""
+        """Prepare to run a network, which is planned when shapes are known."""
         super().__init__(executable)
         self._context = Context(executable.compiled)
-        self._execution = executable.compiled.execution(self._context)
-        self._bound: BoundPlan | None = None
+        self.execution = executable.compiled.execution(self._context)
+        self.bound: BoundPlan | None = None
         self._places: dict[str, tuple[int, bool, tuple[int, ...]]] = {}
         self._regions: list[RoiBlob] = []
         self._threads = executable.threads
         self._get_threads, self._set_threads = openmp.functions()
         self._variables = variables(executable.compiled.network, self._context)
 
-    def _bind(self, name: str, blob: Blob) -> None:
-        before = self._blobs.get(name)
-        self._blobs[name] = blob
+    def bind(self, name: str, blob: Blob) -> None:
+        """Point the bound plan to other memory."""
+        before = self.blobs.get(name)
+        self.blobs[name] = blob
         if isinstance(blob, RoiBlob) or isinstance(before, RoiBlob):
-            self._regions = [each for each in self._blobs.values() if isinstance(each, RoiBlob)]
-        if self._bound is None:
+            self._regions = [each for each in self.blobs.values() if isinstance(each, RoiBlob)]
+        if self.bound is None:
             return
         index, is_input, shape = self._places.get(name, (0, True, None))
         if blob.array.shape != shape:
-            self._bound = None
+            self.bound = None
         elif is_input:
-            self._bound.set_input(index, blob.array)
+            self.bound.set_input(index, blob.array)
         else:
-            self._bound.set_output(index, blob.array)
+            self.bound.set_output(index, blob.array)
 
-    def _begin(self) -> bool:
+    def begin(self) -> None:
         """Leave the cores to the streams' threads, if synchronous inferences ran in this one."""
         if not is_stream_thread():
             openmp.stop_workers()
-        return False
 
-    def _run(self, stream: int) -> None:
+    def run(self, stream: int) -> None:
+        """Run the plan, with as many threads as a stream has."""
         before = self._get_threads()
         if before == self._threads:
             self._compute()
@@ -72,7 +75,7 @@ class CpuInferRequest(InferRequest):
             self._set_threads(before)
 
     def _compute(self) -> None:
-        bound = self._bound or self._prepare()
+        bound = self.bound or self._prepare()
         for region in self._regions:
             region.gather()
         if self.executable.perf_count:
@@ -82,18 +85,18 @@ class CpuInferRequest(InferRequest):
         if bound.tail_outputs:
             names = list(self.executable.outputs)
             for index, array in bound.tail_outputs.items():
-                self._blobs[names[index]] = Blob(array.copy(order="C"))
+                self.blobs[names[index]] = Blob(array.copy(order="C"))
         if self._variables:
             self._context.commit()
 
     def _prepare(self) -> BoundPlan:
         """Choose the plan for the inputs' shapes and point it to inputs and outputs."""
-        arrays = [self._blob(port).array for port in self.executable.inputs.values()]
+        arrays = [self.array(name) for name in self.executable.inputs]
         self._places = {
             name: (index, True, array.shape)
             for index, (name, array) in enumerate(zip(self.executable.inputs, arrays, strict=True))
         }
-        bound = self._execution.bound(shapes_of(arrays))
+        bound = self.execution.bound(shapes_of(arrays))
         for index, array in enumerate(arrays):
             bound.set_input(index, array)
         for index, (name, value) in enumerate(
@@ -101,27 +104,25 @@ class CpuInferRequest(InferRequest):
         ):
             if value is None:
                 continue
-            blob = self._blobs.get(name)
+            blob = self.blobs.get(name)
             if blob is None or blob.shape != value.shape:
                 element_type = self.executable.outputs[name].element_type
-                size = math.prod(value.shape) * value.dtype.itemsize
-                memory = self.executable.memory
-                array = memory.allocated(size, f"output {name!r}", value.allocate)
-                blob = self._blobs[name] = Blob(array, element_type)
+                blob = self.allocate(name, TensorDesc(element_type, Shape(value.shape)))
             bound.set_output(index, blob.array)
             self._places[name] = (index, False, value.shape)
-        self._bound = bound
+        self.bound = bound
         return bound
 
-    def _perf_counts(self) -> list[LayerCount]:
+    def counts(self) -> list[LayerCount]:
+        """Return the times of the bound plan's layers, on average."""
         if not self.executable.perf_count:
             raise InferenceError(
                 "the network was loaded without PERF_COUNT; load it with {'PERF_COUNT': 'YES'}"
             )
-        if self._bound is None:
+        if self.bound is None:
             return layer_counts(self.executable.latest_plan(), self.executable.layers)
-        return layer_counts(self._bound.plan, self.executable.layers)
+        return layer_counts(self.bound.plan, self.executable.layers)
 
-    def _variable_states(self) -> list[VariableState]:
-        """Return the variables that this request keeps between inferences."""
-        return list[VariableState](self._variables)
+    def variables(self) -> Sequence[RequestVariable]:
+        """Return the variables that are kept between inferences."""
+        return self._variables

@@ -1,7 +1,8 @@
-"""HeteroRequest: runs the parts one after another and hands values from one to the next."""
+"""HeteroRunner: runs the parts one after another and hands values from one to the next."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,21 +11,20 @@ from polydevice.blob import Blob
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, InferenceError, PolydeviceError
 from polydevice.executable_network import PortInfo
-from polydevice.infer_request import InferRequest
 from polydevice.node import Port
 from polydevice.overlap import host_arrays
 from polydevice.passes.lower_state import zeros
 from polydevice.profiling import LayerCount
 from polydevice.remote import Copies, RemoteBlob
-from polydevice.variable_state import VariableState
-from polydevice_hetero.state import RequestVariable
+from polydevice.runtime.runner import Runner
+from polydevice_hetero.state import HeteroVariable
 from polydevice_hetero.values import Value, Values
 
 if TYPE_CHECKING:
     from polydevice_hetero.executable import HeteroExecutable
 
 
-class HeteroRequest(InferRequest):
+class HeteroRunner(Runner):
     """One inference over all parts.
 
     Values pass between parts on one device as blobs in its memory, in place, and between others as
@@ -36,19 +36,19 @@ class HeteroRequest(InferRequest):
     def __init__(self, executable: HeteroExecutable) -> None:
         """Make one request of every part."""
         super().__init__(executable)
-        self._parts = [part.create_infer_request() for part in executable.parts]
-        self._variables = [RequestVariable(v) for v in executable.variables]
+        self.parts = [part.create_infer_request() for part in executable.parts]
+        self._variables = [HeteroVariable(v) for v in executable.variables]
         self._values = Values()
         self._copies = Copies()
         self._ran: set[int] = set()
         self._given: dict[str, Array] = {}  # the outputs' memory, where the user set none
         for port in executable.sharing.kept:
             index, target = executable.sharing.producers[port]
-            self._parts[index].keep_on_device(target)
+            self.parts[index].keep_on_device(target)
 
-    def _variable_states(self) -> list[VariableState]:
-        """Return the variables that this request keeps between inferences."""
-        return list(self._variables)
+    def variables(self) -> Sequence[HeteroVariable]:
+        """Return the variables that are kept between inferences."""
+        return self._variables
 
     @property
     def copies(self) -> Copies:
@@ -57,7 +57,7 @@ class HeteroRequest(InferRequest):
 
     # -- device memory ------------------------------------------------------------------------
 
-    def _check_remote(self, port: PortInfo, blob: RemoteBlob) -> None:
+    def check_remote(self, port: PortInfo, blob: RemoteBlob) -> None:
         """Refuse memory that no part which reads or writes it can use."""
         sharing = self.executable.sharing
         if port.kind == "input":
@@ -75,11 +75,12 @@ class HeteroRequest(InferRequest):
                 "Use host memory for it, or a blob of executable.get_context()"
             )
         for index in able:
-            self._parts[index]._check_remote(port, blob)
+            self.parts[index].runner.check_remote(port, blob)
 
-    def _bind(self, name: str, blob: Blob) -> None:
-        before = self._blobs.get(name)
-        super()._bind(name, blob)
+    def bind(self, name: str, blob: Blob) -> None:
+        """Tell the parts about device memory."""
+        before = self.blobs.get(name)
+        super().bind(name, blob)
         if blob is before or not (isinstance(blob, RemoteBlob) or isinstance(before, RemoteBlob)):
             return
         sources = self.executable.sources
@@ -91,17 +92,13 @@ class HeteroRequest(InferRequest):
         return {
             name: blob
             for name in self.executable.sources
-            if isinstance(blob := self._blobs.get(name), RemoteBlob) and name not in self._kept
+            if isinstance(blob := self.blobs.get(name), RemoteBlob) and name not in self.kept
         }
 
-    def keep_on_device(self, name: str, memory: RemoteBlob | None = None) -> None:
-        """Leave an output on the device that computes it; see `InferRequest.keep_on_device`."""
-        super().keep_on_device(name, memory)
-        self._enter()
-        try:
-            self._direct(self.executable.sources[self._port(name).name])
-        finally:
-            self._busy.release()
+    def keep(self, name: str, memory: RemoteBlob | None) -> None:
+        """Leave an output on the device that computes it."""
+        super().keep(name, memory)
+        self._direct(self.executable.sources[name])
 
     def _direct(self, port: Port) -> None:
         """Tell the part that computes an output where to leave it.
@@ -112,8 +109,8 @@ class HeteroRequest(InferRequest):
         producer = self.executable.sharing.producers.get(port)
         if producer is None:
             return
-        part, target = self._parts[producer[0]], producer[1]
-        inputs = [self._blobs.get(name) for name in self.executable.inputs]
+        part, target = self.parts[producer[0]], producer[1]
+        inputs = [self.blobs.get(name) for name in self.executable.inputs]
         for name, blob in self._remote_outputs().items():
             if self.executable.sources[name] is port and not any(
                 isinstance(other, RemoteBlob) and other.overlaps(blob) for other in inputs
@@ -128,21 +125,22 @@ class HeteroRequest(InferRequest):
             if any(blob.overlaps(other) for _, other in written[:number]):
                 raise BlobError(f"output {name!r} shares memory with another output; use two blobs")
 
-    def _written(self) -> list[Array]:
+    def written(self) -> list[Array]:
         """Return the outputs, and what the parts write: it was given to the user before."""
-        parts = (array for part in self._parts for array in part._written())
-        return [*super()._written(), *self._values.downloads(), *parts]
+        parts = (array for part in self.parts for array in part.runner.written())
+        return [*super().written(), *self._values.downloads(), *parts]
 
     # -- running ------------------------------------------------------------------------------
 
-    def _run(self, stream: int) -> None:
+    def run(self, stream: int) -> None:
+        """Run the parts that this inference needs."""
         executable, values = self.executable, self._values
         self._copies = Copies()
         self._check_outputs()
         values.begin()
         for name, port in executable.parameters.items():
             if name in executable.inputs:
-                blob = self._blob(self._ports[name])
+                blob = self.blob(name)
                 values[port] = blob if isinstance(blob, RemoteBlob) else blob.array
         self._ran.clear()
         starting = self._start_variables(stream)
@@ -175,7 +173,7 @@ class HeteroRequest(InferRequest):
 
     def _keep_variables(self) -> None:
         """Carry on what was assigned; what stays on the device, in memory of its own."""
-        sharing, users = self.executable.sharing, list(self._blobs.values())
+        sharing, users = self.executable.sharing, list(self.blobs.values())
         for variable, kept in zip(self.executable.variables, self._variables):
             port = variable.assigned
             if port is None:
@@ -184,7 +182,7 @@ class HeteroRequest(InferRequest):
             owned = isinstance(value, RemoteBlob) and not any(value is blob for blob in users)
             if variable.name in sharing.variables and isinstance(value, RemoteBlob) and owned:
                 index, target = sharing.producers[port]
-                self._parts[index].keep_on_device(target, kept.advance(value))
+                self.parts[index].keep_on_device(target, kept.advance(value))
             else:
                 kept.value = self._values.on_host(port).copy()
 
@@ -200,10 +198,10 @@ class HeteroRequest(InferRequest):
         raise InferenceError(f"no part computes {wanted.name!r}")
 
     def _run_part(self, index: int, stream: int) -> None:
-        part, request = self.executable.subgraphs[index], self._parts[index]
+        part, request = self.executable.subgraphs[index], self.parts[index]
         try:
             inputs = {name: self._input(index, port) for name, port in part.sources.items()}
-            results = request._infer(inputs, stream)
+            results = request.infer(inputs, stream=stream)
             for name, port in part.targets.items():
                 array = results.get(name)
                 if array is not None:
@@ -235,10 +233,10 @@ class HeteroRequest(InferRequest):
         self._move_aside()
         taken: set[Port] = set()  # whose memory is an output's already
         for name, port in self.executable.sources.items():
-            value, blob = self._values[port], self._blobs.get(name)
-            if isinstance(value, RemoteBlob) and name in self._kept:
-                self._blobs[name] = value
-            elif isinstance(blob, RemoteBlob) and name not in self._kept:
+            value, blob = self._values[port], self.blobs.get(name)
+            if isinstance(value, RemoteBlob) and name in self.kept:
+                self.blobs[name] = value
+            elif isinstance(blob, RemoteBlob) and name not in self.kept:
                 if blob is not value:  # two outputs of one value, or memory of an input
                     blob.copy_from(value)
                     self._copies += Copies(on_device=1)
@@ -248,7 +246,7 @@ class HeteroRequest(InferRequest):
     def _move_aside(self) -> None:
         """Copy values that lie where the user wants another output."""
         sources = self.executable.sources
-        targets = host_arrays(self._blobs, sources)
+        targets = host_arrays(self.blobs, sources)
         for name, target in targets.items():
             if target is self._given.get(name):
                 continue
@@ -266,7 +264,7 @@ class HeteroRequest(InferRequest):
         What a part computed is the request's to give away, once. Inputs, constants and variables
         are not: an output that is one of them gets a copy, and so does a second one of one value.
         """
-        blob = self._blobs.get(name)
+        blob = self.blobs.get(name)
         own = None if blob is None or isinstance(blob, RemoteBlob) else blob.array
         array = self._values.on_host(port, own)
         fits = own is not None and own.shape == array.shape
@@ -285,14 +283,15 @@ class HeteroRequest(InferRequest):
 
     def _give(self, name: str, array: Array) -> None:
         self._given[name] = array
-        super()._bind(name, self._ports[name].blob(array))
+        super().bind(name, self.executable.outputs[name].blob(array))
 
-    def _perf_counts(self) -> list[LayerCount]:
+    def counts(self) -> list[LayerCount]:
+        """Return the counters of all parts that ran, in the order in which they did."""
         counts: list[LayerCount] = []
-        for index, request in enumerate(self._parts):
+        for index, request in enumerate(self.parts):
             if self._ran and index not in self._ran:
                 continue  # it computes first values of variables, which this inference had
-            for count in request._perf_counts():
+            for count in request.runner.counts():
                 counts.append(
                     LayerCount(
                         f"subgraph{index}: {count.name}",

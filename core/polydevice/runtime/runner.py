@@ -1,0 +1,184 @@
+"""Runner: what a device writes to compute the inferences of one request.
+
+A request (`polydevice.infer_request`) is the same on every device: it checks what it is given,
+waits, calls back and keeps the order. It has a runner, which a device makes for it, and which only
+computes. A device that runs networks of other devices, as HETERO does, uses their requests, and
+``InferRequest.runner`` where it needs more than users do.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from polydevice.blob import Blob
+from polydevice.dtype import Array
+from polydevice.errors import BlobError, InferenceError, RequestError
+from polydevice.overlap import host_arrays
+from polydevice.remote import Copies, RemoteBlob
+from polydevice.tensor import TensorDesc
+
+if TYPE_CHECKING:
+    from polydevice.executable_network import ExecutableNetwork, PortInfo
+    from polydevice.profiling import LayerCount
+    from polydevice.runtime.variable import RequestVariable
+
+
+class Runner(ABC):
+    """Computes the inferences of one request, one at a time, on memory of its own.
+
+    A device implements `run`; the rest is for devices that do more: times, variables, memory of
+    their own. The request calls it from any thread, but never twice at once, and the blobs it
+    binds fit: names, element types and shapes are checked.
+
+    Attributes:
+        executable: the network.
+        blobs: name → memory of the inputs and outputs that have some; see `blob`.
+        kept: outputs to be left in device memory → what may be used for it, or None. Only devices
+            with contexts look at it, and put the blob where such an output lies into `blobs`.
+    """
+
+    def __init__(self, executable: ExecutableNetwork) -> None:
+        """Prepare everything that can be before inputs are known."""
+        self.executable = executable
+        self.blobs: dict[str, Blob] = {}
+        self.kept: dict[str, RemoteBlob | None] = {}
+
+    # -- computing ----------------------------------------------------------------------------
+
+    @abstractmethod
+    def run(self, stream: int) -> None:
+        """Compute the outputs from the inputs; returns when they are ready.
+
+        Whatever in it may last calls ``polydevice.bounds.current_bounds().check()`` from time to
+        time, which raises when the inference is cancelled or its time is over.
+
+        Args:
+            stream: number of the network's stream whose thread calls; 0 for a thread of the
+                user's.
+        """
+
+    def begin(self) -> Callable[[], None] | None:
+        """Hand an asynchronous inference to the device in the caller's thread, if order matters.
+
+        Returns:
+            What waits for its end, in a stream's thread, instead of `run`; None to have `run`
+            compute it there.
+        """
+        return None
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait for what `run` left for somebody else to wait for; True once nothing is left.
+
+        Args:
+            seconds: how long at most; None without limit.
+        """
+        return True
+
+    # -- inputs and outputs -------------------------------------------------------------------
+
+    def array(self, name: str) -> Array:
+        """Return the host memory of an input or output: what to read, or where to write."""
+        return self.blob(name).array
+
+    def blob(self, name: str) -> Blob:
+        """Return the memory of an input or output; allocates it, zeroed, where it has none.
+
+        Raises:
+            BlobError: a dynamic shape, before anything fixed it.
+        """
+        found = self.blobs.get(name)
+        if found is None:
+            port = self._port(name)
+            if not port.desc.is_static:
+                raise BlobError(
+                    f"{port.kind} {name!r} has the dynamic shape {port.shape}; "
+                    + ("set it with set_blob() first" if port.kind == "input" else "infer first")
+                )
+            self.allocate(name, port.desc).array[...] = 0
+            found = self.blobs[name]
+        return found
+
+    def allocate(self, name: str, desc: TensorDesc) -> Blob:
+        """Give an input or output host memory of this type and shape, not initialised.
+
+        Raises:
+            DeviceMemoryError: it is more than the network may use (MEMORY_LIMIT).
+        """
+        size, what = desc.span_bytes or 0, f"{self._port(name).kind} {name!r}"
+        memory = self.executable.memory
+        array = memory.allocated(size, what, lambda: Blob.empty(desc).array)
+        made = Blob(array, desc.element_type)
+        self.bind(name, made)
+        return made
+
+    def give(self, name: str, array: Array) -> None:
+        """Make what was computed the memory of an output."""
+        self.bind(name, self._port(name).blob(array))
+
+    def bind(self, name: str, blob: Blob) -> None:
+        """Note that `blob` now is the memory of an input or output.
+
+        Devices that prepare calls on addresses do so here, and call this one first.
+        """
+        self.blobs[name] = blob
+
+    def written(self) -> list[Array]:
+        """Return the host memory that an inference writes and that a user may hold."""
+        return list(host_arrays(self.blobs, self.executable.outputs).values())
+
+    def _port(self, name: str) -> PortInfo:
+        return self.executable.inputs.get(name) or self.executable.outputs[name]
+
+    # -- device memory ------------------------------------------------------------------------
+
+    def check_remote(self, port: PortInfo, blob: RemoteBlob) -> None:
+        """Refuse device memory that cannot be the memory of this input or output.
+
+        Raises:
+            BlobError: always, for devices that use host memory only.
+        """
+        device = self.executable.device
+        raise BlobError(
+            f"{port.kind} {port.name!r} of a network on {device} cannot be {blob!r}: {device} uses "
+            "host memory only. Copy it with blob.copy_to(array), or load the network in the "
+            "blob's context: core.load_network(network, blob.context)"
+        )
+
+    def keep(self, name: str, memory: RemoteBlob | None) -> None:
+        """Note that an output is to be left in device memory; see `InferRequest.keep_on_device`."""
+        self.kept[name] = memory
+
+    @property
+    def copies(self) -> Copies:
+        """What the last inference copied between host and device, and within the device."""
+        return Copies()
+
+    # -- what only some devices have ----------------------------------------------------------
+
+    def counts(self) -> list[LayerCount]:
+        """Return the counters of the last inference, in execution order.
+
+        Raises:
+            InferenceError: the network was not loaded for counting, or the device cannot.
+        """
+        raise InferenceError(f"{self.executable.device} does not count times")
+
+    def variables(self) -> Sequence[RequestVariable]:
+        """Return the variables that are kept between inferences."""
+        return ()
+
+    def set_batch(self, size: int) -> None:
+        """Let the next inferences compute only the first `size` items of the batch.
+
+        Raises:
+            RequestError: the network was not loaded for that, or has no such batch.
+        """
+        raise RequestError(
+            f"{self.executable.device} computes whole batches of {self.executable.name!r}; load it "
+            "on GPU with DYN_BATCH_ENABLED=YES, or reshape() it to a dynamic batch"
+        )
+
+    def release(self) -> None:
+        """Let go of the memory for computing, once the network is closed; blobs stay."""
