@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polydevice.blob import Blob, RoiBlob
+from polydevice.comparison import Comparison, compare
 from polydevice.compound_blob import BatchedBlob, NV12Blob
 from polydevice.core import Core
 from polydevice.dtype import ElementType
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BatchedBlob",
     "Blob",
+    "Comparison",
     "Copies",
     "Core",
     "DeviceReport",
@@ -43,6 +45,7 @@ __all__ = [
     "Validation",
     "Version",
     "__version__",
+    "compare",
     "hookimpl",
     "make_shared_blob",
     "make_shared_blob_nv12",

@@ -1,4 +1,4 @@
-"""The command line: ``polydevice devices | plugins | ops | validate | place | bench | cache | …``.
+"""The command line: ``polydevice devices | plugins | ops | validate | place | bench | …``.
 
 Tables on a terminal; when the output goes into a pipe or file, one line a row with tabs between
 the columns and no heading, for `grep`, `cut` and `awk`.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from polydevice import __version__
 from polydevice.benchmark.arguments import add_arguments
+from polydevice.comparison import command as comparison
 from polydevice.compat import launcher
 from polydevice.core import Core
 from polydevice.errors import PolydeviceError
@@ -66,6 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_arguments(command)
     command.set_defaults(run=_bench)
+    command = commands.add_parser(
+        "compare", help="compare a model on a device with a reference, value by value"
+    )
+    comparison.add_arguments(command)
+    command.set_defaults(run=comparison.run)
     command = commands.add_parser("cache", help="look after a folder that CACHE_DIR names")
     command.add_argument("action", choices=("info", "verify", "clear"))
     command.add_argument("folder", help="the folder")

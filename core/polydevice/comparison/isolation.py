@@ -1,0 +1,56 @@
+"""Isolation: one step of the device by itself, fed with the reference's values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from polydevice.comparison.checkpoints import Checkpoint
+from polydevice.dtype import Array
+from polydevice.network import Network
+from polydevice.node import Port
+
+
+@dataclass(frozen=True)
+class Isolated:
+    """A step as a network of its own.
+
+    Attributes:
+        network: the step's nodes; inputs ``input_0``…, one output ``output_0``.
+        inputs: name → the reference's value.
+        expected: the reference's value of the output.
+    """
+
+    network: Network
+    inputs: Mapping[str, Array]
+    expected: Array
+
+
+def read_from_outside(checkpoint: Checkpoint) -> list[Port]:
+    """Return the ports that a step reads and that neither it makes nor anybody knows ahead."""
+    inside = set(checkpoint.layers)
+    ports = [port for node in checkpoint.layers for port in node.inputs]
+    outside = [p for p in ports if p.node not in inside and p.desc.constant is None]
+    return list(dict.fromkeys(outside))
+
+
+def isolate(
+    network: Network, checkpoint: Checkpoint, values: Mapping[Port, Array]
+) -> Isolated | None:
+    """Cut a step out of a network; None where a value that it reads or makes is not there.
+
+    Args:
+        network: that the step belongs to.
+        checkpoint: what leaves the step.
+        values: the reference's, of what enters the step and what leaves it.
+    """
+    ports = read_from_outside(checkpoint)
+    if checkpoint.port not in values or any(port not in values for port in ports):
+        return None
+    names = {port: f"input_{number}" for number, port in enumerate(ports)}
+    part = network.extract(
+        checkpoint.layers, names, {checkpoint.port: "output_0"}, name=checkpoint.port.name
+    )
+    part.reshape({name: values[port].shape for port, name in names.items()})
+    inputs = {name: values[port] for port, name in names.items()}
+    return Isolated(part, inputs, values[checkpoint.port])

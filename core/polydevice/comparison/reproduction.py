@@ -1,0 +1,96 @@
+"""Reproduction: the smallest network that shows a difference, in a folder that runs by itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polydevice import archive
+from polydevice.comparison.isolation import Isolated
+from polydevice.core import Core
+from polydevice.errors import ModelFileError, UnsupportedOperationError
+
+_SOURCES_KEY = "CLDNN_SOURCES_DUMPS_DIR"
+
+_SCRIPT = '''"""Shows a difference: one step of a network on a device beside what it should answer.
+
+    python reproduce.py            # on {device}
+    python reproduce.py CPU        # on another device
+
+Made by `polydevice compare`. The step is {title!r} of the network {model!r}, computed by the
+kernel {kernel!r}. Its inputs and the expected value are those of {against}.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from polydevice import Core
+from polydevice.comparison import difference
+{load_import}
+folder = Path(__file__).resolve().parent
+settings = json.loads((folder / "settings.json").read_text())
+device = sys.argv[1] if len(sys.argv) > 1 else settings["device"]
+config = settings["config"] if device == settings["device"] else {{}}
+inputs = dict(np.load(folder / "inputs.npz"))
+expected = np.load(folder / "expected.npz")["output_0"]
+with Core() as core:
+    network = {load}
+    answer = core.load_network(network, device, config).infer(inputs)["output_0"]
+found = difference(answer, expected, settings["bound"], settings["step"])
+print(f"{{device}}: relative {{found.relative:.3g}}, absolute {{found.absolute:.3g}}")
+print(found.text or "equal")
+sys.exit(1 if found.is_beyond else 0)
+'''
+
+
+def write_reproduction(
+    folder: Path,
+    core: Core,
+    step: Isolated,
+    device: str,
+    config: Mapping[str, Any],
+    told: Mapping[str, Any],
+) -> None:
+    """Write a step with its inputs, what it should answer, its kernels and a script.
+
+    Args:
+        folder: made if need be. It gets ``model.xml`` and ``.bin`` (``model.archive`` where IR has
+            no such operation), ``inputs.npz``, ``expected.npz``, ``settings.json``,
+            ``reproduce.py`` and, where the device writes them, ``kernels/``.
+        core: that loads the step once more for its kernels.
+        step: the network with its inputs.
+        device: that differs.
+        config: of the device.
+        told: bound, step, title, model, kernel and against, for the script.
+
+    Raises:
+        ModelFileError: a file cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        np.savez(folder / "inputs.npz", **dict(step.inputs))  # type: ignore[arg-type]
+        np.savez(folder / "expected.npz", output_0=step.expected)
+        settings = {"device": device, "config": dict(config)}
+        settings.update(bound=told["bound"], step=told["step"])
+        (folder / "settings.json").write_text(json.dumps(settings, indent=2) + "\n")
+        try:
+            step.network.serialize(folder / "model.xml")
+            load, load_import = 'core.read_network(folder / "model.xml")', ""
+        except UnsupportedOperationError:
+            (folder / "model.archive").write_bytes(archive.network_to_bytes(step.network))
+            load = 'network_from_bytes((folder / "model.archive").read_bytes())'
+            load_import = "from polydevice.archive import network_from_bytes\n"
+        text = _SCRIPT.format(**told, device=device, load=load, load_import=load_import)
+        (folder / "reproduce.py").write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ModelFileError(f"the reproduction cannot be written: {error}") from error
+    if _SOURCES_KEY in core.option_keys(device):
+        sources = {**config, _SOURCES_KEY: str(folder / "kernels"), "CACHE_DIR": ""}
+        core.load_network(step.network, device, sources).close()

@@ -1,0 +1,164 @@
+"""`polydevice compare`: a device beside other runtimes, with faults that are put in on purpose."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper, save
+
+from polydevice import Core, compare
+from polydevice.cli import main
+from polydevice.errors import OptionValueError
+from polydevice.ops.math import Sin
+from polydevice_cpu import implement
+
+REFERENCES = ["CPU", "onnxruntime", "openvino"]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Write x [2, 5] → MatMul → Add → Relu → Sin → Mul, and integers beside it."""
+    rng = np.random.default_rng(3)
+    constants = {
+        "w": rng.standard_normal((5, 7)).astype(np.float32),
+        "b": rng.standard_normal(7).astype(np.float32),
+        "two": np.float32(2),
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Add", ["product", "b"], ["sum"]),
+        helper.make_node("Relu", ["sum"], ["positive"]),
+        helper.make_node("Sin", ["positive"], ["wave"]),
+        helper.make_node("Mul", ["wave", "two"], ["y"]),
+        helper.make_node("ArgMax", ["y"], ["best"], axis=1),
+    ]
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "waves",
+        [info("x", TensorProto.FLOAT, [2, 5])],
+        [info("y", TensorProto.FLOAT, [2, 7]), info("best", TensorProto.INT64, [2, 1])],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    path = tmp_path / "waves.onnx"
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.fixture
+def wrong_sine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the CPU device's sine wrong in one element, and infinite in another."""
+    right = implement.find_implementation(Sin)
+    assert right is not None
+
+    def wrong(op: Sin, values: np.ndarray) -> np.ndarray:
+        answer = np.array(right(op, values))
+        answer[0, 3] += 0.25
+        answer[1, 1] = np.inf
+        return answer
+
+    monkeypatch.setitem(implement._TABLE, Sin, wrong)
+
+
+@pytest.mark.parametrize("against", REFERENCES)
+def test_equal(model: Path, device: str, against: str) -> None:
+    found = compare(model, device, against=against, alone=True)
+    assert found.is_equal
+    assert found.first is None
+    assert found.guilty is None
+    assert found.first_with("nan") is None
+    assert {layer.layer for layer in found.outputs} == {"y", "best"}
+    assert any(layer.layer == "y" and layer.own is not None for layer in found.layers)
+
+
+def test_the_first_layer_that_differs(model: Path, wrong_sine: None) -> None:
+    found = compare(model, "CPU", against="onnxruntime", alone=True)
+    assert not found.is_equal
+    first, guilty, infinite = found.first, found.guilty, found.first_with("infinite")
+    assert first is not None
+    assert guilty is not None
+    assert first.operation == "Sin"
+    assert first.difference is not None
+    assert first.difference.beyond == 2
+    assert first.difference.index == (1, 1)
+    assert guilty.layer == first.layer
+    assert infinite is not None
+    assert infinite.layer == first.layer
+    (output,) = [output for output in found.outputs if output.layer == "y"]
+    assert output.is_beyond
+    # what follows differs, but not by its own fault
+    (last,) = [layer for layer in found.layers if layer.layer == "y"]
+    assert last.is_beyond
+    assert not last.is_guilty
+
+
+def test_a_reproduction_runs_by_itself(model: Path, wrong_sine: None, tmp_path: Path) -> None:
+    folder = tmp_path / "found"
+    found = compare(model, "CPU", against="onnxruntime", reproduction=folder)
+    assert found.reproduction == str(folder)
+    assert (folder / "model.xml").is_file()
+    # in a process of its own the sine is right, and the script says so
+    command = [sys.executable, str(folder / "reproduce.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "equal"
+    with np.load(folder / "expected.npz") as expected, np.load(folder / "inputs.npz") as inputs:
+        np.testing.assert_allclose(expected["output_0"], np.sin(inputs["input_0"]), atol=1e-6)
+
+
+def test_no_reproduction_where_nothing_differs(model: Path, tmp_path: Path) -> None:
+    assert compare(model, "CPU", reproduction=tmp_path / "found").reproduction == ""
+    assert not (tmp_path / "found").exists()
+
+
+def test_groups_hold_few_values_at_once(model: Path, device: str) -> None:
+    whole = compare(model, device, against="onnxruntime")
+    cut = compare(model, device, against="onnxruntime", group_bytes=1)
+    assert [layer.layer for layer in whole.layers] == [layer.layer for layer in cut.layers]
+    assert cut.is_equal
+
+
+def test_inputs_and_a_network(model: Path) -> None:
+    x = np.random.default_rng(9).standard_normal((4, 5)).astype(np.float32)
+    with Core() as core:
+        network = core.read_network(model)
+        found = compare(network, "CPU", shapes={"x": (4, 5)}, inputs={"x": x}, core=core)
+        assert found.outputs[0].difference is not None
+        assert found.outputs[0].difference.shape == (4, 7)
+        assert list(network.inputs["x"].shape or ()) == [2, 5]  # the caller's is as it was
+        with pytest.raises(OptionValueError, match="ONNX files only"):
+            compare(network, "CPU", against="onnxruntime", core=core)
+    found = compare(
+        model, "CPU", against="openvino", shapes={"x": (4, 5)}, inputs={"x": x}, bound=1e-5
+    )
+    assert found.is_equal
+
+
+def test_what_cannot_be(model: Path) -> None:
+    with pytest.raises(OptionValueError, match="bound -1"):
+        compare(model, "CPU", bound=-1)
+    with pytest.raises(OptionValueError, match="no key to compute in 'f16'"):
+        compare(model, "CPU", precision="f16")
+
+
+def test_command(model: Path, wrong_sine: None, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["compare", str(model), "-d", "CPU", "--against", "onnxruntime"]
+    assert main([*arguments, "--alone"]) == 1
+    said = capsys.readouterr().out
+    assert "First value beyond the bound\n! " in said
+    assert "Sin wave" in said
+    assert "First infinity that the reference does not have" in said
+    assert main([*arguments, "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["is_equal"] is False
+    assert told["layers"][-1]["layer"] == "best"
+
+
+def test_command_on_equal_sides(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", str(model), "-d", "CPU", "--all", "--shape", "[3,5]"]) == 0
+    assert "First value beyond the bound\n  none" in capsys.readouterr().out
