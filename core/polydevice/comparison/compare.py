@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from polydevice.dtype import Array
 from polydevice.errors import OptionValueError
 from polydevice.network import Network
 from polydevice.node import Port
+from polydevice.shape import DimLike, Shape
 
 BOUNDS = {"": 1e-4, "f32": 1e-4, "f16": 1e-2, "bf16": 5e-2}
 """Largest difference by precision that counts as none, as a part of the largest element."""
@@ -66,7 +67,7 @@ def compare(
         config: further configuration of the device.
         inputs: name → array; random ones (normal floats, integers below 100) for those left out.
         files: as the option -i of ``polydevice bench``: pictures, .npy or raw files.
-        shapes: name → sizes of inputs; every shape must be known.
+        shapes: name → sizes of inputs. Where nothing but the first size is unknown, it is 1.
         bound: largest difference that counts as none, as a part of the reference's largest element;
             by default 1e-4 in f32, 1e-2 in f16, 5e-2 in bf16. Integers must be equal; quantised
             values may be one step apart.
@@ -89,7 +90,7 @@ def compare(
     start = time.monotonic()
     with _core(core) as used:
         network = model.clone() if isinstance(model, Network) else used.read_network(model, weights)
-        network.reshape(shapes or {})
+        network.reshape({**_one_item(network), **(shapes or {})})
         configured = {**(config or {}), **precision_config(used, device, precision)}
         reference = make_side(used, against, model, network, shapes or {})
         executable = used.load_network(network, device, configured)
@@ -126,6 +127,16 @@ def compare(
         return made.written(folder)
 
 
+def _one_item(network: Network) -> dict[str, list[DimLike]]:
+    """Return shapes with a batch of 1 for inputs of which nothing but the batch is unknown."""
+    shapes: dict[str, list[DimLike]] = {}
+    for node in network.parameters:
+        shape = node.output.shape
+        if shape is not None and len(shape) and not shape.is_static and Shape(shape[1:]).is_static:
+            shapes[node.name] = [1, *shape[1:]]
+    return shapes
+
+
 @contextmanager
 def _core(given: Core | None) -> Iterator[Core]:
     if given is not None:
@@ -158,7 +169,7 @@ class _Run:
             apart = None
             if port in expected:
                 apart = self._difference(answers[name], expected[port], port)
-            results.append(_compared(checkpoint, True, apart))
+            results.append(replace(_compared(checkpoint, True, apart), layer=name))
         return results
 
     def layers(self, group: Sequence[Checkpoint], alone: bool) -> Iterator[Compared]:
@@ -180,7 +191,7 @@ class _Run:
     def reproduce(self, folder: Path, checkpoint: Checkpoint, against: str) -> None:
         """Write the reproduction of a step that differs by itself."""
         values = self._reference_values([*read_from_outside(checkpoint), checkpoint.port])
-        step = isolate(self.network, checkpoint, values)
+        step = isolate(self.network, checkpoint, values, self.config)
         assert step is not None, "it was run before"
         told = {
             "bound": self.bound,
@@ -199,7 +210,7 @@ class _Run:
         return {**values, **{port: own[port] for port in ports if port in own}}
 
     def _alone(self, checkpoint: Checkpoint, values: Mapping[Port, Array]) -> Difference | None:
-        step = isolate(self.network, checkpoint, values)
+        step = isolate(self.network, checkpoint, values, self.config)
         if step is None:
             return None
         executable = self.core.load_network(step.network, self.device, self.config)

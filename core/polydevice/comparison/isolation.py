@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from polydevice.comparison.checkpoints import Checkpoint
+from polydevice.comparison.sides import as_kept
 from polydevice.dtype import Array
 from polydevice.network import Network
 from polydevice.node import Port
@@ -35,7 +37,10 @@ def read_from_outside(checkpoint: Checkpoint) -> list[Port]:
 
 
 def isolate(
-    network: Network, checkpoint: Checkpoint, values: Mapping[Port, Array]
+    network: Network,
+    checkpoint: Checkpoint,
+    values: Mapping[Port, Array],
+    config: Mapping[str, Any],
 ) -> Isolated | None:
     """Cut a step out of a network; None where a value that it reads or makes is not there.
 
@@ -43,6 +48,7 @@ def isolate(
         network: that the step belongs to.
         checkpoint: what leaves the step.
         values: the reference's, of what enters the step and what leaves it.
+        config: of the device, which says in which type it keeps what leaves the step.
     """
     ports = read_from_outside(checkpoint)
     if checkpoint.port not in values or any(port not in values for port in ports):
@@ -52,5 +58,8 @@ def isolate(
         checkpoint.layers, names, {checkpoint.port: "output_0"}, name=checkpoint.port.name
     )
     part.reshape({name: values[port].shape for port, name in names.items()})
+    (result,) = part.results
+    result.inputs = [as_kept(result.inputs[0], config)]
+    part.infer()
     inputs = {name: values[port] for port, name in names.items()}
     return Isolated(part, inputs, values[checkpoint.port])

@@ -14,7 +14,8 @@ class Compared:
     """One value of the network on both sides.
 
     Attributes:
-        layer: name of the node that makes it, with ``.index`` where that has several outputs.
+        layer: name of the node that makes it, with ``.index`` where that has several outputs; in
+            `Comparison.outputs` the output's name.
         operation: type of that node.
         kernel: that makes it on the device; "" where the device does not say.
         fused: further nodes that the kernel computes.

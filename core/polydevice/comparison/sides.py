@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from polydevice.core import Core
-from polydevice.dtype import Array
+from polydevice.dtype import Array, ElementType
 from polydevice.errors import OptionValueError, PolydeviceError
 from polydevice.network import Network
-from polydevice.node import Port
+from polydevice.node import Node, Port
+from polydevice.ops.convert import Convert
+from polydevice.ops.io import Result
 
 RUNTIMES = ("onnxruntime", "openvino")
 
@@ -32,19 +34,43 @@ class DeviceSide:
         self._config = dict(config)
 
     def values(self, ports: Iterable[Port], inputs: Mapping[str, Array]) -> dict[Port, Array]:
-        """Load the network with the ports as outputs, run it once, and let it go."""
+        """Load the network with the ports as outputs, run it once, and let it go.
+
+        A device keeps outputs in the type that the model says, and what lies inside perhaps in
+        half precision. To see that, and not to change it, such values leave as halves.
+        """
         wanted = list(ports)
         network = self._network.clone()
         nodes = {node.name: node for node in network.nodes()}
-        network.add_outputs([(port.node.name, port.index) for port in wanted])
-        inside = {port: nodes[port.node.name].outputs[port.index] for port in wanted}
-        names = {port: name for name, port in network.output_ports()}
+        names = {}
+        for number, port in enumerate(wanted):
+            names[port] = f"{port.name}/compared{number}"
+            inside = as_kept(nodes[port.node.name].outputs[port.index], self._config)
+            result = Node(f"{names[port]}/result", Result(output_name=names[port]), [inside])
+            network.results.append(result)
         executable = self._core.load_network(network, self._device, self._config)
         try:
             answers = executable.infer(inputs)
         finally:
             executable.close()
-        return {port: answers[names[inside[port]]] for port in wanted}
+        return {port: answers[names[port]] for port in wanted}
+
+
+def as_kept(port: Port, config: Mapping[str, Any]) -> Port:
+    """Return a port converted to the type in which a device keeps it between layers.
+
+    Args:
+        port: of any type; only f32 is kept as something else.
+        config: of the device.
+    """
+    kept = None
+    if str(config.get("INFERENCE_PRECISION_HINT", "")).lower() == "f16":
+        kept = ElementType.f16
+    if str(config.get("ENFORCE_BF16", "")).upper() == "YES":
+        kept = ElementType.bf16
+    if kept is None or port.element_type is not ElementType.f32:
+        return port
+    return Node(f"{port.name}/kept", Convert(kept), [port]).output
 
 
 class OnnxRuntimeSide:
