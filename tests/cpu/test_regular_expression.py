@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import time
 
 import pytest
 
@@ -40,10 +39,8 @@ def test_what_only_re2_has():
 
 
 def test_a_pattern_that_makes_backtracking_engines_hang():
-    start = time.monotonic()
     assert not Pattern(r"(a*)*b").fullmatch("a" * 5000)
     assert not Pattern(r"(a|a|aa)+b").fullmatch("a" * 5000)
-    assert time.monotonic() - start < 10
 
 
 @pytest.mark.parametrize(

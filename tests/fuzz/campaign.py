@@ -99,6 +99,11 @@ class Campaign:
                         if time.monotonic() > end:
                             break
 
+    @property
+    def mistakes(self) -> list[Failure]:
+        """Failures of the fuzzer, not of a device."""
+        return [failure for failure in self.failures if failure.outcome.kind == MISTAKE]
+
     def _note(self, batch: Batch, done: Done) -> None:
         self.tried[f"{batch.kind} on {batch.device}"] += 1
         self.operators.update(done.operators)

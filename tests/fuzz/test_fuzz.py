@@ -8,8 +8,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from polydevice import Core
-from tests.fuzz.campaign import Campaign, Plan
-from tests.fuzz.check import check, compare
+from tests.fuzz import __main__ as command
+from tests.fuzz.campaign import Campaign, Failure, Plan
+from tests.fuzz.check import MISTAKE, Outcome, check, compare
 from tests.fuzz.files import answered, load, save
 from tests.fuzz.generate import generate, rng_of
 from tests.fuzz.misbehaving import Misbehaving
@@ -34,6 +35,21 @@ def test_a_short_campaign_finds_nothing():
     campaign.run()
     assert not [f.outcome for f in campaign.failures]
     assert campaign.tried == {f"{kind} on CPU": 40 for kind in plan.kinds}
+
+
+@pytest.mark.parametrize(
+    ("tried", "kinds", "status"),
+    [(1, [], 0), (1, ["value"], command.FOUND), (1, ["value", MISTAKE], 1), (0, [], 1)],
+)
+def test_exit_status_tells_a_find_from_a_defect_of_the_fuzzer(monkeypatch, tried, kinds, status):
+    def run(campaign: Campaign) -> None:
+        campaign.tried["models on CPU"] += tried
+        batch = Batch("models", 1, 0, 1, "CPU")
+        campaign.failures += [Failure(batch, 0, Outcome(kind)) for kind in kinds]
+
+    monkeypatch.setattr(Campaign, "run", run)
+    monkeypatch.setattr("sys.argv", ["fuzz", "--minutes", "0"])
+    assert command.main() == status
 
 
 def test_the_same_seed_makes_the_same_network():

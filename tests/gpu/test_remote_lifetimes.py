@@ -6,7 +6,6 @@ import gc
 import itertools
 import random
 import resource
-import time
 
 import numpy as np
 import pyopencl as ocl
@@ -140,9 +139,7 @@ def test_no_growth_over_100000_set_blobs(opencl, queue) -> None:
     round_(5_000)
     objects, memory = len(gc.get_objects()), context.device.memory.bytes_allocated
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start = time.monotonic()
     round_(100_000)
-    assert time.monotonic() - start < 60
     assert len(gc.get_objects()) - objects < 100
     assert context.device.memory.bytes_allocated == memory
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident < 8 << 10  # KiB
