@@ -22,8 +22,8 @@ from polydevice.core import Core
 from polydevice.errors import PolydeviceError
 
 if TYPE_CHECKING:
-    from polydevice.plugin_names import Entry
-    from polydevice.registry import Registry
+    from polydevice.devices.plugin_names import Entry
+    from polydevice.devices.registry import Registry
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -138,7 +138,7 @@ def _bench(options: argparse.Namespace) -> int:
 
 def _cache(options: argparse.Namespace) -> int:
     """Say what is in a cache folder, check every file, or delete them; 1 if some are bad."""
-    from polydevice.file_cache import BAD_SUFFIX, KERNELS_SUFFIX, MODELS_SUFFIX, files_of
+    from polydevice.files.file_cache import BAD_SUFFIX, KERNELS_SUFFIX, MODELS_SUFFIX, files_of
 
     folder = Path(options.folder)
     if not folder.is_dir():
@@ -250,7 +250,7 @@ def _full_name(core: Core, device: str) -> str:
 
 
 def _plugins(_: argparse.Namespace) -> int:
-    from polydevice.registry import Registry
+    from polydevice.devices.registry import Registry
 
     registry = Registry()
     registry.load_all()
@@ -309,8 +309,8 @@ def _number(value: int | None, unknown: str) -> str:
 
 def _ops(_: argparse.Namespace) -> int:
     import polydevice.ops  # noqa: F401 - importing it defines every operation
+    from polydevice.devices.registry import Registry
     from polydevice.ops.op import operations
-    from polydevice.registry import Registry
 
     Registry().define_operations(seen=0)
     rows = {

@@ -17,7 +17,7 @@ from typing_extensions import Self
 
 from polydevice import arguments
 from polydevice.device_name import DeviceName
-from polydevice.devices import Devices
+from polydevice.devices.devices import Devices
 from polydevice.dtype import Array
 from polydevice.errors import (
     DeviceError,
@@ -30,13 +30,13 @@ from polydevice.errors import (
     PolydeviceError,
 )
 from polydevice.executor import closing_time
+from polydevice.files.safe_open import read_given
 from polydevice.internal import internal_error
 from polydevice.plugin import DeviceReport, Section, Version
-from polydevice.safe_open import read_given
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork
-    from polydevice.model_cache import ModelCache
+    from polydevice.files.model_cache import ModelCache
     from polydevice.network import Network, PathLike
     from polydevice.ops.op import Op
     from polydevice.readers import ModelSource
@@ -445,6 +445,6 @@ def _check_folder(folder: Any) -> None:
 
 
 def _model_cache(folder: Any) -> ModelCache | None:
-    from polydevice.model_cache import ModelCache
+    from polydevice.files.model_cache import ModelCache
 
     return ModelCache(Path(folder)) if os.fspath(folder) else None

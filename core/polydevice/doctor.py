@@ -114,7 +114,7 @@ def _variables() -> Iterator[Line]:
 
 
 def _cache() -> Iterator[Line]:
-    from polydevice import cache_folder
+    from polydevice.files import cache_folder
 
     folder = cache_folder.default_folder()
     why = cache_folder.why_unusable(folder)

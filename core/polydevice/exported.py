@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from polydevice.archive import network_from_bytes, network_to_bytes
-from polydevice.container import pack, unpack
 from polydevice.errors import ModelFormatError
+from polydevice.files.archive import network_from_bytes, network_to_bytes
+from polydevice.files.container import pack, unpack
 from polydevice.network import Network
 from polydevice.node import Evaluate
 from polydevice.options import Options

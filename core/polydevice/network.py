@@ -471,7 +471,7 @@ class Network:
 
         Shapes that the network itself computes are found again when it is loaded.
         """
-        from polydevice.archive import network_to_bytes
+        from polydevice.files.archive import network_to_bytes
 
         notes = {node.name: node.rt_info for node in self.nodes() if node.rt_info}
         return _unpickled, (network_to_bytes(self), self.rt_info, notes)
@@ -502,7 +502,7 @@ def _unpickled(
     content: bytes, rt_info: dict[str, Any], notes: Mapping[str, dict[str, Any]]
 ) -> Network:
     """Return a network that was pickled: an archive, and the notes that archives do not keep."""
-    from polydevice.archive import network_from_bytes
+    from polydevice.files.archive import network_from_bytes
 
     network = network_from_bytes(content)
     network.rt_info = rt_info

@@ -16,9 +16,9 @@ from polydevice.errors import (
     PolydeviceError,
     nearest,
 )
+from polydevice.files.safe_open import noting_paths
 from polydevice.network import Network
 from polydevice.readers.limits import ReadLimits
-from polydevice.safe_open import noting_paths
 
 if TYPE_CHECKING:
     from polydevice.node import Node

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydevice import Core, container
-from polydevice.archive import network_from_bytes, network_to_bytes
+from polydevice import Core
 from polydevice.dtype import ElementType
 from polydevice.errors import ModelFormatError, PolydeviceError
+from polydevice.files import container
+from polydevice.files.archive import network_from_bytes, network_to_bytes
 from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.io import Constant, Parameter, Result
@@ -60,7 +61,7 @@ def test_every_type_of_elements_survives() -> None:
 
 @pytest.mark.parametrize("number", [float("inf"), float("-inf"), 1e-45, -0.0, 0.1, 3.0])
 def test_numbers_survive_exactly(number) -> None:
-    from polydevice.archive import _Decoder, _Encoder
+    from polydevice.files.archive import _Decoder, _Encoder
 
     text = json.dumps(_Encoder().value((number, 3, Dim(1, None), None)))
     found = _Decoder(b"", None).value(json.loads(text), {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from polydevice.cli import main
-from polydevice.file_cache import FileCache, files_of
+from polydevice.files.file_cache import FileCache, files_of
 
 KEYS = [bytes([number]) * 32 for number in range(4)]
 

@@ -7,12 +7,12 @@ import subprocess
 import sys
 import time
 
-from polydevice import cache_folder
+from polydevice.files import cache_folder
 
 _KILLED = """
 import os, sys
 from pathlib import Path
-from polydevice import cache_folder
+from polydevice.files import cache_folder
 os.fsync = lambda _: os.kill(os.getpid(), 9)  # after the content, before the file has its name
 cache_folder.write_atomically(Path(sys.argv[1]) / "entry.bin", b"half")
 """

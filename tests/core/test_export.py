@@ -108,7 +108,7 @@ def test_wrong_files_are_named(core, device, tmp_path) -> None:
         core.import_network(tmp_path / "nothing here", device)
     with pytest.raises(ModelFormatError, match="no exported network"):
         core.import_network(MODEL, device)
-    from polydevice.container import pack
+    from polydevice.files.container import pack
 
     with pytest.raises(ModelFormatError, match="holds a 'network on NPU'"):
         core.import_network(pack("network on NPU", {}), device)
@@ -181,7 +181,7 @@ def test_anything_that_differs_is_another_entry(core, device, counted, tmp_path)
 def test_bad_entry_is_set_aside_and_made_again(
     core, device, counted, tmp_path, right_checksum
 ) -> None:
-    from polydevice.file_cache import FileCache
+    from polydevice.files.file_cache import FileCache
 
     core.set_config({"CACHE_DIR": str(tmp_path)})
     network = core.read_network(MODEL)
@@ -226,7 +226,7 @@ def test_folder_that_vanishes_costs_one_warning(core, device, tmp_path) -> None:
 
 
 def test_full_disk_costs_one_warning(core, device, tmp_path, monkeypatch) -> None:
-    from polydevice import cache_folder
+    from polydevice.files import cache_folder
 
     core.set_config({"CACHE_DIR": str(tmp_path)})
 

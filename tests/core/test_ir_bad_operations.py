@@ -8,7 +8,6 @@ import pytest
 
 import polydevice.ops  # noqa: F401 - fills the table of operations
 from polydevice import Core
-from polydevice.archive import network_from_bytes, network_to_bytes
 from polydevice.errors import (
     ModelFormatError,
     ModelLimitError,
@@ -17,6 +16,7 @@ from polydevice.errors import (
     UnsupportedNetworkError,
     UnsupportedOperationError,
 )
+from polydevice.files.archive import network_from_bytes, network_to_bytes
 from polydevice.readers.ir import read_ir
 
 from .ir_text import addition, constant, edges, layer, net, parameter, result

@@ -15,9 +15,9 @@ import pytest
 
 from polydevice import Core, hookimpl, isolation
 from polydevice.cli import main
+from polydevice.devices.registry import Registry
 from polydevice.errors import PluginError
 from polydevice.ops.op import Op
-from polydevice.registry import Registry
 from polydevice.testing.fake_device import FakePlugin
 
 from .test_plugin_operations import model

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from polydevice import Core, hookimpl
-from polydevice.archive import network_from_bytes, network_to_bytes
+from polydevice.devices.registry import Registry
 from polydevice.errors import UnsupportedOperationError
+from polydevice.files.archive import network_from_bytes, network_to_bytes
 from polydevice.ops import op as table
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.ops.unknown import UnknownOperation
-from polydevice.registry import Registry
 from polydevice.tensor import TensorDesc
 
 from .ir_text import edges, layer, net, parameter, result

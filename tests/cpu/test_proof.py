@@ -9,9 +9,9 @@ import threading
 import numpy as np
 import pytest
 
-from polydevice import cache_folder
 from polydevice.bounds import Bounds, within
 from polydevice.dtype import ElementType
+from polydevice.files import cache_folder
 from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
 from polydevice.node import Node, constant

@@ -56,7 +56,7 @@ def test_32_processes_at_once_leave_one_good_entry_each(opencl, tmp_path) -> Non
     """All find the folder empty: none compiles before every one of them has a device."""
     import numpy as np
 
-    from polydevice.file_cache import files_of
+    from polydevice.files.file_cache import files_of
 
     program = """if True:
         import pathlib, sys, time
@@ -142,7 +142,8 @@ def test_folder_that_fails_costs_one_warning(opencl, tmp_path, monkeypatch, prob
     import shutil
     import warnings
 
-    from polydevice import Core, cache_folder
+    from polydevice import Core
+    from polydevice.files import cache_folder
 
     folder = tmp_path / "kernels"
     real = cache_folder.write_atomically

@@ -10,14 +10,14 @@ from typing import IO, TYPE_CHECKING, Any, Union
 
 from polydevice.bounds import computing_ahead
 from polydevice.errors import ModelFileError, ModelLimitError, PluginError
+from polydevice.files.safe_open import open_given
 from polydevice.isolation import contained
 from polydevice.readers.limits import ReadLimits
-from polydevice.safe_open import open_given
 
 if TYPE_CHECKING:
+    from polydevice.devices.registry import Registry
     from polydevice.network import Network, PathLike
     from polydevice.node import Evaluate
-    from polydevice.registry import Registry
 
 Reader = Callable[[Any, Any], "Network"]
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from polydevice.bounds import Bounds, within
-from polydevice.container import pack
 from polydevice.dtype import Array
 from polydevice.errors import DeviceError, ModelFormatError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.executor import Executor
 from polydevice.exported import export_network
+from polydevice.files.container import pack
 from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
 from polydevice.node import Node

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from polydevice.container import unpack
 from polydevice.dtype import ElementType
 from polydevice.errors import (
     DeviceError,
@@ -17,6 +16,7 @@ from polydevice.errors import (
     UnsupportedNetworkError,
 )
 from polydevice.exported import ExportedNetwork
+from polydevice.files.container import unpack
 from polydevice.network import Network
 from polydevice.options import Options
 from polydevice.plugin import (

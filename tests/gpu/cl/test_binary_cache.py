@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polydevice import cache_folder, file_cache
 from polydevice.errors import KernelBuildError
-from polydevice.file_cache import CacheCounters
+from polydevice.files import cache_folder, file_cache
+from polydevice.files.file_cache import CacheCounters
 from polydevice_gpu import cl
 from polydevice_gpu.cl import binary_cache
 from polydevice_gpu.cl.binary_cache import BinaryCache, program_key

@@ -11,8 +11,8 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ModelFileError, ModelLimitError, WeightsError
+from polydevice.files.safe_open import open_beside, open_given
 from polydevice.readers.limits import ReadLimits
-from polydevice.safe_open import open_beside, open_given
 from polydevice.shape import has_array
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview

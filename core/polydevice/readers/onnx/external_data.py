@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from polydevice.errors import ModelFileError, ModelFormatError, WeightsError
-from polydevice.safe_open import open_named
+from polydevice.files.safe_open import open_named
 
 _KEYS = {"location", "offset", "length", "checksum", "basepath"}
 _NUMBER = re.compile(r"[0-9]{1,18}")

@@ -10,8 +10,8 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from onnx import ModelProto, TensorProto
 
 from polydevice.errors import ModelFileError, ModelFormatError, ModelLimitError
+from polydevice.files.safe_open import open_given
 from polydevice.readers.limits import ReadLimits
-from polydevice.safe_open import open_given
 
 
 def read_file(path: Path, limits: ReadLimits) -> bytes:

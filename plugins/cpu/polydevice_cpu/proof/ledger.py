@@ -16,7 +16,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from polydevice import cache_folder
+from polydevice.files import cache_folder
 from polydevice_cpu import processor
 from polydevice_cpu.onednn.descriptor import required
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from polydevice.file_cache import DEFAULT_LIMIT_BYTES, KERNELS_SUFFIX, FileCache, digest_of
+from polydevice.files.file_cache import DEFAULT_LIMIT_BYTES, KERNELS_SUFFIX, FileCache, digest_of
 from polydevice_gpu.cl.discovery.facts import DeviceFacts
 
 

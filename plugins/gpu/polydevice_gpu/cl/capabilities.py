@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from polydevice import cache_folder
+from polydevice.files import cache_folder
 from polydevice_gpu.cl import child_process, library
 from polydevice_gpu.cl.discovery.enumeration import probe_timeout_s
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Icd

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from polydevice.errors import KernelBuildError
-from polydevice.file_cache import DEFAULT_LIMIT_BYTES
+from polydevice.files.file_cache import DEFAULT_LIMIT_BYTES
 from polydevice_gpu.cl import library, warp_groups
 from polydevice_gpu.cl.binary_cache import BinaryCache, program_key
 from polydevice_gpu.cl.capabilities import Capabilities

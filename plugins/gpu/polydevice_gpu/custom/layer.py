@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from polydevice.errors import OptionValueError
-from polydevice.safe_open import read_named
+from polydevice.files.safe_open import read_named
 from polydevice_gpu.custom.formula import calculate
 from polydevice_gpu.custom.xml import Element, read_elements, shown
 

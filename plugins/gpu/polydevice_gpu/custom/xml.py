@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.parsers import expat
 
 from polydevice.errors import OptionValueError
-from polydevice.safe_open import read_given
+from polydevice.files.safe_open import read_given
 
 _SIZE_LIMIT_BYTES = 1 << 20
 _SHOWN_CHARACTERS = 40

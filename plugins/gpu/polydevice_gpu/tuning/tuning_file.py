@@ -19,9 +19,9 @@ from typing import Any
 
 from filelock import FileLock
 
-from polydevice.cache_folder import write_atomically
 from polydevice.errors import OptionValueError
-from polydevice.safe_open import read_given
+from polydevice.files.cache_folder import write_atomically
+from polydevice.files.safe_open import read_given
 from polydevice_gpu.tuning.layer_key import LayerKey
 
 _V1, _V2 = "version_1", "version_2"

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from polydevice import arguments
 from polydevice.device_name import DeviceName
+from polydevice.devices.plugin_names import FIRST_PARTY
+from polydevice.devices.registry import Registry
 from polydevice.errors import (
     DeviceError,
     DeviceNameError,
@@ -22,8 +24,6 @@ from polydevice.errors import (
 )
 from polydevice.internal import internal_error
 from polydevice.plugin import DeviceReport, Line, Plugin, Section, Services
-from polydevice.plugin_names import FIRST_PARTY
-from polydevice.registry import Registry
 
 if TYPE_CHECKING:
     from polydevice.network import Network

@@ -13,6 +13,7 @@ import importlib_metadata
 import pluggy
 
 from polydevice import hookspecs
+from polydevice.devices.plugin_names import FIRST_PARTY, Conflict, Entry, check_name, refusal
 from polydevice.errors import (
     DeviceNameError,
     PluginError,
@@ -21,7 +22,6 @@ from polydevice.errors import (
 )
 from polydevice.isolation import PluginTimeoutError, contained, within_limit
 from polydevice.plugin import Plugin, Services
-from polydevice.plugin_names import FIRST_PARTY, Conflict, Entry, check_name, refusal
 
 GROUP = "polydevice.plugins"
 

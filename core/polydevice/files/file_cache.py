@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from polydevice import cache_folder
 from polydevice.errors import ModelFileError
-from polydevice.safe_open import read_given
+from polydevice.files import cache_folder
+from polydevice.files.safe_open import read_given
 
 BAD_SUFFIX = ".bad"
 KERNELS_SUFFIX = ".cl_cache"

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from polydevice import container
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ModelFormatError, PolydeviceError, UnsupportedOperationError
+from polydevice.files import container
 from polydevice.interval import Interval
 from polydevice.network import Network
 from polydevice.node import Evaluate, Node, Port

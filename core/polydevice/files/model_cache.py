@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polydevice.archive import network_to_bytes
 from polydevice.errors import PolydeviceError, UnknownMetricError
-from polydevice.file_cache import MODELS_SUFFIX, FileCache, digest_of
+from polydevice.files.archive import network_to_bytes
+from polydevice.files.file_cache import MODELS_SUFFIX, FileCache, digest_of
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork

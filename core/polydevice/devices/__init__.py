@@ -1,0 +1,1 @@
+"""Which devices there are: plugins found, imported and asked."""

@@ -1,0 +1,1 @@
+"""Files: which may be read, archives of networks, and what is kept between runs."""
