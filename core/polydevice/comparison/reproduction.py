@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from polydevice import archive
 from polydevice.comparison.isolation import Isolated
 from polydevice.core import Core
 from polydevice.errors import ModelFileError, UnsupportedOperationError
+from polydevice.files import archive
 
 _SOURCES_KEY = "CLDNN_SOURCES_DUMPS_DIR"
 
@@ -86,7 +86,7 @@ def write_reproduction(
         except UnsupportedOperationError:
             (folder / "model.archive").write_bytes(archive.network_to_bytes(step.network))
             load = 'network_from_bytes((folder / "model.archive").read_bytes())'
-            load_import = "from polydevice.archive import network_from_bytes\n"
+            load_import = "from polydevice.files.archive import network_from_bytes\n"
         text = _SCRIPT.format(**told, device=device, load=load, load_import=load_import)
         (folder / "reproduce.py").write_text(text, encoding="utf-8")
     except OSError as error:
