@@ -33,11 +33,10 @@ class CpuExecutableNetwork(ExecutableNetwork):
         self.threads = options.threads_per_stream
         self.perf_count = options.perf_count
         self._source = network.clone()  # what prepare() makes is for this plugin alone
-        prepare(network)
+        settings = Settings(bf16=options.enforce_bf16, integers=options.integers)
+        prepare(network, integers=settings.integers)
         self.memory.hold(self, constant_bytes(network), "the network's constants")
-        self.compiled = CompiledNetwork(
-            *(network, Settings(bf16=options.enforce_bf16), WeightStore(self.memory), self.memory)
-        )
+        self.compiled = CompiledNetwork(*(network, settings, WeightStore(self.memory), self.memory))
         shapes = [parameter.output.shape for parameter in network.parameters]
         if all(shape is not None and shape.is_static for shape in shapes):
             with openmp.threads(self.threads):

@@ -47,6 +47,13 @@ class CpuOptions(Options):
         help="Compute convolutions and matrix products on bfloat16, with sums in f32: about twice "
         "as fast where the processor has bfloat16, with 8 bits of precision.",
     )
+    integers: Flag = option(
+        "LP_TRANSFORMS_MODE",
+        True,
+        help="Compute the convolutions and matrix products of quantised networks on 8-bit "
+        "integers; NO computes them in floating point. Results may differ by one step of what "
+        "is quantised where a number lies at half a step.",
+    )
     perf_count: Flag = option(
         "PERF_COUNT", False, help="Measure the time of every layer, for get_perf_counts()."
     )

@@ -14,6 +14,7 @@ from polydevice.ops.op import Op
 from polydevice.ops.pointwise import AutoBroadcast, BinaryPointwise
 from polydevice.shape import Shape
 from polydevice_cpu.lowering.activation import apply
+from polydevice_cpu.lowering.integers import operand_functions
 from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp, Prelu
 from polydevice_cpu.onednn.constants import Algorithm, Arg
@@ -99,16 +100,27 @@ def _fused(builder: Builder, node: Node) -> bool:
     pairs = [(a, b)]
     if isinstance(node.op, (*_COMMUTATIVE, arithmetic.Subtract)):
         pairs.append((b, a))
-    for main, other in pairs:
-        held = builder.pending(main)
-        if held is None or main.shape != target.shape or main is other:
-            continue
-        if not _extend(builder, node, held, other, swapped=main is b):
-            continue
-        builder.release(main)
-        builder.hold(target, held)
-        return True
+    # What is computed anyway before what is only held as integers; and integers as operand.
+    pairs.sort(key=lambda pair: builder.integers(pair[0]) is not None)
+    for extend in (_extend_by_integers, _extend):
+        for main, other in pairs:
+            held = builder.pending(main)
+            if held is None or main.shape != target.shape or main is other:
+                continue
+            if extend(builder, node, held, other, swapped=main is b):
+                builder.release(main)
+                builder.hold(target, held)
+                return True
     return False
+
+
+def _extend_by_integers(
+    builder: Builder, node: Node, held: Pending, other: Port, *, swapped: bool
+) -> bool:
+    if swapped and not isinstance(node.op, _COMMUTATIVE):
+        return False
+    applied = operand_functions(builder, held, other, ALGORITHMS[type(node.op)])
+    return applied is not None and held.extend(node, *applied)
 
 
 def _extend(builder: Builder, node: Node, held: Pending, other: Port, *, swapped: bool) -> bool:

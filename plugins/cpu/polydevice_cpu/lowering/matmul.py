@@ -40,7 +40,7 @@ def lower_matmul(builder: Builder, node: Node) -> bool:
         return False  # vectors and empty products are NumPy's
     shape = target.shape.static
     rank = len(shape)
-    left = _matrix(builder, builder.value(a), rank, transpose=op.transpose_a)
+    left = matrix(builder, builder.value(a), rank, transpose=op.transpose_a)
     constant = b.desc.constant
     right: Flow | Packed
     if constant is not None:
@@ -49,7 +49,7 @@ def lower_matmul(builder: Builder, node: Node) -> bool:
         right = Packed(array, Query.WEIGHTS)
         wanted = Descriptor.any(array.shape, builder.heavy_type)
     else:
-        value = _matrix(builder, builder.value(b), rank, transpose=op.transpose_b)
+        value = matrix(builder, builder.value(b), rank, transpose=op.transpose_b)
         if not value.in_reach:
             return False
         right, wanted = Flow(value, Query.WEIGHTS), value.descriptor
@@ -113,7 +113,7 @@ def _retyped(descriptor: Descriptor, data_type: DataType) -> Descriptor:
     return Descriptor.strided(descriptor.shape, descriptor.strides, data_type)
 
 
-def _matrix(builder: Builder, value: Value, rank: int, *, transpose: bool) -> Value:
+def matrix(builder: Builder, value: Value, rank: int, *, transpose: bool) -> Value:
     """The value with `rank` dimensions, its last two swapped if asked."""
     value = reshaped(builder, value, (1,) * (rank - len(value.shape)) + value.shape)
     if not transpose:

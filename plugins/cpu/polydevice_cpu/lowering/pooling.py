@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from polydevice_cpu.plan.builder import Builder
 
 
+_MAXIMA = (ElementType.f32, ElementType.u8, ElementType.i8)
+
+
 @lowers(MaxPool, MaxPoolWithIndices, AvgPool, heavy=True)
 def lower_pool(builder: Builder, node: Node) -> bool:
     """Pool in the layout the value has; not where the indices of maxima are read."""
@@ -31,7 +34,8 @@ def lower_pool(builder: Builder, node: Node) -> bool:
     source = node.inputs[0]
     if any(builder.uses(port) for port in node.outputs[1:]):
         return False
-    if source.element_type is not ElementType.f32 or node.outputs[0].shape is None:
+    types = (ElementType.f32,) if isinstance(op, AvgPool) else _MAXIMA
+    if source.element_type not in types or node.outputs[0].shape is None:
         return False
     algorithm = Algorithm.POOLING_MAX
     value = builder.value(source)

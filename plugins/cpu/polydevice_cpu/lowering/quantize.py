@@ -9,6 +9,7 @@ import numpy as np
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.quantize import FakeQuantize
 from polydevice.ops.quantize_linear import QuantizeLinear
+from polydevice.rewrites.integers.quantised import quantiser
 from polydevice_cpu.implement import implements
 from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
@@ -17,6 +18,7 @@ from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import binary
 from polydevice_cpu.passes.fuse_quantize import QuantizeDequantize
+from polydevice_cpu.plan.integers import Levels
 from polydevice_cpu.plan.pending import Operand
 from polydevice_cpu.plan.step import PrimitiveStep
 from polydevice_cpu.plan.value import Value
@@ -110,7 +112,13 @@ def lower_quantize_dequantize(builder: Builder, node: Node) -> bool:
     chain.post_ops.append(Eltwise(Algorithm.ROUND))
     chain.clip(op.least - zero, op.most - zero)
     chain.linear(scale, np.zeros((1,) * rank, np.float32))
-    return _fused_or_own(builder, node, chain)
+    if not _fused_or_own(builder, node, chain):
+        return False
+    held = builder.pending(node.output)
+    if held is not None and scale.size == 1:
+        tail = len(chain.post_ops) - 2
+        held.levels = Levels.of(float(scale.item()), int(zero.item()), op.least < 0, tail)
+    return True
 
 
 def _aligned(constant: Array | None, rank: int) -> Array | None:
@@ -144,7 +152,7 @@ def _primitive(
     value = builder.value(node.inputs[0])
     if not value.in_reach:
         return False
-    if value.strides is not None and not _has_no_gaps(value):
+    if value.strides is not None and not value.has_no_gaps:
         value = builder.dense(value)
     layout = value.descriptor
     one = np.ones((1,) * len(value.shape), np.float32)
@@ -180,10 +188,12 @@ def lower_quantize_linear(builder: Builder, node: Node) -> bool:
         return False
     if any(port.shape is None or set(port.shape.static) - {1} for port in parameters):
         return False
+    if _rounded(builder, node, wanted):
+        return True
     value = builder.value(source)
     if not value.in_reach:
         return False
-    if value.strides is None or not _has_no_gaps(value):
+    if value.strides is None or not value.has_no_gaps:
         value = builder.dense(value)
     assert value.strides is not None
     rank = len(value.shape)
@@ -216,6 +226,24 @@ def lower_quantize_linear(builder: Builder, node: Node) -> bool:
     return True
 
 
+def _rounded(builder: Builder, node: Node, data_type: DataType) -> bool:
+    """Let what computes the input round its results; the parameters are constant."""
+    parameters = quantiser(node)
+    held = builder.pending(node.inputs[0])
+    if parameters is None or held is None:
+        return False
+    scale, zero, _ = parameters
+    post_ops: list[PostOp] = [Eltwise(Algorithm.LINEAR, 1 / scale, 0.0)]
+    if zero:
+        # Halves go to the even one of the numbers before the zero point is added.
+        post_ops += [Eltwise(Algorithm.ROUND), Eltwise(Algorithm.LINEAR, 1.0, zero)]
+    if not held.quantise(node, post_ops, data_type):
+        return False
+    builder.release(node.inputs[0])
+    builder.hold(node.output, held)
+    return True
+
+
 def _is_proved(
     builder: Builder, node: Node, made: Primitive, second: Descriptor, post_ops: list[PostOp]
 ) -> bool:
@@ -240,10 +268,3 @@ def _number(builder: Builder, port: Port, rank: int) -> Value | None:
         return None
     value = value.view((1,) * rank, (1,) * rank)
     return builder.dense(value, np.dtype(np.float32))
-
-
-def _has_no_gaps(value: Value) -> bool:
-    """Whether the elements fill a run of memory, in any order of dimensions."""
-    assert value.strides is not None
-    reach = sum((n - 1) * s for n, s in zip(value.shape, value.strides, strict=True)) + 1
-    return reach == value.elements

@@ -11,7 +11,8 @@ from polydevice.ops.quantize_linear import (
     LinearQuantization,
     QuantizeLinear,
 )
-from polydevice_cpu.implement import implements
+from polydevice.rewrites.integers.integer_product import IntegerProduct
+from polydevice_cpu.implement import implements, run
 from polydevice_cpu.ops.convert import convert_to, saturated
 from polydevice_cpu.precision import narrow
 
@@ -63,3 +64,14 @@ def dequantize_linear(
         y -= aligned(op, zero_point, x).astype(wide)
     factor = aligned(op, scale, x).astype(np.float32)
     return narrow(y * factor, kind.dtype)
+
+
+@implements(IntegerProduct)
+def integer_product(
+    op: IntegerProduct, x: Array, w: Array, scale: Array, zero: Array, *rest: Array
+) -> Array:
+    """Multiply in f32, in which sums below 2^24 are exact, and scale."""
+    wide = x.astype(np.float32) - zero.astype(np.float32).reshape(())
+    (sums,) = run(op.product, [wide, w.astype(np.float32), *rest])
+    result: Array = sums * scale
+    return result

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from polydevice.network import Network
 from polydevice.passes.constant_folding import constant_folding
+from polydevice.rewrites.integers import hold_integers
 from polydevice_cpu.passes.decompose_attention import decompose_attention
 from polydevice_cpu.passes.decompose_batch_norm import decompose_batch_norm
 from polydevice_cpu.passes.fold_scale import fold_scale
@@ -38,7 +39,9 @@ PIPELINE: tuple[Callable[[Network], None], ...] = (
 )
 
 
-def prepare(network: Network) -> None:
-    """Run all passes on a network, in place."""
+def prepare(network: Network, *, integers: bool = True) -> None:
+    """Run all passes on a network, in place; with `integers`, quantised products stay integers."""
+    if integers:
+        hold_integers(network)  # before folding, which would make f32 of the weights
     for pass_ in PIPELINE:
         pass_(network)

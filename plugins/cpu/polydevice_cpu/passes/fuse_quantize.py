@@ -45,10 +45,16 @@ def fuse_quantize(network: Network) -> None:
     """Replace pairs with the same constant scale and zero point, of u8 or i8."""
     made: dict[Port, Port] = {}
     replacements = Replacements()
+    users = network.consumers()
     for node in network.nodes():
         inner = node.inputs[0].node if node.inputs else node
         if not isinstance(node.op, DequantizeLinear) or not isinstance(inner.op, QuantizeLinear):
             continue
+        readers = [reader for reader, _ in users[node.inputs[0]]]
+        if len(users[node.output]) > 1 or not all(
+            isinstance(reader.op, DequantizeLinear) for reader in readers
+        ):
+            continue  # the integers are wanted, or worth to be kept
         parameters = _parameters(node, inner)
         if parameters is None:
             continue

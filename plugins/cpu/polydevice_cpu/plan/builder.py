@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,14 @@ from polydevice.dtype import Array, ElementType
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
+from polydevice.rewrites.integers.products import FLOAT_REASON
 from polydevice_cpu.lowering.table import find_lowering
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, DataType
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, row_major
 from polydevice_cpu.onednn.primitives import reorder
 from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.integers import Integers
 from polydevice_cpu.plan.pending import Pending
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.start import starter
@@ -33,6 +35,8 @@ class Settings:
 
     bf16: bool = False
     """Whether heavy primitives read and write bfloat16."""
+    integers: bool = True
+    """Whether quantised products are computed on integers."""
 
 
 class Builder:
@@ -56,6 +60,7 @@ class Builder:
         self._make_tail = make_tail
         self._values: dict[Port, Value] = {}
         self._pending: dict[Port, Pending] = {}
+        self._integers: dict[Port, Integers] = {}
         self._constants: dict[int, tuple[Array, Value]] = {}
         self._steps: list[Step] = []
         self._uses: dict[Port, int] = {}
@@ -79,6 +84,8 @@ class Builder:
 
     def pending(self, port: Port) -> Pending | None:
         """The primitive held back for this port, if it is free to be extended."""
+        if port in self._integers and port not in self._values:
+            return self._integers[port].start()
         return self._pending.get(port) if self.uses(port) == 1 else None
 
     def value(self, port: Port) -> Value:
@@ -86,11 +93,19 @@ class Builder:
         held = self._pending.pop(port, None)
         if held is not None:
             self._values[port] = held.emit(self)
+        if port not in self._values and port in self._integers:
+            held = self._integers[port].start()
+            if held is not None:
+                self._values[port] = held.emit(self)
         if port not in self._values:
             known = port.desc.constant
             assert known is not None, f"{port} is used before it is computed"
             self._values[port] = self.constant(np.ascontiguousarray(known).reshape(known.shape))
         return self._values[port]
+
+    def integers(self, port: Port) -> Integers | None:
+        """The integers that a port's value is held as, until something reads it in f32."""
+        return self._integers.get(port)
 
     def array_value(self, port: Port) -> Value:
         """The value as NumPy functions read it: row-major, in the port's own element type."""
@@ -189,6 +204,22 @@ class Builder:
         """Note where a port's value is."""
         self._values[port] = value
 
+    def hold_integers(self, port: Port, integers: Integers) -> None:
+        """Note what a port's value would be made of, if something read it."""
+        self._integers[port] = integers
+
+    def lower_instead(self, port: Port, nodes: Sequence[Node]) -> None:
+        """Lower nodes of which each reads the one before, and the last computes `port`."""
+        for node in nodes:
+            self._uses[node.output] = 1
+            self._lower(node)
+        made = nodes[-1].output
+        held = self.release(made)
+        if held is not None:
+            self.hold(port, held)
+        else:
+            self.set(port, self.value(made))
+
     def hold(self, port: Port, pending: Pending) -> None:
         """Hold a primitive back until its result is read."""
         self._pending[port] = pending
@@ -261,6 +292,8 @@ class Builder:
         if isinstance(node.op, (Parameter, Constant)):
             return True
         lower = find_lowering(type(node.op))
+        if FLOAT_REASON in node.rt_info:
+            self.refuse(node.name, f"{FLOAT_REASON}, {node.rt_info[FLOAT_REASON]}")
         if lower is None or not lower(self, node):
             self._lower_with_numpy(node)
         return True

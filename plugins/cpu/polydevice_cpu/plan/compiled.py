@@ -128,7 +128,7 @@ class CompiledNetwork:
             if known is None:
                 copy = network.clone()
                 copy.evaluate = evaluate
-                prepare(copy)
+                prepare(copy, integers=self.settings.integers)
                 known = self.bodies[id(network)] = (network, self._part(copy))
             return known[1]
 

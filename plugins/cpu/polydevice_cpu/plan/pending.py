@@ -8,11 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from polydevice.dtype import Array
-from polydevice_cpu.onednn.attributes import Binary, PostOp
+from polydevice_cpu.onednn.attributes import Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.attributes import Sum as SumPostOp
-from polydevice_cpu.onednn.constants import Algorithm, Arg, Query
+from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
+from polydevice_cpu.plan.integers import Levels
 from polydevice_cpu.plan.step import PrimitiveStep, Sum
 from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.claim import Claim, Link
@@ -24,6 +25,19 @@ if TYPE_CHECKING:
 
 Make = Callable[[Sequence[PostOp], bool], "Primitive | None"]
 """(post-operations, with a bias?) → the primitive; None where oneDNN has no good one."""
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """How to make a primitive whose result is 8-bit integers.
+
+    Attributes:
+        make: (post-operations, with a bias?, type of the result) → the primitive, as for `Make`.
+        own_links: what it computes by itself, where that reads integers then.
+    """
+
+    make: Callable[[Sequence[PostOp], bool, DataType], Primitive | None]
+    own_links: Sequence[Link] = ()
 
 
 POST_OPS_LIMIT = 32
@@ -58,6 +72,21 @@ class Operand:
     descriptor: Descriptor
 
 
+@dataclass(frozen=True)
+class Basis:
+    """What a primitive on integers is compared with: the same in f32, and what follows it.
+
+    Attributes:
+        links: what the primitive does to its sums by itself.
+        zero, window: see `Claim`.
+    """
+
+    primitive: Primitive
+    links: Sequence[Link]
+    zero: int
+    window: str
+
+
 class Pending:
     """A heavy or pointwise primitive whose followers may still become its post-operations.
 
@@ -76,6 +105,8 @@ class Pending:
         own_links: Sequence[Link] = (),
         own_post_ops: int = 0,
         turned: bool = False,
+        basis: Basis | None = None,
+        narrow: Narrow | None = None,
     ) -> None:
         """Hold back a primitive.
 
@@ -91,6 +122,8 @@ class Pending:
             turned: whether the primitive sees all tensors with their last two axes exchanged
                 (`Value.turned`). `make` and `Packed` arguments are for what it sees, everything
                 else is as in the network.
+            basis: of a primitive on integers.
+            narrow: makes it with a result of 8-bit integers.
         """
         self.node = node
         self.types = [node.type]
@@ -105,7 +138,11 @@ class Pending:
         self._own_post_ops = own_post_ops
         self.refused: dict[str, str] = {}
         self._turned = turned
+        self._basis = basis
+        self._narrow = narrow
         self.primitive = primitive
+        self.levels: Levels | None = None
+        """What the result was rounded to, by the function that was fused last."""
 
     @property
     def dst(self) -> Descriptor:
@@ -119,16 +156,48 @@ class Pending:
 
         `operands` maps the position in `post_ops` to what that one reads.
         """
-        combined = [*self._post_ops, *post_ops]
+        combined, start = _joined(self._post_ops, post_ops)
         if self._own_post_ops + len(combined) > POST_OPS_LIMIT:
             return False
         primitive = self._proved(node, combined, bias=Arg.BIAS in self._arguments)
         if primitive is None:
             return False
-        start = len(self._post_ops)
         self._operands.update({start + k: v for k, v in (operands or {}).items()})
         self._post_ops = combined
         self._accept(node, primitive)
+        return True
+
+    def quantise(self, node: Node, post_ops: Sequence[PostOp], data_type: DataType) -> bool:
+        """Try to fuse `node`, which rounds what `post_ops` make to 8-bit integers."""
+        narrow, before = self._narrow, (self._make, self._own_links)
+        if narrow is None:
+            return False
+        self._make = lambda chain, bias: narrow.make(chain, bias, data_type)
+        self._own_links = list(narrow.own_links)
+        if not self.extend(node, post_ops):
+            self._make, self._own_links = before
+            return False
+        self._narrow = None
+        return True
+
+    def round(self) -> bool:
+        """Try to end with the integers of `levels` instead of what is made of them."""
+        levels, narrow = self.levels, self._narrow
+        if levels is None or narrow is None:
+            return False
+        before = (self._make, self._own_links)
+        chain = self._post_ops[: len(self._post_ops) - levels.tail]
+        if levels.zero:
+            chain.append(Eltwise(Algorithm.LINEAR, 1.0, levels.zero))
+        self._make = lambda post_ops, bias: narrow.make(post_ops, bias, levels.data_type)
+        self._own_links = list(narrow.own_links)
+        primitive = self._proved(self.node, chain, bias=Arg.BIAS in self._arguments)
+        if primitive is None:
+            self._make, self._own_links = before
+            return False
+        self._operands = {k: v for k, v in self._operands.items() if k < len(chain)}
+        self._post_ops, self.primitive = chain, primitive
+        self._narrow = self.levels = None
         return True
 
     def add_bias(self, node: Node, bias: Array) -> bool:
@@ -155,7 +224,8 @@ class Pending:
         if primitive is None:
             return None
         primitive.share(self.primitive)
-        links = [*self._own_links]
+        basis = self._basis
+        links = [*(self._own_links if basis is None else basis.links)]
         rank = len(primitive.dst.shape)
         if bias:
             memory = Descriptor.dense(primitive.bias_shape)
@@ -163,14 +233,18 @@ class Pending:
         for position, post_op in enumerate(post_ops):
             argument = Arg.ATTR_POST_OP * (self._own_post_ops + position + 1)
             links.append(Link.of(post_op, argument, primitive.dst.shape))
-        base = None if self._own_links else self._plain
-        reason = refusal(Claim(primitive, base, links))
+        if basis is not None:
+            claim = Claim(primitive, basis.primitive, links, basis.zero, basis.window)
+        else:
+            claim = Claim(primitive, None if self._own_links else self._plain, links)
+        reason = refusal(claim)
         if reason:
             self.refused[node.name] = reason
         return None if reason else primitive
 
     def _accept(self, node: Node, primitive: Primitive) -> None:
         self.primitive = primitive
+        self.levels = None
         self.types.append(node.type)
         self.layers.append(node.name)
         self.node = node
@@ -229,3 +303,22 @@ class Pending:
         post_ops = [*self._post_ops]
         post_ops[position] = SumPostOp()
         return self._proved(self.node, post_ops, bias=Arg.BIAS in self._arguments)
+
+
+def _joined(chain: Sequence[PostOp], more: Sequence[PostOp]) -> tuple[list[PostOp], int]:
+    """One chain after the other, and the place of the second one's first function.
+
+    Two factors that meet become one. Not a factor behind a summand: (x - z) * s is 0 for z, to the
+    last bit, and x * s - z * s is not.
+    """
+    if chain and more:
+        last, first = chain[-1], more[0]
+        if (
+            isinstance(last, Eltwise)
+            and isinstance(first, Eltwise)
+            and last.algorithm is first.algorithm is Algorithm.LINEAR
+            and last.beta == 0
+        ):
+            both = Eltwise(Algorithm.LINEAR, last.alpha * first.alpha, first.beta)
+            return [*chain[:-1], both, *more[1:]], len(chain) - 1
+    return [*chain, *more], len(chain)

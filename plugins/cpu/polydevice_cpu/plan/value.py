@@ -102,6 +102,14 @@ class Value:
         )
 
     @property
+    def has_no_gaps(self) -> bool:
+        """Whether the elements fill a run of memory, in any order of dimensions."""
+        if self.strides is None:
+            return False
+        steps = zip(self.shape, self.strides, strict=True)
+        return sum((n - 1) * s for n, s in steps) + 1 == self.elements
+
+    @property
     def elements(self) -> int:
         """Number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))

@@ -19,6 +19,7 @@ _PLACES: dict[int, str] = {
     Arg.BIAS: "BIAS",
     Arg.SCALE: "SCALE",
     Arg.SHIFT: "SHIFT",
+    Arg.ATTR_SCALES | Arg.WEIGHTS: "SCALES",
 }
 _ROW_MAJOR = "abcdefghijkl"
 SHAPES = 4096
@@ -92,11 +93,24 @@ class Claim:
         base: the same primitive without what is to be proved; None where the chain starts from
             the source itself.
         links: in the order in which they apply.
+        zero: what a primitive on integers subtracts from its source; the base, which computes in
+            f32, does not.
+        window: kernel, strides and so on, where the base is no code of the same kind.
     """
 
     primitive: Primitive
     base: Primitive | None
     links: Sequence[Link]
+    zero: int = 0
+    window: str = ""
+
+    @property
+    def is_integral(self) -> bool:
+        """Whether 8-bit integers are multiplied and summed, and the base does so in f32."""
+        return self.base is not None and self.primitive.src.data_type in (
+            DataType.U8,
+            DataType.S8,
+        )
 
     @property
     def key(self) -> str:
@@ -114,6 +128,8 @@ class Claim:
         rests = _flat_rest(dst.shape) if self._is_flat else _rests(dst.shape)
         parts.append(f"{_name(dst.data_type)} {dst.layout} {rests}")
         parts += [link.described(dst.shape) for link in self.links]
+        if self.is_integral:
+            parts.append(f"{self.window} less {'a zero point' if self.zero else '0'}")
         parts.append("threads" if openmp.functions()[0]() > 1 else "thread")
         return "; ".join(parts)
 

@@ -17,7 +17,7 @@ from polydevice_cpu.onednn.primitive import Primitive, run_once
 from polydevice_cpu.onednn.primitives import reorder
 from polydevice_cpu.proof import functions
 from polydevice_cpu.proof.claim import Claim, Link
-from polydevice_cpu.proof.functions import EPSILON, Bounded
+from polydevice_cpu.proof.functions import EPSILON, TINY, Bounded
 
 ACCURACY_ELEMENTS = 16_384
 """How many numbers a function is tried on."""
@@ -30,6 +30,7 @@ LEAST_MARGIN_BYTES = 1 << 14
 MOST_MARGIN_BYTES = 1 << 18
 _PERIOD = 16_381  # a prime: where numbers repeat, they do so in step with no size
 _NAN, _LARGE, _SMALL = 0xFF, 0x7F, 0xFE
+_INTEGRAL = (DataType.U8, DataType.S8)
 _ROUNDING = {DataType.BF16: 2.0**-8, DataType.F16: 2.0**-11}
 
 
@@ -115,6 +116,10 @@ def _tried(claim: Claim, data: _Data) -> str:
         if link.memory is not None:
             array = data.operands[link.argument].reshape(link.memory.shape)
             given[link.argument] = _placed(link.memory, array, _fill(link))
+    if claim.zero:
+        zero = Guarded(Descriptor.dense((1,), DataType.S32))
+        zero.put(np.full(1, claim.zero, np.float32))
+        given[Arg.ATTR_ZERO_POINTS | Arg.SRC] = zero
     result = Guarded(made.dst)
     if any(isinstance(link.post_op, Sum) for link in claim.links):
         result.put(data.before)
@@ -161,7 +166,7 @@ class _Seen:
 
 
 def _expected(claim: Claim, data: _Data, seen: _Seen) -> Bounded:
-    value = data.source if claim.base is None else _computed(claim.base, data)
+    value = data.source if claim.base is None else _computed(claim.base, data, claim.zero)
     wide = seen.of(value)
     rounding = 0.0 if claim.base is None else _ROUNDING.get(claim.base.dst.data_type, 4 * EPSILON)
     bounded: Bounded = (wide, rounding * np.abs(wide))
@@ -170,8 +175,8 @@ def _expected(claim: Claim, data: _Data, seen: _Seen) -> Bounded:
     return bounded
 
 
-def _computed(base: Primitive, data: _Data) -> Array:
-    sources = [_placed(base.src, data.source)]
+def _computed(base: Primitive, data: _Data, zero: int) -> Array:
+    sources = [_placed(base.src, data.source - np.float32(zero))]
     given: dict[int, Memory] = {Arg.SRC: sources[0].memory}
     if data.weights is not None:
         sources.append(_placed(base.weights, data.weights))
@@ -195,7 +200,7 @@ def _applied(link: Link, given: Bounded, data: _Data, seen: _Seen) -> Bounded:
 
 
 def _difference(seen: _Seen, got: Array, expected: Bounded, dst: Descriptor) -> str:
-    if dst.data_type in (DataType.U8, DataType.S8):
+    if dst.data_type in _INTEGRAL:
         limits = np.iinfo(dst.dtype)
         expected = functions.eltwise(Eltwise(Algorithm.ROUND), expected)
         expected = functions.eltwise(Eltwise(Algorithm.CLIP, limits.min, limits.max), expected)
@@ -220,12 +225,16 @@ def _difference(seen: _Seen, got: Array, expected: Bounded, dst: Descriptor) -> 
 
 
 def _data(claim: Claim, rng: np.random.Generator) -> _Data:
+    if claim.is_integral:
+        return _integral_data(claim, rng)
     made = claim.primitive
     src, dst = made.src, made.dst
     # Sums of these products are exact, so that their order does not matter.
     eighths = rng.integers(-16, 17, _PERIOD).astype(np.float32) / 8
     source = eighths
-    if claim.base is None and src.data_type is DataType.F32:
+    if src.data_type in _INTEGRAL:
+        source = _integers(src.data_type, rng)
+    elif claim.base is None and src.data_type is DataType.F32:
         source = _spread(rng)
     weights = None
     if made.has_weights:
@@ -237,7 +246,10 @@ def _data(claim: Claim, rng: np.random.Generator) -> _Data:
     adds = any(isinstance(link.post_op, Sum) for link in claim.links)
     operands = {}
     for number, link in enumerate(claim.links):
-        if link.memory is not None:
+        if link.memory is not None and link.memory.data_type in _INTEGRAL:
+            numbers = np.roll(_integers(link.memory.data_type, rng), 101 * (number + 1))
+            operands[link.argument] = np.resize(numbers, link.memory.shape)
+        elif link.memory is not None:
             numbers = (np.roll(eighths, 101 * (number + 1)) + 3) / 4  # 0.25 to 1.25
             signs = rng.choice(np.array([-1, 1], np.float32), _PERIOD)
             operands[link.argument] = np.resize(numbers * signs, link.memory.shape)
@@ -248,6 +260,63 @@ def _data(claim: Claim, rng: np.random.Generator) -> _Data:
         operands,
         np.resize(np.roll(eighths, 13), dst.shape if adds else 1),
     )
+
+
+def _integral_data(claim: Claim, rng: np.random.Generator) -> _Data:
+    """Integers of the whole range, whose sums are exact in f32, scaled to what the chain expects.
+
+    Extremes lie next to each other, which instructions that add pairs in 16 bits saturate on.
+    """
+    made = claim.primitive
+    src, weights, dst = made.src, made.weights, made.dst
+    source = _integers(src.data_type, rng)
+    numbers = np.clip(np.rint(rng.normal(size=_PERIOD) * 60), -128, 127).astype(np.float32)
+    numbers[::61], numbers[1::61] = 127, -128
+    outputs = dst.shape[-1] if made.kind == "matmul" else dst.shape[1]
+    terms = max(math.prod(weights.shape) // max(outputs, 1), 1)
+    # So that results fill the range of what the first function of the chain rounds, if it does.
+    first = next(
+        (
+            abs(link.post_op.alpha)
+            for link in claim.links
+            if isinstance(link.post_op, Eltwise) and link.post_op.algorithm is Algorithm.LINEAR
+        ),
+        1.0,
+    )
+    spread = 60 / max(first, TINY) / (60 * 120 * math.sqrt(terms))
+    operands: dict[int, Array] = {}
+    for link in claim.links:
+        if link.memory is None:
+            continue
+        shape = link.memory.shape
+        size = math.prod(shape)
+        if link.argument == Arg.ATTR_SCALES | Arg.WEIGHTS:
+            values = spread * rng.uniform(0.5, 1.5, min(size, _PERIOD))
+        elif link.memory.data_type in _INTEGRAL:
+            values = _integers(link.memory.data_type, rng)
+        elif link.argument == Arg.BIAS:
+            values = rng.uniform(-30, 30, min(size, _PERIOD)) / max(first, TINY)
+        else:
+            values = rng.uniform(0.25, 1.25, min(size, _PERIOD))
+        operands[link.argument] = np.resize(values.astype(np.float32), shape)
+    adds = any(isinstance(link.post_op, Sum) for link in claim.links)
+    integral = dst.data_type in _INTEGRAL
+    before = _integers(dst.data_type, rng) if integral else np.float32(rng.normal(size=_PERIOD))
+    return _Data(
+        rng,
+        np.resize(source, src.shape),
+        np.resize(numbers, weights.shape),
+        operands,
+        np.resize(before, dst.shape if adds else 1),
+    )
+
+
+def _integers(data_type: DataType, rng: np.random.Generator) -> Array:
+    """All the integers of a type, its extremes more often."""
+    low, high = (0, 255) if data_type is DataType.U8 else (-128, 127)
+    values = rng.integers(low, high + 1, _PERIOD).astype(np.float32)
+    values[::53], values[1::53] = high, low
+    return values
 
 
 def _spread(rng: np.random.Generator) -> Array:

@@ -88,7 +88,7 @@ def grouped_weights(n: OnnxNode, weights: Port, groups: int) -> Port:
     if isinstance(shape[0], int) and (groups < 1 or shape[0] % groups):
         raise n.unsupported(f"{groups} groups do not divide the {shape[0]} of weights {shape}")
     head = [groups, shape[0] // groups if isinstance(shape[0], int) else -1]
-    constant = weights.desc.constant
+    constant = weights.node.constant  # not what is computed of integers
     if constant is not None:
         return n.value(constant.reshape([*head, *constant.shape[1:]]), weights.element_type)
     known = Shape(shape[1:])

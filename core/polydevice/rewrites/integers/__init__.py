@@ -1,0 +1,21 @@
+"""Quantised networks as networks of integers: values that are integers times a scale stay so.
+
+The common form is ONNX's: ``DequantizeLinear(integers)`` is a value of which the integers are held,
+``QuantizeLinear`` makes them. `hold_integers` brings other spellings into it where that changes
+nothing but the order of roundings, and makes products of integers of products of such values.
+"""
+
+from __future__ import annotations
+
+from polydevice.network import Network
+from polydevice.rewrites.integers.fake_quantize import split_fake_quantize
+from polydevice.rewrites.integers.movement import raise_quantize, sink_dequantize
+from polydevice.rewrites.integers.products import integer_products
+
+
+def hold_integers(network: Network) -> None:
+    """Rewrite a network in place so that quantised products are computed on integers."""
+    split_fake_quantize(network)
+    raise_quantize(network)
+    sink_dequantize(network)
+    integer_products(network)

@@ -1,0 +1,104 @@
+"""split_fake_quantize: FakeQuantize in front of quantised products as QuantizeLinear and back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from polydevice.dtype import ElementType
+from polydevice.network import Network
+from polydevice.node import Node, Port, constant
+from polydevice.ops.activation import Clamp
+from polydevice.ops.quantize import FakeQuantize
+from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
+from polydevice.rewrites.integers.movement import MOVES, data_inputs
+from polydevice.rewrites.integers.products import PRODUCTS
+from polydevice.rewrites.integers.quantised import known, quantised_constant
+
+NEAR = 1e-3
+"""How far a zero point may be from an integer, in steps: limits in files are rounded to f32."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The numbers (k - zero) * scale for k of a narrow type."""
+
+    scale: float
+    zero: int
+
+
+def split_fake_quantize(network: Network) -> None:
+    """Split FakeQuantize wherever a product with quantised weights reads what it makes."""
+    wanted = _wanted(network)
+    new: dict[Port, Port] = {}
+    for node in network.nodes():
+        node.inputs = [new.get(port, port) for port in node.inputs]
+        if node.outputs and node.outputs[0] in wanted and isinstance(node.op, FakeQuantize):
+            made = _split(node)
+            if made is not None:
+                made.names |= node.output.names
+                new[node.output] = made
+
+
+def _wanted(network: Network) -> set[Port]:
+    """What quantised products read, directly or behind operations that move elements."""
+    found: set[Port] = set()
+    for node in reversed(network.nodes()):
+        if isinstance(node.op, PRODUCTS):
+            if quantised_constant(node.inputs[1], network.evaluate) is not None:
+                found.add(node.inputs[0])
+        elif isinstance(node.op, MOVES) and any(port in found for port in node.outputs):
+            found.update(data_inputs(node))
+    return found
+
+
+def _split(node: Node) -> Port | None:
+    op, x = node.op, node.inputs[0]
+    assert isinstance(op, FakeQuantize)
+    limits = [known(port) for port in node.inputs[1:]]
+    if x.element_type is not ElementType.f32 or op.levels > 256 or x.node.constant is not None:
+        return None
+    if any(array is None or array.size != 1 for array in limits):
+        return None
+    low, high, out_low, out_high = (
+        float(array.reshape(-1)[0]) for array in limits if array is not None
+    )
+    inside, outside = _grid(op.levels, low, high), _grid(op.levels, out_low, out_high)
+    if inside is None or outside is None or node.output.shape != x.shape:
+        return None
+    middle = op.levels // 2
+    signed = inside.zero == outside.zero == middle
+    shift, dtype = (middle, np.int8) if signed else (0, np.uint8)
+    if op.levels < 256:  # beyond the limits there are integers that no level has
+        x = Node(f"{node.name}/limits", Clamp(low, high), [x]).output
+    quantise = _parameters(node, "input", inside, shift, dtype)
+    dequantise = _parameters(node, "output", outside, shift, dtype)
+    if quantise is None or dequantise is None:
+        return None
+    integers = Node(f"{node.name}/quantise", QuantizeLinear(), [x, *quantise])
+    made = Node(node.name, DequantizeLinear(), [integers.output, *dequantise], rt_info=node.rt_info)
+    return made.output
+
+
+def _grid(levels: int, low: float, high: float) -> Grid | None:
+    """The grid with these ends; None unless 0 is on it, or as good as on it."""
+    if not (math.isfinite(low) and math.isfinite(high) and high > low) or levels < 2:
+        return None
+    scale = (high - low) / (levels - 1)
+    zero = -low / scale
+    nearest = round(zero) if abs(zero) < 1 << 16 else -1
+    if not 0 <= nearest < levels or abs(zero - nearest) > NEAR:
+        return None
+    return Grid(scale, nearest)
+
+
+def _parameters(
+    node: Node, side: str, grid: Grid, shift: int, dtype: type[np.generic]
+) -> list[Port] | None:
+    zero = grid.zero - shift
+    return [
+        constant(f"{node.name}/{side}_scale", np.float32(grid.scale)).output,
+        constant(f"{node.name}/{side}_zero", np.asarray(zero, dtype)).output,
+    ]

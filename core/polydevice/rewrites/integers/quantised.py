@@ -1,0 +1,181 @@
+"""What is known of values that are integers times a scale: of constants, and of others."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
+from polydevice.node import Evaluate, Node, Port
+from polydevice.ops.arithmetic import Multiply, Subtract
+from polydevice.ops.convert import Convert
+from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
+from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
+from polydevice.ops.transpose import Transpose
+
+_NARROW = (ElementType.u8, ElementType.i8)
+_MOVES = (Reshape, Squeeze, Unsqueeze, Transpose)
+_LOW, _HIGH = -128, 127
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """A value that is (integers - zero) * scale, one scale and zero point for all elements."""
+
+    integers: Port
+    scale: float
+    zero: int
+
+    @property
+    def parameters(self) -> Parameters:
+        """Scale, zero point and type of the integers."""
+        return self.scale, self.zero, self.integers.element_type
+
+
+Parameters = tuple[float, int, ElementType]
+
+
+@dataclass(frozen=True)
+class QuantisedConstant:
+    """A constant that is integers * scale; the scale has its rank, and sizes of 1 or its own."""
+
+    integers: Array
+    scale: Array
+
+
+def quantised(port: Port) -> Quantised | None:
+    """What DequantizeLinear with one constant scale makes of 8-bit integers."""
+    node = port.node
+    if not isinstance(node.op, DequantizeLinear) or node.op.block_size:
+        return None
+    if port.element_type is not ElementType.f32 or node.inputs[0].element_type not in _NARROW:
+        return None
+    numbers = _numbers(node)
+    return None if numbers is None else Quantised(node.inputs[0], *numbers)
+
+
+def quantiser(node: Node) -> Parameters | None:
+    """Scale, zero point and type of what QuantizeLinear makes, one constant each for all."""
+    if not isinstance(node.op, QuantizeLinear) or node.op.block_size:
+        return None
+    kind = node.output.element_type
+    if node.inputs[0].element_type is not ElementType.f32 or kind not in _NARROW:
+        return None
+    numbers = _numbers(node)
+    return None if numbers is None else (*numbers, kind)
+
+
+def _numbers(node: Node) -> tuple[float, int] | None:
+    """Scale and zero point of a node that has one each, constant."""
+    parameters = [known(parameter) for parameter in node.inputs[1:]]
+    if any(array is None or array.size != 1 for array in parameters):
+        return None
+    numbers = [array.reshape(-1)[0] for array in parameters if array is not None]
+    scale = float(numbers[0])
+    if not (math.isfinite(scale) and scale > 0):
+        return None
+    return scale, int(numbers[1]) if len(numbers) > 1 else 0
+
+
+def known(port: Port) -> Array | None:
+    """A constant, also one that is stored in another type."""
+    value = port.node.constant
+    if value is not None:
+        return value
+    node = port.node
+    if isinstance(node.op, Convert) and port.element_type is ElementType.f32:
+        value = node.inputs[0].node.constant
+        return None if value is None else value.astype(np.float32)
+    return None
+
+
+def quantised_constant(port: Port, evaluate: Evaluate | None) -> QuantisedConstant | None:
+    """Take a constant apart into 8-bit integers and a scale, as it is spelled in the model."""
+    node = port.node
+    if isinstance(node.op, Convert) and port.element_type is ElementType.f32:
+        return quantised_constant(node.inputs[0], evaluate)
+    if isinstance(node.op, DequantizeLinear):
+        return _dequantised(node)
+    if isinstance(node.op, Multiply):
+        for integers, scale in (node.inputs, reversed(node.inputs)):
+            whole, factor = _whole(integers), known(scale)
+            if whole is not None and factor is not None:
+                return _made(whole, factor.astype(np.float32))
+        return None
+    if isinstance(node.op, _MOVES) and evaluate is not None:
+        return _moved(node, evaluate)
+    return None
+
+
+def _dequantised(node: Node) -> QuantisedConstant | None:
+    integers, scale, *zeros = [port.node.constant for port in node.inputs]
+    op = node.op
+    assert isinstance(op, DequantizeLinear)
+    if integers is None or scale is None or op.block_size or (zeros and zeros[0] is None):
+        return None
+    if scale.size > 1 and scale.ndim != 1:
+        return None
+    shape = [1] * integers.ndim
+    if scale.size > 1:
+        shape[op.axis % integers.ndim] = -1
+    whole = integers.astype(np.int64)
+    if zeros and zeros[0] is not None:
+        whole = whole - zeros[0].astype(np.int64).reshape(shape)
+    return _made(whole, scale.astype(np.float32).reshape(shape))
+
+
+def _whole(port: Port) -> Array | None:
+    """Integers that were converted, less a zero point, as i64."""
+    node = port.node
+    if isinstance(node.op, Convert):
+        value = node.inputs[0].node.constant
+        if value is None or (value.dtype.kind not in "iu" and not _is_small(value)):
+            return None
+        return value.astype(np.int64)
+    if isinstance(node.op, Subtract):
+        left = _whole(node.inputs[0])
+        zero = known(node.inputs[1])
+        if zero is None:
+            zero = _whole(node.inputs[1])
+        if left is None or zero is None or (zero != np.rint(zero.astype(np.float64))).any():
+            return None
+        result: Array = left - zero.astype(np.int64)
+        return result
+    return None
+
+
+def _is_small(value: Array) -> bool:
+    return ElementType.of(value.dtype) in (ElementType.u4, ElementType.i4)
+
+
+def _made(whole: Array, scale: Array) -> QuantisedConstant | None:
+    if not whole.size or whole.min() < _LOW or whole.max() > _HIGH:
+        return None
+    if scale.ndim > whole.ndim or not (np.isfinite(scale).all() and (scale > 0).all()):
+        return None
+    scale = scale.reshape((1,) * (whole.ndim - scale.ndim) + scale.shape)
+    sizes = zip(scale.shape, whole.shape, strict=True)
+    if any(own not in (1, size) for own, size in sizes):
+        return None
+    return QuantisedConstant(whole.astype(np.int8), scale)
+
+
+def _moved(node: Node, evaluate: Evaluate) -> QuantisedConstant | None:
+    """The same of a constant whose elements are moved, the scale with them."""
+    inner = quantised_constant(node.inputs[0], evaluate)
+    others = [port.desc.constant for port in node.inputs[1:]]
+    if inner is None or any(array is None for array in others):
+        return None
+    rest = [array for array in others if array is not None]
+    spread = np.broadcast_to(inner.scale, inner.integers.shape)
+    moved = [evaluate(node.op, [array, *rest]) for array in (inner.integers, spread)]
+    if moved[0] is None or moved[1] is None:
+        return None
+    integers, scale = moved[0][0], moved[1][0]
+    for axis in range(scale.ndim):
+        first = scale.take([0], axis)
+        if (scale == first).all():
+            scale = first
+    return QuantisedConstant(np.ascontiguousarray(integers), np.ascontiguousarray(scale))

@@ -1,0 +1,203 @@
+"""Convolutions and matrix products of 8-bit integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polydevice.ops.convolution import Convolution, ConvolutionBackpropData, ConvolutionLike
+from polydevice.ops.matmul import MatMul
+from polydevice.rewrites.integers.integer_product import IntegerProduct
+from polydevice_cpu.lowering.column import Order, orders, turned
+from polydevice_cpu.lowering.convolution import end_padding
+from polydevice_cpu.lowering.integers import lower_in_float
+from polydevice_cpu.lowering.matmul import matrix
+from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp, Quantisation
+from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
+from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
+from polydevice_cpu.onednn.primitive import Primitive
+from polydevice_cpu.onednn.primitives import convolution, deconvolution, matmul
+from polydevice_cpu.plan.pending import Basis, Flow, Narrow, Packed, Pending
+from polydevice_cpu.plan.value import Value
+from polydevice_cpu.proof.claim import Claim, Link
+from polydevice_cpu.proof.proof import refusal
+
+if TYPE_CHECKING:
+    from polydevice.dtype import Array
+    from polydevice.node import Node
+    from polydevice_cpu.plan.builder import Builder
+
+Create = Callable[[DataType, DataType, DataType, Attributes, bool], "Primitive | None"]
+"""(types of source, weights and result, attributes, with a bias?) → the primitive."""
+
+
+@lowers(IntegerProduct, heavy=True)
+def lower_integer_product(builder: Builder, node: Node) -> bool:
+    """Multiply integers with oneDNN; where it has no right code for them, in f32."""
+    op = node.op
+    assert isinstance(op, IntegerProduct)
+    weights = node.inputs[1].desc.constant
+    parameters = [port.desc.constant for port in node.inputs[2:4]]
+    if weights is None or any(array is None for array in parameters):
+        return False
+    shape = node.output.shape
+    if shape is None or not shape.is_static or 0 in (*shape, *weights.shape):
+        return False
+    value = builder.value(node.inputs[0])
+    held = value.in_reach and (
+        _multiply(builder, node, value, weights)
+        if isinstance(op.product, MatMul)
+        else any(_convolve(builder, node, value, weights, order) for order in orders(node))
+    )
+    if not held:
+        lower_in_float(builder, node)
+    return True
+
+
+def _convolve(builder: Builder, node: Node, value: Value, weights: Array, order: Order) -> bool:
+    assert isinstance(node.op, IntegerProduct)
+    op = node.op.product
+    assert isinstance(op, ConvolutionLike)
+    assert node.output.shape is not None
+    window = op.window(weights.shape)
+    result = node.output.shape.static
+    sizes, wanted = value.shape[2:], result[2:]
+    form: Callable[..., Primitive | None] = convolution
+    if isinstance(op, ConvolutionBackpropData):
+        first = 1 if op.grouped else 0
+        weights = np.swapaxes(weights, first, first + 1)
+        form, begin = deconvolution, tuple(op.crops(sizes, window, wanted))
+        end = tuple(
+            stride * (size - 1) + int(extent) - start - out
+            for size, stride, extent, start, out in zip(
+                sizes, window.strides, window.extent, begin, wanted, strict=True
+            )
+        )
+        if min(end) < -min(window.strides) or min(begin) < 0:
+            return False
+    else:
+        assert isinstance(op, Convolution)
+        begin = tuple(window.pads(sizes)[0])
+        end = end_padding(window, sizes, wanted, begin)
+    seen = np.swapaxes(weights, -1, -2) if order is turned else weights
+    geometry = [order(each) for each in (window.strides, window.dilations, begin, end)]
+
+    def create(
+        source: DataType, kind: DataType, to: DataType, attributes: Attributes, bias: bool
+    ) -> Primitive | None:
+        return form(
+            Descriptor.any(order(value.shape), source),
+            Descriptor.any(seen.shape, kind),
+            Descriptor.dense((result[1],)) if bias else None,
+            Descriptor.any(order(result), to),
+            *geometry,
+            attributes,
+        )
+
+    mask = 3 if op.grouped else 1
+    text = f"{form.__name__} {list(seen.shape[-window.rank :])} {geometry}"
+    flow = Flow(value, Query.SRC)
+    channels = (1, result[1], *[1] * (len(result) - 2))
+    return _hold(builder, node, create, flow, seen, mask, channels, text, order is turned)
+
+
+def _multiply(builder: Builder, node: Node, value: Value, weights: Array) -> bool:
+    assert isinstance(node.op, IntegerProduct)
+    op = node.op.product
+    assert isinstance(op, MatMul)
+    assert node.output.shape is not None
+    shape = node.output.shape.static
+    rank = len(shape)
+    if min(len(value.shape), weights.ndim) < 2:
+        return False
+    left = matrix(builder, value, rank, transpose=op.transpose_a)
+    right = np.swapaxes(weights, -1, -2) if op.transpose_b else weights
+    right = right.reshape((1,) * (rank - right.ndim) + right.shape)
+    if not left.in_reach:
+        return False
+    if left.strides is None or left.strides[-1] != 1:
+        left = builder.dense(left)
+    strides = left.strides
+    assert strides is not None
+
+    def create(
+        source: DataType, kind: DataType, to: DataType, attributes: Attributes, bias: bool
+    ) -> Primitive | None:
+        return matmul(
+            Descriptor.strided(left.shape, strides, source),
+            Descriptor.any(right.shape, kind),
+            Descriptor.dense((1,) * (rank - 1) + shape[-1:]) if bias else None,
+            Descriptor.dense(shape, to),
+            attributes,
+        )
+
+    columns = (1,) * (rank - 1) + shape[-1:]
+    flow = Flow(left, Query.SRC)
+    return _hold(builder, node, create, flow, right, 1 << (rank - 1), columns, "matmul", False)
+
+
+def _hold(
+    builder: Builder,
+    node: Node,
+    create: Create,
+    source: Flow,
+    weights: Array,
+    mask: int,
+    outputs: tuple[int, ...],
+    window: str,
+    is_turned: bool,
+) -> bool:
+    """Hold the primitive back, if it is right; `outputs` is the shape of one number per output."""
+    scale, zero = (port.desc.constant for port in node.inputs[2:4])
+    assert scale is not None
+    assert zero is not None
+    scales = np.ascontiguousarray(scale, np.float32).reshape(-1)
+    single = scales.size == 1
+    kind = DATA_TYPES[source.value.dtype]
+    quantisation = [Quantisation(Arg.WEIGHTS, 0 if single else mask)]
+    if zero.any():
+        quantisation.append(Quantisation(Arg.SRC, None, 0))
+
+    def narrow(post_ops: Sequence[PostOp], bias: bool, to: DataType) -> Primitive | None:
+        made = create(kind, DataType.S8, to, Attributes(post_ops, quantisation), bias)
+        return None if made is None or made.is_reference else made
+
+    def make(post_ops: Sequence[PostOp], bias: bool) -> Primitive | None:
+        return narrow(post_ops, bias, DataType.F32)
+
+    primitive = make([], False)
+    base = create(DataType.F32, DataType.F32, DataType.F32, Attributes(), False)
+    if primitive is None or base is None:
+        builder.refuse(node.name, "oneDNN has no code for these integers")
+        return False
+    memory = Descriptor.dense(scales.shape)
+    argument = Arg.ATTR_SCALES | Arg.WEIGHTS
+    shape = (1,) * len(outputs) if single else outputs
+    links = [Link(Binary(Algorithm.BINARY_MUL, memory), argument, memory, shape)]
+    offset = int(zero.reshape(-1)[0])
+    reason = refusal(Claim(primitive, base, links, offset, window))
+    if reason:
+        builder.refuse(node.name, reason)
+        return False
+    arguments: dict[int, Flow | Packed] = {
+        Arg.SRC: source,
+        Arg.WEIGHTS: Packed(weights, Query.WEIGHTS),
+        argument: Packed(scales),
+    }
+    if offset:
+        arguments[Arg.ATTR_ZERO_POINTS | Arg.SRC] = Packed(zero.astype(np.int32).reshape(1))
+    pending = Pending(
+        node,
+        make,
+        arguments,
+        primitive,
+        bias_shape=outputs,
+        turned=is_turned,
+        basis=Basis(base, links, offset, window),
+        narrow=Narrow(narrow),
+    )
+    builder.hold(node.outputs[0], pending)
+    return True

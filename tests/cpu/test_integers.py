@@ -1,0 +1,346 @@
+"""Quantised layers are computed on integers, within one step of ONNX Runtime's answers.
+
+A step is 1 in the result's integers. Both round the same number to an integer; it is a sum of
+products of integers times a scale, of which each has a rounding or two in f32. So a result differs
+by one step where that number lies at a half as good as exactly, and by more nowhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import onnxruntime
+import openvino
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from polydevice_cpu.onednn.library import library
+from tests.cpu.loading import steps
+from tests.cpu.proved import unproved
+
+pytestmark = pytest.mark.skipif(library() is None, reason="needs oneDNN")
+
+TYPES = {np.uint8: TensorProto.UINT8, np.int8: TensorProto.INT8}
+
+
+@dataclasses.dataclass
+class Graph:
+    """An ONNX graph in the making; every method returns the name of a tensor."""
+
+    rng: np.random.Generator
+    nodes: list = dataclasses.field(default_factory=list)
+    stored: list = dataclasses.field(default_factory=list)
+
+    def name(self) -> str:
+        return f"t{len(self.nodes) + len(self.stored)}"
+
+    def store(self, array) -> str:
+        name = self.name()
+        self.stored.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    def emit(self, kind: str, *inputs: str, **attributes) -> str:
+        name = self.name()
+        self.nodes.append(helper.make_node(kind, list(inputs), [name], name, **attributes))
+        return name
+
+    def parameters(self, dtype, scale: float, zero: int | None = None) -> tuple[str, str]:
+        info = np.iinfo(dtype)
+        if zero is None:
+            usual = [0, 0, 128 if dtype is np.uint8 else -128]
+            zero = int(self.rng.choice([*usual, self.rng.integers(info.min, info.max + 1)]))
+        return self.store(np.float32(scale)), self.store(dtype(zero))
+
+    def source(self, dtype) -> tuple[str, str]:
+        """Dequantise the input of the network; returns the value and the integers' name."""
+        return self.emit("DequantizeLinear", "x", *self.parameters(dtype, 0.04))
+
+    def weights(self, shape, outputs_axis: int) -> str:
+        """Weights of 8 bits, symmetric, with one scale or one per output channel."""
+        whole = self.store(self.rng.integers(-127, 128, shape).astype(np.int8))
+        count = shape[outputs_axis]
+        if self.rng.random() < 0.3:
+            return self.emit("DequantizeLinear", whole, *self.parameters(np.int8, 0.01, 0))
+        scales = self.store(self.rng.uniform(0.002, 0.02, count).astype(np.float32))
+        zeros = self.store(np.zeros(count, np.int8))
+        return self.emit("DequantizeLinear", whole, scales, zeros, axis=outputs_axis)
+
+    def quantised(self, value: str, dtype, scale: float) -> str:
+        return self.emit("QuantizeLinear", value, *self.parameters(dtype, scale))
+
+    def model(self, shape, dtype, results) -> bytes:
+        inputs = [helper.make_tensor_value_info("x", TYPES[dtype], list(shape))]
+        outputs = [
+            helper.make_tensor_value_info(name, TYPES.get(kind, TensorProto.FLOAT), None)
+            for name, kind in results.items()
+        ]
+        graph = helper.make_graph(self.nodes, "g", inputs, outputs, self.stored)
+        imports = [helper.make_opsetid("", 17)]
+        made = helper.make_model(graph, opset_imports=imports, ir_version=9)
+        return made.SerializeToString()
+
+
+def pick(rng, *choices):
+    return choices[rng.integers(len(choices))]
+
+
+def convolution(g: Graph, x: str, channels: int, rank: int) -> tuple[str, int]:
+    """A convolution of random form; returns the result and its channels."""
+    rng = g.rng
+    form = pick(rng, "plain", "plain", "pointwise", "depthwise", "grouped")
+    outputs = int(rng.integers(1, 40))
+    groups = {"depthwise": channels, "grouped": pick(rng, 2, channels)}.get(form, 1)
+    groups = groups if channels % groups == 0 else 1
+    outputs = groups * max(1, outputs // groups) if form != "depthwise" else channels
+    size = 1 if form == "pointwise" else int(rng.integers(1, 4))
+    kernel = [size] * rank
+    w = g.weights((outputs, channels // groups, *kernel), 0)
+    bias = g.store(rng.normal(size=outputs).astype(np.float32))
+    y = g.emit(
+        "Conv",
+        *(x, w, bias)[: pick(rng, 2, 3, 3)],
+        group=groups,
+        kernel_shape=kernel,
+        strides=[int(rng.integers(1, 3))] * rank,
+        dilations=[int(rng.integers(1, 3)) if size > 1 else 1] * rank,
+        pads=[0 if form == "pointwise" else int(rng.integers(0, 2)) for _ in range(2 * rank)],
+    )
+    return y, outputs
+
+
+def activated(g: Graph, y: str) -> str:
+    match pick(g.rng, "none", "relu", "relu", "clip", "leaky", "sigmoid"):
+        case "relu":
+            return g.emit("Relu", y)
+        case "clip":
+            return g.emit("Clip", y, g.store(np.float32(0)), g.store(np.float32(6)))
+        case "leaky":
+            return g.emit("LeakyRelu", y, alpha=0.1)
+        case "sigmoid":
+            return g.emit("Sigmoid", y)
+    return y
+
+
+def spread(rng, shape, dtype):
+    """Integers of the whole range, the ends of it more often."""
+    info = np.iinfo(dtype)
+    values = rng.integers(info.min, info.max + 1, shape)
+    values[rng.random(shape) < 0.05] = info.max
+    return values.astype(dtype)
+
+
+def reference(model: bytes, feed) -> list:
+    """ONNX Runtime's answers, in f32 as the model is written."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return session.run(None, feed)
+
+
+def check(core, model: bytes, feed, results, *, least: str = "IntegerProduct") -> list[str]:
+    """Run here twice and in ONNX Runtime; returns the types of the steps."""
+    executable = core.load_network(core.read_network(model), "CPU")
+    request = executable.create_infer_request()
+    wanted = reference(model, feed)
+    for _ in range(2):
+        got = list(request.infer(feed).values())
+        for name, ours, theirs in zip(results, got, wanted, strict=True):
+            assert ours.dtype == theirs.dtype
+            away = np.abs(ours.astype(np.float64) - theirs)
+            assert away.max() <= results[name], executable.explain()
+            if theirs.dtype != np.float32:
+                assert (away > 0).mean() < 0.01 + 2 / away.size, "many halves, or another rounding"
+    assert not list(unproved(executable.latest_plan()))
+    found = steps(executable)
+    assert any(least in step for step in found), executable.explain()
+    return found
+
+
+def final(rng):
+    return pick(rng, np.uint8, np.int8)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_convolutions_are_within_a_step(core, seed):
+    g = Graph(np.random.default_rng(seed))
+    rng = g.rng
+    rank, dtype = pick(rng, 1, 2, 2, 2), final(rng)
+    channels = int(rng.integers(1, 36))
+    shape = (int(rng.integers(1, 3)), channels, *rng.integers(7, 15, rank).tolist())
+    y, _ = convolution(g, g.source(dtype), channels, rank)
+    kind = final(rng)
+    result = g.quantised(activated(g, y), kind, float(rng.uniform(0.02, 0.4)))
+    model = g.model(shape, dtype, {result: kind})
+    check(core, model, {"x": spread(rng, shape, dtype)}, {result: 1})
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_matrix_products_are_within_a_step(core, seed):
+    g = Graph(np.random.default_rng(seed))
+    rng = g.rng
+    dtype, kind = final(rng), final(rng)
+    inner, columns = (int(n) for n in rng.integers(1, 80, 2))
+    shape = (*rng.integers(1, 4, rng.integers(0, 2)).tolist(), int(rng.integers(1, 20)), inner)
+    x = g.source(dtype)
+    if len(shape) == 2 and rng.random() < 0.5:
+        w = g.weights((columns, inner), 0)
+        bias = g.store(rng.normal(size=columns).astype(np.float32))
+        y = g.emit("Gemm", x, w, bias, transB=1)
+    else:
+        y = g.emit("MatMul", x, g.weights((inner, columns), 1))
+    result = g.quantised(activated(g, y), kind, float(rng.uniform(0.02, 0.4)))
+    model = g.model(shape, dtype, {result: kind})
+    check(core, model, {"x": spread(rng, shape, dtype)}, {result: 1})
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_transposed_convolutions_are_within_a_step(core, seed):
+    g = Graph(np.random.default_rng(seed))
+    rng = g.rng
+    dtype, kind = final(rng), final(rng)
+    channels, outputs, stride = (int(n) for n in rng.integers((1, 1, 1), (20, 20, 3)))
+    shape = (1, channels, *rng.integers(4, 8, 2).tolist())
+    w = g.weights((channels, outputs, 3, 3), 1)
+    y = g.emit("ConvTranspose", g.source(dtype), w, strides=[stride] * 2, pads=[1, 0, 0, 1])
+    result = g.quantised(activated(g, y), kind, 0.2)
+    model = g.model(shape, dtype, {result: kind})
+    check(core, model, {"x": spread(rng, shape, dtype)}, {result: 1}, least="")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_residual_sums_are_fused_and_within_a_step(core, seed):
+    """Conv, quantised and back, plus the block's input, ReLU, quantised."""
+    g = Graph(np.random.default_rng(seed))
+    rng = g.rng
+    dtype, kind = final(rng), final(rng)
+    channels = int(rng.integers(1, 36))
+    shape = (1, channels, 9, 11)
+    x = g.source(dtype)
+    w = g.weights((channels, channels, 3, 3), 0)
+    y = g.emit("Conv", x, w, pads=[1, 1, 1, 1])
+    if rng.random() < 0.7:
+        inner = final(rng)
+        scale, zero = g.parameters(inner, 0.3)
+        y = g.emit("DequantizeLinear", g.emit("QuantizeLinear", y, scale, zero), scale, zero)
+    y = g.emit("Add", *((y, x) if rng.random() < 0.5 else (x, y)))
+    result = g.quantised(g.emit("Relu", y), kind, 0.3)
+    model = g.model(shape, dtype, {result: kind})
+    # An inner result at a half may become another integer, which is one step of 0.3 more.
+    found = check(core, model, {"x": spread(rng, shape, dtype)}, {result: 1})
+    assert len([step for step in found if step != "Reorder"]) == 1, found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_moves_elements_moves_integers(core, seed):
+    """Pools, concatenations, reshapes and slices between two convolutions."""
+    g = Graph(np.random.default_rng(seed))
+    rng = g.rng
+    dtype, kind = final(rng), final(rng)
+    channels = int(rng.integers(2, 20))
+    shape = (1, channels, 12, 12)
+    x = g.source(dtype)
+    match pick(rng, "pool", "concat", "transpose", "split"):
+        case "pool":
+            x = g.emit("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+        case "concat":
+            other = g.emit("MaxPool", x, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+            x = g.emit("Concat", x, other, axis=1)
+            channels *= 2
+        case "transpose":
+            x = g.emit("Transpose", x, perm=[0, 1, 3, 2])
+        case "split":
+            bounds = [g.store(np.array([n], np.int64)) for n in (1, channels, 1)]
+            x = g.emit("Slice", x, *bounds)
+            channels -= 1
+    y = g.emit("Conv", x, g.weights((7, channels, 3, 3), 0))
+    result = g.quantised(y, kind, 0.3)
+    model = g.model(shape, dtype, {result: kind})
+    found = check(core, model, {"x": spread(rng, shape, dtype)}, {result: 1})
+    assert not [step for step in found if "DequantizeLinear" in step], found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pointwise_operations_read_and_write_integers(core, seed):
+    """x * sigmoid(x) with a rounding between, as quantising tools write it, and sums."""
+    g = Graph(np.random.default_rng(seed))
+    rng = g.rng
+    dtype, kind = final(rng), final(rng)
+    shape = (1, int(rng.integers(1, 20)), 9, 7)
+    x = g.source(dtype)
+    inner = final(rng)
+    scale, zero = g.parameters(inner, 1 / 256, np.iinfo(inner).min)
+    rounded = g.emit("QuantizeLinear", g.emit("Sigmoid", x), scale, zero)
+    y = g.emit(pick(rng, "Mul", "Add"), x, g.emit("DequantizeLinear", rounded, scale, zero))
+    result = g.quantised(y, kind, float(rng.uniform(0.02, 0.1)))
+    model = g.model(shape, dtype, {result: kind})
+    # An inner result at a half may become another integer: 1/256 of at most 10.2, over 0.02.
+    check(core, model, {"x": spread(rng, shape, dtype)}, {result: 2}, least="QuantizeLinear")
+
+
+@pytest.mark.parametrize("levels", [256, 255, 16])
+@pytest.mark.parametrize("signed", [False, True])
+def test_fake_quantize_becomes_integers(core, tmp_path, levels, signed):
+    """Against the definition in f64, and OpenVINO, whose integers for 255 levels are others."""
+    rng = np.random.default_rng(levels)
+    high = 0.05 * (levels - 1)
+    low, high = (-0.05 * (levels // 2), high - 0.05 * (levels // 2)) if signed else (0.0, high)
+    whole = rng.integers(-127, 128, (6, 5, 1, 1)).astype(np.int8)
+    scale = rng.uniform(0.002, 0.01, (6, 1, 1, 1)).astype(np.float32)
+    feed = rng.uniform(low * 1.2 - 0.1, high * 1.2, (1, 5, 9, 9)).astype(np.float32)
+    ops = openvino.opset8
+    x = ops.parameter([1, 5, 9, 9], np.float32, name="x")
+    y = ops.fake_quantize(x, *(np.float32(n) for n in (low, high, low, high)), levels)
+    w = ops.multiply(ops.convert(ops.constant(whole), np.float32), ops.constant(scale))
+    y = ops.convolution(y, w, [1, 1], [0, 0], [0, 0], [1, 1])
+    y = ops.fake_quantize(ops.relu(y), *(np.float32(n) for n in (0, 12.75, 0, 12.75)), 256)
+    model = openvino.Model([y], [x], "m")
+    openvino.save_model(model, tmp_path / "m.xml", compress_to_fp16=False)
+    integers = np.rint((np.clip(feed, low, high) - low) / (high - low) * (levels - 1))
+    values = integers / (levels - 1) * (high - low) + low
+    sums = np.einsum("nchw,oc->nohw", values, (whole.astype(np.float64) * scale)[..., 0, 0])
+    wanted = [np.rint(np.clip(sums, 0, 12.75) / 0.05) * 0.05]
+    if levels != 255:
+        wanted += openvino.compile_model(model, "CPU")({"x": feed}).values()
+    executable = core.load_network(core.read_network(tmp_path / "m.xml"), "CPU")
+    request = executable.create_infer_request()
+    for theirs in wanted * 2:
+        (ours,) = request.infer({"x": feed}).values()
+        away = np.abs(ours - theirs) / 0.05
+        assert away.max() < 1.01
+        assert (away > 0.01).mean() < 0.01
+    assert any("IntegerProduct" in step for step in steps(executable)), executable.explain()
+
+
+def test_weights_are_held_as_integers_once(core):
+    g = Graph(np.random.default_rng(3))
+    x = g.source(np.uint8)
+    w = g.weights((256, 256, 3, 3), 0)
+    result = g.quantised(g.emit("Conv", x, w), np.uint8, 0.4)
+    model = g.model((1, 256, 8, 8), np.uint8, {result: np.uint8})
+    executable = core.load_network(core.read_network(model), "CPU")
+    assert executable.get_metric("WEIGHTS_BYTES") < 1.2 * 256 * 256 * 9
+    executable.create_infer_request()
+
+
+def test_why_a_quantised_layer_stays_in_floating_point_is_said(core):
+    g = Graph(np.random.default_rng(5))
+    w = g.weights((4, 3, 3, 3), 0)
+    y = g.emit("Conv", g.emit("Relu", "x"), w)
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])]
+    outputs = [helper.make_tensor_value_info(y, TensorProto.FLOAT, None)]
+    graph = helper.make_graph(g.nodes, "g", inputs, outputs, g.stored)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    executable = core.load_network(core.read_network(made.SerializeToString()), "CPU")
+    assert "its input is not quantised" in executable.explain()
+
+
+def test_floating_point_can_be_asked_for(core):
+    g = Graph(np.random.default_rng(7))
+    y, _ = convolution(g, g.source(np.uint8), 5, 2)
+    result = g.quantised(y, np.uint8, 0.3)
+    model = g.model((1, 5, 9, 9), np.uint8, {result: np.uint8})
+    executable = core.load_network(core.read_network(model), "CPU", {"LP_TRANSFORMS_MODE": "NO"})
+    assert executable.get_config("LP_TRANSFORMS_MODE") is False
+    assert not any("IntegerProduct" in step for step in steps(executable))
