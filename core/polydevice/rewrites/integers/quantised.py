@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +17,8 @@ from polydevice.ops.transpose import Transpose
 _NARROW = (ElementType.u8, ElementType.i8)
 _MOVES = (Reshape, Squeeze, Unsqueeze, Transpose)
 _LOW, _HIGH = -128, 127
+_LARGEST_SCALE = 1e30
+"""Beyond it, and below its inverse, scaled integers or what is divided are no f32 numbers."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def _numbers(node: Node) -> tuple[float, int] | None:
         return None
     numbers = [array.reshape(-1)[0] for array in parameters if array is not None]
     scale = float(numbers[0])
-    if not (math.isfinite(scale) and scale > 0):
+    if not 1 / _LARGEST_SCALE < scale < _LARGEST_SCALE:
         return None
     return scale, int(numbers[1]) if len(numbers) > 1 else 0
 
@@ -156,8 +157,8 @@ def _made(whole: Array, scale: Array) -> QuantisedConstant | None:
     if scale.ndim > whole.ndim or not (np.isfinite(scale).all() and (scale > 0).all()):
         return None
     scale = scale.reshape((1,) * (whole.ndim - scale.ndim) + scale.shape)
-    sizes = zip(scale.shape, whole.shape, strict=True)
-    if any(own not in (1, size) for own, size in sizes):
+    own: tuple[int, ...] = scale.shape
+    if any(n not in (1, size) for n, size in zip(own, whole.shape, strict=True)):
         return None
     return QuantisedConstant(whole.astype(np.int8), scale)
 
