@@ -10,6 +10,7 @@ from polydevice.dtype import ElementType
 from polydevice.errors import PolydeviceError
 from polydevice.hookspecs import hookimpl
 from polydevice.infer_request import StatusCode
+from polydevice.ops.python_operation import operation
 from polydevice.plugin import DeviceReport, Version
 from polydevice.remote import (
     Copies,
@@ -50,5 +51,6 @@ __all__ = [
     "make_shared_blob",
     "make_shared_blob_nv12",
     "make_shared_context",
+    "operation",
     "validate",
 ]

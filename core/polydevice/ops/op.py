@@ -240,6 +240,21 @@ def is_defined(ir_type: str, domain: str) -> bool:
     return (domain, ir_type.lower()) in _TABLE
 
 
+def find_in_domain(domain: str, ir_type: str) -> type[Op] | None:
+    """Return the newest class of a type in an operation set; None when it has none."""
+    versions = _TABLE.get((domain, ir_type.lower()), {})
+    return versions[max(versions)] if versions else None
+
+
+def forget(cls: type[Op]) -> None:
+    """Take a class out of the table, so that its type can be defined anew."""
+    versions = _TABLE.get((cls.domain, cls.type.lower()), {})
+    for version in [version for version, known in versions.items() if known is cls]:
+        del versions[version]
+    if not versions:
+        _TABLE.pop((cls.domain, cls.type.lower()), None)
+
+
 def split_version(version: str) -> tuple[str, int]:
     """Split ``opset8`` into ("opset", 8); any other name is a set of its own with number 1."""
     if version.startswith("opset") and version[5:].isdigit():

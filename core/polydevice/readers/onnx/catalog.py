@@ -17,7 +17,7 @@ from onnx import FunctionProto, NodeProto, TypeProto
 
 import polydevice.ops  # noqa: F401 - defines the operations
 from polydevice.node import Port
-from polydevice.ops.op import Op, find_onnx_operation
+from polydevice.ops.op import Op, find_in_domain, find_onnx_operation
 
 Translated = Union[Port, "Sequence[Port | None]"]
 Translator = Callable[[Any], Translated]
@@ -76,9 +76,18 @@ def find_translator(domain: str, op_type: str, version: int) -> Translator | Non
     return versions[max(known)] if known else None
 
 
+_OWN_DOMAINS = ("opset", "onnx", "unknown")
+"""Names by which core's own operations are known; they are no domains of ONNX files."""
+
+
 def find_direct(domain: str, op_type: str) -> type[Op] | None:
-    """Return the core operation that an operator maps to one to one."""
-    return find_onnx_operation(op_type) if domain == "" else None
+    """Return the operation that an operator maps to one to one.
+
+    An operator of another domain than ONNX's own is what a plugin or a user defined by that domain.
+    """
+    if domain == "":
+        return find_onnx_operation(op_type)
+    return None if domain in _OWN_DOMAINS else find_in_domain(domain, op_type)
 
 
 @functools.cache

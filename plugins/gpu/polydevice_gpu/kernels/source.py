@@ -37,6 +37,7 @@ from polydevice_gpu.kernels.pointwise.fragment import (
     ROUNDED_DIVISIONS,
     Operand,
     needs_rounding,
+    user_functions,
     write_functions,
 )
 from polydevice_gpu.kernels.pointwise.pointwise import literal
@@ -325,9 +326,11 @@ class Call:
             f"#define PARAMETERS {parameters.replace(' restrict', '')}",
             f"#define KERNEL(name) {attribute}__kernel void name({parameters})",
         ]
-        parts = [*_prelude(self.node), *self._macros, *head, *self._functions, _read(self._source)]
         op = self.node.op
         fragments = (self.node.epilogue, op.fragment if isinstance(op, Fused) else None)
+        users = dict(text for fragment in fragments for text in user_functions(fragment))
+        parts = [*_prelude(self.node), *self._macros, *head, *users, *self._functions]
+        parts += [_read(self._source), *users.values()]
         if any(needs_rounding(fragment) for fragment in fragments):
             self.options(ROUNDED_DIVISIONS)
         return Launch(

@@ -29,6 +29,7 @@ from polydevice.ops.nms import MatrixNms, MulticlassNms, NMSRotated, NonMaxSuppr
 from polydevice.ops.op import Op
 from polydevice.ops.prior_box import PriorBox, PriorBoxClustered
 from polydevice.ops.proposal import GenerateProposals, Proposal
+from polydevice.ops.python_operation import PythonOperation
 from polydevice.ops.random import Multinomial, RandomUniform
 from polydevice.ops.search import NonZero, Unique
 from polydevice.shape import Shape
@@ -67,6 +68,8 @@ def runs_on_host(node: Node) -> bool:
         # Kernels hold these as other types, and f64 on some devices.
         if any(kind.bits < 8 or (kind.is_float and kind is not ElementType.f32) for kind in kinds):
             return True
+    if isinstance(node.op, PythonOperation) and node.op.definition.element is None:
+        return True
     if isinstance(node.op, GroupedMatMul) and len(node.inputs) > 2:
         return True  # which rows belong together depends on values
     return any(lives_on_host(port.desc) for port in (*node.inputs, *node.outputs))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from polydevice.ops.arithmetic import Divide, FloorMod, Mod
 from polydevice.ops.math import Sqrt
+from polydevice.ops.python_operation import PythonOperation
 from polydevice.ops.quantize import FakeQuantize
 from polydevice_gpu.kernels import types
 from polydevice_gpu.kernels.pointwise import pointwise
@@ -39,6 +40,18 @@ def needs_rounding(fragment: Fragment | None) -> bool:
     """
     rounded = (Divide, Mod, FloorMod, Sqrt, FakeQuantize)
     return fragment is not None and any(isinstance(step.op, rounded) for step in fragment.steps)
+
+
+def user_functions(fragment: Fragment | None) -> list[tuple[str, str]]:
+    """Write the functions of users' operations that a fragment calls: declaration, definition."""
+    steps = fragment.steps if fragment is not None else ()
+    return [
+        pointwise.user_function(
+            step.op, [fragment.value_type(a) for a in step.arguments], step.element_type
+        )
+        for step in steps
+        if fragment is not None and isinstance(step.op, PythonOperation)
+    ]
 
 
 def coordinates(count: int) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -22,6 +22,7 @@ from polydevice.dtype import ElementType
 from polydevice.ops import activation, arithmetic, bitwise, comparison, convert, logical, quantize
 from polydevice.ops import math as functions
 from polydevice.ops.op import Op
+from polydevice.ops.python_operation import PythonOperation
 from polydevice.ops.select import Select
 from polydevice_gpu.kernels.types import compute_type, is_float
 
@@ -65,7 +66,10 @@ def declare(
 
 def find(op: type[Op]) -> Pointwise | None:
     """Return how an operation is written; None for one that is not pointwise here."""
-    return _TABLE.get(op)
+    known = _TABLE.get(op)
+    if known is None and issubclass(op, PythonOperation) and op.definition.element is not None:
+        return Pointwise(_call, any_type=True, scalar=True)
+    return known
 
 
 def pointwise_operations() -> list[type[Op]]:
@@ -88,7 +92,8 @@ def expression(
     Returns:
         An expression of the result's compute type.
     """
-    form = _TABLE[type(op)]
+    form = find(type(op))
+    assert form is not None, f"{op.type} is not pointwise"
     suffix = str(width) if width > 1 else ""
     target = compute_type(result) + suffix
     on_floats = any(kind.is_float for kind in kinds)
@@ -108,7 +113,48 @@ def expression(
 
 def is_vectorizable(op: Op) -> bool:
     """Whether the expression works on vectors of floats."""
-    return not _TABLE[type(op)].scalar
+    form = find(type(op))
+    return form is not None and not form.scalar
+
+
+def user_function(
+    op: PythonOperation, kinds: Sequence[ElementType], result: ElementType
+) -> tuple[str, str]:
+    """Write the OpenCL function of a user's body: its declaration and its definition.
+
+    The definition stands at the end of a source, since it renumbers the lines that follow: errors
+    of the compiler name the Python file and the line there.
+
+    Args:
+        op: the operation, which has an OpenCL body.
+        kinds: element types of its inputs.
+        result: element type of what it returns.
+    """
+    name = _function_name(op, kinds)
+    body = op.definition.element
+    assert body is not None
+    given = [f"{compute_type(kind)} {of}" for kind, of in zip(kinds, body.parameters)]
+    given += [f"{_c_type(value)} {key}" for key, value in op.attributes().items()]
+    head = f"static inline {compute_type(result)} {name}({', '.join(given)})"
+    file = body.file.replace("\\", "/").replace('"', "'")
+    return f"{head};", f'{head} {{\n#line {body.line} "{file}"\n{body.body}\n}}'
+
+
+def _call(op: PythonOperation, kinds: list[ElementType]) -> str:
+    """Write the call of a user's body; `expression` asks for it with the types of its inputs."""
+    given = list("xyzwv"[: len(kinds)])
+    values = op.attributes().values()
+    given += [literal(value) if isinstance(value, float) else str(int(value)) for value in values]
+    return f"{_function_name(op, kinds)}({', '.join(given)})"
+
+
+def _function_name(op: PythonOperation, kinds: Sequence[ElementType]) -> str:
+    types = "_".join(compute_type(kind) for kind in kinds)
+    return re.sub(r"\W", "_", f"user_{op.domain}_{op.type}_{types}")
+
+
+def _c_type(value: object) -> str:
+    return "float" if isinstance(value, float) else "int"
 
 
 def literal(value: float, kind: str = "float") -> str:

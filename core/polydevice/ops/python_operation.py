@@ -1,0 +1,357 @@
+"""operation: a NumPy function as an operation of every device, with an OpenCL body if it has."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import textwrap
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
+from polydevice.errors import ElementTypeError, NetworkError, PolydeviceError, ShapeError
+from polydevice.ops import op as table
+from polydevice.ops.op import Op, attribute
+from polydevice.shape import DimLike, Shape, broadcast
+from polydevice.tensor import TensorDesc
+
+ShapeRule = str | Callable[..., Any]
+"""``"same"``, ``"broadcast"``, or a function of the inputs' shapes and the attributes."""
+
+TypeRule = str | ElementType | Sequence[str | ElementType]
+"""``"same"`` or an element type, such as ``"i64"``, for all outputs or for each."""
+
+MOST_OPENCL_INPUTS = 5
+"""Inputs that a pointwise expression of a kernel has names for."""
+
+_ATTRIBUTE_KINDS = (int, float, str, bool)
+
+
+class PythonOperation(Op):
+    """The base of operations that `operation` makes of functions.
+
+    Inputs:  those of the function
+    Outputs: what the function returns
+    Source:  `polydevice.operation`
+    """
+
+    definition: ClassVar[CustomOperation]
+    """The function, its rules and its OpenCL body."""
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return what the rules for shapes and types say.
+
+        Raises:
+            ShapeError: another number of inputs than the function takes, shapes that do not
+                broadcast, or the function for shapes refuses them.
+        """
+        own = self.definition
+        least, most = own.input_counts
+        self.check_count(inputs, least, len(inputs) if most is None else most)
+        shapes = own.infer_shapes([desc.shape for desc in inputs], self.attributes())
+        types = own.infer_types(inputs[0].element_type if inputs else None, len(shapes))
+        return [TensorDesc(kind, shape) for kind, shape in zip(types, shapes)]
+
+    def compute(self, inputs: Sequence[Array]) -> list[Array]:
+        """Call the function.
+
+        Raises:
+            NetworkError: it raises something, or returns another number of arrays, another type
+                or another shape than its rules say.
+        """
+        own = self.definition
+        try:
+            answer = own.function(*inputs, **self.attributes())
+        except Exception as error:
+            raise NetworkError(f"{own.title}: its function failed: {error!r}") from error
+        answers = list(answer) if isinstance(answer, (tuple, list)) else [answer]
+        stated = self.infer([TensorDesc(ElementType.of(a.dtype), Shape(a.shape)) for a in inputs])
+        if len(answers) != len(stated):
+            raise NetworkError(
+                f"{own.title}: its function returns {len(answers)} arrays where its shapes are "
+                f"{len(stated)}"
+            )
+        return [own.checked(a, desc) for a, desc in zip(answers, stated)]
+
+
+@dataclass(frozen=True)
+class OpenClBody:
+    """What computes one element in OpenCL C.
+
+    Attributes:
+        parameters: names of the inputs' elements in the body; attributes have their own names.
+        body: statements that end in `return`.
+        file: Python file in which the body stands.
+        line: its first line there.
+    """
+
+    parameters: tuple[str, ...]
+    body: str
+    file: str
+    line: int
+
+
+class CustomOperation:
+    """A function that is an operation; calling it calls the function.
+
+    Attributes:
+        function: takes arrays, and attributes by keyword; returns an array or several.
+        name: type of the operation in model files.
+        domain: operation set in IR files, domain in ONNX files.
+        op: class of the operation, for networks built in Python.
+        element: computes an element in OpenCL C; None where there is no such body.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], name: str, domain: str, shapes: ShapeRule, types: Any
+    ) -> None:
+        """Make the operation; `operation` says what is legal."""
+        self.function, self.name, self.domain = function, name, domain
+        self.element: OpenClBody | None = None
+        self.__doc__ = function.__doc__
+        self.__name__ = function.__name__
+        self._shapes, self._types = shapes, types
+        parameters = inspect.signature(function).parameters.values()
+        positional = [
+            p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
+        self.inputs = tuple(p.name for p in positional)
+        more = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        least = sum(p.default is p.empty for p in positional)
+        self.input_counts = least, None if more else len(positional)
+        if callable(shapes):
+            self._check_callable(shapes)
+        elif shapes not in ("same", "broadcast"):
+            raise ShapeError(
+                f"{self.title}: shapes={shapes!r} is no rule; legal: 'same', 'broadcast', or a "
+                "function of the inputs' shapes"
+            )
+        self.infer_types(
+            ElementType.f32, 1 if isinstance(types, (str, ElementType)) else len(types)
+        )
+        self.op = self._make_class([p for p in parameters if p.kind is p.KEYWORD_ONLY])
+
+    def __call__(self, *inputs: Any, **attributes: Any) -> Any:
+        """Call the function."""
+        return self.function(*inputs, **attributes)
+
+    def __repr__(self) -> str:
+        return f"<operation {self.title}>"
+
+    @property
+    def title(self) -> str:
+        """Name with the domain."""
+        return f"{self.domain}.{self.name}"
+
+    def opencl(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Give the operation a kernel on GPU: the body of one element in OpenCL C.
+
+        The body is the text of the decorated function's docstring, statements that end in
+        `return`; the function's parameters name the inputs' elements there, and attributes go by
+        their own names. It is fused with what stands before and after, works with any layout and
+        size, and is compiled with that. Elements of f16 are handed over as float::
+
+            @swish.opencl
+            def element(x):
+                '''return x / (1 + exp(-beta * x));'''
+
+        Raises:
+            NetworkError: the shapes follow a function instead of "same" or "broadcast", the number
+                of parameters is another than the number of inputs or above 5, or there is no text.
+        """
+        names = tuple(inspect.signature(function).parameters)
+        text = function.__doc__ or ""
+        least, most = self.input_counts
+        problem = ""
+        if callable(self._shapes):
+            problem = "computes an element, so that shapes must be 'same' or 'broadcast'"
+        elif least != most or len(names) != most:
+            problem = (
+                f"takes {len(names)} elements where the operation has {most} inputs, all given"
+            )
+        elif len(names) > MOST_OPENCL_INPUTS:
+            problem = f"takes {len(names)} elements; at most {MOST_OPENCL_INPUTS} are possible"
+        elif "return" not in text:
+            problem = "has no text with a `return` in its docstring"
+        elif not all(f.type in (int, float, bool) for f in dataclasses.fields(self.op)):  # type: ignore[arg-type]
+            problem = "has numbers and truth values for attributes only"
+        if problem:
+            raise NetworkError(f"{self.title}: the OpenCL body {problem}")
+        code = function.__code__
+        line = code.co_firstlineno + 2 + len(text) - len(text.lstrip("\n"))
+        body = textwrap.dedent(text).strip("\n")
+        self.element = OpenClBody(names, body, code.co_filename, line)
+        return function
+
+    def infer_shapes(
+        self, shapes: Sequence[Shape | None], attributes: dict[str, Any]
+    ) -> list[Shape | None]:
+        """Return the shapes of the outputs; None for an unknown rank."""
+        if self._shapes == "same":
+            return [shapes[0]]
+        if self._shapes == "broadcast":
+            whole: Shape | None = Shape([])
+            for shape in shapes:
+                whole = broadcast(whole, shape)
+            return [whole]
+        if any(shape is None for shape in shapes):
+            return [None] * self._output_count()
+        assert callable(self._shapes)
+        try:
+            answer = self._shapes(*shapes, **attributes)
+        except PolydeviceError:
+            raise
+        except Exception as error:
+            raise ShapeError(f"{self.title}: its function for shapes failed: {error!r}") from error
+        several = isinstance(answer, list) and all(
+            isinstance(item, (tuple, list)) for item in answer
+        )
+        return [Shape(_sizes(item)) for item in (answer if several else [answer])]
+
+    def infer_types(self, first: ElementType | None, count: int) -> list[ElementType]:
+        """Return the element types of so many outputs."""
+        rules = self._types
+        listed = [rules] * count if isinstance(rules, (str, ElementType)) else list(rules)
+        if len(listed) != count:
+            raise ElementTypeError(
+                f"{self.title}: {len(listed)} types are given for {count} outputs"
+            )
+        found = []
+        for rule in listed:
+            if rule == "same":
+                if first is None:
+                    raise ElementTypeError(f"{self.title}: types='same' needs an input")
+                found.append(first)
+                continue
+            try:
+                found.append(ElementType(rule))
+            except ValueError:
+                legal = ", ".join(kind.value for kind in ElementType)
+                raise ElementTypeError(
+                    f"{self.title}: type {rule!r} is not known; legal: same, {legal}"
+                ) from None
+        return found
+
+    def checked(self, answer: Any, stated: TensorDesc) -> Array:
+        """Return one answer of the function as the array that its rules promise."""
+        array = np.asarray(answer)
+        if stated.shape is not None and not stated.shape.admits(Shape(array.shape)):
+            raise NetworkError(
+                f"{self.title}: its function returns shape {list(array.shape)} where its rule for "
+                f"shapes says {stated.shape}"
+            )
+        if array.dtype != stated.dtype:
+            if not np.can_cast(array.dtype, stated.dtype, "same_kind"):
+                raise NetworkError(
+                    f"{self.title}: its function returns {array.dtype} where its rule for types "
+                    f"says {stated.element_type}"
+                )
+            array = array.astype(stated.dtype)
+        return array
+
+    def _output_count(self) -> int:
+        return 1 if isinstance(self._types, (str, ElementType)) else len(self._types)
+
+    def _check_callable(self, rule: Callable[..., Any]) -> None:
+        """A rule is called with the inputs' shapes and all attributes by keyword."""
+        try:
+            inspect.signature(rule)
+        except (TypeError, ValueError) as error:
+            raise ShapeError(f"{self.title}: its function for shapes has no signature") from error
+
+    def _make_class(self, keywords: Sequence[inspect.Parameter]) -> type[PythonOperation]:
+        hints = typing.get_type_hints(self.function)
+        annotations: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
+        for parameter in keywords:
+            kind = hints.get(parameter.name, type(parameter.default))
+            inner = (
+                typing.get_args(kind)[:1] if typing.get_origin(kind) in (tuple, list) else (kind,)
+            )
+            if inner[0] not in _ATTRIBUTE_KINDS:
+                raise NetworkError(
+                    f"{self.title}: attribute {parameter.name!r} has the type {kind!r}; legal: "
+                    "int, float, str, bool, and tuples of one of them"
+                )
+            annotations[parameter.name] = tuple[inner[0], ...] if inner[0] is not kind else kind  # type: ignore[valid-type]
+            given = parameter.default is not parameter.empty
+            default = parameter.default if given else table.REQUIRED
+            fields[parameter.name] = attribute(
+                default=tuple(default) if isinstance(default, list) else default,
+                onnx=parameter.name,
+            )
+        body = {
+            "__doc__": self.function.__doc__ or f"{self.title}, a function of Python.",
+            "__module__": self.function.__module__,
+            "__qualname__": self.function.__qualname__,
+            "__annotations__": annotations,
+            "definition": self,
+            **fields,
+        }
+        made = type(self.name, (PythonOperation,), body)
+        return table.operation(self.name, domain=self.domain)(made)
+
+
+def operation(
+    name: str,
+    *,
+    domain: str = "custom",
+    shapes: ShapeRule = "broadcast",
+    types: TypeRule = "same",
+) -> Callable[[Callable[..., Any]], CustomOperation]:
+    """Make an operation of a NumPy function, on every device at once.
+
+    For example::
+
+        @polydevice.operation("Swish", domain="my.company")
+        def swish(x, *, beta: float = 1.0):
+            return x / (1 + np.exp(-beta * x))
+
+    Model files use it under its name: in ONNX as an operator of the domain, in IR as a layer of
+    that type whose version is the domain. Devices compute it on the host until it has an OpenCL
+    body (`CustomOperation.opencl`). The function's positional parameters are the inputs, those by
+    keyword the attributes, with their types and defaults; it must not change its inputs. Running
+    the decorator again for the same function replaces the operation.
+
+    Args:
+        name: type of the operation.
+        domain: operation set or ONNX domain that it belongs to; not one of polydevice's own.
+        shapes: "broadcast": all inputs together, as NumPy does it; "same": that of the first
+            input; or a function of the inputs' shapes, with the attributes by keyword, which
+            returns the sizes of the output or a list of those of several outputs. A size may be
+            a `Dim` when it is not known yet.
+        types: "same": that of the first input; or an element type such as "f32"; or a list of
+            these, one for each output.
+
+    Raises:
+        NetworkError: the domain is one of polydevice's own, the operation exists already, or an
+            attribute has a type that files cannot hold.
+    """
+    if domain in ("", "opset", "onnx", "ai.onnx", "unknown") or domain.startswith("polydevice"):
+        raise NetworkError(
+            f"domain {domain!r} is not for operations of yours; use a name of your own, such as "
+            "'my.company'"
+        )
+
+    def make(function: Callable[..., Any]) -> CustomOperation:
+        known = table.find_in_domain(domain, name)
+        if known is not None and issubclass(known, PythonOperation):
+            before = known.definition.function
+            if (before.__module__, before.__qualname__) == (
+                function.__module__,
+                function.__qualname__,
+            ):
+                table.forget(known)
+        if table.is_defined(name, domain):
+            raise NetworkError(f"operation {name!r} of {domain!r} is defined already")
+        return CustomOperation(function, name, domain, shapes, types)
+
+    return make
+
+
+def _sizes(item: Any) -> Sequence[DimLike | None]:
+    return list(item)

@@ -1,0 +1,221 @@
+"""`polydevice.operation`: functions of users as operations, on every device."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import polydevice
+from polydevice import Core, ElementType
+from polydevice.errors import ElementTypeError, KernelBuildError, NetworkError, ShapeError
+from polydevice.testing import check
+
+from .ir_text import edges, layer, net, parameter, result
+
+DOMAIN = "tests.python_operation"
+
+
+@polydevice.operation("Swish", domain=DOMAIN)
+def swish(x, *, beta: float = 1.0):
+    """Return x · sigmoid(beta · x)."""
+    return x / (1 + np.exp(-beta * x))
+
+
+@swish.opencl
+def _(x):
+    """
+    const float e = exp(-beta * x);
+    return x / (1 + e);
+    """
+
+
+@polydevice.operation("Blend", domain=DOMAIN)
+def blend(a, b, *, first: bool = False, shift: int = 1):
+    return a + 0 * b if first else a + 2 * b - shift
+
+
+@blend.opencl
+def _(left, right):
+    """return first ? left : left + 2 * right - shift;"""
+
+
+@polydevice.operation("Halves", domain=DOMAIN, shapes=lambda x, **_: [[x[0] // 2, *x[1:]]] * 2,
+                      types=["same", "i64"])  # fmt: skip
+def halves(x, *, axes: tuple[int, ...] = (0,)):
+    first, second = np.array_split(x[: x.shape[0] // 2 * 2], 2, axis=axes[0])
+    return first, np.signbit(second)
+
+
+def onnx_model(kind: str, inputs: dict[str, list], **attributes) -> bytes:
+    """Write relu → the operator → ×2."""
+    names = list(inputs)
+    nodes = [
+        helper.make_node("Relu", [names[0]], ["positive"]),
+        helper.make_node(kind, ["positive", *names[1:]], ["y"], domain=DOMAIN, **attributes),
+        helper.make_node("Add", ["y", "y"], ["z"]),
+    ]
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+        [info("z", TensorProto.FLOAT, None)],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+
+
+def test_beside_its_function(device: str) -> None:
+    check(swish, beta=0.5, devices=[device])
+    check(swish, devices=[device], types=["f16"], tolerance=2e-3)
+    pairs = [[[3, 5], [3, 5]], [[2, 3, 17], [17]], [[4, 1], [1, 6]], [[1], [7, 9]]]
+    check(blend, shapes=pairs, types=["f32", "i32", "i64"], devices=[device], shift=3)
+    check(blend, shapes=pairs, first=True, devices=[device])
+
+
+def test_what_is_wrong_is_found() -> None:
+    @polydevice.operation("Wrong", domain=DOMAIN)
+    def wrong(x):
+        return x + 1
+
+    @wrong.opencl
+    def _(x):
+        """return x + 1.5f;"""
+
+    with pytest.raises(AssertionError, match="Wrong on GPU, f32 .* elements differ"):
+        check(wrong, devices=["GPU"])
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_in_an_onnx_file(device: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((3, 13)).astype(np.float32)
+    model = onnx_model("Swish", {"x": [3, 13]}, beta=2.0)
+    positive = np.maximum(x, 0)
+    with Core() as core:
+        executable = core.load_network(core.read_network(model), device)
+        if device == "GPU":  # one kernel for all three
+            layers = executable.get_exec_graph_info().nodes()
+            kernels = [n for n in layers if n.rt_info.get("primitiveType", "").startswith("elem")]
+            assert len(kernels) == 1
+        for _ in range(2):
+            answer = executable.infer({"x": x})["z"]
+            np.testing.assert_allclose(answer, 2 * swish(positive, beta=2.0), rtol=2e-5, atol=1e-6)
+
+
+def test_unknown_sizes(device: str) -> None:
+    with Core() as core:
+        executable = core.load_network(
+            core.read_network(onnx_model("Blend", {"x": ["n", 4], "w": [4]})), device
+        )
+        for n in (1, 6, 3):
+            x, w = np.random.default_rng(n).standard_normal((2, n, 4)).astype(np.float32)
+            answer = executable.infer({"x": x, "w": w[0]})["z"]
+            np.testing.assert_allclose(answer, 2 * blend(np.maximum(x, 0), w[0]), rtol=1e-5)
+
+
+def test_in_an_ir_file(device: str) -> None:
+    content = net(
+        parameter(0, "x", (2, 3))
+        + layer(1, "y", "swish", {"beta": "0.25"}, [(0, "FP32", (2, 3))], [(1, "FP32", (2, 3))],
+                version=DOMAIN)
+        + result(2, "out", (2, 3)),
+        edges((0, 0, 1, 0), (1, 1, 2, 0)),
+    )  # fmt: skip
+    x = np.random.default_rng(5).standard_normal((2, 3)).astype(np.float32)
+    with Core() as core:
+        (answer,) = core.load_network(core.read_network(content, b""), device).infer(x).values()
+    np.testing.assert_allclose(answer, swish(x, beta=0.25), rtol=2e-5)
+
+
+def test_several_outputs_by_a_function_for_shapes(device: str) -> None:
+    check(halves, shapes=[[[4, 3]], [[7, 2, 5]]], devices=[device])
+    assert halves.op(axes=(0,)).attributes() == {"axes": (0,)}
+
+
+def test_only_the_rules_count() -> None:
+    @polydevice.operation("Liar", domain=DOMAIN, shapes="same", types="i32")
+    def liar(x, *, how: str = "shape"):
+        return x[:1].astype(np.int32) if how == "shape" else x
+
+    for how, said in (("shape", r"returns shape \[1, 3\]"), ("type", "returns float32 where")):
+        with pytest.raises(NetworkError, match=said):
+            liar.op(how=how).compute([np.zeros((2, 3), np.float32)])
+
+    @polydevice.operation("Fails", domain=DOMAIN)
+    def fails(x):
+        raise ZeroDivisionError("on purpose")
+
+    with pytest.raises(NetworkError, match="Fails: its function failed: .*on purpose"):
+        fails.op().compute([np.zeros(3)])
+
+
+def test_what_cannot_be_an_operation() -> None:
+    with pytest.raises(NetworkError, match="not for operations of yours"):
+        polydevice.operation("Relu", domain="opset")
+    with pytest.raises(ShapeError, match="shapes='equal' is no rule"):
+        polydevice.operation("A", domain=DOMAIN, shapes="equal")(lambda x: x)
+    with pytest.raises(ElementTypeError, match="'f33' is not known"):
+        polydevice.operation("A", domain=DOMAIN, types="f33")(lambda x: x)
+
+    def with_dict(x, *, table: dict):
+        return x
+
+    with pytest.raises(NetworkError, match="attribute 'table'"):
+        polydevice.operation("A", domain=DOMAIN)(with_dict)
+    with pytest.raises(NetworkError, match="defined already"):
+        polydevice.operation("Swish", domain=DOMAIN)(with_dict)
+
+
+def test_a_cell_that_runs_again_replaces_its_operation() -> None:
+    def define(factor: float) -> polydevice.testing.custom_operation.CustomOperation:
+        @polydevice.operation("Again", domain=DOMAIN)
+        def again(x):
+            return x * factor
+
+        return again
+
+    for factor in (2.0, 3.0):
+        define(factor)
+        with Core() as core:
+            network = core.read_network(onnx_model("Again", {"x": [2]}))
+            answer = core.load_network(network, "CPU").infer(np.float32([1, 2]))["z"]
+        np.testing.assert_array_equal(answer, 2 * factor * np.float32([1, 2]))
+
+
+def test_opencl_bodies_that_cannot_be() -> None:
+    with pytest.raises(NetworkError, match="computes an element"):
+        halves.opencl(lambda x: x)
+    with pytest.raises(NetworkError, match="takes 2 elements where the operation has 1"):
+        swish.opencl(lambda x, y: x)
+    with pytest.raises(NetworkError, match="no text with a `return`"):
+        swish.opencl(lambda x: x)
+
+
+def test_errors_of_the_compiler_name_the_line_of_the_python_file() -> None:
+    @polydevice.operation("Misspelt", domain=DOMAIN)
+    def misspelt(x):
+        return x
+
+    @misspelt.opencl
+    def body(x):
+        """
+        float y = x;
+        return y + unknown_name;
+        """
+
+    lines, first = inspect.getsourcelines(body)
+    at = first + next(n for n, line in enumerate(lines) if "unknown_name" in line)
+    with Core() as core, pytest.raises(KernelBuildError, match="unknown_name") as caught:
+        core.load_network(core.read_network(onnx_model("Misspelt", {"x": [2]})), "GPU")
+    assert f"{Path(__file__).name}:{at}" in str(caught.value)
+
+
+def test_networks_made_in_python() -> None:
+    op = swish.op(beta=3.0)
+    assert op.infer([polydevice.TensorDesc(ElementType.f32, polydevice.Shape([2, -1]))])
+    assert (op.type, op.domain, op.beta) == ("Swish", DOMAIN, 3.0)
