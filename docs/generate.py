@@ -12,7 +12,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
@@ -71,26 +71,32 @@ one line does it:
 
 ```python
 import polydevice.compat.onnxruntime as ort
+import polydevice.compat.openvino as ov
 ```
 
 Where it cannot, `polydevice run` puts that package in the place of the import, for one process:
 
 ```bash
 polydevice run --as onnxruntime program.py its arguments
-polydevice run --as onnxruntime -d GPU -m package.module its arguments
+polydevice run --as openvino -d GPU -m package.module its arguments
 ```
 
 `-d` runs every network of the program on one device, whatever it asks for; otherwise the program
-chooses: `PolydeviceGPU` and `PolydeviceCPU` are providers, and `CUDAExecutionProvider`,
-`OpenVINOExecutionProvider` and their like mean the GPU, said in one line on standard error. Nodes
-that a GPU cannot run go to the CPU, which is said too. The real runtime need not be installed:
-`importlib.metadata` too finds ours in its place.
+chooses. The real runtime need not be installed: `importlib.metadata` too finds ours in its place.
+
+* **onnxruntime**: `PolydeviceGPU` and `PolydeviceCPU` are providers, and `CUDAExecutionProvider`,
+  `OpenVINOExecutionProvider` and their like mean the GPU, said in one line on standard error. Nodes
+  that a GPU cannot run go to the CPU, which is said too.
+* **openvino**: API 2.0, with `openvino.runtime` as releases before 2026.4 had it. Properties become
+  polydevice's [configuration keys](options.md); those about how OpenVINO itself works are taken and
+  change nothing. Tools of an OpenVINO that is installed, such as `-m openvino.tools.benchmark.main`,
+  run on polydevice.
 
 The tables below list every public name: what stands behind it in polydevice's own interface, and
 what is different or not there and why. Tests hold them against the real packages.
 """
 
-FACADES = {"onnxruntime": "ONNX Runtime"}
+FACADES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 """Packages under polydevice.compat → the runtime's name."""
 
 
@@ -181,7 +187,10 @@ def coming_from() -> str:
             "| Name | In polydevice | Same, different or absent |",
             "|---|---|---|",
         ]
-        for name in sorted({*public_names(package), *surface.ABSENT}, key=str.lower):
+        listed = getattr(surface, "SUBMODULES", ())
+        for name in sorted({*public_names(package, listed), *surface.ABSENT}, key=str.lower):
+            if name.startswith("opset") and "." in name:
+                continue  # seventeen times the same
             ours = surface.OURS.get(name, "")
             note = "same"
             if name in surface.DIFFERENT:
@@ -193,8 +202,13 @@ def coming_from() -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def public_names(package: ModuleType) -> list[str]:
-    """Names of a package, and of the members of its classes as class.name."""
+def public_names(package: ModuleType, listed: Sequence[str]) -> list[str]:
+    """Names of a package, and of the members of its classes as class.name.
+
+    Args:
+        package: with its names in `__all__`.
+        listed: those of its modules whose names are listed likewise.
+    """
     found = []
     for name in package.__all__:
         value = getattr(package, name)
@@ -203,6 +217,8 @@ def public_names(package: ModuleType) -> list[str]:
             fields = getattr(value, "__dataclass_fields__", {})
             members = {m for m in (*vars(value), *fields) if not m.startswith("_")}
             found += [f"{name}.{member}" for member in members]
+        if name in listed:
+            found += [f"{name}.{inner}" for inner in public_names(value, ()) if "." not in inner]
     return found
 
 

@@ -15,6 +15,7 @@ from polydevice.compat.replacement import Replacement
 
 FACADES: dict[str, dict[str, str]] = {
     "onnxruntime": {"onnxruntime": "polydevice.compat.onnxruntime"},
+    "openvino": {"openvino": "polydevice.compat.openvino"},
 }
 """What --as takes → the modules that are replaced, each with ours."""
 

@@ -7,11 +7,11 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.abc import Loader
+from importlib.abc import InspectLoader, Loader
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import Distribution, DistributionFinder
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 
 class Replacement(DistributionFinder):
@@ -138,6 +138,11 @@ class _Existing(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self._spec  # the import has put the other name's in its place
+
+    def get_code(self, name: str) -> CodeType | None:
+        """Return the module's code, for ``python -m``."""
+        loader = None if self._spec is None else self._spec.loader
+        return loader.get_code(self._module.__name__) if isinstance(loader, InspectLoader) else None
 
 
 class _Empty(Loader):

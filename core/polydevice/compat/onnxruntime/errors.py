@@ -82,7 +82,7 @@ class ModelLoaded(OrtError):
     code, status = 8, "MODEL_LOADED"
 
 
-class NotImplemented(OrtError):  # noqa: A001 - its name
+class NotImplemented(OrtError):
     """What neither onnxruntime nor polydevice, or polydevice alone, does not do."""
 
     code, status = 9, "NOT_IMPLEMENTED"

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from polydevice.compat import missing as missing_names
 
 _ADAPTERS = "LoRA adapters are not applied at run time; merge them into the model's weights"
 _EP_DEVICES = "providers are named, not built of devices; `polydevice devices` lists what is here"
@@ -171,21 +171,13 @@ OURS: dict[str, str] = {
 """Name, or class.name → what it is in polydevice's own interface."""
 
 
-class Surface:
+class Surface(missing_names.StandIn):
     """A class of the interface, which says why a name is not there."""
 
     __slots__ = ()
-
-    if not TYPE_CHECKING:  # type checkers see the names that are there
-
-        def __getattr__(self, name: str) -> object:
-            raise missing(name, type(self).__name__)
+    facade = ("onnxruntime", ABSENT)
 
 
 def missing(name: str, owner: str = "") -> AttributeError:
     """Return the error for a name that is not there, with the reason where one is known."""
-    why = ABSENT.get(f"{owner}.{name}" if owner else name)
-    where = f"onnxruntime.{owner}" if owner else "onnxruntime"
-    return AttributeError(
-        f"polydevice's stand-in for {where} has no {name!r}" + (f": {why}" if why else "")
-    )
+    return missing_names.missing("onnxruntime", ABSENT, name, owner)

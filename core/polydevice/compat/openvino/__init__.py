@@ -1,0 +1,133 @@
+"""OpenVINO's Python interface, on polydevice: ``import polydevice.compat.openvino as ov``.
+
+docs/coming-from.md lists every name, what stands behind it, and what is not there and why.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polydevice.compat.openvino import (
+    exceptions,
+    frontend,
+    helpers,
+    layout_helpers,
+    op,
+    opsets,
+    passes,
+    preprocess,
+    properties,
+    tools,
+    utils,
+)
+from polydevice.compat.openvino.async_infer_queue import AsyncInferQueue
+from polydevice.compat.openvino.compiled_model import CompiledModel
+from polydevice.compat.openvino.context import RemoteContext
+from polydevice.compat.openvino.core import Core, Version, compile_model
+from polydevice.compat.openvino.element_type import Type
+from polydevice.compat.openvino.infer_request import InferRequest, ProfilingInfo, VariableState
+from polydevice.compat.openvino.layout import Layout
+from polydevice.compat.openvino.model import Model, get_batch, save_model, serialize, set_batch
+from polydevice.compat.openvino.node import DiscreteTypeInfo, Node
+from polydevice.compat.openvino.ports import ConstOutput, Input, Output
+from polydevice.compat.openvino.results import OVDict
+from polydevice.compat.openvino.rt_info import OVAny, RTMap
+from polydevice.compat.openvino.shapes import (
+    AxisSet,
+    AxisVector,
+    Coordinate,
+    CoordinateDiff,
+    Dimension,
+    PartialShape,
+    Shape,
+    Strides,
+    Symbol,
+)
+from polydevice.compat.openvino.surface import missing
+from polydevice.compat.openvino.tensor import RemoteTensor, Tensor, TensorVector
+from polydevice.compat.openvino.tools import convert_model
+
+__all__ = [
+    "AsyncInferQueue",
+    "AxisSet",
+    "AxisVector",
+    "CompiledModel",
+    "ConstOutput",
+    "Coordinate",
+    "CoordinateDiff",
+    "Core",
+    "Dimension",
+    "DiscreteTypeInfo",
+    "InferRequest",
+    "Input",
+    "Layout",
+    "Model",
+    "Node",
+    "OVAny",
+    "Output",
+    "PartialShape",
+    "ProfilingInfo",
+    "RTMap",
+    "RemoteContext",
+    "RemoteTensor",
+    "Shape",
+    "Strides",
+    "Symbol",
+    "Tensor",
+    "TensorVector",
+    "Type",
+    "Version",
+    "compile_model",
+    "convert_model",
+    "exceptions",
+    "frontend",
+    "get_batch",
+    "get_version",
+    "helpers",
+    "layout_helpers",
+    "op",
+    "passes",
+    "preprocess",
+    "properties",
+    "save_model",
+    "serialize",
+    "set_batch",
+    "shutdown",
+    "tensor_from_file",
+    "tools",
+    "utils",
+]
+__all__ += opsets.NAMES  # noqa: PLE0605 - it is a list
+
+__version__ = "2026.4.1"
+"""The release of OpenVINO whose interface this is."""
+
+
+def get_version() -> str:
+    """Return the release of OpenVINO whose interface this is."""
+    return __version__
+
+
+def shutdown() -> None:
+    """Do nothing: devices are closed when the process ends."""
+
+
+def tensor_from_file(path: str) -> Tensor:
+    """Return a file's bytes as a tensor of u8."""
+    return Tensor(np.fromfile(path, dtype=np.uint8))
+
+
+opsets.make_modules(__name__)
+for _name in opsets.NAMES:
+    globals()[_name] = opsets.MODULES[_name]
+
+
+def __getattr__(name: str) -> object:
+    if name == "runtime":
+        import importlib
+
+        return importlib.import_module(f"{__name__}.runtime")
+    raise missing(name)
+
+
+_ = (OVDict, VariableState)

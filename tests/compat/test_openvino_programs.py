@@ -1,0 +1,39 @@
+"""Programs for OpenVINO print the same with OpenVINO and with polydevice in its place."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@functools.cache
+def with_openvino(program: str) -> str:
+    done = subprocess.run(
+        [sys.executable, PROGRAMS / program, "a", "--b"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("program", ["openvino_everyday.py"])
+def test_the_same_is_printed(program: str, device: str) -> None:
+    command = [sys.executable, "-m", "polydevice", "run", "--as", "openvino", "-d", device]
+    done = subprocess.run(
+        [*command, PROGRAMS / program, "a", "--b"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == with_openvino(program).splitlines()
