@@ -89,8 +89,8 @@ chooses. The real runtime need not be installed: `importlib.metadata` too finds 
   that a GPU cannot run go to the CPU, which is said too.
 * **openvino**: API 2.0, with `openvino.runtime` as releases before 2026.4 had it. Properties become
   polydevice's [configuration keys](options.md); those about how OpenVINO itself works are taken and
-  change nothing. Tools of an OpenVINO that is installed, such as `-m openvino.tools.benchmark.main`,
-  run on polydevice.
+  change nothing. Tools of an OpenVINO that is installed run on polydevice: its benchmark_app is
+  `-m openvino.tools.benchmark.main`.
 
 The tables below list every public name: what stands behind it in polydevice's own interface, and
 what is different or not there and why. Tests hold them against the real packages.
@@ -188,7 +188,7 @@ def coming_from() -> str:
             "|---|---|---|",
         ]
         listed = getattr(surface, "SUBMODULES", ())
-        for name in sorted({*public_names(package, listed), *surface.ABSENT}, key=str.lower):
+        for name in sorted({*public_names(package, listed), *surface.ABSENT}, key=_alphabetic):
             if name.startswith("opset") and "." in name:
                 continue  # seventeen times the same
             ours = surface.OURS.get(name, "")
@@ -200,6 +200,11 @@ def coming_from() -> str:
             lines.append(f"| `{name}` | {f'`{ours}`' if ours else ''} | {cell(note)} |")
         lines.append("")
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _alphabetic(name: str) -> tuple[str, str]:
+    """Sort without regard to case, and names that differ in case alone the same every time."""
+    return name.lower(), name
 
 
 def public_names(package: ModuleType, listed: Sequence[str]) -> list[str]:

@@ -25,7 +25,7 @@ def show(name, array):
 def fails(name, call):
     try:
         call()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is
         print(name, "raises", [c.__name__ for c in type(error).__mro__ if c is not object][-3:])
     else:
         print(name, "is allowed")
@@ -110,7 +110,9 @@ print(called)
 
 queue = ov.AsyncInferQueue(compiled, 3)
 collected = {}
-queue.set_callback(lambda done, index: collected.update({index: done.get_output_tensor(1).data[0, 0]}))
+queue.set_callback(
+    lambda done, index: collected.update({index: done.get_output_tensor(1).data[0, 0]})
+)
 for index in range(12):
     queue.start_async({"image": image * index}, index)
 queue.wait_all()
@@ -132,10 +134,14 @@ print(dynamic.input().shape, ov.get_batch(dynamic) if dynamic.inputs[0].names ==
 dynamic.input().get_node().layout = ov.Layout("NCHW")
 ov.set_batch(dynamic, 3)
 print(dynamic.input().shape, ov.get_batch(dynamic), dynamic.output(0).shape)
-print(ov.layout_helpers.get_layout(dynamic.input()), ov.layout_helpers.height_idx(ov.Layout("NCHW")))
+print(
+    ov.layout_helpers.get_layout(dynamic.input()), ov.layout_helpers.height_idx(ov.Layout("NCHW"))
+)
 
 processor = PrePostProcessor(convolution())
-processor.input().tensor().set_element_type(ov.Type.u8).set_layout(ov.Layout("NHWC")).set_shape([1, 12, 9, 3])
+processor.input().tensor().set_element_type(ov.Type.u8).set_layout(ov.Layout("NHWC")).set_shape(
+    [1, 12, 9, 3]
+)
 processor.input().model().set_layout(ov.Layout("NCHW"))
 processor.input().preprocess().convert_element_type(ov.Type.f32).resize(
     ResizeAlgorithm.RESIZE_LINEAR
@@ -166,10 +172,14 @@ fails("unknown property", lambda: core.compile_model(model, device, {"NONSENSE":
 fails("unknown property to get", lambda: core.get_property(device, "NONSENSE"))
 
 tensor = ov.Tensor(np.arange(6, dtype=np.int32).reshape(2, 3))
-print(tensor, tensor.shape, list(tensor.strides), tensor.size, tensor.byte_size, tensor.element_type)
+print(
+    tensor, tensor.shape, list(tensor.strides), tensor.size, tensor.byte_size, tensor.element_type
+)
 tensor.shape = [3, 2]
 print(tensor.shape, tensor.data.tolist(), ov.Tensor(ov.Type.f32, ov.Shape([2, 2])).data.shape)
-packed = ov.Tensor(ov.helpers.pack_data(np.array([1, -2, 3, -4], np.int8), ov.Type.i4), [4], ov.Type.i4)
+packed = ov.Tensor(
+    ov.helpers.pack_data(np.array([1, -2, 3, -4], np.int8), ov.Type.i4), [4], ov.Type.i4
+)
 print(ov.helpers.unpack_data(packed.data, ov.Type.i4, [4]).tolist(), packed.byte_size)
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -181,10 +191,24 @@ for kind in (ov.Type.f32, ov.Type.i8, ov.Type.boolean, ov.Type.u4, ov.Type.bf16)
 print(ov.Type(np.float16) == ov.Type.f16, ov.Type.f32.to_dtype(), ov.Type.f32 == ov.Type.i32)
 shape = ov.PartialShape([1, -1, (2, 4), (3, -1)])
 print(shape, shape.rank, shape.is_dynamic, shape[2], len(shape), shape[1:], list(map(str, shape)))
-print(shape.get_min_shape(), ov.PartialShape("[?,3,..5]"), ov.PartialShape.dynamic(), ov.Dimension(2, 5))
-print(ov.PartialShape([1, 2]) == [1, 2], ov.Shape([1, 2]) == (1, 2), ov.PartialShape([1, 2]).to_shape())
+print(
+    shape.get_min_shape(),
+    ov.PartialShape("[?,3,..5]"),
+    ov.PartialShape.dynamic(),
+    ov.Dimension(2, 5),
+)
+print(
+    ov.PartialShape([1, 2]) == [1, 2],
+    ov.Shape([1, 2]) == (1, 2),
+    ov.PartialShape([1, 2]).to_shape(),
+)
 print(shape.relaxes(ov.PartialShape([1, 5, 3, 9])), shape.compatible(ov.PartialShape([2, 5, 3, 9])))
-print(ov.Layout("N...C"), ov.Layout("nchw") == "NCHW", ov.Layout("[N,H,?,C]"), ov.Layout("NHWC").has_name("C"))
+print(
+    ov.Layout("N...C"),
+    ov.Layout("nchw") == "NCHW",
+    ov.Layout("[N,H,?,C]"),
+    ov.Layout("NHWC").has_name("C"),
+)
 fails("layout twice", lambda: ov.Layout("NNC"))
 
 parameters = [ops.parameter([2, 3], np.float32, name=name) for name in "ab"]
@@ -195,18 +219,29 @@ show("two by name", core.compile_model(both, device)({"b": values[0], "a": value
 out = [ov.Tensor(np.zeros((2, 3), np.float32))]
 print(both.evaluate(out, [ov.Tensor(value) for value in values]), np.round(out[0].data, 3).tolist())
 both.add_outputs(both.get_ordered_ops()[2].output(0))
-print(len(both.outputs), both.get_result_index(both.get_results()[1]), both.get_parameter_index(parameters[1]))
+print(
+    len(both.outputs),
+    both.get_result_index(both.get_results()[1]),
+    both.get_parameter_index(parameters[1]),
+)
 both.set_rt_info("value", ["own", "key"])
-print(both.has_rt_info(["own", "key"]), both.get_rt_info(["own", "key"]).value, both.has_rt_info("no"))
+print(
+    both.has_rt_info(["own", "key"]), both.get_rt_info(["own", "key"]).value, both.has_rt_info("no")
+)
 
 print(device in core.available_devices, len(core.query_model(model, device)) > 5)
 print(core.get_property(device, "FULL_DEVICE_NAME") != "", compiled.get_property("NETWORK_NAME"))
 print(int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")) > 0)
 core.set_property(device, {"PERF_COUNT": True})
 print(core.get_property(device, ov.properties.enable_profiling()))
-core.set_property(device, {ov.properties.hint.performance_mode(): ov.properties.hint.PerformanceMode.THROUGHPUT})
+core.set_property(
+    device, {ov.properties.hint.performance_mode(): ov.properties.hint.PerformanceMode.THROUGHPUT}
+)
 print(core.get_property(device, "PERFORMANCE_HINT"))
 counted = core.compile_model(model, device).create_infer_request()
 counted.infer(image)
-print({type(info.real_time).__name__ for info in counted.profiling_info}, counted.profiling_info[0].status != 7)
+print(
+    {type(info.real_time).__name__ for info in counted.profiling_info},
+    counted.profiling_info[0].status != 7,
+)
 print(sys.argv[1:])

@@ -269,7 +269,7 @@ class Model(Surface):
         """Put another input in the place of one, also for all that reads it."""
         before = self._network.parameters[parameter_index]
         self._network.parameters[parameter_index] = parameter._node
-        self._network.replace(before.outputs[0], parameter._node.outputs[0])
+        self._network.replace({before.outputs[0]: parameter._node.outputs[0]})
 
     # -- shapes -------------------------------------------------------------------------------
 

@@ -11,11 +11,11 @@ _EXTENSION = (
     "extensions are libraries, or classes, of OpenVINO's; register operations with the hook "
     "register_operations (docs/hooks.md), kernels as custom layers (docs/custom-layers.md)"
 )
-_PATTERN = "patterns over OpenVINO's own graph; change a model through its nodes, or with core's passes"
-_CLASS = "nodes of one's own are operations of the hook register_operations (docs/hooks.md)"
-_BODIES = (
-    "models with bodies are read from files; build one in the framework that it comes from"
+_PATTERN = (
+    "patterns over OpenVINO's own graph; change a model through its nodes, or with core's passes"
 )
+_CLASS = "nodes of one's own are operations of the hook register_operations (docs/hooks.md)"
+_BODIES = "models with bodies are read from files; build one in the framework that it comes from"
 _FRONTEND = "readers are polydevice's own: `Core.read_model` reads OpenVINO IR and ONNX"
 _VA = "surfaces of VA-API are shared as OpenCL memory (docs/remote-blobs.md)"
 _INTERNAL = "it is about how OpenVINO's own Python package is made"
@@ -66,7 +66,7 @@ ABSENT: dict[str, str] = {
     "passes.AnyInput": _PATTERN,
     "passes.BackwardGraphRewrite": _PATTERN,
     "passes.GraphRewrite": _PATTERN,
-    "passes.LowLatency2": "loops keep their state inside; write the network with ReadValue and Assign",
+    "passes.LowLatency2": "write the network with ReadValue and Assign",
     "passes.MakeStateful": "write the network with ReadValue and Assign",
     "passes.Matcher": _PATTERN,
     "passes.MatcherPass": _PATTERN,
