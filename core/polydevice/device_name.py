@@ -2,7 +2,8 @@
 
 Grammar::
 
-    name    = single | family ":" single { "," single }      "HETERO:GPU.1,CPU"
+    name    = single | family ":" member { "," member }      "HETERO:GPU.1,CPU"
+    member  = single [ "(" number ")" ]                      "GPU(4)", which MULTI takes
     single  = family [ "." id ]                              "GPU", "GPU.1"
     family  = letter { letter | digit | "_" }
     id      = { letter | digit | "_" | "-" | "." }           everything after the first dot
@@ -17,6 +18,7 @@ from polydevice.errors import DeviceNameError
 
 _FAMILY = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _ID = re.compile(r"[A-Za-z0-9_.-]+")
+_NUMBERED = re.compile(r"(?P<single>[^()]*)\((?P<number>[1-9][0-9]{0,3})\)")
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,14 @@ class DeviceName:
         family: the plugin's device name ("GPU", "HETERO").
         device_id: what follows the first dot, "" when absent.
         members: the devices listed behind a colon, in order.
+        requests: the number in brackets behind a member: how many requests it runs at a time; 0
+            when absent.
     """
 
     family: str
     device_id: str = ""
     members: tuple[DeviceName, ...] = ()
+    requests: int = 0
 
     @classmethod
     def parse(cls, text: str) -> DeviceName:
@@ -54,15 +59,30 @@ class DeviceName:
                 f"device name {text!r} lists no devices behind ':'; "
                 f"use for example '{family}:GPU,CPU'"
             )
-        members = tuple(_single(item, text) for item in rest.split(","))
-        repeated = {str(m) for m in members if members.count(m) > 1}
+        members = tuple(_member(item, text) for item in rest.split(","))
+        names = [member.name for member in members]
+        repeated = {name for name in names if names.count(name) > 1}
         if repeated:
             raise DeviceNameError(f"device name {text!r} lists {min(repeated)} twice")
         return cls(family, "", members)
 
+    @property
+    def name(self) -> str:
+        """The device without members and numbers: "GPU.1"."""
+        return f"{self.family}.{self.device_id}" if self.device_id else self.family
+
     def __str__(self) -> str:
-        name = f"{self.family}.{self.device_id}" if self.device_id else self.family
-        return name + (":" + ",".join(map(str, self.members)) if self.members else "")
+        number = f"({self.requests})" if self.requests else ""
+        members = ":" + ",".join(map(str, self.members)) if self.members else ""
+        return self.name + number + members
+
+
+def _member(item: str, whole: str) -> DeviceName:
+    numbered = _NUMBERED.fullmatch(item)
+    if numbered is None:
+        return _single(item, whole)
+    single = _single(numbered["single"], whole)
+    return DeviceName(single.family, single.device_id, (), int(numbered["number"]))
 
 
 def _single(item: str, whole: str) -> DeviceName:

@@ -293,9 +293,14 @@ class ExecutableNetwork(ABC):
         request.start_async(inputs)
         return request
 
-    def infer_queue(self, jobs: int = 0) -> InferQueue:
-        """Make a queue of `jobs` requests (0: the device's optimal number) for many inferences."""
-        return InferQueue(self, jobs)
+    def infer_queue(self, jobs: int = 0, *, ordered: bool = False) -> InferQueue:
+        """Make a queue of `jobs` requests (0: the device's optimal number) for many inferences.
+
+        Args:
+            jobs: how many requests.
+            ordered: whether results come in the order in which inferences were started.
+        """
+        return InferQueue(self, jobs, ordered=ordered)
 
     def get_idle_request_id(self) -> int:
         """Return the number of a request that is not running, or -1."""

@@ -35,8 +35,17 @@ class InferQueue:
     number of requests, whatever the number of inferences.
     """
 
-    def __init__(self, executable: ExecutableNetwork, jobs: int = 0) -> None:
+    def __init__(
+        self, executable: ExecutableNetwork, jobs: int = 0, *, ordered: bool = False
+    ) -> None:
         """Make `jobs` requests; 0 makes the device's optimal number.
+
+        Args:
+            executable: the network.
+            jobs: how many requests.
+            ordered: whether the callback is called, and failures are noted, in the order in which
+                inferences were started. A request whose inference ends before its turn waits,
+                with its outputs, and is not idle.
 
         Raises:
             OptionValueError: for a negative number.
@@ -49,6 +58,9 @@ class InferQueue:
         self._callback: Done | None = None
         self._userdata: list[Any] = [None] * number
         self._failures: list[BaseException] = []
+        self._turns: deque[int] | None = deque() if ordered else None  # requests, as started
+        self._early: dict[int, StatusCode] = {}  # ended before their turn
+        self._serving = False  # somebody calls back in turn
         self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[int]]] = deque()
         for index, request in enumerate(self._requests):
             request.set_completion_callback(self._completed, index)
@@ -103,13 +115,44 @@ class InferQueue:
 
     def _start(self, index: int, inputs: Inputs | None, userdata: Any) -> None:
         self._userdata[index] = userdata
+        if self._turns is not None:
+            with self._changed:
+                self._turns.append(index)
         try:
             self._requests[index].start_async(inputs)
         except BaseException:
+            if self._turns is not None:
+                with self._changed:
+                    self._turns.remove(index)
+                self._publish_in_turn()
             self._release(index)
             raise
 
     def _completed(self, status: StatusCode, index: int) -> None:
+        if self._turns is None:
+            self._publish(status, index)
+            return
+        with self._changed:
+            self._early[index] = status
+        self._publish_in_turn()
+
+    def _publish_in_turn(self) -> None:
+        """Publish what has ended and whose turn it is, one after the other."""
+        assert self._turns is not None
+        with self._changed:
+            if self._serving:
+                return  # who serves looks again after each
+            self._serving = True
+        while True:
+            with self._changed:
+                if not self._turns or self._turns[0] not in self._early:
+                    self._serving = False
+                    return
+                index = self._turns.popleft()
+                status = self._early.pop(index)
+            self._publish(status, index)
+
+    def _publish(self, status: StatusCode, index: int) -> None:
         request, userdata = self._requests[index], self._userdata[index]
         error = request._outcome.error
         try:

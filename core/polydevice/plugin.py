@@ -124,6 +124,10 @@ def unsupported(network: Network, device: str, reasons: Mapping[str, str]) -> De
 class Services(Protocol):
     """What the core offers to plugins; plugins never import one another."""
 
+    @property
+    def available_devices(self) -> list[str]:
+        """Names of the devices that can be used now."""
+
     def evaluate(self, op: Op, inputs: Sequence[Array]) -> list[Array] | None:
         """Compute one operation on host arrays; None when nothing here can."""
 
@@ -164,8 +168,9 @@ class Plugin(ABC):
     has_contexts: ClassVar[bool] = False
     """Whether it has contexts, in which networks and blobs share the device's memory."""
 
-    is_composite: ClassVar[bool] = False
-    """Whether the device's name takes members ("HETERO:GPU,CPU")."""
+    members_key: ClassVar[str] = ""
+    """The configuration key that lists the members of a composite device, such as HETERO, whose
+    name takes them too: "HETERO:GPU,CPU". Empty for devices that have none."""
 
     def __init__(self, name: str, services: Services) -> None:
         """Keep the family's name and what the core offers."""
@@ -173,6 +178,11 @@ class Plugin(ABC):
         self.services = services
         self._exclusive: Executor | None = None
         self._making = threading.Lock()
+
+    @property
+    def is_composite(self) -> bool:
+        """Whether the device consists of others and is none of its own."""
+        return bool(self.members_key)
 
     @property
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from typing import Any
@@ -31,7 +32,7 @@ class EchoRunner(Runner):
         network.streams_seen.add((stream, threading.current_thread().name))
         if network.gate is not None:
             network.gate.wait()
-        time.sleep(network.options.delay_ms / 1e3)
+        time.sleep(network.options.delay_ms / 1e3 + next(network.delays))
         for name in network.inputs:
             self.blob(name)
         source = self.array(next(iter(network.inputs)))
@@ -53,6 +54,7 @@ class EchoNetwork(ExecutableNetwork):
         self.streams_seen: set[tuple[int, str]] = set()
         self.gate: threading.Event | None = None
         self.closed = False
+        self.delays = itertools.repeat(0.0)  # s, of the next inferences
 
     def create_runner(self) -> Runner:
         return EchoRunner(self)

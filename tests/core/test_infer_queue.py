@@ -9,7 +9,7 @@ from collections import deque
 import numpy as np
 import pytest
 
-from polydevice.errors import InferenceError, OptionValueError, RequestError
+from polydevice.errors import BlobError, InferenceError, OptionValueError, RequestError
 
 from .conftest import relu_network
 
@@ -167,3 +167,28 @@ def test_asking_for_an_idle_request_never_takes_it(executable):
         queue.get_idle_request_id(1)
     executable.gate.set()
     queue.wait_all()
+
+
+def test_results_in_order(core, rng):
+    """However long each takes, callbacks come as inferences were started; failures too."""
+    executable = core.load_network(relu_network((1,)), "ECHO", {"ECHO_STREAMS": "4"})
+    executable.delays = iter(rng.uniform(0, 0.004, 1000))
+    queue = executable.infer_queue(4, ordered=True)
+    seen: list[int] = []
+    values: list[float] = []
+
+    def done(request, userdata: int) -> None:
+        seen.append(userdata)
+        values.append(float(request.get_blob("relu").array[0]))
+
+    queue.set_callback(done)
+    for i in range(200):
+        if i == 77:
+            with pytest.raises(BlobError):
+                queue.start_async(np.zeros((2, 2), np.float32), -1)
+        queue.start_async(number(np.nan if i == 100 else i), i)
+    with pytest.raises(InferenceError, match="caught fire"):
+        queue.wait_all()
+    right = [i for i in range(200) if i != 100]
+    assert seen == right
+    assert values == [i + 1 for i in right]

@@ -203,7 +203,7 @@ class Devices:
         options = options.updated(self._device_config.get((name.family, device_id or "0"), {}))
         options = options.updated(given)
         if name.members:
-            options = options.updated({"TARGET_FALLBACK": ",".join(map(str, name.members))})
+            options = options.updated({plugin.members_key: ",".join(map(str, name.members))})
         if not plugin.is_composite:
             self._check_exists(plugin, options, device_name, device_id)
         return plugin, options, device_id

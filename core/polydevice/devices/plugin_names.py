@@ -6,7 +6,13 @@ from typing import Any, NamedTuple
 
 from polydevice.errors import DeviceNameError
 
-FIRST_PARTY = {"CPU": "polydevice_cpu", "GPU": "polydevice_gpu", "HETERO": "polydevice_hetero"}
+FIRST_PARTY = {
+    "AUTO": "polydevice_auto",
+    "CPU": "polydevice_cpu",
+    "GPU": "polydevice_gpu",
+    "HETERO": "polydevice_hetero",
+    "MULTI": "polydevice_auto",
+}
 """Device names that are this distribution's own, and the modules that alone may register them."""
 
 

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from pydantic import Field
-from typing_extensions import Self
-
-from polydevice.errors import UnknownOptionError
-from polydevice.options import Flag, Options, option
+from polydevice.composite import CompositeOptions
+from polydevice.options import Flag, option
 
 
-class HeteroOptions(Options):
+class HeteroOptions(CompositeOptions):
     """Keys of HETERO itself, and what is meant for its members."""
 
     target_fallback: str = option(
@@ -32,24 +26,3 @@ class HeteroOptions(Options):
         help="Run one request at a time instead of letting requests follow each other through "
         "the devices.",
     )
-    member_config: dict[str, Any] = Field({}, json_schema_extra={"key": "", "internal": True})
-
-    def updated(self, config: Mapping[str, Any]) -> Self:
-        """Return a copy with some keys changed; keys unknown to HETERO wait for its members.
-
-        Whether a member knows them is checked when a network is loaded, since only then the
-        members are known.
-        """
-        own: dict[str, Any] = {}
-        forwarded = dict(self.member_config)
-        for key, value in config.items():
-            try:
-                self.field_of(key)
-            except UnknownOptionError:
-                forwarded[key.removeprefix("KEY_")] = value
-            else:
-                own[key] = value
-        made = super().updated(own)
-        if forwarded == self.member_config:
-            return made
-        return made.model_copy(update={"member_config": forwarded})

@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polydevice.bounds import Bounds, enter_bounds, network_budget
+from polydevice.composite import check_member_keys, config_for
 from polydevice.device_name import DeviceName
 from polydevice.errors import (
     DeviceError,
     DeviceNotFoundError,
     ModelFormatError,
-    UnknownOptionError,
     UnsupportedNetworkError,
-    nearest,
 )
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.exported import ExportedNetwork
@@ -35,7 +34,7 @@ class HeteroPlugin(Plugin):
     """One network over several devices, reached through the core."""
 
     option_type = HeteroOptions
-    is_composite = True
+    members_key = "TARGET_FALLBACK"
     can_export = True
 
     @property
@@ -107,7 +106,7 @@ class HeteroPlugin(Plugin):
         """Place, cut and load; a part that a member exported before is imported instead."""
         assert isinstance(options, HeteroOptions)
         members = self._members(options)
-        self._check_keys(members, options)
+        check_member_keys("HETERO", members, options, self.services)
         whole = network.clone()
         constant_folding(network, self.services.evaluate)
         variables = lower_state(network)
@@ -123,7 +122,7 @@ class HeteroPlugin(Plugin):
         entered = enter_bounds(Bounds(memory=memory))  # of all parts together
         try:
             for index, part in enumerate(subgraphs):
-                config = self._config_for(part.device, options)
+                config = config_for(part.device, options, self.services)
                 known = exports.get(f"{PART}{index}")
                 if known is not None:
                     parts.append(self.services.import_network(known, part.device, config))
@@ -150,28 +149,11 @@ class HeteroPlugin(Plugin):
 
     def _refused(self, network: Network, member: str, options: HeteroOptions) -> dict[str, str]:
         """Return node name → reason; a member that cannot tell is not given any."""
-        config = self._config_for(member, options)
+        config = config_for(member, options, self.services)
         try:
             return self.services.unsupported_nodes(network, member, config)
         except UnsupportedNetworkError as error:
             return {node.name: str(error).partition("\n")[0] for node in network.nodes()}
-
-    def _config_for(self, member: str, options: HeteroOptions) -> dict[str, Any]:
-        known = set(self.services.option_keys(member))
-        config = {key: value for key, value in options.member_config.items() if key in known}
-        if options.performance_hint and "PERFORMANCE_HINT" in known:
-            config["PERFORMANCE_HINT"] = options.performance_hint
-        return config
-
-    def _check_keys(self, members: Sequence[str], options: HeteroOptions) -> None:
-        known = {key for member in members for key in self.services.option_keys(member)}
-        for key in options.member_config:
-            if key not in known:
-                everything = sorted(known | set(self.option_type.keys()))
-                raise UnknownOptionError(
-                    f"neither HETERO nor {', '.join(members)} knows the configuration key {key!r}."
-                    f"{nearest(key, everything)} Legal: {', '.join(everything)}"
-                )
 
 
 def _forwarded(options: Options) -> dict[str, Any]:

@@ -1,0 +1,80 @@
+"""Member: a network loaded on one of several devices, and how it does there."""
+
+from __future__ import annotations
+
+from polydevice.executable_network import ExecutableNetwork
+
+WEIGHT = 0.2
+"""Of the latest inference in the moving mean of times."""
+
+
+class Member:
+    """One of the devices that can run a network.
+
+    Its counters are changed by the `Schedule` that it belongs to, under that one's lock.
+
+    Attributes:
+        device: the name it was asked for by.
+        executable: the network, loaded there.
+        slots: how many requests it runs at a time.
+        free: numbers of the slots that run nothing.
+        beyond: how many run besides, in threads of the user's.
+        seconds: mean time of an inference while it runs as many as it did; 0 before it is known.
+        inferences: how many ended well.
+        failure: why it gets no more requests; empty while it does.
+    """
+
+    def __init__(self, device: str, executable: ExecutableNetwork, slots: int = 0) -> None:
+        """Take over a loaded network.
+
+        Args:
+            device: its name.
+            executable: the network.
+            slots: how many requests it may run at a time; 0 for the device's optimal number.
+        """
+        self.device = device
+        self.executable = executable
+        self.slots = slots or executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
+        self.free = list(range(self.slots))
+        self.beyond = 0
+        self.seconds = 0.0
+        self.inferences = 0
+        self.failure = ""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it runs nothing."""
+        return len(self.free) == self.slots and not self.beyond
+
+    @property
+    def load(self) -> float:
+        """How long one more request would take, among those that run, in seconds if known."""
+        running = self.slots - len(self.free) + self.beyond
+        return (self.seconds or 1e-9) * (1 + running / self.slots)
+
+    def start(self) -> int:
+        """Take a slot, or begin without one; return its number."""
+        if self.free:
+            return self.free.pop(0)
+        self.beyond += 1
+        return self.slots
+
+    def end(self, slot: int) -> None:
+        """Free a slot, which is used again first, since its memory was used last."""
+        if slot < self.slots:
+            self.free.insert(0, slot)
+        else:
+            self.beyond -= 1
+
+    def note(self, seconds: float) -> None:
+        """Count an inference; the first one's time says nothing, since much is made by it."""
+        self.inferences += 1
+        if self.inferences > 1:
+            self.seconds += (seconds - self.seconds) * (WEIGHT if self.seconds else 1)
+
+    def describe(self) -> str:
+        """Say in one line how it does."""
+        if self.failure:
+            return f"{self.device}: taken out after {self.inferences} inferences: {self.failure}"
+        times = f", {self.seconds * 1e3:.3g} ms each" if self.seconds else ""
+        return f"{self.device}: {self.inferences} inferences{times}, {self.slots} at a time"

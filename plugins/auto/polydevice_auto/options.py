@@ -1,0 +1,45 @@
+"""The configuration keys of AUTO and MULTI; keys of their members are kept and forwarded."""
+
+from __future__ import annotations
+
+from polydevice.composite import CompositeOptions
+from polydevice.options import Flag, option
+
+PRIORITIES = "MULTI_DEVICE_PRIORITIES"
+
+
+class AutoOptions(CompositeOptions):
+    """Keys of AUTO itself, and what is meant for the device that it chooses."""
+
+    priorities: str = option(
+        PRIORITIES,
+        "",
+        aliases=("AUTO_DEVICE_LIST",),
+        help="Candidates in order of preference, joined by commas; set by the name "
+        "'AUTO:GPU,CPU'. Empty takes every device of the machine: discrete GPUs, other "
+        "accelerators, integrated GPUs, then the CPU.",
+    )
+    startup_fallback: Flag = option(
+        "ENABLE_STARTUP_FALLBACK",
+        True,
+        help="Start on the CPU, if it is a candidate, while the preferred device compiles the "
+        "network, and move over when it is ready.",
+    )
+    runtime_fallback: Flag = option(
+        "ENABLE_RUNTIME_FALLBACK",
+        True,
+        help="Keep the network on the CPU loaded after moving over, and run requests there when "
+        "the device fails; NO gives its memory back instead.",
+    )
+
+
+class MultiOptions(CompositeOptions):
+    """Keys of MULTI itself, and what is meant for its members."""
+
+    priorities: str = option(
+        PRIORITIES,
+        "",
+        help="Devices in order of preference, joined by commas, each with the number of requests "
+        "it runs at a time in brackets if that is not to be its optimal one; set by the name "
+        "'MULTI:GPU.0,CPU(2)'.",
+    )

@@ -1,0 +1,146 @@
+"""SharedRequest: one request that runs on whichever device gets it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from polydevice.blob import Blob
+from polydevice.dtype import Array
+from polydevice.errors import (
+    BlobError,
+    InferCancelledError,
+    InferenceError,
+    InferTimeoutError,
+    PolydeviceError,
+)
+from polydevice.infer_request import InferRequest
+from polydevice.overlap import host_arrays
+from polydevice.profiling import LayerCount
+from polydevice.remote import Copies
+from polydevice.variable_state import VariableState
+from polydevice_auto.member import Member
+
+if TYPE_CHECKING:
+    from polydevice_auto.executable import SharedExecutable
+
+_OF_THE_REQUEST = (BlobError, InferCancelledError, InferTimeoutError)
+"""What would be the same on any device."""
+
+
+class _Part:
+    """The request's counterpart on one device, and which memory it was given."""
+
+    def __init__(self, member: Member) -> None:
+        self.request = member.executable.create_infer_request()
+        self.streams = member.executable.streams
+        self.given: dict[str, Blob] = {}
+
+    def infer(
+        self, blobs: dict[str, Blob], outputs: dict[str, Blob], slot: int
+    ) -> dict[str, Array]:
+        for name, blob in outputs.items():
+            if self.given.get(name) is not blob:
+                self.request.set_blob(name, blob)
+                self.given[name] = blob
+        changed = {n: blob for n, blob in blobs.items() if self.given.get(n) is not blob}
+        results = self.request._infer(changed or None, slot % self.streams)
+        self.given.update(changed)
+        return results
+
+
+class SharedRequest(InferRequest):
+    """One inference on one device; a request of its own on each device that ever ran it.
+
+    Inputs are used in place by every device. Outputs lie where the user set memory, else where the
+    device that ran last left them. A network with variables keeps a request on one device.
+    """
+
+    executable: SharedExecutable
+
+    def __init__(self, executable: SharedExecutable) -> None:
+        """Make nothing yet, except where variables are kept."""
+        super().__init__(executable)
+        self._parts: dict[Member, _Part] = {}
+        self._own: dict[str, Blob] = {}  # outputs that the user did not set
+        self._last: _Part | None = None
+        self._pinned = executable.schedule.pin() if executable.has_variables else None
+        if self._pinned is not None:
+            self._last = self._parts[self._pinned] = _Part(self._pinned)
+
+    def _variable_states(self) -> list[VariableState]:
+        """Return the variables, which are those of the one device that runs this request."""
+        return self._last.request.query_state() if self._pinned and self._last else []
+
+    @property
+    def copies(self) -> Copies:
+        """What the last inference copied between host and device, and within the device."""
+        return self._last.request.copies if self._last else Copies()
+
+    def _written(self) -> list[Array]:
+        """Return the outputs of all devices: the user may have got any of them."""
+        parts = (
+            host_arrays(part.request._blobs, self.executable.outputs).values()
+            for part in self._parts.values()
+        )
+        return [*super()._written(), *(array for arrays in parts for array in arrays)]
+
+    def _run(self, stream: int) -> None:
+        """Run on a device; where that fails, on another, and then take the first one out."""
+        schedule = self.executable.schedule
+        failed: dict[Member, PolydeviceError] = {}
+        while True:
+            member, slot = schedule.take(self._pinned, failed)
+            start, seconds = time.perf_counter(), None
+            try:
+                self._run_on(member, slot)
+                seconds = time.perf_counter() - start
+                break
+            except _OF_THE_REQUEST:
+                raise
+            except PolydeviceError as error:
+                if self._pinned is not None:
+                    raise
+                failed[member] = error
+            finally:
+                schedule.give_back(member, slot, seconds)
+                self.executable.ran(self, member)
+        schedule.take_out(failed)
+
+    def _run_on(self, member: Member, slot: int) -> None:
+        part = self._parts.get(member)
+        if part is None:
+            part = self._parts[member] = _Part(member)
+        network = self.executable
+        inputs = {name: self._blob(port) for name, port in network.inputs.items()}
+        outputs = {
+            name: blob
+            for name in network.outputs
+            if (blob := self._blobs.get(name)) is not None and blob is not self._own.get(name)
+        }
+        for name, array in part.infer(inputs, outputs, slot).items():
+            held = self._blobs.get(name)
+            if held is None or held.array is not array:
+                self._blobs[name] = self._own[name] = network.outputs[name].blob(array)
+        self._last = part
+
+    def leave(self, member: Member) -> None:
+        """Let go of what the request holds on a device that gets no more requests."""
+        self._parts.pop(member, None)
+
+    def _perf_counts(self) -> list[LayerCount]:
+        """Return the counters of the last inference, or of the preferred device before one."""
+        if self._last is None:
+            raise InferenceError(f"no counters: {self.executable.device} has not inferred yet")
+        return [
+            LayerCount(
+                name,
+                row["status"],
+                row["layer_type"],
+                row["exec_type"],
+                row["real_time"],
+                row["cpu_time"],
+                row["execution_index"],
+            )
+            for name, row in self._last.request.get_perf_counts().items()
+        ]

@@ -1,0 +1,86 @@
+"""The CPU under other names, with the troubles that devices have: slow, failing, slow to load."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from polydevice.errors import DeviceLostError, KernelBuildError
+from polydevice.hookspecs import hookimpl
+from polydevice.network import Network
+from polydevice.options import Options
+from polydevice.plugin import unsupported
+from polydevice_cpu.executable import CpuExecutableNetwork
+from polydevice_cpu.options import CpuOptions
+from polydevice_cpu.plugin import CpuPlugin
+from polydevice_cpu.request import CpuInferRequest
+
+
+class Trouble:
+    """What one device does; a test sets it before or while it runs."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0  # of an inference, on top
+        self.lives = -1  # inferences that end well before all fail; -1 for any number
+        self.error: type[Exception] = DeviceLostError
+        self.gate: threading.Event | None = None  # loading waits for it
+        self.refuses = False
+        self.loads = 0
+        self.closed = 0
+        self.runs: list[int] = []  # threads
+        self.lock = threading.Lock()
+
+    def live(self) -> None:
+        with self.lock:
+            if self.lives == 0:
+                raise self.error("the device fell off the bus")
+            self.lives -= self.lives > 0
+            self.runs.append(threading.get_ident())
+
+
+TROUBLES: dict[str, Trouble] = {}
+
+
+class ShakyRequest(CpuInferRequest):
+    def _run(self, stream: int) -> None:
+        trouble = TROUBLES[self.executable.device]
+        time.sleep(trouble.seconds)
+        trouble.live()
+        super()._run(stream)
+
+
+class ShakyExecutable(CpuExecutableNetwork):
+    def _create_request(self) -> CpuInferRequest:
+        return ShakyRequest(self)
+
+    def _close(self) -> None:
+        TROUBLES[self.device].closed += 1
+        super()._close()
+
+
+class ShakyPlugin(CpuPlugin):
+    def load_network(
+        self, network: Network, options: Options, device_id: str
+    ) -> CpuExecutableNetwork:
+        trouble = TROUBLES[self.name]
+        if trouble.gate is not None:
+            trouble.gate.wait(60)
+        trouble.loads += 1
+        if trouble.refuses:
+            raise KernelBuildError(f"{self.name} cannot compile it")
+        if refused := self.unsupported_nodes(network, options):
+            raise unsupported(network, self.name, refused)
+        assert isinstance(options, CpuOptions)
+        made = ShakyExecutable(network, options, None)
+        made.device = self.name
+        return made
+
+    def metrics(self, options: Options, device_id: str) -> dict[str, Any]:
+        return {**super().metrics(options, device_id), "DEVICE_TYPE": "discrete"}
+
+
+@hookimpl
+def register_devices(register: Any) -> None:
+    for name in ("SHAKY", "SHAKY2"):
+        register(name, ShakyPlugin)

@@ -1,0 +1,213 @@
+"""MULTI: requests over several devices: all of them, each once, in order where that is asked."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import numpy as np
+import pytest
+
+from polydevice import Blob
+from polydevice.errors import DeviceError, DeviceMemoryError, InferenceError, ShapeError
+
+from .conftest import right
+
+
+def start_many(queue, rng, number: int) -> tuple[list[int], list[int]]:
+    """Run numbered inferences; return their numbers as they ended, and those that were wrong."""
+    seen: list[int] = []
+    wrong: list[int] = []
+    lock = threading.Lock()
+
+    def done(request, userdata) -> None:
+        index, x = userdata
+        got = request.get_blob("y").array.copy()
+        with lock:
+            seen.append(index)
+            if not np.array_equal(got, right(x)):
+                wrong.append(index)
+
+    queue.set_callback(done)
+    for index in range(number):
+        x = rng.standard_normal(5).astype("f4")
+        queue.start_async(x, (index, x))
+    queue.wait_all()
+    return seen, wrong
+
+
+def test_the_quicker_device_gets_more(core, troubles, network, rng) -> None:
+    troubles["SHAKY"].seconds, troubles["SHAKY2"].seconds = 0.02, 0.002
+    executable = core.load_network(network, "MULTI:SHAKY,SHAKY2")
+    seen, wrong = start_many(executable.infer_queue(), rng, 120)
+    assert not wrong
+    assert sorted(seen) == list(range(120))
+    counts = executable.get_metric("INFERENCES")
+    assert sum(counts.values()) == 120
+    assert counts["SHAKY2"] > 3 * counts["SHAKY"] > 0
+    assert "ms each" in executable.explain()
+
+
+def test_results_in_order(core, troubles, network, rng) -> None:
+    troubles["SHAKY"].seconds, troubles["SHAKY2"].seconds = 0.01, 0.001
+    executable = core.load_network(network, "MULTI:SHAKY,SHAKY2(3),CPU")
+    assert executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") == 5
+    seen, wrong = start_many(executable.infer_queue(ordered=True), rng, 100)
+    assert seen == list(range(100))
+    assert not wrong
+
+
+def test_a_request_alone_goes_to_the_quickest(core, troubles, network, rng) -> None:
+    """Whatever the order of the list, once each was tried."""
+    troubles["SHAKY"].seconds = 0.01
+    executable = core.load_network(network, "MULTI:SHAKY,SHAKY2")
+    x = rng.standard_normal(5).astype("f4")
+    for _ in range(20):
+        np.testing.assert_array_equal(executable.infer(x)["y"], right(x))
+    counts = executable.get_metric("INFERENCES")
+    assert counts["SHAKY2"] >= 16
+
+
+def test_a_device_that_fails_in_mid_run_loses_nothing(core, troubles, network, rng, caplog) -> None:
+    troubles["SHAKY"].seconds = troubles["SHAKY2"].seconds = 0.001
+    troubles["SHAKY"].lives = 20
+    executable = core.load_network(network, "MULTI:SHAKY(2),SHAKY2(2)")
+    seen, wrong = start_many(executable.infer_queue(6, ordered=True), rng, 200)
+    assert seen == list(range(200))
+    assert not wrong
+    assert executable.get_metric("INFERENCES") == {"SHAKY": 20, "SHAKY2": 180}
+    assert len(troubles["SHAKY"].runs) + len(troubles["SHAKY2"].runs) == 200
+    assert executable.get_metric("EXECUTION_DEVICES") == ["SHAKY2"]
+    warnings = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert len(warnings) == 1
+    assert "SHAKY failed on a request of network 'test': the device fell off the bus" in warnings[0]
+
+
+def test_all_devices_fail(core, troubles, network, rng) -> None:
+    """The request says so; the devices stay, since it may be the request's fault."""
+    troubles["SHAKY"].lives = troubles["SHAKY2"].lives = 0
+    executable = core.load_network(network, "MULTI:SHAKY,SHAKY2")
+    with pytest.raises(DeviceError, match="fell off the bus"):
+        executable.infer(np.zeros(5, "f4"))
+    troubles["SHAKY"].lives = troubles["SHAKY2"].lives = -1
+    x = rng.standard_normal(5).astype("f4")
+    np.testing.assert_array_equal(executable.infer(x)["y"], right(x))
+    assert executable.get_metric("EXECUTION_DEVICES") == ["SHAKY", "SHAKY2"]
+
+
+def test_a_poisoned_request_takes_no_device_out(core, rng) -> None:
+    from tests.cpu.models import build
+
+    model = build([("Add", ["x", "w"], ["y"], {})], {"x": ("n",)}, ("y",), {"w": np.ones(4, "f4")})
+    executable = core.load_network(core.read_network(model), "MULTI:CPU,SHAKY")
+    for _ in range(3):
+        with pytest.raises((ShapeError, InferenceError)):
+            executable.infer(np.zeros(3, "f4"))
+        np.testing.assert_array_equal(executable.infer(np.zeros(4, "f4"))["y"], np.ones(4, "f4"))
+    assert len(executable.get_metric("EXECUTION_DEVICES")) == 2
+
+
+def test_too_little_memory_for_one_request(core, troubles, network, rng) -> None:
+    troubles["SHAKY"].error, troubles["SHAKY"].lives = DeviceMemoryError, 1
+    executable = core.load_network(network, "MULTI:SHAKY,CPU")
+    x = rng.standard_normal(5).astype("f4")
+    for _ in range(4):
+        np.testing.assert_array_equal(executable.infer(x)["y"], right(x))
+    assert executable.get_metric("EXECUTION_DEVICES") == ["SHAKY", "CPU"]
+
+
+def test_a_device_that_cannot_load_is_left_out(core, troubles, network, rng, caplog) -> None:
+    troubles["SHAKY"].refuses = True
+    executable = core.load_network(network, "MULTI:SHAKY,CPU")
+    assert executable.get_metric("EXECUTION_DEVICES") == ["CPU"]
+    assert "MULTI runs network 'test' without SHAKY: KernelBuildError" in caplog.text
+    assert "SHAKY: left out" in executable.explain()
+    x = rng.standard_normal(5).astype("f4")
+    np.testing.assert_array_equal(executable.infer(x)["y"], right(x))
+
+
+def test_memory_of_the_users(core, troubles, network, rng) -> None:
+    """Inputs and outputs in place, whichever device runs; what one leaves may be fed to another."""
+    troubles["SHAKY"].seconds = 0.002
+    executable = core.load_network(network, "MULTI:SHAKY,SHAKY2,CPU")
+    requests = [executable.create_infer_request() for _ in range(3)]
+    outputs = [np.empty(5, "f4") for _ in requests]
+    for request, output in zip(requests, outputs):
+        request.set_blob("y", Blob(output))
+    for _ in range(20):
+        xs = [rng.standard_normal(5).astype("f4") for _ in requests]
+        for request, x in zip(requests, xs):
+            request.start_async(x)
+        for request, x, output in zip(requests, xs, outputs):
+            request.wait()
+            np.testing.assert_array_equal(output, right(x))
+            assert request.get_blob("y").array is output
+    request = executable.create_infer_request()
+    value = rng.standard_normal(5).astype("f4")
+    for _ in range(12):
+        wanted = right(value)
+        value = request.infer(value)["y"]
+        np.testing.assert_array_equal(value, wanted)
+        value /= 4
+
+
+def test_many_threads(core, troubles, network, rng) -> None:
+    troubles["SHAKY"].lives = 50
+    executable = core.load_network(network, "MULTI:SHAKY(2),SHAKY2,CPU")
+    failures: list[BaseException] = []
+    data = rng.standard_normal((8, 40, 5)).astype("f4")
+
+    def work(rows: np.ndarray) -> None:
+        try:
+            request = executable.create_infer_request()
+            for x in rows:
+                np.testing.assert_array_equal(request.infer(x)["y"], right(x))
+        except BaseException as error:  # noqa: BLE001 - shown by the test
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(rows,)) for rows in data]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failures
+    assert sum(executable.get_metric("INFERENCES").values()) == 320
+
+
+def test_closing_in_mid_run(core, troubles, network) -> None:
+    troubles["SHAKY"].seconds = troubles["SHAKY2"].seconds = 0.02
+    executable = core.load_network(network, "MULTI:SHAKY,SHAKY2")
+    requests = [executable.create_infer_request() for _ in range(40)]
+    for request in requests:
+        request.start_async(np.zeros(5, "f4"))
+    executable.close()
+    assert not any(request.is_busy for request in requests)
+    assert troubles["SHAKY"].closed == troubles["SHAKY2"].closed == 1
+    assert not [t for t in threading.enumerate() if "MULTI" in t.name or "SHAKY" in t.name]
+
+
+def copied(request) -> list[np.ndarray]:
+    return [request.get_blob(name).array.copy() for name in request.executable.outputs]
+
+
+def test_gpu_and_cpu(rng) -> None:
+    from polydevice import Core
+    from tests.cpu.models import answer, residual
+
+    with Core() as core:
+        if not any(name.startswith("GPU") for name in core.available_devices):
+            pytest.skip("needs an OpenCL device")
+        model = residual()
+        for name in ("MULTI:GPU,CPU", "AUTO:GPU,CPU"):
+            executable = core.load_network(core.read_network(model), name)
+            queue = executable.infer_queue(4, ordered=True)
+            xs = [rng.standard_normal((2, 3, 14, 14)).astype("f4") for _ in range(24)]
+            got: list[list[np.ndarray]] = []
+            queue.set_callback(lambda request, got: got.append(copied(request)))
+            for x in xs:
+                queue.start_async(x, got)
+            queue.wait_all()
+            for x, outputs in zip(xs, got, strict=True):
+                wanted = answer(model, {next(iter(executable.inputs)): x})
+                for a, b in zip(outputs, wanted, strict=True):
+                    np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
