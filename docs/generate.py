@@ -129,7 +129,7 @@ def options() -> str:
 
     lines = [OPTIONS]
     with Core() as core:
-        for device in ("CPU", "GPU", "HETERO"):
+        for device in ("AUTO", "CPU", "GPU", "HETERO", "MULTI"):
             table = core._devices.plugin(device).option_type.table()
             lines += [f"## {device}", ""]
             if not table:

@@ -76,7 +76,9 @@ def _missing(name: str) -> str:
     family = name.partition(":")[0]
     with Core() as core:
         available = core.available_devices
-        if family == "HETERO" or any(d.split(".")[0] == family for d in available):
+        if family in ("AUTO", "HETERO", "MULTI") or any(
+            d.split(".")[0] == family for d in available
+        ):
             return ""
         reasons = [f"{r.subject}: {r.reason}" for r in core.explain_devices() if r.reason]
     return f"no device {name} here ({', '.join(available)} are); " + "; ".join(reasons)

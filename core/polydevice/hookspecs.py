@@ -35,8 +35,8 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 def register_devices(register: Callable[[str, Callable[[str, Services], Plugin]], None]) -> None:
     """Call ``register(name, factory)`` for each device family; ``factory(name, services)``.
 
-    The names CPU, GPU and HETERO, and those of other plugins, are refused. A plugin of operations
-    or file formats alone registers its entry point's name with the factory None.
+    The names AUTO, CPU, GPU, HETERO and MULTI, and those of other plugins, are refused. A plugin of
+    operations or file formats alone registers its entry point's name with the factory None.
     """
 
 

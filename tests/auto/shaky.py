@@ -14,7 +14,7 @@ from polydevice.plugin import unsupported
 from polydevice_cpu.executable import CpuExecutableNetwork
 from polydevice_cpu.options import CpuOptions
 from polydevice_cpu.plugin import CpuPlugin
-from polydevice_cpu.request import CpuInferRequest
+from polydevice_cpu.runner import CpuRunner
 
 
 class Trouble:
@@ -42,26 +42,26 @@ class Trouble:
 TROUBLES: dict[str, Trouble] = {}
 
 
-class ShakyRequest(CpuInferRequest):
-    def _run(self, stream: int) -> None:
+class ShakyRunner(CpuRunner):
+    def run(self, stream: int) -> None:
         trouble = TROUBLES[self.executable.device]
         time.sleep(trouble.seconds)
         trouble.live()
-        super()._run(stream)
+        super().run(stream)
 
 
 class ShakyExecutable(CpuExecutableNetwork):
-    def _create_request(self) -> CpuInferRequest:
-        return ShakyRequest(self)
+    def create_runner(self) -> CpuRunner:
+        return ShakyRunner(self)
 
-    def _close(self) -> None:
+    def release(self) -> None:
         TROUBLES[self.device].closed += 1
-        super()._close()
+        super().release()
 
 
 class ShakyPlugin(CpuPlugin):
     def load_network(
-        self, network: Network, options: Options, device_id: str
+        self, network: Network, options: Options, device_id: str, context: Any = None
     ) -> CpuExecutableNetwork:
         trouble = TROUBLES[self.name]
         if trouble.gate is not None:

@@ -62,7 +62,7 @@ def test_every_library_that_is_imported_is_declared() -> None:
     assert table
     declared = set(re.findall(r'^ *"([\w.-]+)', table[1], re.MULTILINE))
     names = {"PIL": "pillow", "google": "protobuf", "pydantic_core": "pydantic"}
-    own = {"polydevice", "polydevice_cpu", "polydevice_gpu", "polydevice_hetero"}
+    own = {"polydevice", "polydevice_auto", "polydevice_cpu", "polydevice_gpu", "polydevice_hetero"}
     optional = {"pytest", "onnxruntime", "openvino"}  # the shipped suites; `bench --compare`
     for path in [*(ROOT / "core").rglob("*.py"), *(ROOT / "plugins").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):

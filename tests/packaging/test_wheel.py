@@ -13,8 +13,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("polydevice", "polydevice_cpu", "polydevice_gpu", "polydevice_hetero")
-FOLDERS = ("core", "plugins/cpu", "plugins/gpu", "plugins/hetero")
+PACKAGES = (
+    "polydevice",
+    "polydevice_auto",
+    "polydevice_cpu",
+    "polydevice_gpu",
+    "polydevice_hetero",
+)
+FOLDERS = ("core", "plugins/auto", "plugins/cpu", "plugins/gpu", "plugins/hetero")
 
 
 def run(*command: object, **settings: object) -> str:
@@ -68,7 +74,13 @@ def test_registers_the_devices_like_a_third_party(wheel: Path) -> None:
     group = re.split(r"^\[", text, flags=re.MULTILINE)
     (plugins,) = [part for part in group if part.startswith("polydevice.plugins]")]
     lines = {line.replace(" ", "") for line in plugins.splitlines()[1:] if line}
-    assert lines == {"CPU=polydevice_cpu", "GPU=polydevice_gpu", "HETERO=polydevice_hetero"}
+    assert lines == {
+        "AUTO=polydevice_auto",
+        "CPU=polydevice_cpu",
+        "GPU=polydevice_gpu",
+        "HETERO=polydevice_hetero",
+        "MULTI=polydevice_auto",
+    }
 
 
 def test_the_sample_device_in_a_clean_environment(

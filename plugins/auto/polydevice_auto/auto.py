@@ -20,11 +20,12 @@ from polydevice.executable_network import ExecutableNetwork
 from polydevice.executor import CLOSE_SECONDS
 from polydevice.network import Network
 from polydevice.options import Options
+from polydevice.remote import RemoteContext
 from polydevice_auto.executable import SharedExecutable, has_variables
 from polydevice_auto.member import Member
 from polydevice_auto.options import AutoOptions
 from polydevice_auto.plugin import SharedPlugin, first_line, none_loaded
-from polydevice_auto.request import SharedRequest
+from polydevice_auto.runner import SharedRunner
 from polydevice_auto.schedule import InOrder
 
 _log = logging.getLogger(__name__)
@@ -76,7 +77,13 @@ class AutoPlugin(SharedPlugin):
         kind = str(self.metric(device, "DEVICE_TYPE", ""))
         return kind if kind in _KINDS else ""
 
-    def load_network(self, network: Network, options: Options, device_id: str) -> ExecutableNetwork:
+    def load_network(
+        self,
+        network: Network,
+        options: Options,
+        device_id: str,
+        context: RemoteContext | None = None,
+    ) -> ExecutableNetwork:
         """Load the network on the CPU and, in the background, on a device before it; or just once.
 
         Raises:
@@ -221,25 +228,26 @@ class AutoExecutable(SharedExecutable):
             if self._ended:
                 member.executable.close()
                 return
-            self._executor.streams = max(self.streams, member.slots)
+            self.executor.streams = max(self.streams, member.slots)
             self.schedule.prefer(member)
             self._say(f"{member.device}: chosen, the first candidate that loads the network")
             self._loading.clear()
         if not self._keeps and self.schedule.close_idle(self._first):
             self._first.executable.close()
 
-    def ran(self, request: SharedRequest, member: Member) -> None:
+    def ran(self, runner: SharedRunner, member: Member) -> None:
         """Free what a request holds on the CPU, once another device runs it."""
         if member is self._first and member is not self._preferred:
-            request.leave(member)
+            runner.leave(member)
             if not self._keeps and self.schedule.close_idle(member):
                 member.executable.close()
 
     # -- questions ----------------------------------------------------------------------------
 
-    def _metrics(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
+        """Return what the base class does, for one device, and what is still tried."""
         return {
-            **super()._metrics(),
+            **super().metrics(),
             "EXECUTION_DEVICES": [self._preferred.executable.device],
             "LOADING_DEVICES": list(self._loading),
         }
@@ -247,7 +255,8 @@ class AutoExecutable(SharedExecutable):
     def _optimal(self, working: Sequence[Member]) -> int:
         return max(self._preferred.slots, REQUESTS if self._loading else 1)
 
-    def _close(self) -> None:
+    def release(self) -> None:
+        """Give up loading, and close the devices' networks."""
         with self._ending:
             self._ended = True
         self._bounds.cancel(f"network {self.name!r} was closed")
@@ -255,4 +264,4 @@ class AutoExecutable(SharedExecutable):
             self._loader.join(CLOSE_SECONDS)
             if self._loader.is_alive():
                 _log.warning("AUTO still loads network %r after it was closed", self.name)
-        super()._close()
+        super().release()

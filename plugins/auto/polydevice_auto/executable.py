@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from polydevice.errors import DeviceError, UnknownOptionError
 from polydevice.executable_network import ExecutableNetwork
-from polydevice.infer_request import InferRequest
 from polydevice.network import Network
 from polydevice.options import Options
 from polydevice.placement import Placement
 from polydevice_auto.member import Member
-from polydevice_auto.request import SharedRequest
+from polydevice_auto.runner import SharedRunner
 from polydevice_auto.schedule import Schedule
 
 
@@ -42,10 +42,11 @@ class SharedExecutable(ExecutableNetwork):
         self.has_variables = has_variables(network)
         self.notes = list(notes)
 
-    def _create_request(self) -> InferRequest:
-        return SharedRequest(self)
+    def create_runner(self) -> SharedRunner:
+        """Make what runs one request on any of the devices."""
+        return SharedRunner(self)
 
-    def ran(self, request: SharedRequest, member: Member) -> None:
+    def ran(self, runner: SharedRunner, member: Member) -> None:
         """Called after every inference, with the device that ran it or failed to."""
 
     def export(self) -> bytes:
@@ -81,7 +82,7 @@ class SharedExecutable(ExecutableNetwork):
         """Say for every node on which devices it runs, and why."""
         devices = ",".join(member.executable.device for member in self.schedule.working)
         reason = f"{self.device} runs the whole network there: {'; '.join(self.notes)}"
-        return [Placement(name, kind, devices, reason) for name, kind in self._nodes]
+        return [replace(row, device=devices, reason=reason) for row in super().placement()]
 
     def get_config(self, key: str) -> str:
         """Return the value of a key of its own, or of the first device that knows the key."""
@@ -94,7 +95,8 @@ class SharedExecutable(ExecutableNetwork):
                     return member.executable.get_config(key)
             raise
 
-    def _metrics(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
+        """Return which devices run the network, and how many inferences each ran."""
         working = self.schedule.working
         return {
             "OPTIMAL_NUMBER_OF_INFER_REQUESTS": self._optimal(working),
@@ -110,7 +112,8 @@ class SharedExecutable(ExecutableNetwork):
     def _preferred(self) -> Member:
         return (self.schedule.working or self.schedule.members)[0]
 
-    def _close(self) -> None:
+    def release(self) -> None:
+        """Close the devices' networks, which nothing runs any more."""
         for member in self.schedule.members:
             member.executable.close()
 

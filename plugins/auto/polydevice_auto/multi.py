@@ -15,6 +15,7 @@ from polydevice.errors import (
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
 from polydevice.options import Options
+from polydevice.remote import RemoteContext
 from polydevice_auto.executable import SharedExecutable
 from polydevice_auto.member import Member
 from polydevice_auto.options import MultiOptions
@@ -32,7 +33,13 @@ class MultiPlugin(SharedPlugin):
 
     option_type = MultiOptions
 
-    def load_network(self, network: Network, options: Options, device_id: str) -> ExecutableNetwork:
+    def load_network(
+        self,
+        network: Network,
+        options: Options,
+        device_id: str,
+        context: RemoteContext | None = None,
+    ) -> ExecutableNetwork:
         """Load the network on every member; one that cannot is left out with a warning.
 
         Raises:

@@ -1,8 +1,9 @@
-"""SharedRequest: one request that runs on whichever device gets it."""
+"""SharedRunner: runs one request on whichever device gets it."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from polydevice.blob import Blob
@@ -14,11 +15,10 @@ from polydevice.errors import (
     InferTimeoutError,
     PolydeviceError,
 )
-from polydevice.infer_request import InferRequest
-from polydevice.overlap import host_arrays
 from polydevice.profiling import LayerCount
 from polydevice.remote import Copies
-from polydevice.variable_state import VariableState
+from polydevice.runtime.runner import Runner
+from polydevice.runtime.variable import RequestVariable
 from polydevice_auto.member import Member
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ class _Part:
                 self.request.set_blob(name, blob)
                 self.given[name] = blob
         changed = {n: blob for n, blob in blobs.items() if self.given.get(n) is not blob}
-        results = self.request._infer(changed or None, slot % self.streams)
+        results = self.request.infer(changed or None, stream=slot % self.streams)
         self.given.update(changed)
         return results
 
 
-class SharedRequest(InferRequest):
+class SharedRunner(Runner):
     """One inference on one device; a request of its own on each device that ever ran it.
 
     Inputs are used in place by every device. Outputs lie where the user set memory, else where the
@@ -68,24 +68,21 @@ class SharedRequest(InferRequest):
         if self._pinned is not None:
             self._last = self._parts[self._pinned] = _Part(self._pinned)
 
-    def _variable_states(self) -> list[VariableState]:
+    def variables(self) -> Sequence[RequestVariable]:
         """Return the variables, which are those of the one device that runs this request."""
-        return self._last.request.query_state() if self._pinned and self._last else []
+        return self._last.request.runner.variables() if self._pinned and self._last else ()
 
     @property
     def copies(self) -> Copies:
         """What the last inference copied between host and device, and within the device."""
         return self._last.request.copies if self._last else Copies()
 
-    def _written(self) -> list[Array]:
+    def written(self) -> list[Array]:
         """Return the outputs of all devices: the user may have got any of them."""
-        parts = (
-            host_arrays(part.request._blobs, self.executable.outputs).values()
-            for part in self._parts.values()
-        )
-        return [*super()._written(), *(array for arrays in parts for array in arrays)]
+        parts = (part.request.runner.written() for part in self._parts.values())
+        return [*super().written(), *(array for arrays in parts for array in arrays)]
 
-    def _run(self, stream: int) -> None:
+    def run(self, stream: int) -> None:
         """Run on a device; where that fails, on another, and then take the first one out."""
         schedule = self.executable.schedule
         failed: dict[Member, PolydeviceError] = {}
@@ -112,35 +109,29 @@ class SharedRequest(InferRequest):
         if part is None:
             part = self._parts[member] = _Part(member)
         network = self.executable
-        inputs = {name: self._blob(port) for name, port in network.inputs.items()}
+        inputs = {name: self.blob(name) for name in network.inputs}
         outputs = {
             name: blob
             for name in network.outputs
-            if (blob := self._blobs.get(name)) is not None and blob is not self._own.get(name)
+            if (blob := self.blobs.get(name)) is not None and blob is not self._own.get(name)
         }
         for name, array in part.infer(inputs, outputs, slot).items():
-            held = self._blobs.get(name)
+            held = self.blobs.get(name)
             if held is None or held.array is not array:
-                self._blobs[name] = self._own[name] = network.outputs[name].blob(array)
+                self.give(name, array)
+                self._own[name] = self.blobs[name]
         self._last = part
 
     def leave(self, member: Member) -> None:
         """Let go of what the request holds on a device that gets no more requests."""
         self._parts.pop(member, None)
 
-    def _perf_counts(self) -> list[LayerCount]:
+    def counts(self) -> list[LayerCount]:
         """Return the counters of the last inference, or of the preferred device before one."""
         if self._last is None:
             raise InferenceError(f"no counters: {self.executable.device} has not inferred yet")
-        return [
-            LayerCount(
-                name,
-                row["status"],
-                row["layer_type"],
-                row["exec_type"],
-                row["real_time"],
-                row["cpu_time"],
-                row["execution_index"],
-            )
-            for name, row in self._last.request.get_perf_counts().items()
-        ]
+        return self._last.request.runner.counts()
+
+    def release(self) -> None:
+        """Let go of what there is on the devices."""
+        self._parts.clear()
