@@ -1,0 +1,90 @@
+"""`polydevice.opset`: networks written in Python."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polydevice import Core, opset
+from polydevice.errors import ElementTypeError, NetworkError, ShapeError
+from polydevice.ops.op import operations
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_network_of_ten_lines(device: str, seed: int, tmp_path) -> None:
+    rng = np.random.default_rng(seed)
+    weights, shift = rng.standard_normal((5, 7)).astype(np.float32), np.float32(0.5)
+    x = opset.parameter([-1, 5], "f32", name="x")
+    first, second = opset.split(opset.matmul(x, weights), opset.constant(1), num_splits=7)[:2]
+    joined = opset.concat(first, opset.add(second, shift), axis=1)
+    network = opset.network("ten", {"y": opset.relu(joined), "most": opset.reduce_max(x, [1])})
+    network.serialize(tmp_path / "ten.xml")
+    with Core() as core:
+        read = core.read_network(tmp_path / "ten.xml")
+        for each in (network, read):
+            executable = core.load_network(each, device)
+            for rows in (3, 1, 8):
+                given = rng.standard_normal((rows, 5)).astype(np.float32)
+                answers = executable.infer({"x": given})
+                product = given @ weights[:, :2] + np.float32([0, 0.5])
+                np.testing.assert_allclose(answers["y"], np.maximum(product, 0), atol=1e-5)
+                np.testing.assert_array_equal(answers["most"], given.max(1))
+
+
+def test_against_openvino(tmp_path) -> None:
+    openvino = pytest.importorskip("openvino")
+    rng = np.random.default_rng(4)
+    weights = rng.standard_normal((4, 3, 3, 3)).astype(np.float32)
+    image = opset.parameter([2, 3, 9, 7], name="image")
+    features = opset.convolution(
+        image, weights, strides=(2, 1), pads_begin=[1, 0], pads_end=[0, 1], dilations=(1, 1)
+    )
+    network = opset.network("conv", [opset.softmax(opset.hswish(features), axis=1)])
+    network.serialize(tmp_path / "conv.xml")
+    given = rng.standard_normal((2, 3, 9, 7)).astype(np.float32)
+    config = {"INFERENCE_PRECISION_HINT": "f32"}
+    theirs = openvino.Core().compile_model(tmp_path / "conv.xml", "CPU", config)([given])[0]
+    with Core() as core:
+        (ours,) = core.load_network(network, "CPU").infer(given).values()
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_every_operation_has_a_function() -> None:
+    functions = dir(opset)
+    assert {"relu", "mat_mul", "lstm_cell", "reduce_l1", "variadic_split"} <= set(functions)
+    assert opset.relu.__name__ == opset.re_lu.__name__
+    for cls in operations():
+        if cls.type not in ("Constant", "Const", "Parameter", "Result"):
+            assert callable(getattr(opset, cls.type.lower())), cls.type
+
+
+def test_what_does_not_fit_is_said_where_it_is_written() -> None:
+    x = opset.parameter([2, 3], "f32", name="x")
+    with pytest.raises(ShapeError, match=r"\[2,3\] and \[5\] cannot be broadcast"):
+        opset.add(x, np.zeros(5, np.float32))
+    with pytest.raises(ElementTypeError, match="not f32 and i64"):
+        opset.matmul(x, [[1], [2], [3]])
+    with pytest.raises(NetworkError, match="no attribute 'stride'.*Did you mean 'strides'"):
+        opset.convolution(x, x, stride=2)
+    with pytest.raises(NetworkError, match="SoftMax: .*axes|no attribute 'axes'"):
+        opset.softmax(x, axes=1)
+    with pytest.raises(AttributeError, match="Did you mean 'relu'"):
+        opset.relux  # noqa: B018
+    with pytest.raises(NetworkError, match="'f33' is not known"):
+        opset.parameter([1], "f33", name="x")
+    with pytest.raises(NetworkError, match="list is no value of a network"):
+        opset.network("n", [[x]])
+
+
+def test_inputs_of_a_network() -> None:
+    a, b = (opset.parameter([2], name=name) for name in "ab")
+    total = opset.add(b, a)
+    assert list(opset.network("n", [total]).inputs) == ["b", "a"]
+    unused = opset.parameter([1], name="unused")
+    assert list(opset.network("n", [total], [a, b, unused]).inputs) == ["a", "b", "unused"]
+    with pytest.raises(NetworkError, match="reads 'b', which is not among its inputs"):
+        opset.network("n", [total], [a])
+    with pytest.raises(NetworkError, match="is no input"):
+        opset.network("n", [total], [a, b, total])
+    with pytest.raises(NetworkError, match="two inputs of one name"):
+        opset.network("n", [opset.add(a, opset.parameter([2], name="a"))])
