@@ -215,6 +215,9 @@ class Network:
     def reshape(self, shapes: Mapping[str, Sequence[DimLike | None]]) -> None:
         """Give inputs new shapes; None or -1 is an unknown size, `Dim` one with bounds.
 
+        Where the model has its batch written into the pattern of a Reshape, and that does not fit
+        the new shapes, the Reshape follows (`polydevice.written_batch`).
+
         Raises:
             NetworkError: for an unknown input name, or when a node does not accept the shapes;
                 the network then keeps its old shapes.
@@ -228,15 +231,34 @@ class Network:
                 f"inputs: {', '.join(by_name)}." + nearest(unknown[0], by_name)
             )
         before = {name: by_name[name].op for name in shapes}
+        known = {port: port.shape for node in self.nodes() for port in node.outputs}
         try:
             for name, sizes in shapes.items():
                 by_name[name].op = by_name[name].op.replace(shape=_shape(name, sizes))
-            self.infer()
+            self._infer_or_follow(known)
         except PolydeviceError:
             for name, op in before.items():
                 by_name[name].op = op
             self.infer()
             raise
+
+    def _infer_or_follow(self, before: Mapping[Port, Shape | None]) -> None:
+        """Find shapes; where they do not fit as the model is written, with Reshapes that follow.
+
+        Raises:
+            NetworkError: what is wrong with the model as it is written.
+        """
+        try:
+            self.infer()
+        except NetworkError as error:
+            from polydevice.written_batch import follow
+
+            try:
+                changed = follow(self, before)
+            except NetworkError:
+                raise error from None
+            if not changed:
+                raise
 
     def notes(self, *path: str) -> Mapping[str, Any]:
         """Return the dictionary in `rt_info` at a path of keys; empty when there is none."""
