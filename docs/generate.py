@@ -72,6 +72,7 @@ one line does it:
 ```python
 import polydevice.compat.onnxruntime as ort
 import polydevice.compat.openvino as ov
+from polydevice.compat.inference_engine import IECore
 ```
 
 Where it cannot, `polydevice run` puts that package in the place of the import, for one process:
@@ -91,12 +92,18 @@ chooses. The real runtime need not be installed: `importlib.metadata` too finds 
   polydevice's [configuration keys](options.md); those about how OpenVINO itself works are taken and
   change nothing. Tools of an OpenVINO that is installed run on polydevice: its benchmark_app is
   `-m openvino.tools.benchmark.main`.
+* **inference_engine**: the API of 2021, `openvino.inference_engine`, which OpenVINO removed in 2024.
+  `--as openvino` has it too, beside API 2.0, as the releases in between had.
 
 The tables below list every public name: what stands behind it in polydevice's own interface, and
 what is different or not there and why. Tests hold them against the real packages.
 """
 
-FACADES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
+FACADES = {
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+    "inference_engine": "OpenVINO's Inference Engine",
+}
 """Packages under polydevice.compat → the runtime's name."""
 
 

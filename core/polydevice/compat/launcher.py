@@ -15,7 +15,11 @@ from polydevice.compat.replacement import Replacement
 
 FACADES: dict[str, dict[str, str]] = {
     "onnxruntime": {"onnxruntime": "polydevice.compat.onnxruntime"},
-    "openvino": {"openvino": "polydevice.compat.openvino"},
+    "inference_engine": {"openvino.inference_engine": "polydevice.compat.inference_engine"},
+    "openvino": {
+        "openvino.inference_engine": "polydevice.compat.inference_engine",
+        "openvino": "polydevice.compat.openvino",
+    },
 }
 """What --as takes → the modules that are replaced, each with ours."""
 
