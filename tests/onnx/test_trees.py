@@ -219,3 +219,101 @@ def test_tables_that_few_numbers_make_large_are_refused(rng: Rng) -> None:
             attribute.i = 1_200_000_000
     with pytest.raises(ModelLimitError, match="tables of trees"):
         Core().read_network(_model(node, 3).SerializeToString())
+
+
+LABELS = {"few": [10, 20], "many": [7, 5, 9, 1]}
+VOTED = {"first": [0], "second": [1], "both": [0, 1], "all": [0, 1, 2, 3]}
+
+
+def _classifier(
+    rng: Rng, labels: list[Any], voted: list[int], lowest: float, **attributes: Any
+) -> onnx.NodeProto:
+    """The trees of a regressor, whose leaves vote for some labels."""
+    made = _regressor(rng, 4, 3)
+    given = {a.name: helper.get_attribute_value(a) for a in made.attribute}
+    kept = {name: value for name, value in given.items() if name.startswith("nodes_")}
+    leaves = [
+        key
+        for key, mode in zip(
+            zip(kept["nodes_treeids"], kept["nodes_nodeids"], strict=True),
+            kept["nodes_modes"],
+            strict=True,
+        )
+        if mode == b"LEAF"
+    ]
+    votes = [(tree, number, label) for tree, number in leaves for label in voted]
+    kind = "classlabels_strings" if isinstance(labels[0], str) else "classlabels_int64s"
+    return helper.make_node(
+        "TreeEnsembleClassifier", ["x"], ["y", "s"], domain="ai.onnx.ml",
+        class_treeids=[v[0] for v in votes], class_nodeids=[v[1] for v in votes],
+        class_ids=[v[2] for v in votes],
+        class_weights=[float(w) for w in rng.uniform(lowest, 0.4, len(votes))],
+        **{kind: labels}, **kept, **attributes,
+    )  # fmt: skip
+
+
+def _labels_and_scores(node: onnx.NodeProto) -> onnx.ModelProto:
+    made = _model(node, 3)
+    made.graph.output.append(onnx.ValueInfoProto(name="s"))
+    made.graph.output[0].ClearField("type")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("post_transform", "labels", "voted", "base", "lowest"),
+    [
+        ("NONE", "few", "first", [], 0.0),
+        ("LOGISTIC", "few", "first", [0.25], 0.0),
+        ("SOFTMAX", "few", "first", [], 0.0),
+        ("NONE", "few", "first", [0.25], -0.6),
+        ("LOGISTIC", "few", "first", [], -0.6),
+        ("SOFTMAX_ZERO", "few", "first", [], -0.6),
+        ("NONE", "few", "second", [], 0.0),
+        ("LOGISTIC", "few", "second", [], -0.6),
+        ("SOFTMAX", "few", "both", [], -0.6),
+        ("NONE", "many", "all", [], 0.0),
+        ("SOFTMAX", "many", "all", [0.5, -0.25, 0, 1], -0.6),
+    ],
+)
+def test_classifier(post_transform, labels, voted, base, lowest, device, rng) -> None:
+    names: list[Any] = LABELS[labels]
+    if base:
+        names = [f"label {name}" for name in names]
+    settings: dict[str, Any] = {"post_transform": post_transform}
+    if base:
+        settings["base_values"] = base
+    proto = _labels_and_scores(_classifier(rng, names, VOTED[voted], lowest, **settings))
+    x = _data(rng)
+    expected = onnxruntime_outputs(proto, x)
+    if voted == "both":
+        # ONNX Runtime gives the labels 0 and 1 here, whatever they are called.
+        expected[0] = np.array(names)[np.argmax(expected[1], axis=1)]
+    for _ in range(2):
+        label, scores = run(proto, x, device=device)
+        np.testing.assert_array_equal(label, expected[0])
+        np.testing.assert_allclose(scores, expected[1], 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("labels", "voted", "settings", "reason"),
+    [
+        ([1], [0], {}, "1 labels"),
+        ([1, 2], [0, 1], {"base_values": [1.0]}, "1 base_values for 2 labels"),
+        ([1, 2], [1], {"base_values": [1.0]}, "base_values"),
+        ([1, 2], [0], {"post_transform": "PROBIT"}, "PROBIT"),
+    ],
+)
+def test_classifiers_that_are_refused(labels, voted, settings, reason, rng) -> None:
+    proto = _labels_and_scores(_classifier(rng, labels, voted, 0.0, **settings))
+    with Core() as core, pytest.raises(UnsupportedOperationError, match=reason):
+        core.read_network(proto.SerializeToString())
+
+
+def test_a_forest_is_stored_once(rng: Rng) -> None:
+    """Not once per level of its deepest tree."""
+    proto = _model(_regressor(rng, 3, 12), 3)
+    with Core() as core:
+        network = core.read_network(proto.SerializeToString())
+    (nodes,) = (len(a.ints) for a in proto.graph.node[0].attribute if a.name == "nodes_treeids")
+    held = sum(node.constant.nbytes for node in network if node.constant is not None)
+    assert held < nodes * 200

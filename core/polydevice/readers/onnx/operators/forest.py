@@ -96,8 +96,10 @@ def aggregated(n: OnnxNode, x: Port, trees: Forest, targets: int, aggregate: str
     depth = trees.check(None if x.shape is None else x.shape[1])
     shape = joined(n, part_of_shape(n, x, 0, 1), [len(trees.roots)])
     node = n.emit(Broadcast(), trees.roots, shape)
+    tables = _Tables(n, x, trees) if depth else None
     for _ in range(depth):
-        node = _step(n, x, trees, node)
+        assert tables is not None
+        node = tables.step(node)
     votes = n.emit(Gather(), n.like(_ballots(n, trees, targets, aggregate, x), x), node, 0)
     reduce = {"MIN": ReduceMin, "MAX": ReduceMax}.get(aggregate, ReduceSum)
     y = n.emit(reduce(keep_dims=False), votes, [1])
@@ -122,38 +124,58 @@ def _ballots(n: OnnxNode, trees: Forest, targets: int, aggregate: str, x: Port) 
     return made
 
 
-def _step(n: OnnxNode, x: Port, trees: Forest, node: Port) -> Port:
-    """Go from nodes [rows, trees] to the next ones."""
-    feature = n.emit(GatherElements(1), x, n.emit(Gather(), trees.feature, node, 0))
-    goes: Port | None = None
-    for mode in sorted({mode for mode in trees.mode if mode}):
-        if mode == "MEMBER":
-            true = _is_member(n, x, trees, feature, node)
-        else:
-            split = n.emit(Gather(), n.like(trees.split, x), node, 0)
-            true = n.emit(COMPARISONS[mode](), feature, split)
-        if goes is None:
-            goes = true
-            continue
-        chosen = n.emit(Gather(), np.array([m == mode for m in trees.mode]), node, 0)
-        goes = n.emit(Select(), chosen, true, goes)
-    assert goes is not None
-    if trees.tracks.any():
-        tracked = n.emit(Gather(), trees.tracks, node, 0)
-        goes = n.emit(LogicalOr(), goes, n.emit(LogicalAnd(), tracked, n.emit(IsNaN(), feature)))
-    left, right = (n.emit(Gather(), side, node, 0) for side in trees.children)
-    return n.emit(Select(), goes, left, right)
+class _Tables:
+    """A forest as constants, which all levels share."""
+
+    def __init__(self, n: OnnxNode, x: Port, trees: Forest) -> None:
+        self._n, self._x = n, x
+        self._feature = n.value(trees.feature)
+        self._split = n.like(trees.split, x)
+        self._sides = [n.value(side) for side in trees.children]
+        self._tracks = n.value(trees.tracks) if trees.tracks.any() else None
+        self._modes = {
+            mode: n.value(np.array([each == mode for each in trees.mode]))
+            for mode in sorted({mode for mode in trees.mode if mode})
+        }
+        self._members = n.like(_members(n, trees), x) if "MEMBER" in self._modes else None
+
+    def step(self, node: Port) -> Port:
+        """Go from nodes [rows, trees] to the next ones."""
+        emit = self._n.emit
+        feature = emit(GatherElements(1), self._x, emit(Gather(), self._feature, node, 0))
+        goes: Port | None = None
+        for mode, has_it in self._modes.items():
+            true = self._is_true(mode, feature, node)
+            goes = (
+                true
+                if goes is None
+                else emit(Select(), emit(Gather(), has_it, node, 0), true, goes)
+            )
+        assert goes is not None
+        if self._tracks is not None:
+            tracked = emit(Gather(), self._tracks, node, 0)
+            goes = emit(LogicalOr(), goes, emit(LogicalAnd(), tracked, emit(IsNaN(), feature)))
+        left, right = (emit(Gather(), side, node, 0) for side in self._sides)
+        return emit(Select(), goes, left, right)
+
+    def _is_true(self, mode: str, feature: Port, node: Port) -> Port:
+        emit = self._n.emit
+        if mode != "MEMBER":
+            return emit(COMPARISONS[mode](), feature, emit(Gather(), self._split, node, 0))
+        assert self._members is not None
+        wanted = emit(Gather(), self._members, node, 0)
+        equal = emit(Equal(), emit(Unsqueeze(), feature, [2]), wanted)
+        return emit(ReduceLogicalOr(keep_dims=False), equal, [2])
 
 
-def _is_member(n: OnnxNode, x: Port, trees: Forest, feature: Port, node: Port) -> Port:
+def _members(n: OnnxNode, trees: Forest) -> Array:
+    """Return [nodes, members]: what each node looks for, filled up with NaN."""
     width = max(map(len, trees.members.values()), default=0)
     n.take_dense(len(trees.mode) * width * np.dtype(np.float64).itemsize)
     table = np.full((len(trees.mode), max(width, 1)), np.nan)
     for place, members in trees.members.items():
         table[place, : len(members)] = members
-    wanted = n.emit(Gather(), n.like(table, x), node, 0)
-    equal = n.emit(Equal(), n.emit(Unsqueeze(), feature, [2]), wanted)
-    return n.emit(ReduceLogicalOr(keep_dims=False), equal, [2])
+    return table
 
 
 def transformed(n: OnnxNode, y: Port, name: str) -> Port:

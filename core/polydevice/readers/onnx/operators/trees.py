@@ -10,8 +10,15 @@ import numpy as np
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ModelFormatError
 from polydevice.node import Port
-from polydevice.ops.arithmetic import Add
+from polydevice.ops.activation import Sigmoid
+from polydevice.ops.arithmetic import Add, Subtract
+from polydevice.ops.comparison import Greater
+from polydevice.ops.concat import Concat
 from polydevice.ops.convert import Convert
+from polydevice.ops.gather import Gather
+from polydevice.ops.reshape import Squeeze
+from polydevice.ops.slice import Slice
+from polydevice.ops.topk import TopK, TopKMode, TopKSort
 from polydevice.readers.onnx.attributes import TensorValue
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
@@ -67,6 +74,73 @@ def tree_ensemble(n: OnnxNode) -> Port:
 @translates("TreeEnsembleRegressor", domain=_ML)
 def tree_ensemble_regressor(n: OnnxNode) -> Port:
     """Nodes are named by tree and number; leaves are nodes, with any number of votes."""
+    y = aggregated(
+        n,
+        _features(n),
+        _forest(n, "target"),
+        n.required("n_targets"),
+        n.attribute("aggregate_function", "SUM"),
+    )
+    base = _base(n)
+    if base.size:
+        y = n.emit(Add(), y, n.like(base, y))
+    return transformed(n, _as_f32(n, y), n.attribute("post_transform", "NONE"))
+
+
+@translates("TreeEnsembleClassifier", domain=_ML)
+def tree_ensemble_classifier(n: OnnxNode) -> list[Port]:
+    """Labels [rows] and scores [rows, labels]; two labels may share one score.
+
+    Where all leaves vote for the first of two labels, the sum is the second one's score. What the
+    first gets then, and from where on it is the second, is as in ONNX Runtime: onnx.reference
+    chooses by what a transformation made of the scores.
+    """
+    texts, numbers = n.attribute("classlabels_strings"), n.attribute("classlabels_int64s")
+    labels = np.array(texts or numbers or [], object if texts else np.int64)
+    forest, transform = _forest(n, "class"), n.attribute("post_transform", "NONE")
+    if len(labels) < 2:
+        raise n.unsupported(f"{len(labels)} labels; give a score to two of them, 0 and 1 say")
+    voted, base = set(forest.votes[1].tolist()), _base(n)
+    alone = len(labels) == 2 and len(voted) == 1
+    if base.size not in ((0, 1) if voted == {0} and alone else (0,) if alone else (0, len(labels))):
+        raise n.unsupported(f"{base.size} base_values for {len(labels)} labels")
+    y = aggregated(n, _features(n), forest, len(labels), "SUM")
+    if base.size and not (alone and voted == {0}):
+        y = n.emit(Add(), y, n.like(base, y))
+    if not alone:
+        _, index = n.emit_all(_LARGEST, y, 1)
+        index = n.emit(Squeeze(), index, [1])
+        scores = transformed(n, _as_f32(n, y), transform)
+        return [n.emit(Gather(), n.value(labels), index, 0), scores]
+    return _of_two(n, y, forest, labels, base)
+
+
+_LARGEST = TopK(axis=1, mode=TopKMode.MAX, sort=TopKSort.VALUE, index_element_type=ElementType.i64)
+
+
+def _of_two(n: OnnxNode, y: Port, forest: Forest, labels: Array, base: Array) -> list[Port]:
+    """Return label and scores for a sum that is the score of one of two labels."""
+    transform = n.attribute("post_transform", "NONE")
+    (column,) = set(forest.votes[1].tolist())
+    score = n.emit(Slice(), y, [column], [column + 1], [1], [1])
+    if base.size:
+        score = n.emit(Add(), score, n.like(base, score))
+    is_probability = bool(np.all(forest.votes[2] >= 0))
+    second = n.emit(Greater(), score, n.like(0.5 if is_probability else 0.0, score))
+    index = n.emit(Squeeze(), n.emit(Convert(ElementType.i64), second), [1])
+    chosen = n.emit(Gather(), n.value(labels), index, 0)
+    if column == 1:
+        return [chosen, transformed(n, _as_f32(n, y), transform)]
+    if transform == "PROBIT":
+        raise n.unsupported("post_transform 'PROBIT' of one score for two labels; use 'NONE'")
+    whole = float(is_probability and transform != "LOGISTIC")
+    first = n.emit(Subtract(), n.like(whole, score), score)
+    scores = _as_f32(n, n.emit(Concat(1), first, score))
+    return [chosen, n.emit(Sigmoid(), scores) if transform == "LOGISTIC" else scores]
+
+
+def _forest(n: OnnxNode, votes: str) -> Forest:
+    """Return the trees; the attributes of votes are called "target" or "class"."""
     keys = list(zip(n.required("nodes_treeids"), n.required("nodes_nodeids"), strict=True))
     place = {key: i for i, key in enumerate(keys)}
     modes = [mode.removeprefix("BRANCH_") for mode in n.required("nodes_modes")]
@@ -78,11 +152,11 @@ def tree_ensemble_regressor(n: OnnxNode) -> Port:
         _found(place, [k[0] for k in keys], n.required(f"nodes_{side}nodeids"), modes)
         for side in ("true", "false")
     ]
-    voting = list(zip(n.required("target_treeids"), n.required("target_nodeids"), strict=True))
+    voting = zip(n.required(f"{votes}_treeids"), n.required(f"{votes}_nodeids"), strict=True)
     first: dict[int, int] = {}
     for tree, number in keys:
         first[tree] = min(number, first.get(tree, number))
-    trees = Forest(
+    return Forest(
         feature=np.array(n.required("nodes_featureids"), np.int64),
         split=_numbers(n, "nodes_values"),
         mode=modes,
@@ -92,19 +166,19 @@ def tree_ensemble_regressor(n: OnnxNode) -> Port:
         roots=np.array([place[root] for root in first.items()], np.int64),
         votes=(
             np.array([place.get(key, -1) for key in voting], np.int64),
-            np.array(n.required("target_ids"), np.int64),
-            _numbers(n, "target_weights"),
+            np.array(n.required(f"{votes}_ids"), np.int64),
+            _numbers(n, f"{votes}_weights"),
         ),
     )
-    y = aggregated(
-        n, _features(n), trees, n.required("n_targets"), n.attribute("aggregate_function", "SUM")
-    )
+
+
+def _base(n: OnnxNode) -> Array:
     base = n.attribute("base_values") or _optional_array(n, "base_values_as_tensor")
-    if base is not None and len(base):
-        y = n.emit(Add(), y, n.like(np.asarray(base), y))
-    if y.element_type is not ElementType.f32:
-        y = n.emit(Convert(ElementType.f32), y)
-    return transformed(n, y, n.attribute("post_transform", "NONE"))
+    return np.asarray([] if base is None else base)
+
+
+def _as_f32(n: OnnxNode, y: Port) -> Port:
+    return y if y.element_type is ElementType.f32 else n.emit(Convert(ElementType.f32), y)
 
 
 def _found(place: dict[Any, int], trees: list[int], numbers: list[int], modes: list[str]) -> Array:
