@@ -47,15 +47,28 @@ _all: weakref.WeakSet[ExecutableNetwork] = weakref.WeakSet()
 
 
 class PortInfo:
-    """An input or output of an executable network: name, element type, shape, layout."""
+    """An input or output of an executable network: name, element type, shape, layout.
 
-    __slots__ = ("desc", "dtype", "element_type", "kind", "layout", "name", "sizes", "tensor_names")
+    Its `key` is what devices keep its memory under: the name, but for an output that is called as
+    an input is.
+    """
+
+    __slots__ = (
+        "desc", "dtype", "element_type", "key", "kind", "layout", "name", "sizes", "tensor_names"
+    )  # fmt: skip
 
     def __init__(
-        self, kind: str, name: str, desc: TensorDesc, layout: str, tensor_names: frozenset[str]
+        self,
+        kind: str,
+        name: str,
+        desc: TensorDesc,
+        layout: str,
+        tensor_names: frozenset[str],
+        key: str = "",
     ) -> None:
         self.kind = kind
         self.name = name
+        self.key = key or name
         self.desc = desc.without_value()
         self.layout = layout
         self.tensor_names = tensor_names
@@ -135,7 +148,10 @@ class ExecutableNetwork(ABC):
         device: its name, such as "GPU.0".
         options: the configuration it was loaded with.
         streams: how many requests run at the same time.
-        inputs: name → type, shape and layout; `outputs` likewise.
+        inputs: name → type, shape and layout; `outputs` likewise. An input and an output may
+            have one name.
+        ports: key → input or output, for devices, which keep memory by keys (`PortInfo`).
+        output_keys: keys of the outputs, in order.
         layers: layer of the model that is no constant → type of its operation.
         memory: what all requests together may use; whoever allocates asks it first.
         executor: the threads of the streams.
@@ -171,9 +187,13 @@ class ExecutableNetwork(ABC):
             name: _info("input", name, port, port.node) for name, port in network.input_ports()
         }
         self.outputs = {
-            name: _info("output", name, port, result)
-            for (name, port), result in zip(network.output_ports(), network.results, strict=True)
+            name: _info("output", name, port, result, key)
+            for name, (key, port), result in zip(
+                network.output_names(), network.output_ports(), network.results, strict=True
+            )
         }
+        self.ports = {p.key: p for p in (*self.inputs.values(), *self.outputs.values())}
+        self.output_keys = [port.key for port in self.outputs.values()]
         self.executor = executor or Executor(f"{device}:{network.name}", streams)
         self._owns_executor = executor is None
         self._nodes = [(node.name, node.type) for node in network.nodes()]
@@ -442,9 +462,9 @@ class ExecutableNetwork(ABC):
         return f"ExecutableNetwork({self.name!r} on {self.device})"
 
 
-def _info(kind: str, name: str, port: Port, node: Node) -> PortInfo:
+def _info(kind: str, name: str, port: Port, node: Node, key: str = "") -> PortInfo:
     layout = str(node.rt_info.get("blob_layout", "")) or default_layout(port.desc.rank)
-    return PortInfo(kind, name, port.desc, layout, frozenset(port.names))
+    return PortInfo(kind, name, port.desc, layout, frozenset(port.names), key)
 
 
 def _cancel_everything() -> None:

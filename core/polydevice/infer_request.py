@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NoReturn, Union
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Union
 
 import numpy as np
 
@@ -51,6 +51,8 @@ class StatusCode(IntEnum):
 
 
 Callback = Callable[[StatusCode, Any], None]
+
+PortKind = Literal["input", "output"]
 
 Inputs = Union[  # noqa: UP007 - evaluated at import, on Python 3.10 too
     Mapping[str, Any], Mapping[int, Any], list[Any], tuple[Any, ...], Array, Blob
@@ -96,6 +98,7 @@ class InferRequest:
         self._ports: dict[str | int, PortInfo] = dict(enumerate(executable.inputs.values()))
         self._ports.update(executable.outputs)
         self._ports.update(executable.inputs)
+        self._output_keys = [(port.name, port.key) for port in executable.outputs.values()]
         self._blobs = runner.blobs
         self._rebound = False  # since `_shared` was found
         self._shared: list[str] = []  # inputs in memory that an inference writes
@@ -134,13 +137,16 @@ class InferRequest:
 
     # -- inputs and outputs -------------------------------------------------------------------
 
-    def set_blob(self, name: str, blob: Blob | CompoundBlob | Array) -> None:
+    def set_blob(
+        self, name: str, blob: Blob | CompoundBlob | Array, kind: PortKind | None = None
+    ) -> None:
         """Use this memory for an input or output, in place.
 
         Args:
             name: of the input or output; for the planes of an NV12 image, of the input that was
                 split into them.
             blob: a blob, in host or device memory, or an array to share; kept until it is replaced.
+            kind: "input" or "output", where both have the name; None is the input then.
 
         Raises:
             BlobError: unknown name, wrong element type or shape, or memory that cannot be used.
@@ -148,10 +154,10 @@ class InferRequest:
         """
         self._enter()
         try:
-            for port, made in self._checked(name, blob):
-                self.runner.kept.pop(port.name, None)
+            for port, made in self._checked(name, blob, kind):
+                self.runner.kept.pop(port.key, None)
                 self._rebound = True
-                self.runner.bind(port.name, made)
+                self.runner.bind(port.key, made)
         finally:
             self._busy.release()
 
@@ -172,28 +178,26 @@ class InferRequest:
         """
         self._enter()
         try:
-            port = self._port(name)
-            if port.kind != "output":
-                raise BlobError(
-                    f"{name!r} is an input; outputs: {', '.join(self.executable.outputs)}"
-                )
+            port = self._port(name, "output")
             if memory is not None:
                 if not isinstance(memory, RemoteBlob):
                     raise BlobError(
                         f"output {name!r} cannot be kept in {type(memory).__name__}, which is not "
                         "device memory; give a RemoteBlob, or nothing to have it allocated"
                     )
-                self._checked(port.name, memory)
-            self.runner.keep(port.name, memory)
+                self._checked(port.name, memory, "output")
+            self.runner.keep(port.key, memory)
         finally:
             self._busy.release()
 
-    def _checked(self, name: str | int, value: Any) -> list[tuple[PortInfo, Blob]]:
+    def _checked(
+        self, name: str | int, value: Any, kind: PortKind | None = None
+    ) -> list[tuple[PortInfo, Blob]]:
         """Return what a blob becomes the memory of, after all checks."""
         if isinstance(value, (NV12Blob, BatchedBlob)):
             planes = plane_blobs(str(name), value, self.executable.inputs)
             return [each for plane in planes.items() for each in self._checked(*plane)]
-        port = self._port(name)
+        port = self._port(name, kind)
         blob = value if isinstance(value, Blob) else Blob(value)
         port.check(blob.element_type, blob.shape)
         if isinstance(blob, RemoteBlob):
@@ -207,8 +211,12 @@ class InferRequest:
             )
         return [(port, blob)]
 
-    def get_blob(self, name: str) -> Blob:
+    def get_blob(self, name: str, kind: PortKind | None = None) -> Blob:
         """Return the memory of an input or output; live, not a copy.
+
+        Args:
+            name: of the input or output.
+            kind: "input" or "output", where both have the name; None is the input then.
 
         Raises:
             BlobError: unknown name; or a dynamic shape, before anything fixed it.
@@ -216,7 +224,7 @@ class InferRequest:
         """
         self._enter()
         try:
-            return self.runner.blob(self._port(name).name)
+            return self.runner.blob(self._port(name, kind).key)
         finally:
             self._busy.release()
 
@@ -233,10 +241,14 @@ class InferRequest:
             )
         return dict(zip(names, values, strict=True))
 
-    def _port(self, name: str | int) -> PortInfo:
+    def _port(self, name: str | int, kind: PortKind | None = None) -> PortInfo:
         if not isinstance(name, (str, int)):
             raise BlobError(f"{shown(name)} names no input or output; give a name, or a number")
+        if kind is not None and kind not in ("input", "output"):
+            raise BlobError(f"kind={shown(kind)} is not possible; use 'input' or 'output'")
         port = self._ports.get(name)
+        if kind == "output" and isinstance(name, str) and name in self.executable.outputs:
+            port = self.executable.outputs[name]
         if port is None and isinstance(name, str):
             port = self.executable.port_by_tensor_name(name)
         if port is None:
@@ -246,6 +258,9 @@ class InferRequest:
                 f"{', '.join(self.executable.outputs)}."
                 + nearest(str(name), [*self.executable.inputs, *self.executable.outputs])
             )
+        if kind is not None and port.kind != kind:
+            others = self.executable.inputs if kind == "input" else self.executable.outputs
+            raise BlobError(f"{name!r} is an {port.kind}; {kind}s: {', '.join(others)}")
         return port
 
     def _set_inputs(self, given: Inputs, copy: bool) -> None:
@@ -261,7 +276,7 @@ class InferRequest:
             port = self._ports.get(name) or self._port(name)
             self._refuse_output(port)
             array = port.as_array(value)
-            held = self._blobs.get(port.name)
+            held = self._blobs.get(port.key)
             if type(held) is Blob and held.array is array and not copy:
                 continue
             if copy and (array is value or array.base is not None):
@@ -283,12 +298,12 @@ class InferRequest:
     @property
     def input_blobs(self) -> dict[str, Blob]:
         """Name → memory of every input; live, not copies."""
-        return {name: self.get_blob(name) for name in self.executable.inputs}
+        return {name: self.get_blob(name, "input") for name in self.executable.inputs}
 
     @property
     def output_blobs(self) -> dict[str, Blob]:
         """Name → memory of every output; live, not copies."""
-        return {name: self.get_blob(name) for name in self.executable.outputs}
+        return {name: self.get_blob(name, "output") for name in self.executable.outputs}
 
     # -- running ------------------------------------------------------------------------------
 
@@ -355,7 +370,7 @@ class InferRequest:
 
     def _find_shared(self) -> None:
         inputs = host_arrays(self._blobs, self.executable.inputs)
-        check_outputs(host_arrays(self._blobs, self.executable.outputs))
+        check_outputs(host_arrays(self._blobs, self.executable.output_keys))
         self._shared = overwritten(inputs, self.runner.written())
         self._rebound = False
 
@@ -375,8 +390,8 @@ class InferRequest:
         blobs = self._blobs
         return {
             name: blob.array
-            for name in self.executable.outputs
-            if type(blob := blobs[name]) is Blob or not isinstance(blob, RemoteBlob)
+            for name, key in self._output_keys
+            if type(blob := blobs[key]) is Blob or not isinstance(blob, RemoteBlob)
         }
 
     def start_async(self, inputs: Inputs | None = None) -> None:

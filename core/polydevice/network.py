@@ -401,20 +401,29 @@ class Network:
         return [(node.name, node.output) for node in self.parameters]
 
     def output_ports(self) -> list[tuple[str, Port]]:
-        """Return (name, port) of every output, in order.
+        """Return (key, port) of every output, in order; the keys of inputs are their names.
 
-        An output is called by the name that its Result gives (ONNX), else like the port it reads;
-        a number behind it tells it from an input or another output of the same name.
+        A key is the output's name (`output_names`), with a number behind it where an input is
+        called so too: what a device keeps the memory of inputs and outputs under.
         """
         taken = {node.name for node in self.parameters}
-        named: dict[str, Port] = {}
+        keys: list[str] = []
+        for name in self.output_names():
+            keys.append(_first_free(name, taken))
+            taken.add(keys[-1])
+        return [(key, result.inputs[0]) for key, result in zip(keys, self.results, strict=True)]
+
+    def output_names(self) -> list[str]:
+        """Return the name of every output, in order.
+
+        That is the one that its Result gives (ONNX), else that of the port it reads; a number
+        behind it tells it from another output of the same name. An input may be called so too.
+        """
+        names: dict[str, None] = {}
         for result in self.results:
-            port = result.inputs[0]
-            name = getattr(result.op, "output_name", "") or port.name
-            name = _first_free(name, taken)
-            taken.add(name)
-            named[name] = port
-        return list(named.items())
+            name = getattr(result.op, "output_name", "") or result.inputs[0].name
+            names[_first_free(name, names.keys())] = None
+        return list(names)
 
     @property
     def inputs(self) -> dict[str, InputInfo]:
@@ -428,8 +437,8 @@ class Network:
     def outputs(self) -> dict[str, OutputInfo]:
         """Name → description of every output; precision and layout can be set."""
         return {
-            name: OutputInfo(name, port, node)
-            for (name, port), node in zip(self.output_ports(), self.results, strict=True)
+            name: OutputInfo(name, node.inputs[0], node)
+            for name, node in zip(self.output_names(), self.results, strict=True)
         }
 
     def name_of_tensor(self, tensor_name: str) -> str:

@@ -38,7 +38,8 @@ class EchoRunner(Runner):
         source = self.array(next(iter(network.inputs)))
         if np.isnan(source).any():
             raise RuntimeError("the device caught fire")
-        for name, port in network.outputs.items():
+        for name in network.output_keys:
+            port = network.ports[name]
             blob = self.blobs.get(name)
             if blob is None or blob.shape != source.shape:
                 self.give(name, np.empty(source.shape, port.dtype))

@@ -149,7 +149,7 @@ def test_output_names_are_unique():
     named = Node("r2", Result(output_name="mine"), [relu.output])
     passed = Node("r3", Result(), [x.output])
     network = Network("n", [x], [*results, named, passed])
-    assert list(network.outputs) == ["relu", "relu_1", "mine", "x_1"]
+    assert list(network.outputs) == ["relu", "relu_1", "mine", "x"]
 
 
 def test_settings_of_inputs_and_outputs():

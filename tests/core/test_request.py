@@ -396,7 +396,7 @@ if pid == 0:
     fresh = exe.create_infer_request()
     fresh.start_async({"x": np.ones(1, np.float32)})
     fresh.wait(5000)
-    os._exit(0 if fresh.get_blob("x").array[0] == 1 and fresh.infer()["x_1"][0] == 2 else 1)
+    os._exit(0 if fresh.get_blob("x").array[0] == 1 and fresh.infer()["x"][0] == 2 else 1)
 _, status = os.waitpid(pid, 0)
 exe.wait()
 print(os.waitstatus_to_exitcode(status))

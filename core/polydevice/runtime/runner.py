@@ -34,7 +34,8 @@ class Runner(ABC):
 
     Attributes:
         executable: the network.
-        blobs: name → memory of the inputs and outputs that have some; see `blob`.
+        blobs: key (`PortInfo.key`, nearly always the name) → memory of the inputs and outputs
+            that have some; see `blob`. What is called name below is this key.
         kept: outputs to be left in device memory → what may be used for it, or None. Only devices
             with contexts look at it, and put the blob where such an output lies into `blobs`.
     """
@@ -126,10 +127,10 @@ class Runner(ABC):
 
     def written(self) -> list[Array]:
         """Return the host memory that an inference writes and that a user may hold."""
-        return list(host_arrays(self.blobs, self.executable.outputs).values())
+        return list(host_arrays(self.blobs, self.executable.output_keys).values())
 
     def _port(self, name: str) -> PortInfo:
-        return self.executable.inputs.get(name) or self.executable.outputs[name]
+        return self.executable.ports[name]
 
     # -- device memory ------------------------------------------------------------------------
 

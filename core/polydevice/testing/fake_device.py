@@ -108,9 +108,9 @@ class FakeRunner(Runner):
             if port.sizes is None:
                 # Sizes unknown: as small as the shape allows.
                 sizes = tuple(d if isinstance(d, int) else d.min for d in port.shape or ())
-                self.give(port.name, np.zeros(sizes, port.dtype))
+                self.give(port.key, np.zeros(sizes, port.dtype))
             else:
-                self.array(port.name)[...] = 0
+                self.array(port.key)[...] = 0
 
     def counts(self) -> list[LayerCount]:
         """Return rows without times."""

@@ -83,7 +83,7 @@ class CpuRunner(Runner):
         else:
             bound.run()
         if bound.tail_outputs:
-            names = list(self.executable.outputs)
+            names = self.executable.output_keys
             for index, array in bound.tail_outputs.items():
                 self.blobs[names[index]] = Blob(array.copy(order="C"))
         if self._variables:
@@ -100,13 +100,13 @@ class CpuRunner(Runner):
         for index, array in enumerate(arrays):
             bound.set_input(index, array)
         for index, (name, value) in enumerate(
-            zip(self.executable.outputs, bound.plan.outputs, strict=True)
+            zip(self.executable.output_keys, bound.plan.outputs, strict=True)
         ):
             if value is None:
                 continue
             blob = self.blobs.get(name)
             if blob is None or blob.shape != value.shape:
-                element_type = self.executable.outputs[name].element_type
+                element_type = self.executable.ports[name].element_type
                 blob = self.allocate(name, TensorDesc(element_type, Shape(value.shape)))
             bound.set_output(index, blob.array)
             self._places[name] = (index, False, value.shape)

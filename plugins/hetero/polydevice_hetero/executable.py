@@ -64,7 +64,7 @@ class HeteroExecutable(ExecutableNetwork):
         self.sharing = Sharing(subgraphs, parts, variables)
         self._to_run: dict[frozenset[str], list[int]] = {}
         self.sources: dict[str, Port] = dict(
-            zip(self.outputs, (port for _, port in network.output_ports()))
+            zip(self.output_keys, (port for _, port in network.output_ports()))
         )
         self.parameters = {node.name: node.output for node in network.parameters}
         self.results = dict(network.output_ports())

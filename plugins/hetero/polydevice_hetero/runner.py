@@ -283,7 +283,7 @@ class HeteroRunner(Runner):
 
     def _give(self, name: str, array: Array) -> None:
         self._given[name] = array
-        super().bind(name, self.executable.outputs[name].blob(array))
+        super().bind(name, self.executable.ports[name].blob(array))
 
     def counts(self) -> list[LayerCount]:
         """Return the counters of all parts that ran, in the order in which they did."""

@@ -136,7 +136,7 @@ class IOBinding(Surface):
         return [value.numpy() for value in self.get_outputs()]
 
     def _value(self, name: str) -> Any:
-        blob = self._request.get_blob(self._session._loaded.outputs[name][0])
+        blob = self._request.get_blob(self._session._loaded.outputs[name][0], "output")
         return blob if isinstance(blob, RemoteBlob) else blob.array
 
     # -- both ---------------------------------------------------------------------------------
@@ -177,13 +177,13 @@ class IOBinding(Surface):
             found = misfit(name, loaded.descs[name], memory)
             if found is not None:
                 raise found
-            request.set_blob(name, memory)
+            request.set_blob(name, memory, "input")
         for name, memory in self._new_outputs.items():
             if name not in loaded.outputs:
                 raise InvalidArgument.of(f"Invalid output name: {name}")
             own = loaded.outputs[name][0]
             if not isinstance(memory, str):
-                request.set_blob(own, memory)
+                request.set_blob(own, memory, "output")
             elif memory == "gpu":
                 request.keep_on_device(own)
         self._new_inputs, self._new_outputs = {}, {}

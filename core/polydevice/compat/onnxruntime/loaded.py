@@ -176,7 +176,7 @@ class LoadedModel:
         def done(_: StatusCode, _data: Any) -> None:
             try:
                 request.wait(0)
-                arrays = {name: request.get_blob(name).array for name in names}
+                arrays = {name: request.get_blob(name, "output").array for name in names}
                 outputs = [from_array(arrays[name], self._by_name[name]) for name in names]
                 error = ""
             except PolydeviceError as failure:

@@ -262,7 +262,7 @@ class GpuRunner(Runner):
             if name in self._variables:
                 self._variables[name].advance(array.copy())
                 continue
-            port, blob = self.executable.outputs[name], self.blobs.get(name)
+            port, blob = self.executable.ports[name], self.blobs.get(name)
             if isinstance(blob, GpuBlob) and name not in self.kept:
                 # Computed by the host: the only way is an upload.
                 port.check(port.element_type, array.shape)
