@@ -181,7 +181,7 @@ def test_a_defect_names_the_node_and_how_to_report_it(core, monkeypatch) -> None
     def lower(node) -> None:
         raise KeyError("an assumption")
 
-    def broken(self, network, options, device_id):
+    def broken(self, network, *_context) -> None:
         for node in network.nodes():
             if node.type == "ReLU":
                 lower(node)
