@@ -80,13 +80,13 @@ def _network(heads: int, queries: int, keys: int, size: int) -> Network:
 @contextmanager
 def _in_parts() -> Iterator[None]:
     """Let networks be loaded without the pass that fuses attention."""
-    passes = importlib.import_module("polydevice_gpu.passes")
-    whole = passes.PIPELINE
-    passes.PIPELINE = tuple(p for p in whole if p.__name__ != "fuse_attention")
+    stages = importlib.import_module("polydevice_gpu.compiler.stages")
+    whole = stages.GRAPH
+    stages.GRAPH = tuple(p for p in whole if p.__name__ != "fuse_attention")
     try:
         yield
     finally:
-        passes.PIPELINE = whole
+        stages.GRAPH = whole
 
 
 def _measure(core: Core, sizes: list[int], precision: str, runs: int) -> tuple[float, float]:

@@ -76,13 +76,13 @@ def _chosen(names: str) -> list[Model]:
 @contextlib.contextmanager
 def _unfused() -> Iterator[None]:
     """Let networks be loaded without the passes that fuse."""
-    passes = importlib.import_module("polydevice_gpu.passes")
-    whole = passes.PIPELINE
-    passes.PIPELINE = tuple(p for p in whole if not p.__name__.startswith("fuse"))
+    stages = importlib.import_module("polydevice_gpu.compiler.stages")
+    whole = stages.GRAPH
+    stages.GRAPH = tuple(p for p in whole if not p.__name__.startswith("fuse"))
     try:
         yield
     finally:
-        passes.PIPELINE = whole
+        stages.GRAPH = whole
 
 
 def _measure(core: Core, model: Model, precision: str, options: Any) -> dict[str, Any]:

@@ -25,7 +25,9 @@ from polydevice.ops.softmax import SoftMax
 from polydevice.ops.transpose import Transpose
 from polydevice_cpu.implement import evaluate
 from polydevice_gpu import cl
-from polydevice_gpu.compiler import CompileSettings, build_graph, target_of
+from polydevice_gpu.compiler.device_target import target_of
+from polydevice_gpu.compiler.settings import CompileSettings
+from polydevice_gpu.compiler.stages import build_graph
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.row.row import RowKernel
 from polydevice_gpu.kernels.target import Target

@@ -81,9 +81,9 @@ def plans(device: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
         owner, name = CompiledNetwork, "_make"
     elif device.startswith("GPU"):
-        from polydevice_gpu import executable
+        from polydevice_gpu.compiler.compiler import Compiler
 
-        owner, name = executable, "compile_plan"
+        owner, name = Compiler, "plan"
     else:
         pytest.skip(f"{device} makes no plans of its own")
     original = getattr(owner, name)

@@ -12,13 +12,16 @@ from polydevice.node import Node, Port, constant
 from polydevice.ops.convolution import Convolution
 from polydevice.ops.io import Parameter, Result
 from polydevice.ops.op import Op
-from polydevice.options import Options
 from polydevice.shape import Shape
 from polydevice_cpu.implement import evaluate
-from polydevice_gpu.compiler import CompileSettings, build_graph
+from polydevice_gpu.blobs.context import GpuContext
+from polydevice_gpu.compiler.compiler import Compiler
+from polydevice_gpu.compiler.settings import CompileSettings
+from polydevice_gpu.compiler.stages import build_graph
 from polydevice_gpu.executable import GpuExecutable
 from polydevice_gpu.graph import GpuGraph
 from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.options import GpuOptions
 
 _random = np.random.default_rng(7)
 
@@ -73,10 +76,20 @@ class HostServices:
         return evaluate(op, inputs)
 
 
-def loaded(network: Network, opencl, builder, **given) -> GpuExecutable:
+def loaded(
+    network: Network,
+    opencl,
+    builder,
+    services=None,
+    settings: CompileSettings | None = None,
+    **options,
+) -> GpuExecutable:
     """Load a network on the tests' device."""
-    copy = network.clone()
-    return GpuExecutable(copy, "GPU", Options(), opencl, builder, HostServices(), **given)
+    chosen = GpuOptions(**options)
+    settings = settings or CompileSettings.of(chosen)
+    compiler = Compiler(opencl, settings, services or HostServices(), builder)
+    prepared = compiler.prepare(network.clone())
+    return GpuExecutable(prepared, compiler, chosen, GpuContext("GPU", opencl))
 
 
 def random_inputs(network: Network, seed: int = 0) -> dict[str, Array]:

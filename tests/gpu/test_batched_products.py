@@ -15,7 +15,7 @@ from polydevice.ops.matmul import MatMul
 from polydevice.ops.slice import Slice
 from polydevice.ops.transpose import Transpose
 from polydevice_gpu import cl
-from polydevice_gpu.compiler import target_of
+from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.views import is_view
 from tests.gpu.graphs import Sketch, compiled, loaded, random_inputs
 
@@ -91,7 +91,7 @@ def test_views_are_read_where_they_lie_and_what_follows_is_fused(
         target_of(opencl), local_memory_bytes=32768, max_work_group_size=1024
     )
     monkeypatch.setattr(
-        importlib.import_module("polydevice_gpu.executable"), "target_of", lambda _: target
+        importlib.import_module("polydevice_gpu.compiler.compiler"), "target_of", lambda _: target
     )
     executable = loaded(network, opencl, builder)
     assert "batched_tiled" in executable.explain()

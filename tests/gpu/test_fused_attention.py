@@ -31,13 +31,13 @@ def builder(opencl):
 @pytest.fixture
 def unfused(monkeypatch, opencl, builder):
     """Return a function that loads a network without the pass."""
-    passes = importlib.import_module("polydevice_gpu.passes")
-    whole = passes.PIPELINE
+    stages = importlib.import_module("polydevice_gpu.compiler.stages")
+    whole = stages.GRAPH
 
     def load(network):
         rest = tuple(p for p in whole if p.__name__ != "fuse_attention")
         with monkeypatch.context() as patch:
-            patch.setattr(passes, "PIPELINE", rest)
+            patch.setattr(stages, "GRAPH", rest)
             return loaded(network, opencl, builder)
 
     return load

@@ -18,7 +18,7 @@ from polydevice.ops.reshape import Reshape
 from polydevice.ops.split import Split
 from polydevice.ops.transpose import Transpose
 from polydevice_gpu import cl
-from polydevice_gpu.compiler import CompileSettings
+from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.custom.layer import read_layers
 from tests.gpu.graphs import (
     Sketch,
@@ -232,7 +232,7 @@ def test_several_streams_fuse_residual_sums_too(opencl, builder):
     x = s.input("x", 1, 8, 6, 5)
     y = s.add("sum", Add(), s.conv("b", s.add("relu", Relu(), s.conv("a", x, 8)), 8), x)
     network = s.network(y=s.add("last", Relu(), y))
-    executable = loaded(network, opencl, builder, streams=2)
+    executable = loaded(network, opencl, builder, throughput_streams=2)
     requests = [executable.create_infer_request() for _ in range(3)]
     inputs = [random_inputs(network, seed) for seed in range(3)]
     for request, given in zip(requests, inputs, strict=True):

@@ -12,7 +12,7 @@ from polydevice.dtype import ElementType
 from polydevice.ops.convolution import Convolution
 from polydevice.ops.matmul import MatMul
 from polydevice_gpu import cl
-from polydevice_gpu.compiler import target_of
+from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.kernels.product.gemm_subgroup import ConvolutionSubgroup, MatmulSubgroup
 from polydevice_gpu.kernels.product.gemm_tiled import ConvolutionTiled, MatmulTiled
 from polydevice_gpu.kernels.target import Target
@@ -95,7 +95,7 @@ def run(monkeypatch, opencl, builder, kernel, op, network, x: np.ndarray, half: 
     target = dataclasses.replace(real, **GPU)
     mode = smallest(kernel, half=half)
     monkeypatch.setattr(
-        importlib.import_module("polydevice_gpu.executable"), "target_of", lambda _: target
+        importlib.import_module("polydevice_gpu.compiler.compiler"), "target_of", lambda _: target
     )
     monkeypatch.setattr(type(kernel), "default_mode", lambda *_: mode)
     only(monkeypatch, op, kernel)
@@ -159,7 +159,7 @@ def test_strips_of_sums_lose_no_term(monkeypatch, opencl, builder, size):
         sub_group_size_required=False,
     )  # fmt: skip
     monkeypatch.setattr(
-        importlib.import_module("polydevice_gpu.executable"), "target_of", lambda _: target
+        importlib.import_module("polydevice_gpu.compiler.compiler"), "target_of", lambda _: target
     )
     monkeypatch.setattr(MatmulSubgroup, "default_mode", lambda *_: mode)
     only(monkeypatch, MatMul, kernel)

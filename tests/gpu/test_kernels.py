@@ -19,14 +19,14 @@ import numpy as np
 import pytest
 
 from polydevice import Core
-from polydevice.options import Options
+from polydevice.executable_network import ExecutableNetwork
 from polydevice.testing.inference import TOLERANCES
 from polydevice_gpu import cl
-from polydevice_gpu.compiler import target_of
-from polydevice_gpu.executable import GpuExecutable
+from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.kernels.kernel import Kernel, Mode
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.runtime.bound_plan import BoundPlan
+from tests.gpu import graphs
 from tests.gpu.trials import OPERATIONS, PAIRS, SUB_GROUPS, candidates, chosen, named, only
 from tests.tiers import is_quick
 
@@ -76,7 +76,7 @@ def builder(opencl):
 @pytest.fixture
 def load(monkeypatch, opencl, builder, core):
     """Return a function that loads a network with one operation bound to a kernel and mode."""
-    executable = importlib.import_module("polydevice_gpu.executable")
+    compiler = importlib.import_module("polydevice_gpu.compiler.compiler")
     target = _willing(opencl)
     if os.environ.get(SEPARATE_BUFFERS) == "1":
         # oclgrind 21.10 loses track of what was written through regions of a buffer.
@@ -87,11 +87,11 @@ def load(monkeypatch, opencl, builder, core):
 
         monkeypatch.setattr(BoundPlan, "region", region)
 
-    def loaded(network, op: type, kernel: Kernel, mode: int) -> GpuExecutable:
-        monkeypatch.setattr(executable, "target_of", lambda _: target)
+    def loaded(network, op: type, kernel: Kernel, mode: int) -> ExecutableNetwork:
+        monkeypatch.setattr(compiler, "target_of", lambda _: target)
         monkeypatch.setattr(type(kernel), "default_mode", lambda *_: mode)
         only(monkeypatch, op, kernel)
-        return GpuExecutable(network, "GPU", Options(), opencl, builder, core)
+        return graphs.loaded(network, opencl, builder, core)
 
     return loaded
 

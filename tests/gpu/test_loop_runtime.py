@@ -165,10 +165,10 @@ def test_every_length_has_a_plan_and_weights_once(core, rng) -> None:
     kept = [plan for plan in executable._plans.values() if any(nested(plan))]
     assert len(kept) == 4  # one step is written out
     for _ in range(2):
-        before = executable._gpu.memory.bytes_allocated
+        before = executable.context.device.memory.bytes_allocated
         for steps in range(8, 40):
             requests[0].infer(feed(rng, steps))
-    assert executable._gpu.memory.bytes_allocated <= before + (1 << 20)
+    assert executable.context.device.memory.bytes_allocated <= before + (1 << 20)
 
 
 def nested(plan):
@@ -250,10 +250,10 @@ def test_memory_report_counts_bodies(core) -> None:
 
 def test_weights_of_bodies_are_uploaded_once(core) -> None:
     executable = load(core, scan(), GPU_THROUGHPUT_STREAMS="2")
-    before = executable._gpu.memory.bytes_allocated
+    before = executable.context.device.memory.bytes_allocated
     requests = [executable.create_infer_request() for _ in range(3)]
     arena = executable.latest_plan().arena.size_bytes
-    assert executable._gpu.memory.bytes_allocated - before == len(requests) * arena
+    assert executable.context.device.memory.bytes_allocated - before == len(requests) * arena
 
 
 def test_exported_networks_need_no_compiling(core, rng) -> None:

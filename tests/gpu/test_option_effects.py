@@ -19,8 +19,8 @@ from polydevice.ops.io import Parameter, Result
 from polydevice.ops.math import Abs
 from polydevice.shape import Shape
 from polydevice_gpu.cl.program import ProgramBuilder
+from polydevice_gpu.compiler.stages import GRAPH
 from polydevice_gpu.graph import Place
-from polydevice_gpu.passes import PIPELINE
 from polydevice_gpu.runtime.runner import GpuRunner
 from tests.cpu.models import answer, build, residual
 
@@ -60,7 +60,7 @@ def test_graph_dumps_show_every_stage(core, tmp_path) -> None:
     folder = tmp_path / "made" / "graphs"
     check(load(core, {"CLDNN_GRAPH_DUMPS_DIR": str(folder)}))
     files = sorted(folder.glob("*.dot"))
-    stages = ["lower", *(each.__name__ for each in PIPELINE)]
+    stages = ["lower", *(each.__name__ for each in GRAPH)]
     assert [path.name.split("_", 2)[-1] for path in files] == [
         f"{number:02}_{stage}.dot" for number, stage in enumerate(stages)
     ]
@@ -85,7 +85,7 @@ def test_graph_dumps_of_equal_names_stay_apart(core, tmp_path) -> None:
     ]  # fmt: skip
     expressions = [path.read_text().lower() for path in found]
     assert "abs" not in expressions[0] and all("abs" in text for text in expressions[1:])
-    assert len(list(tmp_path.glob("*.dot"))) == 3 * (1 + len(PIPELINE))
+    assert len(list(tmp_path.glob("*.dot"))) == 3 * (1 + len(GRAPH))
 
 
 def test_source_dumps_compile_to_the_same_programs(core, opencl, tmp_path) -> None:

@@ -35,7 +35,7 @@ from polydevice.ops.softmax import SoftMax
 from polydevice.ops.split import Split
 from polydevice.ops.transpose import Transpose
 from polydevice_gpu import cl
-from polydevice_gpu.compiler import CompileSettings
+from polydevice_gpu.compiler.settings import CompileSettings
 from tests.gpu.graphs import Sketch, loaded, openvino_answers, random_inputs
 
 CHANNELS, ROWS, COLUMNS = 8, 6, 4
@@ -270,13 +270,13 @@ class Drawing:
 @contextlib.contextmanager
 def _without_passes() -> Iterator[None]:
     """Keep the one pass that a plan cannot do without."""
-    passes = importlib.import_module("polydevice_gpu.passes")
-    whole = passes.PIPELINE
-    passes.PIPELINE = tuple(p for p in whole if p.__name__ == "select_kernels")
+    stages = importlib.import_module("polydevice_gpu.compiler.stages")
+    whole = stages.GRAPH
+    stages.GRAPH = tuple(p for p in whole if p.__name__ == "select_kernels")
     try:
         yield
     finally:
-        passes.PIPELINE = whole
+        stages.GRAPH = whole
 
 
 def _answers(network, inputs, opencl, builder, **given) -> dict[str, np.ndarray]:

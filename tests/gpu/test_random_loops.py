@@ -94,7 +94,7 @@ def test_nothing_is_written_outside_of_its_memory(core) -> None:
         content, feeds = random_loop(np.random.default_rng([seed, 4]))
         config = {"GPU_ENABLE_LOOP_UNROLLING": "NO"}
         executable = core.load_network(core.read_network(content), "GPU", config)
-        memory = executable._gpu.memory
+        memory = executable.context.device.memory
         memory.guard_bytes = 4096
         try:
             request = executable.create_infer_request()

@@ -14,7 +14,7 @@ from polydevice.ops.pad import Pad, PadMode
 from polydevice.ops.pooling import MaxPool
 from polydevice.ops.reshape import Reshape
 from polydevice_gpu import cl
-from polydevice_gpu.compiler import CompileSettings
+from polydevice_gpu.compiler.settings import CompileSettings
 from tests.gpu.graphs import (
     Sketch,
     check_answers,

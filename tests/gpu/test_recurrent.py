@@ -14,7 +14,7 @@ from polydevice.dtype import ElementType
 from polydevice.ops.recurrent import Direction, GRUSequence, LSTMSequence, RNNSequence
 from polydevice.ops.reshape import Reshape
 from polydevice.testing.op_case import run_case
-from polydevice_gpu.compiler import target_of
+from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.kernels.kernel import kernels_of
 from polydevice_gpu.ops import RecurrentSteps
 from polydevice_gpu.passes.decompose_recurrent import MAX_UNROLLED_STEPS
@@ -201,7 +201,7 @@ def test_large_weights_are_not_read_by_one_processor(
     target = dataclasses.replace(
         target_of(opencl), scalar_lanes=32, local_memory_bytes=32768, max_work_group_size=1024
     )
-    executable = importlib.import_module("polydevice_gpu.executable")
+    executable = importlib.import_module("polydevice_gpu.compiler.compiler")
     monkeypatch.setattr(executable, "target_of", lambda _: target)
     op = LSTMSequence(hidden_size=hidden, direction=direction)
     inputs = sequence_inputs(Data(rng), op, 2, 6, 3)

@@ -17,12 +17,13 @@ from polydevice.ops.normalization import MVN, EpsMode, NormalizeL2
 from polydevice.ops.pooling import AvgPool
 from polydevice.ops.softmax import LogSoftmax, SoftMax
 from polydevice.ops.transpose import Transpose
-from polydevice.options import Options
-from polydevice_gpu import cl, executable
-from polydevice_gpu.compiler import target_of
+from polydevice_gpu import cl
+from polydevice_gpu.compiler import compiler
+from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.kernels.kernel import kernels_of
 from polydevice_gpu.kernels.row.row import RowKernel
 from polydevice_gpu.kernels.target import Target
+from tests.gpu import graphs
 from tests.gpu.graphs import Sketch, compiled
 from tests.seeds import seeded
 
@@ -70,7 +71,7 @@ def run(monkeypatch, opencl, builder, core):
     def runs(op, place, mode, x, order, *constants, after=RELU):
         kernel = _parting(type(op))[place]
         target = dataclasses.replace(GPU if place == 0 else target_of(opencl), compute_units=4)
-        monkeypatch.setattr(executable, "target_of", lambda _: target)
+        monkeypatch.setattr(compiler, "target_of", lambda _: target)
         monkeypatch.setattr(
             select, "kernels_of", lambda o: [kernel] if o is type(op) else kernels_of(o)
         )
@@ -82,7 +83,7 @@ def run(monkeypatch, opencl, builder, core):
         view = s.add("view", Transpose(), given, back)
         y = s.add("y", op, view, *(s.const(f"c{i}", c) for i, c in enumerate(constants)))
         network = s.network(y=s.add("fused", after, y))
-        loaded = executable.GpuExecutable(network, "GPU", Options(), opencl, builder, core)
+        loaded = graphs.loaded(network, opencl, builder, core)
         request = loaded.create_infer_request()
         first = request.infer({"x": stored})["y"].copy()
         np.testing.assert_array_equal(request.infer({"x": stored})["y"], first)
@@ -289,7 +290,7 @@ def test_averages_of_whole_images(opencl, builder):
     pool = AvgPool(kernel=(37, 29), strides=(1, 1), exclude_pad=False)
     network = s.network(y=s.add("y", pool, s.input("x", *x.shape)))
     with Core() as core:
-        loaded = executable.GpuExecutable(network, "GPU", Options(), opencl, builder, core)
+        loaded = graphs.loaded(network, opencl, builder, core)
         found = loaded.create_infer_request().infer({"x": x})["y"]
         ran = [n.choice.kernel.name for n in loaded.plan((x.shape,)).graph.nodes if n.choice]
     assert ran in (["reduce_ref"], ["reduce_group"])

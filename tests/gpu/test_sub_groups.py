@@ -18,7 +18,7 @@ from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.convolution import Convolution
 from polydevice.ops.matmul import MatMul
 from polydevice_gpu import cl
-from polydevice_gpu.compiler import target_of
+from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.kernels.product.batched import BatchedSubgroup
 from polydevice_gpu.kernels.product.gemm_subgroup import ConvolutionSubgroup, MatmulSubgroup
 from polydevice_gpu.kernels.product.gemm_tiled import ConvolutionTiled
@@ -125,7 +125,7 @@ def check(monkeypatch, opencl, builder, kernel, op, size, made, kind, **target) 
     mode = mode_of(kernel, size)
     changed = dataclasses.replace(target_of(opencl), **target)
     monkeypatch.setattr(
-        importlib.import_module("polydevice_gpu.executable"), "target_of", lambda _: changed
+        importlib.import_module("polydevice_gpu.compiler.compiler"), "target_of", lambda _: changed
     )
     monkeypatch.setattr(type(kernel), "default_mode", lambda *_: mode)
     given = {n: a.astype(kind.dtype) for n, a in random_inputs(network).items()}

@@ -12,9 +12,10 @@ from polydevice.dtype import ElementType
 from polydevice.ops.activation import Relu
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.transpose import Transpose
-from polydevice.options import Options
-from polydevice_gpu import cl, executable
-from polydevice_gpu.compiler import target_of
+from polydevice_gpu import cl
+from polydevice_gpu.compiler import compiler
+from polydevice_gpu.compiler.device_target import target_of
+from tests.gpu import graphs
 from tests.gpu.graphs import Sketch
 
 CASES = [
@@ -41,7 +42,7 @@ def test_transposes(monkeypatch, opencl, builder, shape, order, kind):
     target = dataclasses.replace(
         target_of(opencl), scalar_lanes=32, local_memory_bytes=32768, max_work_group_size=1024
     )
-    monkeypatch.setattr(executable, "target_of", lambda _: target)
+    monkeypatch.setattr(compiler, "target_of", lambda _: target)
     random = np.random.default_rng(5)
     x = (random.standard_normal(shape) * 9).astype(kind)
     y = (random.standard_normal([shape[axis] for axis in order]) * 9).astype(kind)
@@ -52,7 +53,7 @@ def test_transposes(monkeypatch, opencl, builder, shape, order, kind):
     total = s.add("total", Add(), turned, b)
     network = s.network(copy=turned, total=s.add("relu", Relu(), total))
     with Core() as core:
-        loaded = executable.GpuExecutable(network, "GPU", Options(), opencl, builder, core)
+        loaded = graphs.loaded(network, opencl, builder, core)
         names = {p.name for p in loaded.plan((x.shape, y.shape)).programs}
         in_squares = kind in (np.float32, np.float16, np.int32)
         assert any("elementwise_tiled" in name for name in names) == in_squares

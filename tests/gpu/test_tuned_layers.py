@@ -10,16 +10,18 @@ import pytest
 
 from polydevice import Core
 from polydevice.ops.transpose import Transpose
-from polydevice.options import Options
 from polydevice.testing.inference import TOLERANCES
 from polydevice.testing.op_case import network_of
-from polydevice_gpu import cl, executable
-from polydevice_gpu.compiler import CompileSettings, target_of
+from polydevice_gpu import cl
+from polydevice_gpu.compiler import compiler
+from polydevice_gpu.compiler.device_target import target_of
+from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.kernels.kernel import all_kernels
 from polydevice_gpu.tuning.candidates import candidates
 from polydevice_gpu.tuning.layer_key import layer_key
 from polydevice_gpu.tuning.runner import Outcome, Runner
 from polydevice_gpu.tuning.tuner import Tuner
+from tests.gpu import graphs
 from tests.gpu.graphs import Sketch
 from tests.gpu.kernel_cases import CASES, cases_of
 
@@ -47,13 +49,11 @@ def load(monkeypatch, opencl, builder, core):
     target = dataclasses.replace(
         target_of(opencl), local_memory_bytes=49152, max_work_group_size=1024
     )
-    monkeypatch.setattr(executable, "target_of", lambda _: target)
+    monkeypatch.setattr(compiler, "target_of", lambda _: target)
 
     def loaded(network, mode, path):
         settings = CompileSettings(tuner=Tuner.open(mode, str(path), 0))
-        return executable.GpuExecutable(
-            network.clone(), "GPU", Options(), opencl, builder, core, settings=settings
-        )
+        return graphs.loaded(network, opencl, builder, core, settings)
 
     return loaded
 
@@ -125,5 +125,5 @@ def _is_several_ways(load, core, network, op) -> bool:
     network.evaluate = core.evaluate
     network.infer()
     loaded = load(network, "TUNING_DISABLED", "")
-    target = executable.target_of(None)
+    target = compiler.target_of(None)
     return any(len(candidates(node, target)) > 1 for node in _nodes(loaded, op))

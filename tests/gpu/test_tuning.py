@@ -265,7 +265,7 @@ def test_mode_minus_1_is_the_kernels_default(core, path, timed, opencl) -> None:
     for node in executable.latest_plan().graph.nodes:
         if layer_key(node, ""):
             kernel = node.choice.kernel
-            assert node.choice.mode == kernel.default_mode(node, executable._target)
+            assert node.choice.mode == kernel.default_mode(node, executable._compiler.target)
 
 
 @pytest.mark.parametrize("mode", ["TUNING_USE_EXISTING", "TUNING_UPDATE"])
@@ -336,11 +336,13 @@ def test_all_candidates_are_distinct_and_the_default_is_first(core, opencl) -> N
     executable = core.load_network(core.read_network(MODEL), "GPU")
     for node in executable.latest_plan().graph.nodes:
         if layer_key(node, ""):
-            found = candidates(node, executable._target)
-            assert has_several(node, executable._target)
+            found = candidates(node, executable._compiler.target)
+            assert has_several(node, executable._compiler.target)
             assert found[0] == node.choice
             assert len(set(map(str, found))) == len(found) > 2
-            assert find_choice(node, found[-1].kernel.name, found[-1].mode, executable._target)
+            assert find_choice(
+                node, found[-1].kernel.name, found[-1].mode, executable._compiler.target
+            )
             assert isinstance(node, GpuNode)
 
 

@@ -13,7 +13,8 @@ from polydevice.errors import UnsupportedNetworkError
 from polydevice.network import Network
 from polydevice.ops.op import Op
 from polydevice_cpu.implement import evaluate
-from polydevice_gpu.compiler import CompileSettings, build_graph
+from polydevice_gpu.compiler.settings import CompileSettings
+from polydevice_gpu.compiler.stages import build_graph
 from polydevice_gpu.custom.operation import Custom
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Kernel, Mode, all_kernels, kernels_of

@@ -6,11 +6,9 @@ import dataclasses
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from polydevice.bounds import Bounds, within
-from polydevice.dtype import Array
 from polydevice.errors import DeviceError, ModelFormatError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.executor import Executor
@@ -20,28 +18,17 @@ from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.io import Constant, Parameter, Result
-from polydevice.options import Options
-from polydevice.passes.constant_folding import constant_folding
-from polydevice.passes.lower_state import keep_variable, lower_state, start_variable
 from polydevice.placement import Placement
-from polydevice.plugin import Services
 from polydevice_gpu import cl
 from polydevice_gpu.blobs.context import GpuContext
-from polydevice_gpu.compiler import (
-    CompileSettings,
-    build_graph,
-    check_memory,
-    compile_plan,
-    target_of,
-)
-from polydevice_gpu.custom.operation import use_custom_layers
+from polydevice_gpu.compiler.compiler import Compiler
+from polydevice_gpu.compiler.preparation import Prepared, Shapes
+from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.reports.execution_graph import execution_graph
 from polydevice_gpu.reports.report import explanation
-from polydevice_gpu.runtime.dynamic_batch import dynamic_batch_limit, open_batch
-from polydevice_gpu.runtime.host import bodies_of, runs_on_host
+from polydevice_gpu.runtime.host import runs_on_host
 from polydevice_gpu.runtime.plan import Plan
 from polydevice_gpu.runtime.runner import GpuRunner
-from polydevice_gpu.runtime.state import known_starts
 from polydevice_gpu.runtime.turn_lock import TurnLock
 from polydevice_gpu.runtime.weights import WeightStore
 from polydevice_gpu.tuning.tuner import Tuner, TuningMode
@@ -56,66 +43,47 @@ CHOICES = "choices of kernels"
 PLAN_LIMIT = 16
 """Most plans kept of a network with dynamic shapes; the one unused the longest goes first."""
 
-Shapes = tuple["tuple[int, ...] | None", ...]
-"""Sizes of the inputs and then of the variables; None while a variable has its initial value."""
-
 
 class GpuExecutable(ExecutableNetwork):
     """A compiled network on one OpenCL device."""
 
     def __init__(
         self,
-        network: Network,
-        device_name: str,
-        options: Options,
-        device: cl.Device,
-        builder: cl.ProgramBuilder,
-        services: Services,
-        *,
-        streams: int = 1,
+        prepared: Prepared,
+        compiler: Compiler,
+        options: GpuOptions,
+        context: GpuContext,
         executor: Executor | None = None,
-        profiling: bool = False,
-        priority: int = 0,
-        throttle: int = 0,
-        dynamic_batch: bool = False,
-        settings: CompileSettings | None = None,
-        context: GpuContext | None = None,
     ) -> None:
         """Compile a network; one with dynamic shapes is compiled at its first inference.
 
         Args:
-            network: the plugin's own copy.
-            device_name: such as "GPU.0".
+            prepared: the network, by this compiler.
+            compiler: makes its plans.
             options: the configuration.
-            device: the opened device.
-            builder: builds and caches programs.
-            services: evaluates constants, and what runs on the host.
-            streams: number of queues.
-            executor: shared by several networks, or None.
-            profiling: whether times are collected.
-            priority: of the queues, 0 to 3.
-            throttle: of the queues, 0 to 3.
-            dynamic_batch: whether requests may compute a part of the batch.
-            settings: how to compile.
             context: whose memory, and queue if the user gave one, the network uses.
+            executor: shared by several networks, or None.
 
         Raises:
             UnsupportedNetworkError: listing every node that the device cannot run.
+            OptionValueError: for a priority or throttle that the device does not have, or for
+                what a user's queue makes impossible.
         """
-        super().__init__(network, device_name, options, streams=streams, executor=executor)
-        self.context = context or GpuContext(device_name, device)
-        self.profiling = profiling
-        self._network = network
-        self._settings = settings or CompileSettings()
-        self._gpu = device
+        network = prepared.network
+        streams = 1 if context.has_queue else options.streams
+        name = context.device_name
+        super().__init__(network, name, options, streams=streams, executor=executor)
+        self.context = context
+        self.profiling = options.perf_count
+        self._prepared = prepared
+        self._compiler = compiler
         self._host_nodes = {node.name for node in network.nodes() if _computed_on_host(node)}
-        self._builder = builder
-        self._services = services
-        self._target = target_of(device)
-        self.batch_limit = dynamic_batch_limit(network, services) if dynamic_batch else 0
+        self.batch_limit = prepared.batch_limit
         """The network's batch, when requests may compute less of it; else 0."""
-        self._folded, self._constants = self._fold_once()
-        own = f"network {network.name!r} on {device_name}"
+        self.variables, self.starts = prepared.variables, prepared.starts
+        """What requests carry; variable → its first value, None where inputs say it."""
+        device = context.device
+        own = f"network {network.name!r} on {name}"
         self.device_memory = (
             self.memory
             if self.memory.is_set
@@ -126,27 +94,13 @@ class GpuExecutable(ExecutableNetwork):
         self._plans: OrderedDict[Shapes, Plan] = OrderedDict()
         self._compiling = threading.Lock()
         self._latest: Plan | None = None
-        if self.context.has_queue:
-            queue = self.context.user_queue(
-                profiling=profiling, priority=priority, throttle=throttle
-            )
-            self._queues = [queue]
-            self._queue_locks = [self.context.lock]
-        else:
-            self._queues = [
-                device.queue(profiling=profiling, priority=priority, throttle=throttle)
-                for _ in range(streams)
-            ]
-            self._queue_locks = [TurnLock() for _ in range(streams)]
-        self.variables = lower_state(network.clone())
-        self.starts = known_starts(network, services.evaluate) if self.variables else {}
-        """Variable → its first value, None where the network computes it from its inputs."""
+        self._queues, self._queue_locks = _queues(context, options, streams)
         if not network.is_dynamic:
             self._compile_ahead()
 
     def _compile_ahead(self) -> None:
         """Compile for the shapes that the first inferences will have."""
-        sizes = [node.output.desc.shape.static for node in self._network.parameters]  # type: ignore[union-attr]
+        sizes = [node.output.desc.shape.static for node in self._prepared.network.parameters]  # type: ignore[union-attr]
         starts = [self.starts[variable.name] for variable in self.variables]
         plan = self.plan((*sizes, *(None if start is None else start.shape for start in starts)))
         following = [plan.graph.outputs.get(variable.output) for variable in self.variables]
@@ -183,48 +137,12 @@ class GpuExecutable(ExecutableNetwork):
             if known is not None:
                 self._plans.move_to_end(shapes)
                 return known
-            network = self._folded.clone()
-            network.evaluate = self._services.evaluate
-            self._specialise(network, shapes)
-            check_memory(network, self._gpu)
-            graph = build_graph(network, self._target, self._services.evaluate, self._settings)
-            with within(Bounds(memory=self.memory)):  # which layers on the host share
-                plan = compile_plan(
-                    *(graph, self._target, self._gpu, self._builder),
-                    self._weights.for_plan(self._constants),
-                    *(self._services, self._settings),
-                )
+            plan = self._compiler.plan(self._prepared, shapes, self._weights, self.memory)
             plan.layers = self.layers
             self._plans[shapes] = plan
             while len(self._plans) > PLAN_LIMIT:
                 self._plans.popitem(last=False)
             return plan
-
-    def _fold_once(self) -> tuple[Network, frozenset[int]]:
-        """Return the network with what no shape changes computed, and the ids of its constants.
-
-        Folding again for each shape would make those constants anew, and upload them.
-        """
-        network = self._network.clone()
-        if self.batch_limit > 1:
-            open_batch(network, self.batch_limit)
-        if network.is_dynamic:
-            check_memory(network, self._gpu)
-            use_custom_layers(network, self._settings.custom_layers)
-            constant_folding(network, self._services.evaluate)
-        return network, frozenset(map(id, _constants(network)))
-
-    def _specialise(self, network: Network, shapes: Shapes) -> None:
-        """Give a network these sizes, and its variables as inputs and outputs."""
-        variables = lower_state(network)
-        sizes = dict(zip([node.name for node in network.parameters], shapes, strict=True))
-        for variable in variables:
-            if sizes[variable.input] is None:
-                start_variable(network, variable)
-            else:
-                keep_variable(network, variable)
-        if self._network.is_dynamic or self.batch_limit or variables:
-            network.reshape({name: size for name, size in sizes.items() if size is not None})
 
     def note_plan(self, plan: Plan) -> None:
         """Note which plan the latest timed inference ran."""
@@ -278,16 +196,18 @@ class GpuExecutable(ExecutableNetwork):
             plans = list(self._plans.values())
         programs = {program.key.hex(): program for plan in plans for program in plan.programs}
         kernels = {key: program.binary for key, program in sorted(programs.items())}
-        tuner = self._settings.tuner
+        tuner = self._compiler.settings.tuner
         choices = [[*key, *entry] for key, entry in tuner.applied.items()] if tuner else []
         extra = {KERNELS: pack(KERNELS, kernels), CHOICES: json.dumps(choices).encode()}
-        return export_network(self.device.partition(".")[0], self._network, self.options, extra)
+        return export_network(
+            self.device.partition(".")[0], self._prepared.network, self.options, extra
+        )
 
     def metrics(self) -> dict[str, Any]:
         """Two requests per stream, so that one is prepared while the other runs."""
         return {
             "OPTIMAL_NUMBER_OF_INFER_REQUESTS": 2 * self.streams,
-            "DEVICE_MEMORY_PEAK_BYTES": self._gpu.memory.peak_bytes,
+            "DEVICE_MEMORY_PEAK_BYTES": self.context.device.memory.peak_bytes,
         }
 
     def create_runner(self) -> GpuRunner:
@@ -319,13 +239,19 @@ def choices_from(extra: Mapping[str, bytes]) -> Tuner | None:
     return made if rows else None
 
 
-def _constants(network: Network) -> Iterator[Array]:
-    """Yield the constants of a network, those in bodies included."""
-    for node in network.nodes():
-        if node.constant is not None:
-            yield node.constant
-        for body in bodies_of(node):
-            yield from _constants(body)
+def _queues(
+    context: GpuContext, options: GpuOptions, streams: int
+) -> tuple[list[cl.Queue], list[TurnLock]]:
+    """Return the queue of each stream, and the lock to hold while using it."""
+    wanted: dict[str, Any] = {
+        "profiling": options.perf_count,
+        "priority": options.plugin_priority,
+        "throttle": options.plugin_throttle,
+    }
+    if context.has_queue:
+        return [context.user_queue(**wanted)], [context.lock]
+    queues = [context.device.queue(**wanted) for _ in range(streams)]
+    return queues, [TurnLock() for _ in queues]
 
 
 def _computed_on_host(node: Node) -> bool:

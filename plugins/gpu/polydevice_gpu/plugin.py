@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from polydevice.dtype import ElementType
 from polydevice.errors import (
     DeviceError,
     ModelFormatError,
@@ -38,7 +37,6 @@ from polydevice_gpu.reports.peak import gops
 if TYPE_CHECKING:
     from polydevice_gpu.blobs.context import GpuContext
     from polydevice_gpu.cl.discovery.report import Report
-    from polydevice_gpu.compiler import CompileSettings
     from polydevice_gpu.executable import GpuExecutable
     from polydevice_gpu.tuning.tuner import Tuner
 
@@ -154,7 +152,7 @@ class GpuPlugin(Plugin):
 
     def unsupported_nodes(self, network: Network, options: Options) -> dict[str, str]:
         """Return the nodes that no kernel takes."""
-        from polydevice_gpu.query import unsupported_nodes
+        from polydevice_gpu.compiler.query import unsupported_nodes
 
         assert isinstance(options, GpuOptions)
         device = self._open(options, options.device_id)
@@ -211,12 +209,9 @@ class GpuPlugin(Plugin):
                 what a user's queue makes impossible.
         """
         assert isinstance(options, GpuOptions)
-        from polydevice_gpu.passes.split_nv12_inputs import split_nv12_inputs
         from polydevice_gpu.tuning.tuner import Tuner
 
         own = self._own(context, options, device_id)
-        if options.nv12_two_inputs:
-            split_nv12_inputs(network)
         builder = own.builder(options.cache_dir, options.compile_threads)
         tuner = Tuner.open(options.tuning_mode, options.tuning_file, options.tuning_budget_s)
         return self._load(network, options, own, builder, tuner)
@@ -229,9 +224,14 @@ class GpuPlugin(Plugin):
         builder: cl.ProgramBuilder,
         tuner: Tuner | None,
     ) -> GpuExecutable:
-        from polydevice_gpu.compiler import is_quantized
+        from polydevice_gpu.compiler.compiler import Compiler
+        from polydevice_gpu.compiler.network_stages import is_quantized
+        from polydevice_gpu.compiler.settings import CompileSettings
         from polydevice_gpu.executable import GpuExecutable
 
+        settings = CompileSettings.of(options, tuner)
+        compiler = Compiler(context.device, settings, self.services, builder)
+        prepared = compiler.prepare(network)
         if network.is_dynamic:
             self._check_supported(network, options)
         if options.low_precision and is_quantized(network):
@@ -241,25 +241,10 @@ class GpuPlugin(Plugin):
                 RuntimeWarning,
                 stacklevel=4,
             )
-        streams = 1 if context.has_queue else options.streams
-        exclusive = options.exclusive_async_requests and streams == 1
+        exclusive = options.exclusive_async_requests and (context.has_queue or options.streams == 1)
+        executor = self.exclusive_executor() if exclusive else None
         try:
-            return GpuExecutable(
-                network,
-                context.device_name,
-                options,
-                context.device,
-                builder,
-                self.services,
-                streams=streams,
-                executor=self.exclusive_executor() if exclusive else None,
-                profiling=options.perf_count,
-                priority=options.plugin_priority,
-                throttle=options.plugin_throttle,
-                dynamic_batch=options.dynamic_batch,
-                settings=_settings(options, tuner),
-                context=context,
-            )
+            return GpuExecutable(prepared, compiler, options, context, executor)
         except UnsupportedNetworkError:
             self._check_supported(network, options)
             raise
@@ -281,31 +266,6 @@ class GpuPlugin(Plugin):
         """Forget the contexts."""
         with self._lock:
             self._contexts.clear()
-
-
-def _settings(options: GpuOptions, tuner: Tuner | None) -> CompileSettings:
-    """Return what a configuration says about compiling."""
-    from polydevice_gpu.compiler import CompileSettings
-    from polydevice_gpu.reports.dumps import Dumps
-
-    threads = options.max_num_threads
-    host = {"CPU_THREADS_NUM": threads} if threads else {}
-    if options.perf_count:
-        host["PERF_COUNT"] = True
-    return CompileSettings(
-        floats={"f32": ElementType.f32, "f16": ElementType.f16}.get(options.inference_precision),
-        quantized_in_f32=not options.fp16_for_quantized,
-        memory_pool=options.memory_pool,
-        loop_unrolling=options.loop_unrolling,
-        dumps=Dumps(
-            options.graph_dumps_dir,
-            options.sources_dumps_dir,
-            (options.sources_dumps_dir or ".") if options.dump_kernels else "",
-        ),
-        tuner=tuner,
-        custom_layers=options.custom_layers,
-        host_config=host,
-    )
 
 
 def full_name(facts: DeviceFacts) -> str:

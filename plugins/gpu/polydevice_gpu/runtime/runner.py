@@ -30,7 +30,8 @@ from polydevice_gpu.runtime.state import GpuVariable
 from polydevice_gpu.runtime.turn_lock import TurnLock
 
 if TYPE_CHECKING:
-    from polydevice_gpu.executable import GpuExecutable, Shapes
+    from polydevice_gpu.compiler.preparation import Shapes
+    from polydevice_gpu.executable import GpuExecutable
 
 BOUND_LIMIT = 4
 """Most plans that a request keeps memory for, when the network's shapes are dynamic."""

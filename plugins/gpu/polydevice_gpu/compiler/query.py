@@ -21,7 +21,8 @@ from polydevice.shape import bounds
 from polydevice.tensor import TensorDesc
 from polydevice_gpu import views
 from polydevice_gpu.cl.device import Device
-from polydevice_gpu.compiler import check_memory, target_of
+from polydevice_gpu.compiler.device_target import target_of
+from polydevice_gpu.compiler.limits import check_memory
 from polydevice_gpu.custom.layer import CustomLayer
 from polydevice_gpu.custom.operation import Custom, use_custom_layers
 from polydevice_gpu.kernels.kernel import kernels_of

@@ -1,0 +1,112 @@
+"""Compiler: makes plans of networks for one device, by the stages of `stages.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from polydevice.bounds import Bounds, within
+from polydevice.memory_budget import MemoryBudget
+from polydevice.network import Network
+from polydevice.plugin import Services
+from polydevice_gpu import cl
+from polydevice_gpu.compiler.device_target import target_of
+from polydevice_gpu.compiler.plan_stages import PlanWork
+from polydevice_gpu.compiler.preparation import Prepared, Shapes
+from polydevice_gpu.compiler.settings import CompileSettings
+from polydevice_gpu.compiler.stages import GRAPH, PLAN, PREPARE, SPECIALISE, build_graph
+from polydevice_gpu.graph import GpuGraph, Memory
+from polydevice_gpu.runtime.plan import Plan
+from polydevice_gpu.runtime.weights import WeightStore
+
+
+class Compiler:
+    """Compiles networks for one device.
+
+    Attributes:
+        device: the opened device.
+        target: what kernels know of it.
+        settings: what the configuration says about compiling.
+        services: evaluates constants, and loads what runs on the host.
+        builder: builds and caches programs.
+    """
+
+    def __init__(
+        self,
+        device: cl.Device,
+        settings: CompileSettings,
+        services: Services,
+        builder: cl.ProgramBuilder | None = None,
+    ) -> None:
+        """Prepare to compile; without a builder, programs are kept nowhere."""
+        self.device = device
+        self.target = target_of(device)
+        self.settings = settings
+        self.services = services
+        self.builder = builder or cl.ProgramBuilder(device)
+
+    def prepare(self, network: Network) -> Prepared:
+        """Do what is the same for all shapes.
+
+        Args:
+            network: the plugin's own copy, which is changed.
+
+        Raises:
+            UnsupportedNetworkError: what the configuration asks for is not possible with it.
+            ModelLimitError: for a value that is too large for the device.
+        """
+        prepared = Prepared(network, self.device, self.services, self.settings)
+        for stage in PREPARE:
+            stage(prepared)
+        return prepared
+
+    def plan(
+        self, prepared: Prepared, shapes: Shapes, weights: WeightStore, memory: MemoryBudget
+    ) -> Plan:
+        """Compile a network for these shapes.
+
+        Args:
+            prepared: what `prepare` returned.
+            shapes: of inputs and variables, in the network's order.
+            weights: uploads constants, those of all plans once.
+            memory: limit of what layers on the host may hold.
+
+        Raises:
+            UnsupportedNetworkError: listing every node that no kernel takes.
+            NetworkError: the network does not take these shapes.
+            ModelLimitError: for a value that is too large for the device.
+        """
+        network = prepared.folded.clone()
+        network.evaluate = self.services.evaluate
+        for stage in SPECIALISE:
+            stage(prepared, network, shapes)
+        graph = build_graph(network, self.target, self.services.evaluate, self.settings)
+        with within(Bounds(memory=memory)):  # which layers on the host share
+            return self._plan(graph, weights.for_plan(prepared.constants))
+
+    def _plan(
+        self,
+        graph: GpuGraph,
+        weights: WeightStore,
+        outside: AbstractSet[Memory] = frozenset(),
+        programs: dict[str, cl.Program] | None = None,
+    ) -> Plan:
+        """Make the plan of a graph; that of a body shares programs with the one around."""
+        built = {} if programs is None else programs
+
+        def compile_body(body: GpuGraph, outside: AbstractSet[Memory]) -> Plan:
+            return self._plan(body, weights, outside, built)
+
+        work = PlanWork(
+            *(graph, self.target, self.builder, weights, self.services, self.settings),
+            *(compile_body, outside, built, len(GRAPH) + 1),
+        )
+        for stage in PLAN:
+            stage(work)
+        assert work.arena is not None
+        plan = Plan(self.device, graph, work.steps, work.arena, weights, work.compiled)
+        for inner in plan.inner_plans:
+            plan.programs_compiled += inner.programs_compiled
+            more = inner.arena.sum_bytes - inner.arena.size_bytes
+            plan.arena = replace(plan.arena, sum_bytes=plan.arena.sum_bytes + more)
+        return plan

@@ -1,0 +1,174 @@
+"""What makes the plan of a finished graph: launches, programs, constants and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from polydevice.errors import KernelBuildError
+from polydevice.plugin import Services
+from polydevice_gpu import cl
+from polydevice_gpu.compiler.settings import CompileSettings
+from polydevice_gpu.control_flow.branch import IfStep
+from polydevice_gpu.control_flow.loop import CompileBody, LoopStep
+from polydevice_gpu.control_flow.nested import LoopBody
+from polydevice_gpu.graph import GpuGraph, GpuNode, Memory
+from polydevice_gpu.kernels.kernel import Choice
+from polydevice_gpu.kernels.launch import Launch
+from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.passes import plan_memory as memory
+from polydevice_gpu.passes.plan_memory import ArenaPlan
+from polydevice_gpu.reports.dumps import Dumps
+from polydevice_gpu.runtime.host import group
+from polydevice_gpu.runtime.plan import (
+    HostStep,
+    NestedStep,
+    Step,
+    constant_of,
+    launching,
+    scratch_memory,
+)
+from polydevice_gpu.runtime.weights import WeightStore
+
+
+@dataclass
+class PlanWork:
+    """A graph on its way to a plan.
+
+    Attributes:
+        graph: finished.
+        target: what kernels know of the device.
+        builder: builds programs for the device.
+        weights: uploads constants.
+        services: loads what the host computes.
+        settings: how to compile.
+        compile_body: makes the plan of a body.
+        outside: memory that the arena does not hold; of bodies, that of the plan around.
+        programs: source → program; those of the plan around are there already.
+        number: of the stage, for dumps of the graph.
+        steps: in execution order.
+        scratch: number of a node → memory that its launches need for themselves.
+        compiled: how many programs were not in the cache.
+        arena: where everything lies.
+    """
+
+    graph: GpuGraph
+    target: Target
+    builder: cl.ProgramBuilder
+    weights: WeightStore
+    services: Services
+    settings: CompileSettings
+    compile_body: CompileBody
+    outside: AbstractSet[Memory]
+    programs: dict[str, cl.Program]
+    number: int
+    steps: list[Step | HostStep | NestedStep] = field(default_factory=list)
+    scratch: dict[int, list[Memory]] = field(default_factory=dict)
+    compiled: int = 0
+    arena: ArenaPlan | None = None
+
+
+def tune(work: PlanWork) -> None:
+    """Choose kernels from the tuning file, or by timing them."""
+    tuner = work.settings.tuner
+    if tuner is not None:
+        tuner.tune(work.graph, work.target, work.builder.device, work.builder)
+        work.settings.dumps.graph(work.number, "tune", work.graph)
+
+
+def make_steps(work: PlanWork) -> None:
+    """Make the launches of each node, plans of bodies, and networks of what the host computes."""
+    graph = work.graph
+    for place, node in enumerate(graph.nodes):
+        if node.on_host:
+            if not place or not graph.nodes[place - 1].on_host:
+                work.steps.append(_host_step(work, place))
+        elif node.nested is not None:
+            nested = _nested_step(node, work.compile_body, work.target)
+            work.scratch[place] = nested.memory
+            work.steps.append(nested)
+        elif not node.is_view and node.choice is not None and any(v.elements for v in node.outputs):
+            step = _launching_step(node, node.choice, work.target)
+            work.scratch[place] = list(step.scratch.values())
+            work.steps.append(step)
+
+
+def build_kernels(work: PlanWork) -> None:
+    """Build the programs that are missing.
+
+    Raises:
+        KernelBuildError: a compiler refused one, with its log.
+    """
+    steps = launching(work.steps)
+    launches = [launch for step in steps for launch in step.launches]
+    missing = [launch for launch in launches if launch.text not in work.programs]
+    made = _build_programs(missing, work.builder, work.settings.dumps)
+    work.programs.update(made)
+    for step in steps:
+        step.kernels = [work.programs[each.text].kernel(each.kernel) for each in step.launches]
+    work.compiled = sum(not program.from_cache for program in made.values())
+
+
+def upload_constants(work: PlanWork) -> None:
+    """Bring every constant that a launch reads to the device."""
+    for step in launching(work.steps):
+        for launch in step.launches:
+            for argument in launch.arguments:
+                constant_of(argument, work.weights)
+
+
+def plan_memory(work: PlanWork) -> None:
+    """Give every value and scratch memory its place."""
+    work.arena = memory.plan_memory(
+        work.graph, work.scratch, work.settings.memory_pool, work.outside
+    )
+
+
+def _launching_step(node: GpuNode, choice: Choice, target: Target) -> Step:
+    launches = choice.kernel.launches(node, choice.kernel.modes[choice.mode], target)
+    return Step(node, launches, scratch=scratch_memory(launches))
+
+
+def _nested_step(node: GpuNode, compile_body: CompileBody, target: Target) -> NestedStep:
+    if isinstance(node.nested, LoopBody):
+        return LoopStep(node, node.nested, compile_body, target)
+    assert node.nested is not None
+    return IfStep(node, node.nested, compile_body, target)
+
+
+def _host_step(work: PlanWork, start: int) -> HostStep:
+    """Load the host nodes that follow each other from `start` on the CPU device."""
+    nodes, end = work.graph.nodes, start
+    while end < len(nodes) and nodes[end].on_host:
+        end += 1
+    outside = [*nodes[:start], *nodes[end:]]
+    read = {value for node in outside for value in node.inputs} | set(work.graph.outputs.values())
+    made = group(nodes[start:end], read)
+    config = work.settings.host_config
+    return HostStep(made, work.services.load_network(made.network, "CPU", config))
+
+
+def _build_programs(
+    launches: Sequence[Launch], builder: cl.ProgramBuilder, dumps: Dumps
+) -> dict[str, cl.Program]:
+    """Build each distinct source once, several at a time; return source → program.
+
+    One kernel a program: compilers take time per kernel, not per program, and so a kernel that
+    another network needs as well is found in the cache whatever came with it there.
+    """
+    distinct = {launch.text: launch for launch in launches}
+    sources = [cl.ProgramSource(x.kernel, x.text, x.options) for x in distinct.values()]
+    try:
+        programs = dict(zip(distinct, builder.build_all(sources), strict=True))
+    except KernelBuildError as error:
+        for launch in distinct.values():
+            log = f"(building the network failed)\n{error}"
+            dumps.source(launch.kernel, launch.text, log, custom=launch.is_custom)
+        raise
+    if dumps.sources or dumps.custom_sources:
+        for text, program in programs.items():
+            launch = distinct[text]
+            log = "(taken from CACHE_DIR, not compiled)" if program.from_cache else program.log
+            dumps.source(launch.kernel, text, log, custom=launch.is_custom)
+    return programs

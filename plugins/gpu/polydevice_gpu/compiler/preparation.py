@@ -1,0 +1,115 @@
+"""What is done once, when a network is loaded, whatever the shapes of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from polydevice.dtype import Array
+from polydevice.network import Network
+from polydevice.passes.constant_folding import constant_folding
+from polydevice.passes.lower_state import Variable, lower_state
+from polydevice.plugin import Services
+from polydevice_gpu import cl
+from polydevice_gpu.compiler.limits import check_memory
+from polydevice_gpu.compiler.settings import CompileSettings
+from polydevice_gpu.custom.operation import use_custom_layers
+from polydevice_gpu.passes import split_nv12_inputs as nv12
+from polydevice_gpu.runtime.dynamic_batch import dynamic_batch_limit, open_batch
+from polydevice_gpu.runtime.host import bodies_of
+from polydevice_gpu.runtime.state import known_starts
+
+Shapes = tuple["tuple[int, ...] | None", ...]
+"""Sizes of the inputs and then of the variables; None while a variable has its initial value."""
+
+
+@dataclass
+class Prepared:
+    """A network from which plans are made, one for each set of shapes.
+
+    Attributes:
+        network: as it was given, with the inputs that it has on the device.
+        device: where it will run.
+        services: evaluates constants.
+        settings: how to compile.
+        batch_limit: the network's batch, when requests may compute less of it; else 0.
+        variables: what requests carry from one inference to the next.
+        starts: variable → its first value, None where the network computes it from its inputs.
+        folded: what is copied for each set of shapes: what no shape changes is computed in it.
+        constants: ids of its constants, which all plans share.
+    """
+
+    network: Network
+    device: cl.Device
+    services: Services
+    settings: CompileSettings
+    batch_limit: int = 0
+    variables: list[Variable] = field(default_factory=list)
+    starts: Mapping[str, Array | None] = field(default_factory=dict)
+    folded: Network = field(init=False)
+    constants: frozenset[int] = frozenset()
+
+    @property
+    def has_shapes_to_set(self) -> bool:
+        """Whether plans may be made for other shapes than those that the network says."""
+        return self.network.is_dynamic or bool(self.batch_limit) or bool(self.variables)
+
+    def sizes(self, shapes: Shapes) -> dict[str, tuple[int, ...] | None]:
+        """Return input → its size, variables included."""
+        names = [node.name for node in self.network.parameters]
+        names += [variable.input for variable in self.variables]
+        return dict(zip(names, shapes, strict=True))
+
+
+def split_nv12_inputs(prepared: Prepared) -> None:
+    """Let NV12 images come as two inputs, where the configuration says so.
+
+    Raises:
+        UnsupportedNetworkError: the batch is not known, or a new name is taken.
+    """
+    if prepared.settings.nv12_two_inputs:
+        nv12.split_nv12_inputs(prepared.network)
+
+
+def find_batch(prepared: Prepared) -> None:
+    """Find out whether parts of the batch can be computed, where the configuration wants it.
+
+    Raises:
+        UnsupportedNetworkError: naming what does not follow the batch.
+    """
+    if prepared.settings.dynamic_batch:
+        prepared.batch_limit = dynamic_batch_limit(prepared.network, prepared.services)
+
+
+def find_variables(prepared: Prepared) -> None:
+    """Find out what requests carry, and what it is at first."""
+    prepared.variables = lower_state(prepared.network.clone())
+    if prepared.variables:
+        prepared.starts = known_starts(prepared.network, prepared.services.evaluate)
+
+
+def fold_ahead(prepared: Prepared) -> None:
+    """Compute what no shape changes.
+
+    Folding again for each shape would make those constants anew, and upload them.
+
+    Raises:
+        ModelLimitError: for a value that is too large for the device.
+    """
+    network = prepared.folded = prepared.network.clone()
+    if prepared.batch_limit > 1:
+        open_batch(network, prepared.batch_limit)
+    if network.is_dynamic:
+        check_memory(network, prepared.device)
+        use_custom_layers(network, prepared.settings.custom_layers)
+        constant_folding(network, prepared.services.evaluate)
+    prepared.constants = frozenset(map(id, _constants(network)))
+
+
+def _constants(network: Network) -> Iterator[Array]:
+    """Yield the constants of a network, those in bodies included."""
+    for node in network.nodes():
+        if node.constant is not None:
+            yield node.constant
+        for body in bodies_of(node):
+            yield from _constants(body)

@@ -1,0 +1,134 @@
+"""The stages of compiling a network for a GPU, in the order in which they run.
+
+A network is prepared once, when it is loaded. For each set of input shapes it then gets those
+sizes, becomes a graph, and the graph becomes a plan. Bodies of loops and Ifs that the device runs
+become graphs by the same stages while the network around them does, and plans with the one around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+
+from polydevice.errors import UnsupportedNetworkError
+from polydevice.network import Network
+from polydevice.node import Evaluate
+from polydevice_gpu.compiler import network_stages, plan_stages, preparation, shape_stages
+from polydevice_gpu.compiler.network_stages import Work
+from polydevice_gpu.compiler.plan_stages import PlanWork
+from polydevice_gpu.compiler.preparation import Prepared, Shapes
+from polydevice_gpu.compiler.settings import CompileSettings
+from polydevice_gpu.graph import GpuGraph
+from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.passes.concat_in_place import concat_in_place
+from polydevice_gpu.passes.drop_unused import drop_unused
+from polydevice_gpu.passes.fuse_attention import fuse_attention
+from polydevice_gpu.passes.fuse_frame import fuse_frame
+from polydevice_gpu.passes.fuse_normalization import fuse_normalization
+from polydevice_gpu.passes.fuse_pad import fuse_pad
+from polydevice_gpu.passes.fuse_pointwise import fuse_neighbours, fuse_pointwise
+from polydevice_gpu.passes.group_convolutions import group_convolutions
+from polydevice_gpu.passes.group_products import group_products
+from polydevice_gpu.passes.read_borders import read_borders
+from polydevice_gpu.passes.select_kernels import select_kernels
+from polydevice_gpu.passes.shorten_views import shorten_views
+
+Pass = Callable[[GpuGraph, Target], None]
+
+PREPARE: tuple[Callable[[Prepared], None], ...] = (
+    preparation.split_nv12_inputs,  # first: it changes what the network's inputs are
+    preparation.find_batch,  # DYN_BATCH_ENABLED is refused before anything is compiled
+    preparation.find_variables,
+    preparation.fold_ahead,  # last: what no shape changes is computed and uploaded once
+)
+"""Once, when a network is loaded."""
+
+SPECIALISE: tuple[Callable[[Prepared, Network, Shapes], None], ...] = (
+    shape_stages.use_variables,  # before shapes: they become inputs, which have some
+    shape_stages.use_shapes,
+    shape_stages.check_memory,  # before anything that would need the memory
+)
+"""For each set of shapes of a whole network; bodies have theirs."""
+
+NETWORK: tuple[Callable[[Work], None], ...] = (
+    network_stages.unroll_loops,  # first: what was in a body is then seen by all that follows
+    network_stages.use_custom_layers,  # before folding, which is not to compute in their place
+    network_stages.fold_constants,
+    network_stages.settle_loops,  # needs what folding found out
+    network_stages.nest_bodies,  # when it is known which loops are left
+    network_stages.lower,  # last: a GpuGraph from here on
+)
+"""Then, for it and for each body."""
+
+GRAPH: tuple[Pass, ...] = (
+    drop_unused,  # first: fewer readers and results for all that follows
+    shorten_views,  # before anything looks at what lies between two layers
+    fuse_normalization,  # while every step is a node of its own
+    fuse_attention,  # before its scales, masks and casts join the products
+    fuse_frame,  # before what comes behind joins the resizing
+    fuse_pad,  # before kernels are chosen: a convolution pads for nothing
+    read_borders,  # before a Pad takes over what the layer beside it could
+    fuse_neighbours,  # biases and activations, which then go along with what is grouped
+    group_convolutions,  # while what follows the concatenation is still behind it
+    group_products,  # likewise, with their biases
+    fuse_pointwise,  # so that kernels are chosen knowing their epilogue
+    select_kernels,  # layouts, views and kernels depend on one another
+    concat_in_place,  # last: needs to know who reads and writes what, and in which layout
+)
+"""Then, on the graph."""
+
+PLAN: tuple[Callable[[PlanWork], None], ...] = (
+    plan_stages.tune,  # before launches are made of the choices
+    plan_stages.make_steps,  # launches; bodies become plans, and what the host computes is loaded
+    plan_stages.build_kernels,  # all programs at once, several at a time
+    plan_stages.upload_constants,  # now, not when the first request is made
+    plan_stages.plan_memory,  # last: when it is known which scratch memory the launches take
+)
+"""Then, for the device."""
+
+
+def build_graph(
+    network: Network,
+    target: Target,
+    evaluate: Evaluate,
+    settings: CompileSettings,
+    loose: AbstractSet[str] = frozenset(),
+) -> GpuGraph:
+    """Run every stage up to the finished graph; the network is changed.
+
+    Args:
+        network: of static shapes: of a body, or a whole one.
+        target: the device.
+        evaluate: computes constants.
+        settings: how to compile.
+        loose: outputs that may lie in any way.
+
+    Raises:
+        UnsupportedNetworkError: listing every node that no kernel takes.
+        ModelLimitError: for a value with more elements than kernels can count.
+    """
+
+    def build(body: Network, loose: AbstractSet[str]) -> GpuGraph:
+        return build_graph(body, target, evaluate, settings, loose)
+
+    work = Work(network.clone(), target, evaluate, settings, build, loose)
+    try:
+        return _run(work)
+    except UnsupportedNetworkError:
+        if not work.unrolled:
+            raise
+        # No kernel takes something in a loop, but the host computes loops.
+    return _run(Work(network, target, evaluate, settings, build, loose, may_unroll=False))
+
+
+def _run(work: Work) -> GpuGraph:
+    for stage in NETWORK:
+        stage(work)
+    graph = work.graph
+    assert graph is not None
+    observe = work.settings.dumps.graph
+    observe(0, "lower", graph)
+    for number, each in enumerate(GRAPH, 1):
+        each(graph, work.target)
+        observe(number, each.__name__, graph)
+    return graph
