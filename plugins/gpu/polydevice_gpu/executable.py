@@ -26,7 +26,7 @@ from polydevice_gpu.compiler.preparation import Prepared, Shapes
 from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.reports.execution_graph import execution_graph
 from polydevice_gpu.reports.report import explanation
-from polydevice_gpu.runtime.host import runs_on_host
+from polydevice_gpu.runtime.host import why_left_on_host, why_on_host
 from polydevice_gpu.runtime.plan import Plan
 from polydevice_gpu.runtime.runner import GpuRunner
 from polydevice_gpu.runtime.turn_lock import TurnLock
@@ -77,7 +77,9 @@ class GpuExecutable(ExecutableNetwork):
         self.profiling = options.perf_count
         self._prepared = prepared
         self._compiler = compiler
-        self._host_nodes = {node.name for node in network.nodes() if _computed_on_host(node)}
+        self._host_nodes = {
+            node.name: reason for node in network.nodes() if (reason := _why_on_host(node))
+        }
         self.batch_limit = prepared.batch_limit
         """The network's batch, when requests may compute less of it; else 0."""
         self.variables, self.starts = prepared.variables, prepared.starts
@@ -109,14 +111,15 @@ class GpuExecutable(ExecutableNetwork):
 
     def placement(self) -> list[Placement]:
         """Say which layers run on the host."""
-        reason = "its sizes depend on data, or no kernel can hold its values"
         with self._compiling:
             graphs = [plan.graph for plan in self._plans.values()]
-        on_host = [node for graph in graphs for node in graph.nodes if node.on_host]
-        names = self._host_nodes.union(*(node.origins for node in on_host))
+        reasons = dict(self._host_nodes)
+        for node in (node for graph in graphs for node in graph.nodes if node.on_host):
+            for name in node.origins:
+                reasons.setdefault(name, why_left_on_host(node))
         return [
-            dataclasses.replace(place, device="CPU", reason=reason)
-            if place.node in names
+            dataclasses.replace(place, device="CPU", reason=reasons[place.node])
+            if place.node in reasons
             else place
             for place in super().placement()
         ]
@@ -254,10 +257,10 @@ def _queues(
     return queues, [TurnLock() for _ in queues]
 
 
-def _computed_on_host(node: Node) -> bool:
-    """Whether the host computes a layer in any case; compiling says it of those with bodies."""
-    if isinstance(node.op, (Parameter, Constant, Result)) or not runs_on_host(node):
-        return False
-    if node.op.has_bodies:
-        return False
-    return any(port.desc.constant is None for port in node.outputs)
+def _why_on_host(node: Node) -> str:
+    """Say why the host computes a layer in any case; compiling says it of those with bodies."""
+    if isinstance(node.op, (Parameter, Constant, Result)) or node.op.has_bodies:
+        return ""
+    if all(port.desc.constant is not None for port in node.outputs):
+        return ""
+    return why_on_host(node)

@@ -25,9 +25,8 @@ from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.compiler.limits import check_memory
 from polydevice_gpu.custom.layer import CustomLayer
 from polydevice_gpu.custom.operation import Custom, use_custom_layers
-from polydevice_gpu.kernels.kernel import kernels_of
 from polydevice_gpu.passes.lower import lower
-from polydevice_gpu.passes.select_kernels import place_constant
+from polydevice_gpu.passes.select_kernels import choose_kernel, place_constant, refusal
 
 _SIZES = (1, 16, 256)
 """Sizes to ask with where the network leaves them open."""
@@ -100,10 +99,9 @@ def _refused(network: Network, device: Device, evaluate: Evaluate) -> dict[str, 
             continue
         for value in node.inputs:
             place_constant(value)
-        if not any(kernel.supports(node, target) for kernel in kernels_of(type(node.op))):
-            types = ", ".join(str(value.element_type) for value in node.inputs)
-            for origin in node.origins:
-                refused[origin] = f"no GPU kernel for {node.op.type} ({types})"
+        kernel, passed = choose_kernel(node, target)
+        if kernel is None:
+            refused.update(dict.fromkeys(node.origins, refusal(node, passed)))
     return refused
 
 

@@ -12,6 +12,7 @@ from polydevice_gpu.custom.operation import Custom
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
 from polydevice_gpu.kernels.launch import Argument, Launch
+from polydevice_gpu.kernels.reason import unless
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, ordered
 
@@ -30,11 +31,13 @@ class CustomRef(Kernel):
     name = "custom"
     fixes_layout = True
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """One output; up to four axes; types that have a name in the files' macros."""
         values = [*node.inputs, *node.outputs]
-        return len(node.outputs) == 1 and all(
-            value.rank <= 4 and value.storage.value in _TYPES for value in values
+        return unless(
+            (len(node.outputs) == 1, "custom layers have one output"),
+            (all(value.rank <= 4 for value in values), "custom layers have up to four axes"),
+            (all(v.storage.value in _TYPES for v in values), "a type has no name in its macros"),
         )
 
     def fuses(self, node: GpuNode) -> bool:

@@ -46,17 +46,17 @@ class Kernel(ABC):
     fixes_layout: ClassVar[bool] = False
     """Whether results must lie exactly as `output_layouts` says, whoever reads them."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
-        """Whether this kernel can run the node on the device."""
-        return True
+    def refuses(self, node: GpuNode, target: Target) -> str:
+        """Say why this kernel cannot run the node on the device; empty when it can."""
+        return ""
 
     def fuses(self, node: GpuNode) -> bool:
         """Whether pointwise operations on the result can be computed before it is stored."""
         return len(node.outputs) == 1
 
-    def suits(self, node: GpuNode, target: Target) -> bool:
-        """Whether to choose it untuned, where it is the first; tuning tries it in any case."""
-        return True
+    def yields(self, node: GpuNode, target: Target) -> str:
+        """Say why a later kernel is expected to be faster; tuning tries this one in any case."""
+        return ""
 
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
         """Return the layouts that inputs must have; those not named may lie in any way."""
@@ -123,6 +123,8 @@ class Choice:
     mode: int = 0
     tuned: bool = field(default=False, compare=False)
     """Whether it was timed, now or when a tuning file was made, and not expected to be fast."""
+    passed: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Kernel that would come first → why it was not taken."""
 
     def __str__(self) -> str:
         modes = len(self.kernel.modes) > 1

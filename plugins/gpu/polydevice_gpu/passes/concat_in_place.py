@@ -164,7 +164,8 @@ class _Mover:
             return False
         kernel = node.choice.kernel
         mode = kernel.modes[node.choice.mode]
-        return kernel.supports(node, self.target) and kernel.mode_supports(node, mode, self.target)
+        fits = kernel.mode_supports(node, mode, self.target)
+        return fits and not kernel.refuses(node, self.target)
 
     def _reads(self, user: GpuNode, value: Value) -> bool:
         return self._runs(user) and all(

@@ -25,7 +25,7 @@ from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import storage_type
 from polydevice_gpu.ops import Fused, single
 from polydevice_gpu.passes.decompose import find_decomposition
-from polydevice_gpu.runtime.host import lives_on_host, runs_on_host
+from polydevice_gpu.runtime.host import lives_on_host, why_on_host
 
 FLOATS = (ElementType.f16, ElementType.f32)
 """Types that may be stored as one another."""
@@ -148,7 +148,7 @@ def lower(
             continue
         inputs = [values[port] for port in node.inputs]
         bodies = nested.get(node) if nested else None
-        if bodies is not None or runs_on_host(node):
+        if bodies is not None or why_on_host(node):
             values.update(zip(node.outputs, builder.opaque(inputs, bodies), strict=True))
             continue
         decomposition = find_decomposition(node.op, inputs)

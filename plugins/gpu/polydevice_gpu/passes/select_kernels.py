@@ -7,6 +7,8 @@ its result lies. Views get their layout from their input and no kernel.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from polydevice.dtype import ElementType
 from polydevice.errors import UnsupportedNetworkError
 from polydevice_gpu import views
@@ -39,9 +41,11 @@ def select_kernels(graph: GpuGraph, target: Target) -> None:
         if views.is_view(node):
             make_view(graph, node)
             continue
-        kernel = _first_supporting(node, target)
+        for value in node.inputs:
+            place_constant(value)
+        kernel, passed = choose_kernel(node, target)
         if kernel is None:
-            unsupported.append(node)
+            unsupported.append(f"{node.name}: {refusal(node, passed)}")
             continue
         _insert_reorders(graph, node, kernel, target, reorders)
         for value in node.outputs:
@@ -49,11 +53,9 @@ def select_kernels(graph: GpuGraph, target: Target) -> None:
         for value, layout in zip(node.outputs, kernel.output_layouts(node, target), strict=True):
             wanted = value.is_output and not kernel.fixes_layout
             value.layout = planar(value.shape) if wanted else layout
-        node.choice = Choice(kernel, kernel.default_mode(node, target))
+        node.choice = Choice(kernel, kernel.default_mode(node, target), passed=passed)
     if unsupported:
-        raise UnsupportedNetworkError(
-            "no GPU kernel takes " + "; ".join(f"{n.name} ({n.op.type})" for n in unsupported)
-        )
+        raise UnsupportedNetworkError("; ".join(unsupported))
     _copy_outputs(graph, target)
 
 
@@ -72,13 +74,25 @@ def place_constant(value: Value) -> None:
         )
 
 
-def _first_supporting(node: GpuNode, target: Target) -> Kernel | None:
-    for value in node.inputs:
-        place_constant(value)
+def choose_kernel(node: GpuNode, target: Target) -> tuple[Kernel | None, dict[str, str]]:
+    """Return the first kernel that takes a node, or None; and why those before it were not taken.
+
+    Layouts of the inputs are known, and constants have their places.
+    """
+    passed: dict[str, str] = {}
     for kernel in kernels_of(type(node.op)):
-        if kernel.supports(node, target) and kernel.suits(node, target):
-            return kernel
-    return None
+        reason = kernel.refuses(node, target) or kernel.yields(node, target)
+        if not reason:
+            return kernel, passed
+        passed[kernel.name] = reason
+    return None, passed
+
+
+def refusal(node: GpuNode, passed: Mapping[str, str]) -> str:
+    """Say why no kernel takes a node: what the last one says, which takes the most."""
+    types = ", ".join(str(value.element_type) for value in node.inputs)
+    last = list(passed.values())[-1:]
+    return f"no GPU kernel for {node.op.type} ({types})" + "".join(f": {each}" for each in last)
 
 
 def _insert_reorders(

@@ -9,7 +9,7 @@ from polydevice.ops.concat import Concat
 from polydevice.profiling import LayerCount, Status
 from polydevice_gpu.graph import Fate, GpuNode
 from polydevice_gpu.kernels.kernel import Choice, kernels_of
-from polydevice_gpu.runtime.host import HOST_OPERATIONS
+from polydevice_gpu.runtime.host import why_left_on_host
 from polydevice_gpu.runtime.layer_times import Times
 from polydevice_gpu.runtime.plan import NestedStep, Plan, Step
 
@@ -82,9 +82,7 @@ def _how(node: GpuNode) -> str:
     if node.nested is not None:
         return f"runs on the device: {node.nested}"
     if node.on_host:
-        if isinstance(node.op, HOST_OPERATIONS):
-            return "runs on the host: layers of its kind do"
-        return "runs on the host: its sizes depend on data, or no kernel holds its values"
+        return f"runs on the host: {why_left_on_host(node)}"
     assert node.choice is not None
     text = f"runs by {node.choice}"
     if isinstance(node.op, Concat):
@@ -99,9 +97,8 @@ def _why(node: GpuNode, choice: Choice) -> str:
     values = " ".join(f"{name}={value}" for name, value in mode.items())
     if choice.tuned:
         return "by tuning" + (f", {values}" if values else "")
-    before = [kernel.name for kernel in kernels[: kernels.index(choice.kernel)]]
-    if before:
-        why = f"{', '.join(before)} {'does' if len(before) == 1 else 'do'} not suit it here"
+    if choice.passed:
+        why = "; ".join(f"not {name}, as {reason}" for name, reason in choice.passed.items())
     else:
         why = "its only kernel" if len(kernels) == 1 else f"the first of its {len(kernels)} kernels"
     if len(choice.kernel.modes) > 1:

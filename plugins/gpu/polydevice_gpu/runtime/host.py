@@ -38,41 +38,65 @@ from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.types import storage_type
 from polydevice_gpu.runtime.layer_times import NodeTime
 
-HOST_OPERATIONS: tuple[type[Op], ...] = (
-    # Sorting and suppressing boxes: short, sequential, full of branches.
-    Proposal, NonMaxSuppressionOp, DetectionOutput, MatrixNms, MulticlassNms, NMSRotated,
-    GenerateProposals, ExperimentalDetectronDetectionOutput,
-    ExperimentalDetectronGenerateProposalsSingleImage, ExperimentalDetectronTopKROIs,
-    # Depend on shapes alone; those of known shapes are computed at load.
-    PriorBox, PriorBoxClustered,
-    # The sequence of random numbers is the host's.
-    RandomUniform, Multinomial,
-    # One pass over a row, in which every element depends on the one before.
-    CTCGreedyDecoder, CTCGreedyDecoderSeqLen, CTCLoss,
-    # How much comes out depends on values, except of one element or none.
-    Unique, NonZero, SparseFillEmptyRows,
-    # Graphs inside a layer, whose course depends on values.
-    If, Loop, TensorIterator,
-)  # fmt: skip
+_KINDS: dict[str, tuple[type[Op], ...]] = {
+    "sorting and suppressing boxes is short, sequential and full of branches": (
+        Proposal, NonMaxSuppressionOp, DetectionOutput, MatrixNms, MulticlassNms, NMSRotated,
+        GenerateProposals, ExperimentalDetectronDetectionOutput,
+        ExperimentalDetectronGenerateProposalsSingleImage, ExperimentalDetectronTopKROIs,
+    ),
+    "it depends on shapes alone, which are not known at load": (PriorBox, PriorBoxClustered),
+    "the sequence of random numbers is the host's": (RandomUniform, Multinomial),
+    "it is one pass over a row, in which every element depends on the one before": (
+        CTCGreedyDecoder, CTCGreedyDecoderSeqLen, CTCLoss,
+    ),
+    "how much comes out depends on values": (Unique, NonZero, SparseFillEmptyRows),
+    "the course of its bodies depends on values that the host has": (If, Loop, TensorIterator),
+}  # fmt: skip
+"""Reason → operations that the host always computes where they are not known at load."""
+
+HOST_OPERATIONS = tuple(op for ops in _KINDS.values() for op in ops)
 
 
-def runs_on_host(node: Node) -> bool:
-    """Whether a layer belongs on the host: by its kind, or because it has values no kernel holds.
+def why_on_host(node: Node) -> str:
+    """Say why a layer belongs on the host; empty where kernels compute it.
 
-    Those are values whose size is not known, texts, complex numbers and 8-bit floats.
+    It is of a kind that does, or has values that no kernel holds: of unknown size, texts, complex
+    numbers and 8-bit floats.
     """
-    if isinstance(node.op, HOST_OPERATIONS):
-        return True
-    if isinstance(node.op, BitCast):
-        kinds = (node.inputs[0].element_type, node.op.destination_type)
+    reason = _kind(node.op, [port.element_type for port in node.inputs])
+    for port in (*node.inputs, *node.outputs):
+        reason = reason or _value(port.name, port.desc.element_type, port.desc.is_static)
+    return reason
+
+
+def why_left_on_host(node: GpuNode) -> str:
+    """Say the same of a layer that was left to the host."""
+    reason = _kind(node.op, [value.element_type for value in node.inputs])
+    for value in (*node.inputs, *node.outputs):
+        reason = reason or _value(value.name, value.element_type, not value.on_host)
+    return reason or "no kernel takes it"
+
+
+def _kind(op: Op, inputs: Sequence[ElementType]) -> str:
+    for reason, kinds in _KINDS.items():
+        if isinstance(op, kinds):
+            return reason
+    if isinstance(op, BitCast):
         # Kernels hold these as other types, and f64 on some devices.
-        if any(kind.bits < 8 or (kind.is_float and kind is not ElementType.f32) for kind in kinds):
-            return True
-    if isinstance(node.op, PythonOperation) and node.op.definition.element is None:
-        return True
-    if isinstance(node.op, GroupedMatMul) and len(node.inputs) > 2:
-        return True  # which rows belong together depends on values
-    return any(lives_on_host(port.desc) for port in (*node.inputs, *node.outputs))
+        for kind in (inputs[0], op.destination_type):
+            if kind.bits < 8 or (kind.is_float and kind is not ElementType.f32):
+                return f"kernels may hold {kind} in other bits"
+    if isinstance(op, PythonOperation) and op.definition.element is None:
+        return "it has no OpenCL body"
+    if isinstance(op, GroupedMatMul) and len(inputs) > 2:
+        return "which rows belong together depends on values"
+    return ""
+
+
+def _value(name: str, element_type: ElementType, is_sized: bool) -> str:
+    if storage_type(element_type, fp64=True) is None:
+        return f"{name} is {element_type}, which no kernel holds"
+    return "" if is_sized else f"the size of {name} is not known before inference"
 
 
 def bodies_of(node: Node) -> list[Network]:

@@ -71,7 +71,7 @@ def find_choice(node: GpuNode, name: str, mode: int, target: Target) -> Choice |
 
 def _fits(kernel: Kernel, node: GpuNode, target: Target) -> bool:
     """Whether a kernel can take the place of the node's own, with all layouts unchanged."""
-    if not kernel.supports(node, target) or (node.epilogue is not None and not kernel.fuses(node)):
+    if kernel.refuses(node, target) or (node.epilogue is not None and not kernel.fuses(node)):
         return False
     if not all(
         kernel.accepts_layout(node, index, value.placed, target)

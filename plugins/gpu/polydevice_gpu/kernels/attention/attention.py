@@ -19,6 +19,7 @@ from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.convolution.convolution import vector_lanes
 from polydevice_gpu.kernels.kernel import Kernel, Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Launch, Scratch
+from polydevice_gpu.kernels.reason import NO_LOCAL_MEMORY, NO_MODE, NO_UNIT, unless
 from polydevice_gpu.kernels.source import Call, Groups, aligned_widths, step_along
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
@@ -190,17 +191,22 @@ class AttentionMma(Attention, SingleLaunch):
 
     modes = tuple({"BM": rows, "BN": keys} for rows in (64, 32, 16) for keys in (64, 32))
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Matrix units, half data in pieces of 8 elements, heads of multiples of 16."""
         found = heads(node)
         half = all(value.storage is ElementType.f16 for value in node.inputs[:3])
-        if not (target.matrix_unit and half) or found.size % 16 or found.values % 16:
-            return False
-        return any(self.mode_supports(node, mode, target) for mode in self.modes)
+        sixteens = not (found.size % 16 or found.values % 16)
+        return unless(
+            (target.matrix_unit, NO_UNIT),
+            (half, "its values are not stored as half"),
+            (sixteens, f"heads of {found.size} and {found.values} are no multiples of 16"),
+            (any(self.mode_supports(node, mode, target) for mode in self.modes), NO_MODE),
+        )
 
-    def suits(self, node: GpuNode, target: Target) -> bool:
-        """Not for a few queries: units take 16 at once, and the keys are not split here."""
-        return heads(node).queries >= 16
+    def yields(self, node: GpuNode, target: Target) -> str:
+        """Few queries: units take 16 at once, and the keys are not split here."""
+        queries = heads(node).queries
+        return unless((queries >= 16, f"{queries} queries leave matrix units idle"))
 
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
         """Elements side by side; a part of a product of all heads is read where it lies."""
@@ -254,9 +260,10 @@ class AttentionTiled(Attention):
         {"BM": rows, "BN": 32, "SPLIT": split} for rows in (64, 32, 16, 8) for split in _SPLITS
     )
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Real local memory, enough of it for one tile of the smallest kind."""
-        return any(self.mode_supports(node, mode, target) for mode in self.modes)
+        fits = any(self.mode_supports(node, mode, target) for mode in self.modes)
+        return unless((target.local_memory_bytes, NO_LOCAL_MEMORY), (fits, NO_MODE))
 
     def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
         """The tiles fit local memory, the group fits the device, every part has two strips."""
@@ -332,10 +339,10 @@ class AttentionRows(Attention, SingleLaunch):
 
     modes = tuple({"LANES": n, "ROWS": r} for n in (4, 8, 16) for r in (1, 2, 4, 8))
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Whatever a work-item's own memory holds."""
         found = heads(node)
-        return found.size <= 512 and found.values <= 512
+        return unless((found.size <= 512 and found.values <= 512, "its heads exceed 512"))
 
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
         """Values by rows; keys by columns, unless few queries make turning them a waste."""

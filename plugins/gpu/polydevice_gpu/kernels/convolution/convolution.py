@@ -30,6 +30,7 @@ from polydevice_gpu.kernels.product.gemm_mma import ConvolutionMma
 from polydevice_gpu.kernels.product.gemm_subgroup import ConvolutionSubgroup
 from polydevice_gpu.kernels.product.gemm_tiled import ConvolutionTiled
 from polydevice_gpu.kernels.product.gemm_wgmma import ConvolutionWgmma
+from polydevice_gpu.kernels.reason import NO_FLOATS, VARIABLE_WEIGHTS, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
@@ -92,14 +93,14 @@ class ConvolutionDepthwise(SingleLaunch):
 
     modes = tile_modes((4, 8, 16), (1, 2, 4, 7, 8))
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """One channel in and out per group, whole vectors of channels, constant weights."""
         groups, group_out, group_in = groups_of(node)
-        return (
-            group_out == group_in == 1
-            and groups % 4 == 0
-            and node.inputs[1].constant is not None
-            and compute_type(node.inputs[0].storage) == "float"
+        return unless(
+            (group_out == group_in == 1, "it is not depthwise"),
+            (groups % 4 == 0, f"its {groups} channels are no multiple of 4"),
+            (node.inputs[1].constant is not None, VARIABLE_WEIGHTS),
+            (compute_type(node.inputs[0].storage) == "float", NO_FLOATS),
         )
 
     def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
@@ -158,13 +159,14 @@ class ConvolutionDirect(SingleLaunch):
 
     modes = tile_modes((4, 8, 16), (1, 2, 4, 6, 7, 8))
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Constant weights; groups of whole vectors of output channels; floats."""
         groups, group_out, _ = groups_of(node)
-        return (
-            node.inputs[1].constant is not None
-            and compute_type(node.inputs[0].storage) == "float"
-            and (groups == 1 or group_out % 4 == 0)
+        whole = groups == 1 or group_out % 4 == 0
+        return unless(
+            (node.inputs[1].constant is not None, VARIABLE_WEIGHTS),
+            (compute_type(node.inputs[0].storage) == "float", NO_FLOATS),
+            (whole, f"groups of {group_out} output channels are no multiple of 4"),
         )
 
     def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:

@@ -26,6 +26,7 @@ from polydevice_gpu.kernels.geometry import (
 )
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Weights
+from polydevice_gpu.kernels.reason import NO_FLOATS, VARIABLE_WEIGHTS, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
@@ -69,13 +70,14 @@ class DeconvolutionDirect(SingleLaunch):
 
     modes = tile_modes((4, 8, 16), (1, 2, 4, 6, 7, 8))
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Constant weights; groups of whole vectors of channels, or of one each; floats."""
         groups, group_out, _ = groups_of(node)
-        return (
-            node.inputs[1].constant is not None
-            and compute_type(node.inputs[0].storage) == "float"
-            and (groups == 1 or group_out % 4 == 0 or _is_depthwise(node))
+        whole = groups == 1 or group_out % 4 == 0 or _is_depthwise(node)
+        return unless(
+            (node.inputs[1].constant is not None, VARIABLE_WEIGHTS),
+            (compute_type(node.inputs[0].storage) == "float", NO_FLOATS),
+            (whole, f"groups of {group_out} output channels are no multiple of 4"),
         )
 
     def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:

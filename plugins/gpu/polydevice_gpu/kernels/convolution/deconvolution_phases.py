@@ -22,6 +22,7 @@ from polydevice_gpu.kernels.launch import Launch
 from polydevice_gpu.kernels.product.gemm import ConvolutionProduct
 from polydevice_gpu.kernels.product.gemm_mma import ConvolutionMma
 from polydevice_gpu.kernels.product.gemm_tiled import ConvolutionTiled
+from polydevice_gpu.kernels.reason import VARIABLE_WEIGHTS, unless
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, channels_last, sliced
 
@@ -143,19 +144,31 @@ class DeconvolutionPhases(Kernel):
 
     source = "product/gemm_tiled.cl"
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """A product kernel takes the phases; there are few of them."""
         op, w = node.op, node.inputs[1]
         assert isinstance(op, ConvolutionBackpropData)
-        if op.grouped or w.constant is None or math.prod(op.strides) > PHASE_LIMIT:
-            return False
+        refused = unless(
+            (not op.grouped, "it has groups"),
+            (w.constant is not None, VARIABLE_WEIGHTS),
+            (
+                math.prod(op.strides) <= PHASE_LIMIT,
+                f"it has more than {PHASE_LIMIT} phases",
+            ),
+        )
+        if refused:
+            return refused
         # What lies among the weights has no offset that a part of it could begin at.
         varied = any(
             e.constant is not None and any(n > 1 for n in e.shape[-(node.output.rank - 2) :])
             for e in node.extra_inputs
         )
         bordered = any(e.border is not None for e in node.extra_inputs)
-        return not varied and not bordered and self._engine(node, target) is not None
+        return unless(
+            (not varied, "a constant of its epilogue differs from pixel to pixel"),
+            (not bordered, "an operand of its epilogue has a border"),
+            (self._engine(node, target) is not None, "no product kernel takes its phases"),
+        )
 
     def _probe(self, node: GpuNode) -> GpuNode:
         """Return a convolution like those of the phases, for asking whether a kernel takes it."""
@@ -170,7 +183,7 @@ class DeconvolutionPhases(Kernel):
 
     def _engine(self, node: GpuNode, target: Target) -> ConvolutionProduct | None:
         probe = self._probe(node)
-        found = (engine for engine in _ENGINES if engine.supports(probe, target))
+        found = (engine for engine in _ENGINES if not engine.refuses(probe, target))
         return next(found, None)
 
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:

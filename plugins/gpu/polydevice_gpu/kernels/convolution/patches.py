@@ -6,6 +6,7 @@ from polydevice.ops.patches import Col2Im
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.geometry import AXES, Geometry, spatial, three
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
+from polydevice_gpu.kernels.reason import unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.views import integers
@@ -17,9 +18,11 @@ class Col2ImRef(SingleLaunch):
 
     name = "col2im_ref"
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Images of one to three axes, and a kernel that is known."""
-        return node.inputs[2].constant is not None and len(integers(node, 2)) <= 3
+        if node.inputs[2].constant is None:
+            return "the size of its windows is not known ahead"
+        return unless((len(integers(node, 2)) <= 3, "its images have more than three axes"))
 
     def describe(self, call: Call, mode: Mode) -> None:
         """Loop over the elements of the kernel that reach the element."""

@@ -7,6 +7,7 @@ import math
 from polydevice.dtype import ElementType
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
+from polydevice_gpu.kernels.reason import unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
@@ -17,9 +18,10 @@ from polydevice_gpu.ops import Resample
 class ResampleRef(SingleLaunch):
     """One work-item computes one element; up to three axes at once."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """The kernel has three table slots."""
-        return isinstance(node.op, Resample) and len(node.op.axes) <= 3
+        assert isinstance(node.op, Resample)
+        return unless((len(node.op.axes) <= 3, "it has more than three axes"))
 
     def describe(self, call: Call, mode: Mode) -> None:
         """Sum over the taps of up to three axes, the others being one coordinate."""

@@ -8,6 +8,7 @@ from polydevice.ops.gather import Gather, GatherElements, GatherND, GatherTree
 from polydevice.shape import normalize_axis
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
+from polydevice_gpu.kernels.reason import unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.views import integers
@@ -17,9 +18,9 @@ from polydevice_gpu.views import integers
 class GatherRef(SingleLaunch):
     """One work-item fetches one element."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """The axis must be known."""
-        return node.inputs[2].constant is not None
+        return unless((node.inputs[2].constant is not None, "its axis is not known ahead"))
 
     def describe(self, call: Call, mode: Mode) -> None:
         """Coordinates: batch, the axes before, the index, the axes behind."""

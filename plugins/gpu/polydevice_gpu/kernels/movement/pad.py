@@ -7,6 +7,7 @@ import math
 from polydevice.ops.pad import Pad, PadMode
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
+from polydevice_gpu.kernels.reason import unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.views import integers
@@ -25,9 +26,10 @@ _MAPS = {
 class PadRef(SingleLaunch):
     """One work-item fetches one element of the result."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Pads must be known."""
-        return all(value.constant is not None for value in node.inputs[1:3])
+        known = all(value.constant is not None for value in node.inputs[1:3])
+        return unless((known, "its pads are not known ahead"))
 
     def describe(self, call: Call, mode: Mode) -> None:
         """Map every coordinate into the input."""

@@ -18,6 +18,7 @@ from polydevice.ops.scatter import (
 from polydevice.shape import normalize_axis
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
+from polydevice_gpu.kernels.reason import unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.views import integers
@@ -49,9 +50,9 @@ class ScatterUpdateRef(SingleLaunch):
     source = "movement/scatter_ref.cl"
     name = "scatter_ref"
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """The axis must be known."""
-        return node.inputs[3].constant is not None
+        return unless((node.inputs[3].constant is not None, "its axis is not known ahead"))
 
     def describe(self, call: Call, mode: Mode) -> None:
         """Coordinates: the axes before, the axis, the axes behind."""
@@ -87,9 +88,9 @@ class ScatterElementsRef(SingleLaunch):
     source = "movement/scatter_ref.cl"
     name = "scatter_ref"
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """The axis must be known."""
-        return node.inputs[3].constant is not None
+        return unless((node.inputs[3].constant is not None, "its axis is not known ahead"))
 
     def describe(self, call: Call, mode: Mode) -> None:
         """Updates of an element are those in its line along the axis."""
@@ -127,9 +128,10 @@ class ScatterNdRef(SingleLaunch):
     source = "movement/scatter_ref.cl"
     name = "scatter_ref"
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """One update per tuple of indices."""
-        return node.inputs[2].rank > 0 or node.inputs[1].shape[-1] == node.inputs[0].rank
+        every = node.inputs[2].rank > 0 or node.inputs[1].shape[-1] == node.inputs[0].rank
+        return unless((every, "one update is for several elements"))
 
     def describe(self, call: Call, mode: Mode) -> None:
         """Coordinates: one per index of a tuple, the rest of the axes together."""

@@ -22,6 +22,7 @@ from polydevice_gpu.kernels.geometry import (
     written_groups,
 )
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
+from polydevice_gpu.kernels.reason import NO_FLOATS, unless
 from polydevice_gpu.kernels.source import Call, step_along
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
@@ -57,14 +58,15 @@ class PoolingVector(SingleLaunch):
 
     modes = ({"WIDTH": 4}, {"WIDTH": 8}, {"WIDTH": 16})
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Float data whose channels are contiguous, in whole vectors."""
         x = node.inputs[0]
         groups = written_groups(x.rank)
-        return (
-            compute_type(x.storage) == "float"
-            and step_along(x.placed, x.shape, groups) == 1
-            and x.shape[1] % 4 == 0
+        beside = step_along(x.placed, x.shape, groups) == 1
+        return unless(
+            (compute_type(x.storage) == "float", NO_FLOATS),
+            (beside, "its channels do not lie side by side"),
+            (x.shape[1] % 4 == 0, f"its {x.shape[1]} channels are no multiple of 4"),
         )
 
     def default_mode(self, node: GpuNode, target: Target) -> int:

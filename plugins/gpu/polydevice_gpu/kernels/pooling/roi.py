@@ -13,11 +13,14 @@ from polydevice.ops.roi import (
 )
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
+from polydevice_gpu.kernels.reason import NO_FLOATS, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 
 MAX_SAMPLES = 64
 """Most samples per bin and axis; more would keep a work-item busy for seconds."""
+
+_SAMPLES = f"it takes more than {MAX_SAMPLES} samples in one direction"
 
 
 def _describe_regions(call: Call) -> None:
@@ -41,10 +44,11 @@ def _is_float(node: GpuNode) -> bool:
 class RoiAlignRef(SingleLaunch):
     """One work-item samples one bin of one channel."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Floats; the number of samples must be bounded."""
         assert isinstance(node.op, ROIAlign)
-        return _is_float(node) and node.op.sampling_ratio <= MAX_SAMPLES
+        few = node.op.sampling_ratio <= MAX_SAMPLES
+        return unless((_is_float(node), NO_FLOATS), (few, _SAMPLES))
 
     def describe(self, call: Call, mode: Mode) -> None:
         """Coordinates: region, channel, bin."""
@@ -70,9 +74,9 @@ class RoiAlignRef(SingleLaunch):
 class RoiPoolingRef(SingleLaunch):
     """One work-item computes one bin of one channel."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Floats of any layout."""
-        return _is_float(node)
+        return unless((_is_float(node), NO_FLOATS))
 
     def describe(self, call: Call, mode: Mode) -> None:
         """Coordinates: region, channel, bin."""
@@ -87,11 +91,12 @@ class RoiPoolingRef(SingleLaunch):
 class PsRoiPoolingRef(SingleLaunch):
     """One work-item computes one bin of one output channel."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Floats; the number of samples must be bounded."""
         op = node.op
         assert isinstance(op, PSROIPooling)
-        return _is_float(node) and max(op.spatial_bins_x, op.spatial_bins_y) <= MAX_SAMPLES
+        few = max(op.spatial_bins_x, op.spatial_bins_y) <= MAX_SAMPLES
+        return unless((_is_float(node), NO_FLOATS), (few, _SAMPLES))
 
     def describe(self, call: Call, mode: Mode) -> None:
         """Coordinates: region, output channel, bin."""
@@ -108,7 +113,7 @@ class PsRoiPoolingRef(SingleLaunch):
 class DeformablePsRoiPoolingRef(SingleLaunch):
     """One work-item computes one bin of one output channel."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Floats; the number of samples must be bounded, and offsets there for every region."""
         op, rois = node.op, node.inputs[1]
         assert isinstance(op, DeformablePSROIPooling)
@@ -118,7 +123,11 @@ class DeformablePsRoiPoolingRef(SingleLaunch):
             offsets[0] >= rois.shape[0] and offsets[1] >= 2 and offsets[2:] == parts
         )
         few = max(op.spatial_bins_x, op.spatial_bins_y) <= MAX_SAMPLES
-        return _is_float(node) and few and whole
+        return unless(
+            (_is_float(node), NO_FLOATS),
+            (few, _SAMPLES),
+            (whole, "there are not offsets for every region"),
+        )
 
     def describe(self, call: Call, mode: Mode) -> None:
         """Coordinates: region, output channel, bin."""
@@ -140,10 +149,11 @@ class DeformablePsRoiPoolingRef(SingleLaunch):
 class RoiAlignRotatedRef(SingleLaunch):
     """One work-item averages one bin of one channel."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Floats; the number of samples must be bounded."""
         assert isinstance(node.op, ROIAlignRotated)
-        return _is_float(node) and node.op.sampling_ratio <= MAX_SAMPLES
+        few = node.op.sampling_ratio <= MAX_SAMPLES
+        return unless((_is_float(node), NO_FLOATS), (few, _SAMPLES))
 
     def describe(self, call: Call, mode: Mode) -> None:
         """Coordinates: region, channel, bin."""

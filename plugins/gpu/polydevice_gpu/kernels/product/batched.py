@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 from polydevice.dtype import ElementType
 from polydevice_gpu.graph import GpuNode
@@ -22,6 +23,14 @@ from polydevice_gpu.kernels.product.subgroups import (
     has_size,
     subgroup_tile,
 )
+from polydevice_gpu.kernels.reason import (
+    LOCAL_MEMORY_IS_FASTER,
+    NO_FLOATS,
+    NO_LOCAL_MEMORY,
+    NO_SUB_GROUPS,
+    ON_PROCESSORS,
+    unless,
+)
 from polydevice_gpu.kernels.source import Call, aligned_widths
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, planar
@@ -35,17 +44,20 @@ class BatchedProduct(SingleLaunch):
 
     Attributes:
         tiles: the modes, BM rows by BN columns, and how fast they take their steps.
+        lacking: what a device lacks that no tile fits.
     """
 
     tiles: Sequence[Tile]
+    lacking: ClassVar[str]
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Floats, any layout; products that fill a part of a tile, and a tile that runs."""
         if not is_float_pair(node):
-            return False
+            return NO_FLOATS
         shape = matrices(node)
-        return shape.m * shape.n >= _FEWEST_RESULTS and any(
-            self.mode_supports(node, mode, target) for mode in self.modes
+        return unless(
+            (any(self.mode_supports(node, mode, target) for mode in self.modes), self.lacking),
+            (shape.m * shape.n >= _FEWEST_RESULTS, "its results leave a tile nearly empty"),
         )
 
     def output_layouts(self, node: GpuNode, target: Target) -> list[Layout]:
@@ -100,6 +112,8 @@ def _counts(shape: Matrices, mode: Mode) -> tuple[int, int]:
 class BatchedTiled(BatchedProduct):
     """A work-group copies strips of both factors to local memory and multiplies them there."""
 
+    lacking = NO_LOCAL_MEMORY
+
     # Rows and columns of a tile and of a work-item's share. The paces are those of gemm_tiled on
     # an H100 for tiles of that area, as nothing was measured with batched_tiled yet.
     tiles = (
@@ -135,6 +149,8 @@ class BatchedTiled(BatchedProduct):
 class BatchedSubgroup(BatchedProduct):
     """Lanes own columns; each holds one term of every row, which all lanes get in turn."""
 
+    lacking = NO_SUB_GROUPS
+
     # Not measured on a GPU, as the paces of gemm_subgroup.
     tiles = (
         subgroup_tile(8, 8, 4, 4, Pace(0.27, 0.08)),
@@ -150,19 +166,21 @@ class BatchedSubgroup(BatchedProduct):
         """There are such sub-groups."""
         return has_size(target, mode)
 
-    def suits(self, node: GpuNode, target: Target) -> bool:
-        """Where lanes read columns side by side, and local memory would not be faster.
+    def yields(self, node: GpuNode, target: Target) -> str:
+        """Say where lanes do not read columns side by side, or local memory should be faster.
 
-        Never on processor cores, where matmul_vector is.
+        Always on processor cores, where matmul_vector is.
         """
-        if not target.is_throughput or matrices(node).b.pitches[-1] != 1:
-            return False
+        if not target.is_throughput:
+            return ON_PROCESSORS
+        if matrices(node).b.pitches[-1] != 1:
+            return "columns of its second factor do not lie side by side"
         other = BatchedTiled()
         own, others = (
             kernel.expected_us(node, kernel.default_mode(node, target), target)
             for kernel in (self, other)
         )
-        return own <= others
+        return unless((own <= others, LOCAL_MEMORY_IS_FASTER))
 
     def threads(self, mode: Mode) -> int:
         """All lanes of all sub-groups."""

@@ -28,6 +28,7 @@ from polydevice_gpu.kernels.geometry import Geometry, spatial
 from polydevice_gpu.kernels.kernel import Kernel, Mode
 from polydevice_gpu.kernels.launch import Launch, Scratch, Weights
 from polydevice_gpu.kernels.product.matmul_shape import matrices
+from polydevice_gpu.kernels.reason import VARIABLE_WEIGHTS, unless
 from polydevice_gpu.kernels.source import Call, Groups, aligned_widths
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, channels_last, planar
@@ -211,9 +212,12 @@ class Product(Kernel):
 class ConvolutionProduct(Product):
     """Convolution without groups: pixels by output channels, terms are taps by input channels."""
 
-    def is_product(self, node: GpuNode) -> bool:
-        """Whether the node is one: no groups, constant weights."""
-        return groups_of(node)[0] == 1 and node.inputs[1].constant is not None
+    def no_product(self, node: GpuNode) -> str:
+        """Say why the node is no product of this kind: groups, variable weights."""
+        return unless(
+            (groups_of(node)[0] == 1, "it has groups"),
+            (node.inputs[1].constant is not None, VARIABLE_WEIGHTS),
+        )
 
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
         """Channels side by side, unless there are so few that any layout will do."""
@@ -263,15 +267,14 @@ class ConvolutionProduct(Product):
 class MatmulProduct(Product):
     """Product with a constant matrix: every row of every batch is a pixel."""
 
-    def is_product(self, node: GpuNode) -> bool:
-        """Whether the node is one: one constant matrix, rows that lie one by one."""
+    def no_product(self, node: GpuNode) -> str:
+        """Say why the node is no product of this kind: one constant matrix, rows one by one."""
         op, b = node.op, node.inputs[1]
-        return (
-            isinstance(op, MatMul)
-            and b.constant is not None
-            and b.rank >= 2
-            and math.prod(b.shape[:-2]) == 1
-            and not op.transpose_a
+        assert isinstance(op, MatMul)
+        return unless(
+            (b.constant is not None, "its second factor is no constant"),
+            (b.rank >= 2 and math.prod(b.shape[:-2]) == 1, "its constant is not one matrix"),
+            (not op.transpose_a, "its first factor is transposed"),
         )
 
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:

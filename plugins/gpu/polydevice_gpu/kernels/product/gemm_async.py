@@ -14,6 +14,7 @@ from polydevice_gpu.kernels.product.gemm import (
     Product,
     tile_modes,
 )
+from polydevice_gpu.kernels.reason import unless
 from polydevice_gpu.kernels.target import Target
 
 # Rows and columns of a tile and of a work-item's share, stages of the copy pipeline. Tiles of 128
@@ -51,27 +52,33 @@ class AsyncEngine(Product):
         """[term, column] of float."""
         return self.term_rows(node, columns, terms, ElementType.f32)
 
-    def fits_copies(self, node: GpuNode, target: Target) -> bool:
-        """Asynchronous copies, float data, pieces of 4 terms."""
-        return (
-            target.async_copy
-            and node.inputs[0].storage is ElementType.f32
-            and self.channels(node) % 4 == 0
+    def misfit(self, node: GpuNode, target: Target) -> str:
+        """Say why copies cannot bring the factors: float data in pieces of 4 terms."""
+        terms = self.channels(node)
+        return unless(
+            (target.async_copy, "the device has no asynchronous copies"),
+            (node.inputs[0].storage is ElementType.f32, "its values are not stored as f32"),
+            (terms % 4 == 0, f"{terms} terms are no multiple of 4"),
         )
 
 
 class ConvolutionAsync(AsyncEngine, ConvolutionProduct):
     """Convolution in float with asynchronous copies."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Float data, channels in pieces of 4, and so many that they are laid side by side."""
-        few = node.inputs[0].shape[1] < CHANNELS_SIDE_BY_SIDE
-        return self.is_product(node) and self.fits_copies(node, target) and not few
+        channels = node.inputs[0].shape[1]
+        many = channels >= CHANNELS_SIDE_BY_SIDE
+        return (
+            self.no_product(node)
+            or self.misfit(node, target)
+            or unless((many, f"its {channels} channels do not lie side by side"))
+        )
 
 
 class MatmulAsync(AsyncEngine, MatmulProduct):
     """Product with a constant matrix in float with asynchronous copies."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Float data, terms in pieces of 4."""
-        return self.is_product(node) and self.fits_copies(node, target)
+        return self.no_product(node) or self.misfit(node, target)

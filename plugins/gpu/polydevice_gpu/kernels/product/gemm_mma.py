@@ -14,6 +14,7 @@ from polydevice_gpu.kernels.product.gemm import (
     Product,
     tile_modes,
 )
+from polydevice_gpu.kernels.reason import NO_FLOATS, NO_HALF, NO_UNIT, unless
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
 from polydevice_gpu.layout import Layout
@@ -56,9 +57,16 @@ class MmaEngine(Product):
         """Whether half data can be copied in pieces of 8 terms."""
         return node.inputs[0].storage is ElementType.f16 and self.channels(node) % 8 == 0
 
-    def fits_unit(self, node: GpuNode, target: Target) -> bool:
-        """Matrix units, and pairs of columns."""
-        return target.matrix_unit and self.sizes(node)[1] % 2 == 0
+    def has_unit(self, target: Target) -> bool:
+        """Whether the device has the matrix units."""
+        return target.matrix_unit
+
+    def misfit(self, node: GpuNode, target: Target) -> str:
+        """Say why a product does not fit the units: they give pairs of columns."""
+        columns = self.sizes(node)[1]
+        return unless(
+            (self.has_unit(target), NO_UNIT), (columns % 2 == 0, f"{columns} columns are odd")
+        )
 
 
 class ConvolutionMma(MmaEngine, ConvolutionProduct):
@@ -68,14 +76,11 @@ class ConvolutionMma(MmaEngine, ConvolutionProduct):
     pictures, and f32 inputs of networks in f16, in any layout. They are rounded to half on the way.
     """
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Half data, or float data whose result is half."""
         kinds = (node.inputs[0].storage, node.output.storage)
-        return (
-            self.is_product(node)
-            and self.fits_unit(node, target)
-            and (kinds[0] is ElementType.f16 or kinds == (ElementType.f32, ElementType.f16))
-        )
+        half = kinds[0] is ElementType.f16 or kinds == (ElementType.f32, ElementType.f16)
+        return self.no_product(node) or self.misfit(node, target) or unless((half, NO_HALF))
 
     def accepts_layout(self, node: GpuNode, index: int, layout: Layout, target: Target) -> bool:
         """Aligned only where terms come in pieces."""
@@ -92,9 +97,9 @@ class ConvolutionMma(MmaEngine, ConvolutionProduct):
 class MatmulMma(MmaEngine, MatmulProduct):
     """Product with a constant matrix on matrix units."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Half data, or float data of a network in half; terms in pieces of 8."""
-        return is_half_product(self, node) and self.fits_unit(node, target)
+        return no_half_product(self, node) or self.misfit(node, target)
 
     def input_storage(self, node: GpuNode, target: Target) -> dict[int, ElementType]:
         """Half, also where the network's input is float."""
@@ -105,15 +110,14 @@ class MatmulMma(MmaEngine, MatmulProduct):
         return super().launches(node, {**mode, "GATHERED": False}, target)
 
 
-def is_half_product(product: MatmulProduct, node: GpuNode) -> bool:
-    """Whether a product with a constant matrix may be one of half data, in pieces of 8 terms.
+def no_half_product(product: MatmulProduct, node: GpuNode) -> str:
+    """Say why a product with a constant matrix is none of half data in pieces of 8 terms.
 
     Weights that are stored as half say that the network computes in half, whatever the type of its
     inputs.
     """
-    return (
-        product.is_product(node)
-        and node.inputs[1].storage is ElementType.f16
-        and compute_type(node.inputs[0].storage) == "float"
-        and product.channels(node) % 8 == 0
+    return product.no_product(node) or unless(
+        (node.inputs[1].storage is ElementType.f16, NO_HALF),
+        (compute_type(node.inputs[0].storage) == "float", NO_FLOATS),
+        (product.channels(node) % 8 == 0, f"{product.channels(node)} terms are no multiple of 8"),
     )

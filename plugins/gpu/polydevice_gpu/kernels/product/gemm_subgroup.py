@@ -22,6 +22,13 @@ from polydevice_gpu.kernels.product.subgroups import (
     has_size,
     subgroup_tile,
 )
+from polydevice_gpu.kernels.reason import (
+    LOCAL_MEMORY_IS_FASTER,
+    NO_FLOATS,
+    NO_SUB_GROUPS,
+    ON_PROCESSORS,
+    unless,
+)
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
@@ -89,46 +96,46 @@ class SubgroupEngine(Product):
         if block is not None:
             call.define(**{"FILTER_BLOCK(i)": block})
 
-    def fits_lanes(self, node: GpuNode, target: Target) -> bool:
-        """Sub-groups of a size that some mode has, and floats."""
-        return (
-            any(has_size(target, tile) for tile, _ in self.tiles)
-            and compute_type(node.inputs[0].storage) == "float"
+    def misfit(self, node: GpuNode, target: Target) -> str:
+        """Say why not: sub-groups of a size that some mode has, and floats."""
+        return unless(
+            (any(has_size(target, tile) for tile, _ in self.tiles), NO_SUB_GROUPS),
+            (compute_type(node.inputs[0].storage) == "float", NO_FLOATS),
         )
 
-    def beats(self, other: Product, node: GpuNode, target: Target) -> bool:
-        """Whether less time is expected than through local memory; never on processor cores.
+    def slower_than(self, other: Product, node: GpuNode, target: Target) -> str:
+        """Say where more time is expected than through local memory; always on processor cores.
 
         There convolution_direct is faster: its vectors need nothing from each other.
         """
         if not target.is_throughput:
-            return False
+            return ON_PROCESSORS
         own, others = (
             engine.expected_us(node, engine.default_mode(node, target), target)
             for engine in (self, other)
         )
-        return own <= others
+        return unless((own <= others, LOCAL_MEMORY_IS_FASTER))
 
 
 class ConvolutionSubgroup(SubgroupEngine, ConvolutionProduct):
     """Convolution in the registers of sub-groups."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Any size; floats."""
-        return self.is_product(node) and self.fits_lanes(node, target)
+        return self.no_product(node) or self.misfit(node, target)
 
-    def suits(self, node: GpuNode, target: Target) -> bool:
-        """Where local memory would not be faster."""
-        return self.beats(ConvolutionTiled(), node, target)
+    def yields(self, node: GpuNode, target: Target) -> str:
+        """Say where local memory is expected to be faster."""
+        return self.slower_than(ConvolutionTiled(), node, target)
 
 
 class MatmulSubgroup(SubgroupEngine, MatmulProduct):
     """Product with a constant matrix in the registers of sub-groups."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Any size; floats."""
-        return self.is_product(node) and self.fits_lanes(node, target)
+        return self.no_product(node) or self.misfit(node, target)
 
-    def suits(self, node: GpuNode, target: Target) -> bool:
-        """Where local memory would not be faster."""
-        return self.beats(MatmulTiled(), node, target)
+    def yields(self, node: GpuNode, target: Target) -> str:
+        """Say where local memory is expected to be faster."""
+        return self.slower_than(MatmulTiled(), node, target)

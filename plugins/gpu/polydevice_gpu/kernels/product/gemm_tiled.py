@@ -16,6 +16,7 @@ from polydevice_gpu.kernels.product.gemm import (
     tile_modes,
 )
 from polydevice_gpu.kernels.product.half_arithmetic import can_compute, in_half, pays
+from polydevice_gpu.kernels.reason import NO_FLOATS, NO_LOCAL_MEMORY, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
@@ -79,26 +80,26 @@ class TiledEngine(Product):
             inside = x.placed.pitches[-1] == 1
         return 4 if inside and self.channels(node) % 4 == 0 else 1
 
-    def fits_device(self, node: GpuNode, target: Target) -> bool:
-        """Local memory, floats, and terms: the first step is read before any is counted."""
-        return (
-            target.local_memory_bytes >= 16384
-            and compute_type(node.inputs[0].storage) == "float"
-            and self.sizes(node)[2] > 0
+    def misfit(self, node: GpuNode, target: Target) -> str:
+        """Say why not: local memory, floats, and terms, as the first step is not counted."""
+        return unless(
+            (target.local_memory_bytes >= 16384, NO_LOCAL_MEMORY),
+            (compute_type(node.inputs[0].storage) == "float", NO_FLOATS),
+            (self.sizes(node)[2] > 0, "it has no terms"),
         )
 
 
 class ConvolutionTiled(TiledEngine, ConvolutionProduct):
     """Convolution through local memory."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Any size; floats."""
-        return self.is_product(node) and self.fits_device(node, target)
+        return self.no_product(node) or self.misfit(node, target)
 
 
 class MatmulTiled(TiledEngine, MatmulProduct):
     """Product with a constant matrix through local memory."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Any size; floats."""
-        return self.is_product(node) and self.fits_device(node, target)
+        return self.no_product(node) or self.misfit(node, target)

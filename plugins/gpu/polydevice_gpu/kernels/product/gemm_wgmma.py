@@ -11,7 +11,8 @@ from polydevice_gpu.kernels.product.gemm import (
     Pace,
     tile_modes,
 )
-from polydevice_gpu.kernels.product.gemm_mma import MmaEngine, is_half_product
+from polydevice_gpu.kernels.product.gemm_mma import MmaEngine, no_half_product
+from polydevice_gpu.kernels.reason import unless
 from polydevice_gpu.kernels.target import Target
 
 # Rows and columns of a tile, terms of a step, stages of the copy pipeline: 48 KiB at most. Paces
@@ -48,26 +49,26 @@ class WgmmaEngine(MmaEngine):
         """A warp group of 128 for every 64 rows."""
         return 2 * mode["BM"]
 
-    def fits_unit(self, node: GpuNode, target: Target) -> bool:
-        """Matrix units of warp groups, and pairs of columns."""
-        return target.warp_group_unit and self.sizes(node)[1] % 2 == 0
+    def has_unit(self, target: Target) -> bool:
+        """Whether the device has the matrix units of warp groups."""
+        return target.warp_group_unit
 
 
 class ConvolutionWgmma(WgmmaEngine, ConvolutionProduct):
     """Convolution on matrix units of warp groups."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Half data, channels in pieces of 8."""
-        pieces = self.is_product(node) and self.comes_in_pieces(node)
-        return pieces and self.fits_unit(node, target)
+        pieces = unless((self.comes_in_pieces(node), "its values are no half in pieces of 8"))
+        return self.no_product(node) or self.misfit(node, target) or pieces
 
 
 class MatmulWgmma(WgmmaEngine, MatmulProduct):
     """Product with a constant matrix on matrix units of warp groups."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Half data, or float data of a network in half; terms in pieces of 8."""
-        return is_half_product(self, node) and self.fits_unit(node, target)
+        return no_half_product(self, node) or self.misfit(node, target)
 
     def input_storage(self, node: GpuNode, target: Target) -> dict[int, ElementType]:
         """Half, also where the network's input is float."""

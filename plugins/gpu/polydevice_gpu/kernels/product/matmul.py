@@ -24,6 +24,7 @@ from polydevice_gpu.kernels.product.gemm_subgroup import MatmulSubgroup
 from polydevice_gpu.kernels.product.gemm_tiled import MatmulTiled
 from polydevice_gpu.kernels.product.gemm_wgmma import MatmulWgmma
 from polydevice_gpu.kernels.product.matmul_shape import declare_factors, is_float_pair, matrices
+from polydevice_gpu.kernels.reason import NO_FLOATS, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, ordered, planar
@@ -51,11 +52,14 @@ class MatmulPacked(SingleLaunch):
     name = "convolution_direct"
     modes = tile_modes((4, 8, 16), (1, 2, 4, 6, 7, 8))
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """One constant matrix for all batches; floats."""
-        if node.inputs[1].constant is None or not is_float_pair(node):
-            return False
-        return math.prod(node.inputs[1].shape[:-2]) == 1 and node.inputs[1].rank > 1
+        b = node.inputs[1]
+        return unless(
+            (b.constant is not None, "its second factor is no constant"),
+            (is_float_pair(node), NO_FLOATS),
+            (math.prod(b.shape[:-2]) == 1 and b.rank > 1, "its constant is not one matrix"),
+        )
 
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
         """Rows in memory order."""
@@ -112,9 +116,12 @@ class MatmulVector(SingleLaunch):
 
     modes = tuple({"LANES": n, "ROWS": r} for n in (4, 8, 16) for r in (1, 2, 4, 8))
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Floats, at least four columns."""
-        return is_float_pair(node) and matrices(node).n >= 4 and node.inputs[1].rank > 1
+        if not is_float_pair(node):
+            return NO_FLOATS
+        columns = matrices(node).n
+        return unless((columns >= 4 and node.inputs[1].rank > 1, f"it has only {columns} columns"))
 
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
         """Columns of the second factor side by side."""

@@ -19,6 +19,7 @@ from polydevice_gpu.kernels.convolution.convolution import vector_lanes
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Scratch, Weights
 from polydevice_gpu.kernels.pointwise.pointwise import expression, literal
+from polydevice_gpu.kernels.reason import NO_LOCAL_MEMORY, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import c_type, compute_type
@@ -184,13 +185,17 @@ class RecurrentGroup(RecurrentKernel):
     # (H200, driver 580.159.04).
     modes = tuple({"LANES": lanes, "WIDTH": 1} for lanes in (32, 64, 128, 256))
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """States and the sums of all gates fit real local memory."""
         assert isinstance(node.op, RecurrentSteps)
         layer = node.op.layer
         size = 8 if _is_double(node) else 4
         needed = size * (2 + layer.gates) * (layer.hidden_size + 3)
-        return needed <= target.local_memory_bytes and target.max_work_group_size >= 32
+        return unless(
+            (target.local_memory_bytes, NO_LOCAL_MEMORY),
+            (needed <= target.local_memory_bytes, f"it needs {needed} bytes of local memory"),
+            (target.max_work_group_size >= 32, "the device has no groups of 32 work-items"),
+        )
 
     def default_mode(self, node: GpuNode, target: Target) -> int:
         """A work-item a column, as far as the device has them."""

@@ -9,6 +9,7 @@ from polydevice.ops.normalization import LRN, MVN, EpsMode, NormalizeL2
 from polydevice.shape import normalize_axis
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
+from polydevice_gpu.kernels.reason import unless
 from polydevice_gpu.kernels.row.row import Formula, RowGroup, RowHeld, RowKernel, RowRef, Rows
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
@@ -24,9 +25,11 @@ def normalized_axes(node: GpuNode) -> tuple[int, ...]:
 class Normalization(RowKernel):
     """What both kernels have in common: mean and deviation, or a norm, that rows are divided by."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Axes must be known."""
-        return node.inputs[1].constant is not None and super().supports(node, target)
+        if node.inputs[1].constant is None:
+            return "its axes are not known ahead"
+        return super().refuses(node, target)
 
     def axes(self, node: GpuNode) -> Sequence[int]:
         """The axes of the operation."""
@@ -88,9 +91,11 @@ class NormalizationRef(Normalization, RowRef):
 class LrnRef(SingleLaunch):
     """One work-item computes one element; up to three axes."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Axes must be known and not be more than three."""
-        return node.inputs[1].constant is not None and len(normalized_axes(node)) <= 3
+        if node.inputs[1].constant is None:
+            return "its axes are not known ahead"
+        return unless((len(normalized_axes(node)) <= 3, "it has more than three axes"))
 
     def describe(self, call: Call, mode: Mode) -> None:
         """Sum squares over a window of up to three axes, the others being one coordinate."""

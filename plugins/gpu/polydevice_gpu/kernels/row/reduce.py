@@ -42,9 +42,11 @@ def highest(kind: str) -> str:
 class Reduction(RowKernel):
     """What both kernels have in common."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Axes must be known."""
-        return node.inputs[1].constant is not None and super().supports(node, target)
+        if node.inputs[1].constant is None:
+            return "its axes are not known ahead"
+        return super().refuses(node, target)
 
     def axes(self, node: GpuNode) -> Sequence[int]:
         """The axes that the reduction removes."""

@@ -17,6 +17,7 @@ from polydevice.dtype import ElementType
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.kernel import Kernel, Mode
 from polydevice_gpu.kernels.launch import Launch, Scratch
+from polydevice_gpu.kernels.reason import NO_FLOATS, NO_LOCAL_MEMORY, unless
 from polydevice_gpu.kernels.source import Call, collapse, step_along
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import c_type, compute_type
@@ -229,10 +230,15 @@ class RowGroup(RowKernel):
     least_terms = 64
     """Shorter rows leave lanes idle."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Rows long enough to keep a work-group busy, on devices with real local memory."""
-        known = super().supports(node, target) and bool(target.local_memory_bytes)
-        return known and self.terms(node) >= self.least_terms
+        if refused := super().refuses(node, target):
+            return refused
+        terms = self.terms(node)
+        return unless(
+            (target.local_memory_bytes, NO_LOCAL_MEMORY),
+            (terms >= self.least_terms, f"rows of {terms} leave lanes idle"),
+        )
 
 
 class RowHeld(RowKernel):
@@ -243,16 +249,17 @@ class RowHeld(RowKernel):
     most_terms = 2048
     """Sixteen fours for each lane: more would not stay in registers."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Rows of floats in fours, side by side in memory, on devices whose warps share values."""
-        return (
-            target.warp_shuffle
-            and target.is_throughput
-            and super().supports(node, target)
-            and compute_type(node.inputs[0].storage) == "float"
-            and 4 <= self.terms(node) <= self.most_terms
-            and self.terms(node) % 4 == 0
-            and self._steps_evenly(node)
+        warps = target.warp_shuffle and target.is_throughput
+        if refused := super().refuses(node, target) or unless((warps, "no warps share values")):
+            return refused
+        terms = self.terms(node)
+        held = 4 <= terms <= self.most_terms and terms % 4 == 0
+        return unless(
+            (compute_type(node.inputs[0].storage) == "float", NO_FLOATS),
+            (held, f"rows of {terms} are not 4 to {self.most_terms} in fours"),
+            (held and self._steps_evenly(node), "terms of a row do not lie side by side"),
         )
 
     def _steps_evenly(self, node: GpuNode) -> bool:

@@ -14,6 +14,7 @@ from polydevice.shape import normalize_axis
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Scratch
+from polydevice_gpu.kernels.reason import NO_LOCAL_MEMORY, NO_MODE, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import c_type, compute_type
@@ -31,9 +32,10 @@ def sizes_of(node: GpuNode) -> tuple[int, int, int]:
 class Selection(SingleLaunch):
     """What all kernels have in common."""
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """The number must be known, as the result's shape is."""
-        return node.inputs[1].constant is not None
+        known = node.inputs[1].constant is not None
+        return unless((known, "how many elements it takes is not known ahead"))
 
     def declare(self, call: Call) -> tuple[int, int, int]:
         """Declare rows, results and their order; return the sizes."""
@@ -63,12 +65,16 @@ class TopkGroup(Selection):
         {"KEPT": 1024, "LANES": 256},
     )
 
-    def supports(self, node: GpuNode, target: Target) -> bool:
+    def refuses(self, node: GpuNode, target: Target) -> str:
         """Rows worth a group, no more elements wanted than a strip has, real local memory."""
-        known = super().supports(node, target)
-        return known and sizes_of(node)[1] >= 64 and any(
-            self.mode_supports(node, mode, target) for mode in self.modes
-        )  # fmt: skip
+        if refused := super().refuses(node, target):
+            return refused
+        length = sizes_of(node)[1]
+        return unless(
+            (target.local_memory_bytes, NO_LOCAL_MEMORY),
+            (length >= 64, f"rows of {length} leave lanes idle"),
+            (any(self.mode_supports(node, mode, target) for mode in self.modes), NO_MODE),
+        )
 
     def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
         """What is kept and a strip fit local memory."""
@@ -79,14 +85,15 @@ class TopkGroup(Selection):
             and mode["LANES"] <= target.max_work_group_size
         )
 
-    def suits(self, node: GpuNode, target: Target) -> bool:
-        """Not many short rows, of which a few elements are wanted: a work-item each is faster."""
+    def yields(self, node: GpuNode, target: Target) -> str:
+        """Many short rows, of which a few elements are wanted: a work-item each is faster."""
         times = [
             _group_us(node, mode, target)
             for mode in self.modes
             if self.mode_supports(node, mode, target)
         ]
-        return not target.is_throughput or min(times) <= _heap_us(node, target)
+        fast = not target.is_throughput or min(times) <= _heap_us(node, target)
+        return unless((fast, "a work-item for each row is expected to be faster"))
 
     def default_mode(self, node: GpuNode, target: Target) -> int:
         """The mode with the least expected time."""
