@@ -92,7 +92,7 @@ chooses. The real runtime need not be installed: `importlib.metadata` too finds 
   polydevice's [configuration keys](options.md); those about how OpenVINO itself works are taken and
   change nothing. Tools of an OpenVINO that is installed run on polydevice: its benchmark_app is
   `-m openvino.tools.benchmark.main`.
-* **inference_engine**: the API of 2021, `openvino.inference_engine`, which OpenVINO removed in 2024.
+* **inference_engine**: the API of 2021, `openvino.inference_engine`, which OpenVINO has no more.
   `--as openvino` has it too, beside API 2.0, as the releases in between had.
 
 The tables below list every public name: what stands behind it in polydevice's own interface, and

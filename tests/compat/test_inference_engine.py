@@ -335,7 +335,8 @@ from openvino.inference_engine.ie_api import IENetwork
 from openvino.inference_engine.constants import StatusCode
 net = IECore().read_network(sys.argv[1])
 loaded = IECore().load_network(net, "CPU")
-print(type(net) is IENetwork, next(iter(loaded.infer({"data": 1}).values())).shape, IECore.__module__)
+(result,) = loaded.infer({"data": 1}).values()
+print(type(net) is IENetwork, result.shape, IECore.__module__)
 """
 
 

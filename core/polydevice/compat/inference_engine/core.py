@@ -181,7 +181,5 @@ def _texts(config: Mapping[Any, Any] | None) -> dict[str, str] | None:
         return None
     for key, value in config.items():
         if not isinstance(key, str) or not isinstance(value, str):
-            raise TypeError(
-                f"only text is allowed for keys and values in a configuration, not {key!r}: {value!r}"
-            )
+            raise TypeError(f"keys and values of a configuration are text, not {key!r}: {value!r}")
     return dict(config)
