@@ -8,22 +8,45 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from polydevice import __version__
 from polydevice.benchmark.arguments import add_arguments
 from polydevice.comparison import command as comparison
 from polydevice.compat import launcher
 from polydevice.core import Core
-from polydevice.errors import PolydeviceError
+from polydevice.errors import PolydeviceError, nearest
 
 if TYPE_CHECKING:
     from polydevice.devices.plugin_names import Entry
     from polydevice.devices.registry import Registry
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that knows every option by its whole name only.
+
+    By itself argparse reads the unknown ``-inference_onl`` as ``-i nference_onl``.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **settings})
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        known = self._option_string_actions
+        for text in args or ():
+            if text == "--":
+                break
+            name = text.partition("=")[0]
+            if re.match("--?[A-Za-z]", name) and name not in known:
+                self.error(f"unknown option {name}.{nearest(name, known)}")
+        return super().parse_known_args(args, namespace)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="polydevice", description="Inference on every device: what is here and what it can do."
     )
     parser.add_argument("--version", action="version", version=f"polydevice {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", parser_class=_Parser
+    )
     command = commands.add_parser("devices", help="list the devices that can be used now")
     command.add_argument(
         "--why", action="store_true", help="also what was left out, why, and what to do about it"

@@ -17,20 +17,24 @@ from polydevice.benchmark import configuration
 from polydevice.benchmark.arguments import (
     Limits,
     add_arguments,
-    parse_channels,
-    parse_names,
-    parse_shapes,
-    parse_streams,
 )
 from polydevice.benchmark.inputs import make_inputs
 from polydevice.benchmark.measure import Statistics
 from polydevice.benchmark.report import average, closing_lines, counter_lines
+from polydevice.benchmark.texts import (
+    parse_channels,
+    parse_data_shapes,
+    parse_names,
+    parse_shapes,
+    parse_values,
+)
 from polydevice.cli import main
 from polydevice.dtype import ElementType
 from polydevice.errors import BlobError, OptionValueError
 from polydevice.executable_network import PortInfo
-from polydevice.shape import Shape
+from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc
+from tests.cpu.models import build
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "samples/models/efficientnet_lite0/efficientnet_lite0.xml"
@@ -117,7 +121,7 @@ def test_options_that_change_a_network_that_is_not_read_say_so(capsys):
 
 
 def test_options_that_are_not_legal():
-    for given in (["-pin", "MAYBE"], ["-qb", "4"], ["-niter", "0"], ["--latency_percentile", "0"]):
+    for given in (["-pin", "MAYBE"], ["-qb", "4"], ["-niter", "-1"], ["--latency_percentile", "0"]):
         with pytest.raises(SystemExit):
             main([*QUICK, *given])
 
@@ -199,10 +203,10 @@ def test_folders_and_lists_of_inputs(tmp_path):
 
 
 def test_streams():
-    assert parse_streams("4", ["CPU", "GPU"]) == {"CPU": "4", "GPU": "4"}
-    assert parse_streams("CPU:2,GPU:4", ["CPU", "GPU"]) == {"CPU": "2", "GPU": "4"}
+    assert parse_values("4", ["CPU", "GPU"], "-nstreams") == {"CPU": "4", "GPU": "4"}
+    assert parse_values("CPU:2,GPU:4", ["CPU", "GPU"], "-nstreams") == {"CPU": "2", "GPU": "4"}
     with pytest.raises(OptionValueError, match="NPU"):
-        parse_streams("NPU:2", ["CPU"])
+        parse_values("NPU:2", ["CPU"], "-nstreams")
 
 
 def test_limits_round_up_to_the_requests():
@@ -341,3 +345,152 @@ def test_the_executed_graph_is_written_where_a_device_describes_it(device, tmp_p
         out = capsys.readouterr().out
         assert ("Peak device memory:" in out) == device.startswith("GPU")
         assert re.search(r'execTimeMcs="\d+"', path.read_text())
+
+
+def openvino_options() -> list[argparse.Action]:
+    """The options of the benchmark_app of the OpenVINO that is installed."""
+    parameters = pytest.importorskip("openvino.tools.benchmark.parameters")
+    return list(parameters.parse_args()._actions)
+
+
+def test_every_option_of_openvinos_benchmark_app_is_taken() -> None:
+    """By each of its names, with each of its choices, with a value and without where it may."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add_arguments(parser)
+    known = {name: action for action in parser._actions for name in action.option_strings}
+    for theirs in openvino_options():
+        for name in theirs.option_strings:
+            assert name in known, f"{name} is not there"
+            ours = known[name]
+            for choice in theirs.choices or ():
+                assert ours.choices is None or choice in ours.choices, (name, choice)
+            if theirs.nargs == "?" and name not in ("-h", "--help"):
+                assert ours.nargs == "?", f"{name} may stand without a value"
+                for value in ("True", "false", "yes"):
+                    parser.parse_args(["-m", "x", name, value])
+            elif theirs.nargs is None:
+                assert ours.nargs is None, f"{name} takes a value"
+
+
+@pytest.mark.parametrize(
+    ("given", "near"),
+    [("-inference_onl", "-inference_only"), ("--perf_countz", "--perf_counts"), ("-nthread=2", "")],
+)
+def test_unknown_options_are_refused(given, near, capsys) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*QUICK, given])
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert f"unknown option {given.partition('=')[0]}." in error
+    assert near in error
+
+
+def test_a_missing_model_is_said_before_anything_else(capsys) -> None:
+    assert main(["bench", "-m", "nothing.xml", "-d", "NPU", "-shape", "nonsense"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "polydevice: model file 'nothing.xml' does not exist\n"
+
+
+def test_shapes_that_are_not_known() -> None:
+    found = parse_shapes("[?,3,1..8,2..,..9,-1]", ["a"])["a"]
+    assert found == [None, 3, Dim(1, 8), Dim(2, None), Dim(0, 9), None]
+    for wrong in ("[a]", "[8..1]", "[1.5]", "[1][2]"):
+        with pytest.raises(OptionValueError, match="-shape"):
+            parse_shapes(wrong, ["a"])
+    assert parse_data_shapes("a[1,2][3,4],b[5][6]", ["a", "b"]) == {
+        "a": [[1, 2], [3, 4]],
+        "b": [[5], [6]],
+    }
+    with pytest.raises(OptionValueError, match="-data_shape"):
+        parse_data_shapes("[1,?]", ["a"])
+
+
+def dynamic(tmp_path: Path) -> Path:
+    path = tmp_path / "dynamic.onnx"
+    path.write_bytes(build([("Relu", ["x"], ["y"], {})], {"x": ("n", "w")}, ("y",), {}))
+    return path
+
+
+@pytest.mark.parametrize("api", ["sync", "async"])
+def test_data_of_several_shapes(api, tmp_path, capsys) -> None:
+    out = tmp_path / "out.json"
+    arguments = ["bench", "-m", str(dynamic(tmp_path)), "-api", api, "-niter", "9", "-pcseq"]
+    assert main([*arguments, "-data_shape", "[1,5][2,300][1,7]", "--json", str(out)]) == 0
+    printed = capsys.readouterr().out
+    for shape in ("x[1, 5]", "x[2, 300]", "x[1, 7]"):
+        assert f"{shape}: " in printed
+    assert json.loads(out.read_text())["results"][0]["number of iterations"] >= 9
+    assert main([*arguments, "-shape", "[1..2,?]"]) == 1
+    assert "-data_shape" in capsys.readouterr().err
+
+
+def test_the_rate_is_kept(tmp_path) -> None:
+    """40 items a second, in whichever way they are started: never more."""
+    out = tmp_path / "out.json"
+    arguments = ["-m", str(dynamic(tmp_path)), "-shape", "[2,4]", "-niter", "8"]
+    for api in ("sync", "async"):
+        assert main(["bench", *arguments, "-max_irate", "40", "-api", api, "--json", str(out)]) == 0
+        (result,) = json.loads(out.read_text())["results"]
+        seconds = result["total execution time (ms)"] / 1e3
+        assert seconds >= (result["number of iterations"] - 1) * 2 / 40
+
+
+def test_compiling_alone(tmp_path, capsys) -> None:
+    assert main(["bench", "-m", str(dynamic(tmp_path)), "-niter", "0", "-d", "CPU AUTO:CPU"]) == 0
+    out = capsys.readouterr().out
+    assert "nothing is measured" in out
+    assert "Throughput" not in out
+    assert out.count("compiled") >= 2
+
+
+def test_options_that_say_how(tmp_path, capsys) -> None:
+    """Hints by all their names, precision, streams, order of counters, reports as JSON."""
+    base = ["bench", "-m", str(dynamic(tmp_path)), "-shape", "[2,4]", "-niter", "2"]
+    dumped, reports = tmp_path / "config.json", tmp_path / "reports"
+
+    def config(*given: str) -> dict[str, str]:
+        assert main([*base, *given, "-dump_config", str(dumped)]) == 0
+        (found,) = json.loads(dumped.read_text()).values()
+        return found
+
+    assert config("-hint", "tput")["PERFORMANCE_HINT"] == "THROUGHPUT"
+    assert config("-hint", "latency")["PERFORMANCE_HINT"] == "LATENCY"
+    assert "sync, 1 inference requests" in capsys.readouterr().out
+    assert "PERFORMANCE_HINT" not in config("-hint", "none")
+    assert config("-nstreams", "AUTO")["CPU_THROUGHPUT_STREAMS"] == "CPU_THROUGHPUT_AUTO"
+    assert config("-infer_precision", "CPU:f32")["ENFORCE_BF16"] == "NO"
+    assert config("-pc", "True")["PERF_COUNT"] == "YES"
+    assert config("-pc", "False")["PERF_COUNT"] == "NO"
+    assert config("-d", "AUTO:CPU", "-hint", "ctput")["PERFORMANCE_HINT"] == "THROUGHPUT"
+    assert "AUTO:CPU is MULTI:CPU" in capsys.readouterr().out
+    assert main([*base, "-no_warmup", "-inference_only", "-latency_percentile", "90"]) == 0
+    out = capsys.readouterr().out
+    assert "First inference took" not in out
+    assert "Latency (90 percentile)" in out
+    report = ["-report_type", "detailed_counters", "-report_folder", str(reports), "-json_stats"]
+    assert main([*base, "-pcsort", "simple_sort", *report]) == 0
+    assert "NOT_RUN" not in capsys.readouterr().out
+    written = json.loads((reports / "benchmark_report.json").read_text())
+    assert written["Execution results"]["throughput (FPS)"] > 0
+    counters = json.loads((reports / "benchmark_detailed_counters_report.json").read_text())
+    assert "y" in counters["requests"][0]
+    assert main([*base, "-infer_precision", "i4"]) == 1
+    assert "CPU computes in bf16, f32" in capsys.readouterr().err
+
+
+def test_orders_of_counters() -> None:
+    def row(index: int, time: int, status: str = "EXECUTED") -> dict[str, object]:
+        return {
+            "execution_index": index, "real_time": time, "cpu_time": time, "status": status,
+            "layer_type": "T", "exec_type": "E",
+        }  # fmt: skip
+
+    counters = {"a": row(0, 5), "b": row(1, 9), "c": row(2, 0, "OPTIMIZED_OUT")}
+
+    def names(order: str) -> str:
+        return "".join(line[0] for line in counter_lines(counters, order)[:-2])
+
+    assert [names(order) for order in ("", "no_sort", "sort", "simple_sort")] == [
+        "abc", "abc", "bac", "ab",
+    ]  # fmt: skip

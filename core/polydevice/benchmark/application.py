@@ -14,7 +14,7 @@ import numpy as np
 
 from polydevice import __version__
 from polydevice.benchmark import report
-from polydevice.benchmark.arguments import Limits, parse_channels, parse_names, parse_shapes
+from polydevice.benchmark.arguments import CUMULATIVE, Limits, complete
 from polydevice.benchmark.configuration import make_configuration
 from polydevice.benchmark.first_inference import measure_first_inference
 from polydevice.benchmark.inputs import make_inputs
@@ -27,6 +27,12 @@ from polydevice.benchmark.measure import (
 from polydevice.benchmark.memory import peak_device_bytes, peak_host_bytes
 from polydevice.benchmark.peers import make_peer
 from polydevice.benchmark.printing import info, progress_bar, warn
+from polydevice.benchmark.texts import (
+    parse_channels,
+    parse_data_shapes,
+    parse_names,
+    parse_shapes,
+)
 from polydevice.core import Core
 from polydevice.dtype import Array
 from polydevice.errors import ModelFileError, OptionValueError, PolydeviceError
@@ -64,9 +70,10 @@ class Application:
     def run(self) -> dict[str, Any]:
         """Run all steps, print as benchmark_app does, and return every figure."""
         self._next()
-        if self.options.path_to_extension:
-            load_extension(self.options.path_to_extension)
+        for module in filter(None, self.options.path_to_extension.split(",")):
+            load_extension(module.strip())
         with Core() as core:
+            self.device = cumulative(core, self.options, self.device)
             self._next()
             self._print_versions(core)
             self._next()
@@ -74,7 +81,10 @@ class Application:
             self.figures["config"] = dict(config)
             executable = self._load(core, config)
             try:
-                self._measure(core, executable, config)
+                if self.options.number_iterations == 0:
+                    info("The network is compiled; with -niter 0 nothing is measured")
+                else:
+                    self._measure(core, executable, config)
             finally:
                 executable.close()
         return self.figures
@@ -84,8 +94,6 @@ class Application:
     def _load(self, core: Core, config: Mapping[str, str]) -> ExecutableNetwork:
         options = self.options
         path = options.path_to_model
-        if not Path(path).is_file():
-            raise ModelFileError(f"model file {path!r} does not exist")
         number = 1 if options.api == "sync" else options.number_infer_requests or 0
         if path.endswith(".blob") or options.load_from_file:
             self._warn_of_unread()
@@ -134,6 +142,8 @@ class Application:
             network.reshape(shapes)
         if self.options.batch_size:
             network.batch_size = self.options.batch_size
+        elif self.options.data_shape:
+            pass  # the data says how large it is
         elif network.is_dynamic and isinstance(network.batch_size, int) is False:
             warn("the batch is dynamic and -b is not given: it is set to 1")
             network.batch_size = 1
@@ -180,20 +190,21 @@ class Application:
         )
         self._next()
         requests = len(executable.requests)
-        inputs = make_inputs(
-            executable.inputs, options.paths_to_input, options.seed, max(2, requests)
-        )
+        shapes = parse_data_shapes(options.data_shape, list(executable.inputs))
+        sets = max([2, requests, *map(len, shapes.values())])
+        inputs = make_inputs(executable.inputs, options.paths_to_input, options.seed, sets, shapes)
         limits = Limits.of(options, requests, self.device)
         summary = (
             f"{options.api}, {requests} inference requests, {streams} streams on {self.device}, "
             f"limits: {limits}"
         )
         self._next(summary)
-        begin = time.perf_counter()
-        executable.requests[0].infer(inputs[0])
-        self._note("first inference time (ms)", (time.perf_counter() - begin) * 1e3)
-        info(f"First inference took {self.figures['first inference time (ms)']:.2f} ms")
-        batch = _batch(executable)
+        if not options.no_warmup:
+            begin = time.perf_counter()
+            executable.requests[0].infer(inputs[0])
+            self._note("first inference time (ms)", (time.perf_counter() - begin) * 1e3)
+            info(f"First inference took {self.figures['first inference time (ms)']:.2f} ms")
+        batch = _batch(executable, inputs[0])
         statistics = self._loop(executable, inputs, limits, batch)
         self._compare(executable, inputs)
         self._next()
@@ -206,11 +217,16 @@ class Application:
         limits: Limits,
         batch: int,
     ) -> Statistics:
-        with progress_bar("measuring", self.options) as progress:
-            if self.options.api == "sync":
-                request = executable.requests[0]
-                return measure_sync(request.infer, inputs, limits, batch, progress)
-            return measure_async(executable, inputs, limits, batch, progress)
+        options = self.options
+        fills = not options.inference_only
+        if options.inference_only is None:
+            fills = options.api == "sync" or bool(options.data_shape)
+        how: dict[str, Any] = {"fills": fills, "rate": options.maximum_inference_rate}
+        with progress_bar("measuring", options) as progress:
+            if options.api == "sync":
+                run = executable.requests[0].infer
+                return measure_sync(run, inputs, limits, batch, progress, **how)
+            return measure_async(executable, inputs, limits, batch, progress, **how)
 
     def _compare(
         self, executable: ExecutableNetwork, inputs: Sequence[Mapping[str, Array]]
@@ -274,6 +290,10 @@ class Application:
             executable.get_exec_graph_info().serialize(options.exec_graph_path)
         if options.report_type:
             self._write_reports(counters, summary)
+        if options.pcseq:
+            shapes = [" ".join(f"{n}{list(a.shape)}" for n, a in one.items()) for one in inputs]
+            for line in report.lines_by_shape(statistics, shapes, options.latency_percentile):
+                info(line)
         for line in report.closing_lines(statistics, options.latency_percentile):
             print(line)
 
@@ -308,14 +328,12 @@ class Application:
             counters.append(request.get_perf_counts())
             if self.options.perf_counts:
                 info(f"Performance counts for infer request {index}")
-                for line in report.counter_lines(counters[-1]):
+                for line in report.counter_lines(counters[-1], self.options.perf_counts_sort):
                     print(line)
         return counters
 
     def _write_reports(self, counters: Sequence[report.Counters], summary: str) -> None:
         options = self.options
-        folder = Path(options.report_folder or ".")
-        folder.mkdir(parents=True, exist_ok=True)
         sections: dict[str, Mapping[str, Any]] = {
             "Command line parameters": {f"-{k}": v for k, v in vars(options).items() if v},
             "Configuration setup": {
@@ -329,14 +347,10 @@ class Application:
                 key: value for key, value in self.figures.items() if isinstance(value, (int, float))
             },
         }
-        written = [report.write_csv_report(folder, sections)]
-        if counters and options.report_type == "detailed_counters":
-            name = "benchmark_detailed_counters_report.csv"
-            written.append(report.write_csv_counters(folder, name, counters))
-        if counters and options.report_type == "average_counters":
-            name = "benchmark_average_counters_report.csv"
-            table = [report.average(counters)]
-            written.append(report.write_csv_counters(folder, name, table))
+        folder = Path(options.report_folder or ".")
+        written = report.write_reports(
+            folder, sections, counters, options.report_type, options.json_stats
+        )
         for path in written:
             info(f"Statistics report is stored to {path}")
 
@@ -394,6 +408,9 @@ def load_extension(module: str) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure every device of the command line; returns the exit status."""
+    complete(options)
+    if not Path(options.path_to_model).is_file():
+        raise ModelFileError(f"model file {options.path_to_model!r} does not exist")
     results: list[dict[str, Any]] = []
     status = 0
     for device in options.target_device.split():
@@ -414,15 +431,27 @@ def run(options: argparse.Namespace) -> int:
 def _print_table(results: Sequence[Mapping[str, Any]]) -> None:
     print(f"{'device':<24}{'p50 ms':>10}{'p90 ms':>10}{'p99 ms':>10}{'FPS':>12}")
     for row in results:
-        if "error" in row:
-            print(f"{row['device']:<24}{'failed':>10}")
+        if "throughput (FPS)" not in row:
+            outcome = "failed" if "error" in row else "compiled"
+            print(f"{row['device']:<24}{outcome:>10}")
             continue
         cells = "".join(f"{row[f'latency p{p} (ms)']:>10.2f}" for p in (50, 90, 99))
         print(f"{row['device']:<24}{cells}{row['throughput (FPS)']:>12.2f}")
 
 
-def _batch(executable: ExecutableNetwork) -> int:
-    for port in executable.inputs.values():
-        if port.sizes and len(port.sizes) > 1:
-            return port.sizes[0]
+def _batch(executable: ExecutableNetwork, inputs: Mapping[str, Array]) -> int:
+    for name, port in executable.inputs.items():
+        sizes = port.sizes or inputs[name].shape
+        if len(sizes) > 1:
+            return int(sizes[0])
     return 1
+
+
+def cumulative(core: Core, options: argparse.Namespace, device: str) -> str:
+    """Return the device for -hint cumulative_throughput: all candidates of AUTO at once."""
+    family, _, members = device.partition(":")
+    if options.perf_hint not in CUMULATIVE or family != "AUTO":
+        return device
+    found = f"MULTI:{members or ','.join(core.available_devices)}"
+    info(f"-hint {options.perf_hint}: {device} is {found}")
+    return found

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from polydevice.benchmark.printing import warn
-from polydevice.errors import OptionValueError
 
 _DEFAULT_SECONDS = {"CPU": 60.0, "GPU": 60.0}
 _UNKNOWN_SECONDS = 120.0
@@ -31,27 +29,42 @@ class _Help(argparse.Action):
         parser.exit()
 
 
+HINTS = {
+    "latency": "LATENCY",
+    "throughput": "THROUGHPUT",
+    "tput": "THROUGHPUT",
+    "cumulative_throughput": "THROUGHPUT",
+    "ctput": "THROUGHPUT",
+}
+"""-hint → PERFORMANCE_HINT."""
+
+CUMULATIVE = ("cumulative_throughput", "ctput")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of benchmark_app to a parser."""
     add = parser.add_argument
     add("-h", "--help", action=_Help, dest=argparse.SUPPRESS)
     add("-m", "--path_to_model", required=True, metavar="FILE", help=".xml, .onnx or .blob")
-    add("-i", "--paths_to_input", nargs="*", default=[], metavar="FILE",
+    add("-i", "--paths_to_input", nargs="*", action="extend", default=[], metavar="FILE",
         help="images, .npy or binary files, folders of them, or name:file1,file2; random data if "
         "left out")  # fmt: skip
     add("-d", "--target_device", default="CPU", metavar="DEVICE",
         help="CPU, GPU.1, HETERO:GPU,CPU; several go in one argument, with blanks")  # fmt: skip
     add("-c", "--path_to_cldnn_config", default="", metavar="FILE", help="custom GPU layers")
-    add("-hint", "--perf_hint", choices=("latency", "throughput"), help="lets the device choose")
+    add("-hint", "--perf_hint", choices=(*HINTS, "none"),
+        help="lets the device choose; cumulative_throughput of AUTO is MULTI")  # fmt: skip
     add(
         "-api",
         "--api_type",
         dest="api",
         choices=("sync", "async"),
-        default="async",
-        help="async: many requests at once",
+        help="async: many requests at once; sync is what is left out with -hint latency",
     )
-    add("-niter", "--number_iterations", type=_positive, metavar="N", help="number of inferences")
+    add("-niter", "--number_iterations", type=_number, metavar="N",
+        help="number of inferences; 0 compiles the network and ends")  # fmt: skip
+    add("-max_irate", "--maximum_inference_rate", type=float, default=0, metavar="FPS",
+        help="at most so many items per second")  # fmt: skip
     add("-nireq", "--number_infer_requests", type=_positive, metavar="N", help="requests in flight")
     add("-b", "--batch_size", type=_positive, metavar="N", help="batch; the model's if left out")
     add("-t", "--time", type=_positive_seconds, metavar="S", help="seconds to measure")
@@ -60,9 +73,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shape",
         default="",
         metavar="SHAPE",
-        help="[1,3,224,224], or name[1,3],other[1,4]",
+        help="[1,3,224,224], or name[1,3],other[?,1..4]; ? and 1..4 are sizes known with the data",
     )
-    add("-nstreams", "--number_streams", default="", metavar="N", help="4, or CPU:2,GPU:4")
+    add("-data_shape", "--data_shape", default="", metavar="SHAPES",
+        help="of the data, in turn, for a network of unknown sizes: [1,3,224,224][1,3,448,448]"
+        )  # fmt: skip
+    add("-nstreams", "--number_streams", default="", metavar="N", help="4, AUTO, or CPU:2,GPU:4")
     add("-nthreads", "--number_threads", type=_positive, metavar="N", help="threads of the CPU")
     add("-pin", "--infer_threads_pinning", type=str.upper, metavar="MODE",
         choices=("YES", "NO", "NUMA", "HYBRID_AWARE"),
@@ -76,9 +92,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="bfloat16 on the CPU",
     )
-    add("--latency_percentile", type=int, choices=range(1, 101), default=50, metavar="P",
-        help="which percentile the latency line reports (1-100)")  # fmt: skip
-    add("-pc", "--perf_counts", action="store_true", default=None, help="print times per layer")
+    add("-infer_precision", "--infer_precision", default="", metavar="TYPE",
+        help="bf16, or CPU:bf16,GPU:f16: what a device computes in")  # fmt: skip
+    add("-inference_only", "--inference_only", type=_truth, nargs="?", const=True, metavar="BOOL",
+        help="set the inputs once, before measuring; what is left out with -data_shape is false"
+        )  # fmt: skip
+    add("-no_warmup", "--no_warmup", action="store_true", help="measure the first inference too")
+    add("-latency_percentile", "--latency_percentile", type=int, choices=range(1, 101), default=50,
+        metavar="P", help="which percentile the latency line reports (1-100)")  # fmt: skip
+    add("-pc", "--perf_counts", type=_truth, nargs="?", const=True, metavar="BOOL",
+        help="print times per layer")  # fmt: skip
+    add("-pcsort", "--perf_counts_sort", choices=("no_sort", "sort", "simple_sort"), default="",
+        help="print times per layer, in order of execution or of time, or what is executed only"
+        )  # fmt: skip
+    add("-pcseq", "--pcseq", type=_truth, nargs="?", const=True, default=False, metavar="BOOL",
+        help="latencies by -data_shape")  # fmt: skip
     add(
         "-exec_graph_path",
         "--exec_graph_path",
@@ -88,7 +116,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-report_type", "--report_type", help="write CSV reports",
         choices=("no_counters", "average_counters", "detailed_counters"))  # fmt: skip
     add("-report_folder", "--report_folder", default="", metavar="DIR", help="where reports go")
-    add("-json", metavar="FILE", help="write every figure as JSON")
+    add("-json_stats", "--json_stats", type=_truth, nargs="?", const=True, default=False,
+        metavar="BOOL", help="reports as JSON, not CSV")  # fmt: skip
+    add("-json", "--json", metavar="FILE", help="write every figure as JSON")
     add("-dump_config", "--dump_config", metavar="FILE", help="write {device: {key: value}}")
     add(
         "-load_config",
@@ -97,7 +127,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="read {device: {key: value}}; options here win",
     )
     add("-cdir", "--cache_dir", default="", metavar="DIR", help="cache of compiled networks")
-    add("-lfile", "--load_from_file", action="store_true", help="load by path, without reading")
+    add("-lfile", "--load_from_file", type=_truth, nargs="?", const=True, default=False,
+        metavar="BOOL", help="load by path, without reading")  # fmt: skip
     add("-ip", "--input_precision", metavar="TYPE", help="element type of the inputs, such as U8")
     add("-op", "--output_precision", metavar="TYPE", help="element type of the outputs")
     add(
@@ -114,8 +145,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="subtracted from each channel: [104,117,123], or image[104,117,123]")  # fmt: skip
     add("-iscale", "--scale_values", default="", metavar="LIST",
         help="by which each channel is divided afterwards; like -imean")  # fmt: skip
-    add("-l", "--path_to_extension", default="", metavar="MODULE",
-        help="Python module that defines further operations")  # fmt: skip
+    add("-l", "-extensions", "--extensions", "--path_to_extension", dest="path_to_extension",
+        default="", metavar="MODULES",
+        help="Python modules that define further operations")  # fmt: skip
     add(
         "-stream_output",
         "--stream_output",
@@ -127,6 +159,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--first_inference", action="store_true",
         help="measure process start to first answer, cold and warm")  # fmt: skip
     add("--seed", type=int, default=0, help="of the random inputs")
+
+
+def complete(options: argparse.Namespace) -> argparse.Namespace:
+    """Fill in what follows from other options."""
+    options.api = options.api or ("sync" if options.perf_hint == "latency" else "async")
+    if options.perf_counts_sort and options.perf_counts is None:
+        options.perf_counts = True
+    return options
+
+
+def _truth(text: str) -> bool:
+    if text.lower() in ("yes", "true", "t", "y", "1"):
+        return True
+    if text.lower() in ("no", "false", "f", "n", "0"):
+        return False
+    raise argparse.ArgumentTypeError(f"{text} is not possible; use true or false")
+
+
+def _number(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is not possible; use 0 or more")
+    return number
 
 
 def _positive(text: str) -> int:
@@ -141,100 +196,6 @@ def _positive_seconds(text: str) -> float:
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not possible; use a number of seconds above 0")
     return number
-
-
-def parse_shapes(text: str, inputs: list[str]) -> dict[str, list[int]]:
-    """Read ``[1,3]`` (for every input) or ``a[1,3],b[2]``.
-
-    Raises:
-        OptionValueError: saying what the text should look like.
-    """
-    if not text:
-        return {}
-    found: dict[str, list[int]] = {}
-    rest = text.replace(" ", "")
-    pattern = re.compile(r"([^\[\],]*)\[([0-9,]*)\],?")
-    while rest:
-        match = pattern.match(rest)
-        if match is None:
-            raise OptionValueError(
-                f"-shape {text!r} is not legal at {rest!r}; write [1,3,224,224] or name[1,3]"
-            )
-        name, sizes = match.groups()
-        values = [int(size) for size in sizes.split(",") if size]
-        for target in [name] if name else inputs:
-            if target not in inputs:
-                raise OptionValueError(
-                    f"-shape names {target!r}; the inputs are {', '.join(inputs)}"
-                )
-            found[target] = values
-        rest = rest[match.end() :]
-    return found
-
-
-def parse_channels(text: str, known: list[str], option: str) -> dict[str, list[float]]:
-    """Read ``[104,117,123]`` (for every input) or ``a[0.5],b[1,2,3]``.
-
-    Raises:
-        OptionValueError: for an unknown name, or text of another form.
-    """
-    found: dict[str, list[float]] = {}
-    rest = text.replace(" ", "")
-    pattern = re.compile(r"([^\[\],]*)\[([-+0-9.,eE]+)\],?")
-    while rest:
-        match = pattern.match(rest)
-        try:
-            values = [float(item) for item in match[2].split(",")] if match else []
-        except ValueError:
-            values = []
-        if match is None or not values:
-            raise OptionValueError(
-                f"{option} {text!r} is not legal at {rest!r}; write [1,2,3] or name[1,2,3]"
-            )
-        for target in [match[1]] if match[1] else known:
-            if target not in known:
-                raise OptionValueError(f"{option} names {target!r}; known: {', '.join(known)}")
-            found[target] = values
-        rest = rest[match.end() :]
-    return found
-
-
-def parse_names(text: str, known: list[str], option: str) -> dict[str, str]:
-    """Read ``a:U8,b:FP16``, ``a[NHWC],b[NC]``, or ``[NHWC]`` for all.
-
-    Raises:
-        OptionValueError: for an unknown name, or text of another form.
-    """
-    everywhere = re.fullmatch(r"\s*\[\s*(\w+)\s*\]\s*", text)
-    if everywhere is not None:
-        return dict.fromkeys(known, everywhere[1])
-    found: dict[str, str] = {}
-    for item in filter(None, text.replace(" ", "").split(",")):
-        match = re.fullmatch(r"(.+?)(?::|\[)([A-Za-z0-9_]+)\]?", item)
-        if match is None:
-            raise OptionValueError(
-                f"{option} {item!r} is not legal; write name:VALUE or name[VALUE]"
-            )
-        if match[1] not in known:
-            raise OptionValueError(f"{option} names {match[1]!r}; known: {', '.join(known)}")
-        found[match[1]] = match[2]
-    return found
-
-
-def parse_streams(text: str, devices: list[str]) -> dict[str, str]:
-    """Read ``4`` (for every device) or ``CPU:2,GPU:4``.
-
-    Raises:
-        OptionValueError: for a device that is not measured.
-    """
-    found: dict[str, str] = {}
-    for item in filter(None, text.split(",")):
-        device, colon, number = item.rpartition(":")
-        if colon and device not in devices:
-            raise OptionValueError(f"-nstreams names {device!r}; devices: {', '.join(devices)}")
-        for target in [device] if colon else devices:
-            found[target] = number
-    return found
 
 
 @dataclass(frozen=True)

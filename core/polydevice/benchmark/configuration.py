@@ -7,8 +7,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from polydevice.benchmark.arguments import parse_streams
+from polydevice.benchmark.arguments import HINTS
 from polydevice.benchmark.printing import warn
+from polydevice.benchmark.texts import parse_values
 from polydevice.core import Core
 from polydevice.device_name import DeviceName
 from polydevice.errors import OptionValueError
@@ -28,14 +29,15 @@ def make_configuration(core: Core, options: argparse.Namespace, device: str) -> 
     config.update(_counting(options, config))
     keys = _known_keys(core, device)
     config.update(_streams(options, device, keys))
-    if options.perf_hint:
-        config["PERFORMANCE_HINT"] = options.perf_hint.upper()
+    if options.perf_hint in HINTS:
+        config["PERFORMANCE_HINT"] = HINTS[options.perf_hint]
         if options.number_infer_requests:
             config["PERFORMANCE_HINT_NUM_REQUESTS"] = str(options.number_infer_requests)
     if options.number_threads:
         config["CPU_THREADS_NUM"] = str(options.number_threads)
     if options.enforcebf16:
         config["ENFORCE_BF16"] = "YES"
+    config.update(_precisions(options, device, keys))
     config.update(_for_some_devices(options, device, keys))
     if options.cache_dir and "CACHE_DIR" in keys:
         config["CACHE_DIR"] = options.cache_dir
@@ -92,15 +94,51 @@ def _counting(options: argparse.Namespace, config: Mapping[str, str]) -> dict[st
 
 def _known_keys(core: Core, device: str) -> set[str]:
     name = DeviceName.parse(device)
-    members = [str(member) for member in name.members] or [device]
+    members = [member.name for member in name.members] or [device]
+    if device == "AUTO":
+        members += core.available_devices
     return {key for member in members for key in core.option_keys(member)}
 
 
-def _streams(options: argparse.Namespace, device: str, keys: set[str]) -> dict[str, str]:
-    name = DeviceName.parse(device)
-    families = [m.family for m in name.members] or [name.family]
+_CPU_PRECISIONS = {"bf16": "YES", "f32": "NO", "fp32": "NO"}
+
+
+def _precisions(options: argparse.Namespace, device: str, keys: set[str]) -> dict[str, str]:
+    """-infer_precision: what a device computes in.
+
+    Raises:
+        OptionValueError: for a type that a device cannot compute in.
+    """
     config: dict[str, str] = {}
-    given = parse_streams(options.number_streams, families)
+    named = ":" in options.infer_precision
+    for family, text in parse_values(
+        options.infer_precision, _families(device), "-infer_precision"
+    ).items():
+        precision = text.lower()
+        if family == "CPU":
+            if precision not in _CPU_PRECISIONS:
+                raise OptionValueError(
+                    f"-infer_precision {text!r}: CPU computes in {', '.join(_CPU_PRECISIONS)}"
+                )
+            config["ENFORCE_BF16"] = _CPU_PRECISIONS[precision]
+        elif "INFERENCE_PRECISION_HINT" in keys:
+            config["INFERENCE_PRECISION_HINT"] = precision
+        elif named:
+            raise OptionValueError(f"-infer_precision: {family} does not let one choose")
+        else:
+            warn(f"-infer_precision has no effect: {family} does not let one choose")
+    return config
+
+
+def _families(device: str) -> list[str]:
+    name = DeviceName.parse(device)
+    return [member.family for member in name.members] or [name.family]
+
+
+def _streams(options: argparse.Namespace, device: str, keys: set[str]) -> dict[str, str]:
+    families = _families(device)
+    config: dict[str, str] = {}
+    given = parse_values(options.number_streams, families, "-nstreams")
     for family in dict.fromkeys(families):
         key = f"{family}_THROUGHPUT_STREAMS"
         if key not in keys:
@@ -110,7 +148,8 @@ def _streams(options: argparse.Namespace, device: str, keys: set[str]) -> dict[s
                 )
             continue
         if family in given:
-            config[key] = given[family]
+            auto = given[family].upper() == "AUTO"
+            config[key] = f"{family}_THROUGHPUT_AUTO" if auto else given[family]
         elif options.api == "async" and options.perf_hint is None:
             config[key] = f"{family}_THROUGHPUT_AUTO"
             warn(f"-nstreams is not given: {key} is set to {family}_THROUGHPUT_AUTO")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from polydevice.benchmark.arguments import Limits
 from polydevice.dtype import Array
 from polydevice.executable_network import ExecutableNetwork
+from polydevice.infer_request import InferRequest
 
 Progress = Callable[[float], None]
 """Told how much of the work is done, from 0 to 1."""
@@ -25,6 +26,8 @@ class Statistics:
         duration_ms: time of the whole loop.
         batch: items per inference.
         asynchronous: whether several inferences ran at once.
+        by_inputs: the times of inferences with each set of inputs, sorted; those of sets that
+            differ in shape are worth a look.
     """
 
     latencies_ms: tuple[float, ...]
@@ -32,11 +35,11 @@ class Statistics:
     duration_ms: float
     batch: int
     asynchronous: bool
+    by_inputs: tuple[tuple[float, ...], ...] = ()
 
     def percentile(self, percent: int) -> float:
         """Return the nearest-rank percentile of the latency in milliseconds."""
-        rank = math.ceil(len(self.latencies_ms) * percent / 100) - 1
-        return self.latencies_ms[max(rank, 0)]
+        return nearest_rank(self.latencies_ms, percent)
 
     @property
     def throughput(self) -> float:
@@ -46,23 +49,70 @@ class Statistics:
         return self.batch * 1e3 / self.percentile(50)
 
 
+def nearest_rank(ordered: Sequence[float], percent: int) -> float:
+    """Return the nearest-rank percentile of sorted values."""
+    return ordered[max(math.ceil(len(ordered) * percent / 100) - 1, 0)]
+
+
+class _Times:
+    """The latencies of a loop, and by the set of inputs."""
+
+    def __init__(self, sets: int) -> None:
+        self.all: list[float] = []
+        self.by_inputs: list[list[float]] = [[] for _ in range(sets)]
+
+    def add(self, index: int, milliseconds: float) -> None:
+        self.all.append(milliseconds)
+        self.by_inputs[index].append(milliseconds)
+
+    def statistics(self, start: float, batch: int, asynchronous: bool) -> Statistics:
+        duration = (time.perf_counter() - start) * 1e3
+        groups = tuple(tuple(sorted(times)) for times in self.by_inputs)
+        return Statistics(
+            tuple(sorted(self.all)), len(self.all), duration, batch, asynchronous, groups
+        )
+
+
+def _keep_to_rate(rate: float, items: int, start: float) -> None:
+    """Wait until so many items since the start are no more than the rate, if there is one."""
+    if rate and (left := start + items / rate - time.perf_counter()) > 0:
+        time.sleep(left)
+
+
 def measure_sync(
-    run: Callable[[Mapping[str, Array]], object],
+    run: Callable[[Mapping[str, Array] | None], object],
     inputs: Sequence[Mapping[str, Array]],
     limits: Limits,
     batch: int,
     progress: Progress,
+    *,
+    fills: bool = True,
+    rate: float = 0,
 ) -> Statistics:
-    """Call `run` on one set of inputs after another until the limits are reached."""
-    latencies: list[float] = []
+    """Run one inference after another until the limits are reached.
+
+    Args:
+        run: infers, with these inputs or those it has.
+        inputs: sets of inputs, used in turn.
+        limits: when to end.
+        batch: items per inference.
+        progress: told how far it is.
+        fills: whether inputs are handed over each time; else the first set, once.
+        rate: the most items per second; 0 for any number.
+    """
+    times = _Times(len(inputs))
+    if not fills:
+        run(inputs[0])
     start = time.perf_counter()
-    while not _reached(limits, len(latencies), time.perf_counter() - start):
+    while not _reached(limits, len(times.all), time.perf_counter() - start):
+        number = len(times.all)
+        index = number % len(inputs) if fills else 0
+        _keep_to_rate(rate, number * batch, start)
         begin = time.perf_counter()
-        run(inputs[len(latencies) % len(inputs)])
-        latencies.append((time.perf_counter() - begin) * 1e3)
-        progress(_done(limits, len(latencies), time.perf_counter() - start))
-    duration = (time.perf_counter() - start) * 1e3
-    return Statistics(tuple(sorted(latencies)), len(latencies), duration, batch, False)
+        run(inputs[index] if fills else None)
+        times.add(index, (time.perf_counter() - begin) * 1e3)
+        progress(_done(limits, number + 1, time.perf_counter() - start))
+    return times.statistics(start, batch, False)
 
 
 def measure_async(
@@ -71,16 +121,27 @@ def measure_async(
     limits: Limits,
     batch: int,
     progress: Progress,
+    *,
+    fills: bool = False,
+    rate: float = 0,
 ) -> Statistics:
     """Keep every request busy until the limits are reached and each has run equally often.
 
-    Inputs are set once and stay in the requests: the loop measures inference, not copying.
+    Args:
+        executable: the network; its requests are used.
+        inputs: sets of inputs, used in turn.
+        limits: when to end.
+        batch: items per inference.
+        progress: told how far it is.
+        fills: whether a request gets the next set before each inference; else every request keeps
+            one, and the loop measures inference, not copying.
+        rate: the most items per second; 0 for any number.
     """
     requests = executable.requests
-    for index, request in enumerate(requests):
-        for name, array in inputs[index % len(inputs)].items():
-            request.set_blob(name, array)
-    latencies: list[float] = []
+    given = [index % len(inputs) for index in range(len(requests))]
+    for request, index in zip(requests, given):
+        _fill(request, inputs[index])
+    times = _Times(len(inputs))
     started = [False] * len(requests)
     iterations = 0
     start = time.perf_counter()
@@ -91,19 +152,28 @@ def measure_async(
         while index < 0:
             executable.wait(num_requests=1)
             index = executable.get_idle_request_id()
+        request = requests[index]
         if started[index]:
-            requests[index].wait()  # raises what failed
-            latencies.append(requests[index].latency)
+            request.wait()  # raises what failed
+            times.add(given[index], request.latency)
+        _keep_to_rate(rate, iterations * batch, start)
+        if fills:
+            given[index] = iterations % len(inputs)
+            _fill(request, inputs[given[index]])
         started[index] = True
-        requests[index].start_async()
+        request.start_async()
         iterations += 1
         progress(_done(limits, iterations, time.perf_counter() - start))
-    for request, used in zip(requests, started):
+    for request, used, index in zip(requests, started, given):
         if used:
             request.wait()
-            latencies.append(request.latency)
-    duration = (time.perf_counter() - start) * 1e3
-    return Statistics(tuple(sorted(latencies)), iterations, duration, batch, True)
+            times.add(index, request.latency)
+    return times.statistics(start, batch, True)
+
+
+def _fill(request: InferRequest, inputs: Mapping[str, Array]) -> None:
+    for name, array in inputs.items():
+        request.set_blob(name, array)
 
 
 def _reached(limits: Limits, iterations: int, seconds: float) -> bool:
@@ -145,8 +215,7 @@ def measure_phases(
     rows: list[tuple[float, float, float]] = []
     for index in range(rounds):
         begin = time.perf_counter()
-        for name, array in inputs[index % len(inputs)].items():
-            request.set_blob(name, array)
+        _fill(request, inputs[index % len(inputs)])
         ready = time.perf_counter()
         outputs = request.infer()
         done = time.perf_counter()

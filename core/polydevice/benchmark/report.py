@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from polydevice.benchmark.measure import Statistics
+from polydevice.benchmark.measure import Statistics, nearest_rank
 
 Counters = Mapping[str, Mapping[str, Any]]
 
@@ -28,10 +28,39 @@ def closing_lines(statistics: Statistics, percent: int, with_latency: bool = Tru
     return lines
 
 
-def counter_lines(counters: Counters) -> list[str]:
-    """Return one row per layer in execution order, then the totals."""
+def lines_by_shape(statistics: Statistics, shapes: Sequence[str], percent: int) -> list[str]:
+    """Return the latencies of inferences with each set of inputs that ran, by their shapes.
+
+    Args:
+        statistics: what was measured.
+        shapes: of each set of inputs; sets of the same shapes count together.
+        percent: the percentile.
+    """
+    together: dict[str, list[float]] = {}
+    for shape, times in zip(shapes, statistics.by_inputs):
+        together.setdefault(shape, []).extend(times)
+    return [
+        f"{shape}: {len(times)} iterations, p{percent} {nearest_rank(sorted(times), percent):.2f} "
+        f"ms, from {min(times):.2f} to {max(times):.2f} ms"
+        for shape, times in together.items()
+        if times
+    ]
+
+
+def counter_lines(counters: Counters, order: str = "") -> list[str]:
+    """Return one row per layer, then the totals.
+
+    Args:
+        counters: of one request.
+        order: "sort" for the slowest layer first, "simple_sort" for those that were executed, else
+            all in execution order.
+    """
     lines = []
     rows = sorted(counters.items(), key=lambda item: item[1]["execution_index"])
+    if order == "sort":
+        rows.sort(key=lambda item: -item[1]["real_time"])
+    elif order == "simple_sort":
+        rows = [item for item in rows if item[1]["status"] == "EXECUTED"]
     for name, row in rows:
         shown = name if len(name) <= 30 else name[:26] + "..."
         lines.append(
@@ -95,6 +124,38 @@ def write_csv_counters(folder: Path, name: str, tables: Sequence[Counters]) -> P
             writer.writerow(["Total", "", "", "", *totals])
             writer.writerow([])
     return path
+
+
+def write_reports(
+    folder: Path,
+    sections: Mapping[str, Mapping[str, Any]],
+    tables: Sequence[Counters],
+    kind: str,
+    as_json: bool,
+) -> list[Path]:
+    """Write the report, and the counters of requests if there are any; return the files.
+
+    Args:
+        folder: made if need be.
+        sections: title → rows.
+        tables: counters by request.
+        kind: "detailed_counters", "average_counters" or "no_counters".
+        as_json: JSON instead of CSV.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"benchmark_{kind}_report"
+    shown = [] if kind == "no_counters" or not tables else list(tables)
+    if shown and kind == "average_counters":
+        shown = [average(tables)]
+    if not as_json:
+        written = [write_csv_report(folder, sections)]
+        return [*written, write_csv_counters(folder, f"{name}.csv", shown)] if shown else written
+    written = [folder / "benchmark_report.json"]
+    write_json(written[0], sections)
+    if shown:
+        written.append(folder / f"{name}.json")
+        write_json(written[1], {"requests": shown})
+    return written
 
 
 def write_json(path: Path, figures: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from polydevice.benchmark.arguments import parse_shapes
+from polydevice.benchmark.texts import parse_static_shapes
 from polydevice.comparison.compare import compare
 from polydevice.comparison.result import Compared, Comparison
 from polydevice.core import Core
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
         shapes = {}
         if options.shape:
             names = list(core.read_network(options.model, options.weights).inputs)
-            shapes = parse_shapes(options.shape, names)
+            shapes = parse_static_shapes(options.shape, names)
         found = compare(
             options.model,
             options.device,
