@@ -25,6 +25,7 @@ from polydevice.errors import (
     RequestError,
     nearest,
 )
+from polydevice.internal import inference_defect, is_ours
 from polydevice.overlap import check_outputs, host_arrays, overwritten
 from polydevice.remote import Copies, RemoteBlob
 from polydevice.shape import Shape
@@ -329,6 +330,7 @@ class InferRequest:
             InferTimeoutError: it took longer than INFER_TIMEOUT_MS.
             DeviceError: the network is closed, or was loaded before this process was forked.
             InferenceError: (or a DeviceError) when the inference fails.
+            InternalError: an assumption of polydevice's own did not hold; says how to report it.
         """
         if not self._busy.acquire(blocking=False):
             raise self._busy_error()
@@ -470,10 +472,12 @@ class InferRequest:
         outcome.done.set()
         self.executable._completed()
 
-    def _failure(self, error: BaseException) -> InferenceError:
-        failure = InferenceError(
-            f"inference of {self.executable.name!r} on {self.executable.device} failed: {error!r}"
-        )
+    def _failure(self, error: BaseException) -> PolydeviceError:
+        network = self.executable
+        doing = f"inference of {network.name!r} on {network.device} failed"
+        failure: PolydeviceError = InferenceError(f"{doing}: {error!r}")
+        if is_ours(error):
+            failure = inference_defect(doing, error, network.layers)
         failure.__cause__ = error
         return failure
 

@@ -1,11 +1,14 @@
 """internal: the report of an assumption of polydevice's own that did not hold.
 
-Made at one place per call of the API (reading, loading), whatever raised and wherever.
+Made at one place per call of the API (reading, loading, inferring), whatever raised and wherever.
 """
 
 from __future__ import annotations
 
 import hashlib
+import sys
+from collections.abc import Iterator, Mapping
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from polydevice.errors import InternalError
@@ -15,6 +18,61 @@ if TYPE_CHECKING:
     from polydevice.network import Network
 
 REPORT_TO = "the project's issue tracker"
+OURS = frozenset(
+    {"polydevice", "polydevice_auto", "polydevice_cpu", "polydevice_gpu", "polydevice_hetero"}
+)
+"""Packages of this distribution; what raises in others is no defect of it."""
+_BELOW = frozenset({"numpy", "ml_dtypes", *sys.stdlib_module_names})
+
+
+def is_ours(error: BaseException) -> bool:
+    """Whether an exception comes from code of this distribution, or from NumPy called by it.
+
+    A lack of memory is nobody's defect.
+    """
+    if isinstance(error, MemoryError):
+        return False
+    rooted = [frame.f_globals.get("__name__", "").partition(".")[0] for frame in _frames(error)]
+    above = [root for root in rooted if root not in _BELOW]
+    return bool(above) and above[-1] in OURS
+
+
+def inference_defect(doing: str, error: BaseException, layers: Mapping[str, str]) -> InternalError:
+    """Return the error to raise where an inference broke an assumption.
+
+    Args:
+        doing: what failed ("inference of 'resnet' on CPU failed").
+        error: what was raised.
+        layers: name → type of the network's layers, of which a hash says which network it is.
+    """
+    name = next(
+        (
+            value
+            for frame in reversed(list(_frames(error)))
+            for value in _names(frame)
+            if value in layers
+        ),
+        None,
+    )
+    place = "" if name is None else f"; at node {name!r} ({layers[name]})"
+    digest = hashlib.sha256(repr(sorted(layers.items())).encode("utf-8", "replace")).hexdigest()
+    return InternalError(f"{doing}: {error!r}{place}; layers sha256:{digest}{_REPORT}")
+
+
+def _frames(error: BaseException) -> Iterator[FrameType]:
+    trace = error.__traceback__
+    while trace is not None:
+        yield trace.tb_frame
+        trace = trace.tb_next
+
+
+def _names(frame: FrameType) -> Iterator[str]:
+    """Yield what a function may know of the layer it is at: the layer, a step, or its name."""
+    for key in ("node", "layer", "step", "name", "self"):
+        value = frame.f_locals.get(key)
+        value = value if isinstance(value, str) else getattr(value, "name", None)
+        if isinstance(value, str):
+            yield value
 
 
 def internal_error(
@@ -36,24 +94,23 @@ def internal_error(
         parts.append(f"network {network.name!r}, {_hash_of(network)}")
     if content is not None:
         parts.append(f"model sha256:{hashlib.sha256(content).hexdigest()}")
-    return InternalError(
-        "; ".join(parts)
-        + f". This is a defect of polydevice: please report it to {REPORT_TO} with "
-        "this message, the traceback and, if you may, the model (SECURITY.md if it came from a "
-        "stranger)"
-    )
+    return InternalError("; ".join(parts) + _REPORT)
+
+
+_REPORT = (
+    f". This is a defect of polydevice: please report it to {REPORT_TO} with this message, the "
+    "traceback and, if you may, the model (SECURITY.md if it came from a stranger)"
+)
 
 
 def _node_of(error: BaseException) -> Node | None:
     """Return the node that the innermost function with one was working on."""
     found = None
-    trace = error.__traceback__
-    while trace is not None:
+    for frame in _frames(error):
         for name in ("node", "self"):
-            value = trace.tb_frame.f_locals.get(name)
+            value = frame.f_locals.get(name)
             if isinstance(value, Node):
                 found = value
-        trace = trace.tb_next
     return found
 
 

@@ -7,15 +7,21 @@ other arguments stay right. A value that the method takes is no mistake.
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from polydevice import Blob, Core, validate
-from polydevice.errors import InternalError, PolydeviceError
+from polydevice.devices.plugin_names import FIRST_PARTY
+from polydevice.errors import InferenceError, InternalError, PolydeviceError
+from polydevice.internal import OURS
+from polydevice.ops.math import Cosh, Sinh
+from polydevice_cpu import implement
 from tests.cpu.models import build
 
 WRONG: list[Any] = [
@@ -198,3 +204,63 @@ def test_a_defect_names_the_node_and_how_to_report_it(core, monkeypatch) -> None
     with pytest.raises(InternalError) as again:
         core.load_network(core.read_network(network()), "CPU")
     assert str(again.value) == message  # the hash is the network's
+
+
+LAYERS = ["Relu", "Cosh", "NonZero", "Cast", "Sinh"]
+
+
+def deep(names: list[str] = LAYERS) -> bytes:
+    """A chain of which the last layers have sizes that only data tells."""
+    ends = ["x", *[f"v{k}" for k in range(len(names))]]
+    nodes = [
+        helper.make_node(name, [ends[k]], [ends[k + 1]], **({"to": 1} if name == "Cast" else {}))
+        for k, name in enumerate(names)
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "deep",
+        [helper.make_tensor_value_info("x", 1, ["n", 3])],
+        [helper.make_tensor_value_info(ends[-1], 1, None)],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "layer", "target"),
+    [(Cosh, "v1", "itself"), (Sinh, "v4", "itself"), (Sinh, "v4", "HETERO:CPU")],
+)
+def test_a_defect_at_inference(core, monkeypatch, kind, layer, target, is_async, device) -> None:
+    if device != "CPU" and (kind is Cosh or target != "itself"):
+        pytest.skip("on other devices the host's layers alone are Python")
+    # Called with two arguments it raises TypeError, from no code of this test's.
+    monkeypatch.setitem(implement._TABLE, kind, operator.index)
+    target = device if target == "itself" else target
+    request = core.load_network(core.read_network(deep()), target).create_infer_request()
+    messages = []
+    for _ in range(2):
+        with pytest.raises(InternalError) as caught:
+            if is_async:
+                request.start_async({"x": np.ones((2, 3), np.float32)})
+                request.wait()
+            else:
+                request.infer({"x": np.ones((2, 3), np.float32)})
+        messages.append(str(caught.value))
+        assert isinstance(caught.value.__cause__, (TypeError, InternalError))
+    for part in ("failed: TypeError", f"at node {layer!r} ({kind.type})", "sha256:", "report"):
+        assert part in messages[0], messages[0]
+    assert messages[0] == messages[1]
+
+
+def test_what_a_users_function_raises_is_no_defect(core, monkeypatch) -> None:
+    def wrong(op: object, x: object) -> None:
+        raise KeyError("mine")
+
+    monkeypatch.setitem(implement._TABLE, Sinh, wrong)
+    with pytest.raises(InferenceError, match="KeyError"):
+        core.load_network(core.read_network(deep()), "CPU").infer({"x": np.ones((2, 3), "f")})
+
+
+def test_every_package_of_ours_is_known() -> None:
+    assert {"polydevice", *FIRST_PARTY.values()} == OURS

@@ -130,7 +130,7 @@ class BoundPlan:
     def _bind_array_step(self, step: ArrayStep) -> Call:
         inputs = self._arrays(step.inputs)
         outputs = self._arrays(step.outputs)
-        compute, name = step.start(self._context), f"{step.type} {step.name!r}"
+        compute = step.start(self._context)
         if step.writes:
 
             def write() -> None:
@@ -141,13 +141,13 @@ class BoundPlan:
 
             def run_one() -> None:
                 (result,) = compute(*inputs)
-                _store(outputs[0], result, name)
+                _store(outputs[0], result, step)
 
             return run_one
 
         def run() -> None:
             for place, result in zip(outputs, compute(*inputs), strict=True):
-                _store(place, result, name)
+                _store(place, result, step)
 
         return run
 
@@ -230,11 +230,14 @@ def _view(value: Value, data: Array) -> Array:
     return data if value.dtype.hasobject else value.array(data)
 
 
-def _store(place: Array, result: Array, name: str) -> None:
+def _store(place: Array, result: Array, step: ArrayStep) -> None:
     if result.shape != place.shape:
         raise InferenceError(
-            f"{name} computed shape {list(result.shape)} where {list(place.shape)} was inferred"
+            f"{step.type} {step.name!r} computed shape {list(result.shape)} where "
+            f"{list(place.shape)} was inferred"
         )
     if result.dtype != place.dtype:
-        raise InferenceError(f"{name} computed {result.dtype} where {place.dtype} was inferred")
+        raise InferenceError(
+            f"{step.type} {step.name!r} computed {result.dtype} where {place.dtype} was inferred"
+        )
     np.copyto(place, result)
