@@ -40,9 +40,9 @@ def guarded(side: str, size_bytes: int) -> np.ndarray:
 def install(patch: pytest.MonkeyPatch, side: str) -> None:
     """Let the CPU device take all memory from `guarded` until the patch is undone."""
     from polydevice_cpu.onednn import primitive
-    from polydevice_cpu.plan import bound, compiled, weights
+    from polydevice_cpu.plan import compiled, weights, workspace
     from tests.guarded_plan import GuardedPlan
 
     patch.setattr(compiled, "BoundPlan", partial(GuardedPlan, side))
-    for module in (bound, weights, primitive):
+    for module in (workspace, weights, primitive):
         patch.setattr(module, "aligned", partial(guarded, side))

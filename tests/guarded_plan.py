@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from polydevice.runtime.layer_times import LayerTime
 from polydevice_cpu.plan.bound import BoundPlan
 from polydevice_cpu.plan.context import Context
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.value import Kind, Storage
+from polydevice_cpu.plan.workspace import Workspace
 from tests.cpu.proved import unproved
 from tests.guard_pages import POISON, guarded
 
@@ -17,13 +19,13 @@ from tests.guard_pages import POISON, guarded
 class GuardedPlan(BoundPlan):
     """Every storage is a piece of memory of its own; callers' arrays are copied in and out."""
 
-    def __init__(self, side: str, plan: Plan, context: Context) -> None:
+    def __init__(self, side: str, plan: Plan, context: Context, workspace: Workspace) -> None:
         self._side = side
         self._arena_places: list[np.ndarray] = []
         self._given: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._wanted: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         assert not list(unproved(plan))
-        super().__init__(plan, context)
+        super().__init__(plan, context, workspace)
 
     def _home(self, storage: Storage) -> np.ndarray | None:
         storage = storage.root
@@ -54,7 +56,7 @@ class GuardedPlan(BoundPlan):
     def run(self) -> None:
         self._between_copies(super().run)
 
-    def run_timed(self) -> list[float]:
+    def run_timed(self) -> dict[int, LayerTime]:
         return self._between_copies(super().run_timed)
 
     def _between_copies(self, run: Callable) -> object:

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from polydevice.runtime.plan_cache import LEAST_BYTES
 from polydevice_cpu.onednn.library import library
-from polydevice_cpu.plan.compiled import BOUND_LIMIT, PLAN_LIMIT
+from polydevice_cpu.plan.compiled import CompiledNetwork
 from tests.cpu import models
 from tests.cpu.loading import image, load, steps
 
@@ -169,18 +170,47 @@ def test_inputs_in_any_memory_order(core):
     check(request.infer({"x": x}), models.answer(model, {"x": np.ascontiguousarray(x)}))
 
 
-def test_dynamic_shapes_keep_a_bounded_number_of_plans(core):
+def test_shapes_in_turn_are_planned_once(core, monkeypatch):
+    made = []
+    make = CompiledNetwork._make
+    monkeypatch.setattr(CompiledNetwork, "_make", lambda *a: made.append(a[1]) or make(*a))
     model = models.residual(batch="n", size="s")
     executable = load(core, model)
     request = executable.create_infer_request()
-    for number in range(3 * PLAN_LIMIT):
+    inputs = [image(n, 1 + n % 3, 3, 8 + n, 8 + n) for n in range(40)]
+    right = [models.answer(model, {"x": x}) for x in inputs]
+    for _ in range(3):
+        for x, expected in zip(inputs, right, strict=True):
+            check(request.infer({"x": x}), expected)
+    assert len(made) == len(request.runner.execution.bindings) == len(inputs)
+
+
+def test_plans_are_kept_as_far_as_they_fit(core, monkeypatch):
+    monkeypatch.setattr("polydevice.runtime.plan_cache.PLANS_BYTES", 3 * LEAST_BYTES)
+    model = models.residual(batch="n", size="s")
+    executable = load(core, model)
+    one, other = (executable.create_infer_request() for _ in range(2))
+    for number in range(12):
         x = image(number, 1 + number % 3, 3, 8 + number, 8 + number)
-        check(request.infer({"x": x}), models.answer(model, {"x": x}))
-    assert len(executable.compiled._plans) == PLAN_LIMIT
-    assert len(request.runner.execution._bound) == BOUND_LIMIT
-    plan = request.runner.bound.plan
-    request.infer({"x": x})
-    assert request.runner.bound.plan is plan
+        check((one, other)[number % 2].infer({"x": x}), models.answer(model, {"x": x}))
+    assert len(executable.compiled.plans.plans()) == 3
+    for request in (one, other):  # what nobody can find any more is not bound either
+        assert len(request.runner.execution.bindings) <= 3
+    plan = other.runner.bound.plan
+    other.infer({"x": x})
+    assert other.runner.bound.plan is plan
+
+
+def test_a_workspace_grows_with_the_shapes_and_serves_the_smaller_ones(core):
+    executable = load(core, models.residual(batch="n", size="s"))
+    request = executable.create_infer_request()
+    sizes = (24, 8, 12, 32, 16)
+    for size in sizes:
+        request.infer({"x": image(size, 1, 3, size, size)})
+    bound = [request.runner.execution.bound(((1, 3, size, size),)) for size in sizes]
+    first, *_, largest = {id(each._arena): each._arena for each in bound}.values()
+    assert [each._arena is first for each in bound] == [True, True, True, False, False]
+    assert largest.size >= 1.5 * first.size
 
 
 def test_weights_are_packed_once_for_all_shapes_and_requests(core):

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polydevice.dtype import ElementType
+from polydevice.runtime.arena import Life
 from polydevice_gpu.graph import Memory, Place
 from polydevice_gpu.layout import (
     Layout,
@@ -17,7 +18,7 @@ from polydevice_gpu.layout import (
     sliced,
     transposed,
 )
-from polydevice_gpu.passes.plan_memory import Life, place
+from polydevice_gpu.passes.plan_memory import place
 
 
 def look(data: np.ndarray, layout: Layout, shape: tuple[int, ...]) -> np.ndarray:
@@ -81,7 +82,7 @@ def test_reshaped_is_right_or_refuses(sizes, order, cuts):
 )
 def test_what_lives_at_the_same_time_does_not_overlap(pieces):
     lives = {
-        Memory(Place.ARENA, size, ElementType.f32): Life(first, first + length)
+        Memory(Place.ARENA, size, ElementType.f32): Life(first, first + length, 4 * size)
         for size, first, length in pieces
     }
     plan = place(lives)

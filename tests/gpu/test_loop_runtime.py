@@ -162,7 +162,7 @@ def test_every_length_has_a_plan_and_weights_once(core, rng) -> None:
             given = feed(rng, steps, rows)
             for request in requests:
                 compare(request.infer(given).values(), content, given)
-    kept = [plan for plan in executable._plans.values() if any(nested(plan))]
+    kept = [plan for plan in executable.plans.plans() if any(nested(plan))]
     assert len(kept) == 4  # one step is written out
     for _ in range(2):
         before = executable.context.device.memory.bytes_allocated

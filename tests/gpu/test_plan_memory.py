@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from polydevice.dtype import ElementType
 from polydevice.network import Network
+from polydevice.runtime.arena import Life
 from polydevice_gpu.graph import GpuGraph, Memory, Place, Value
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.passes.plan_memory import ArenaPlan, Life, place, plan_memory
+from polydevice_gpu.passes.plan_memory import ArenaPlan, place, plan_memory
 from polydevice_gpu.runtime.plan import scratch_memory
 from tests.gpu.graphs import compiled
 from tests.gpu.test_random_graphs import Drawing
@@ -26,7 +27,7 @@ def _lives(count: int, length: int, seed: int) -> dict[Memory, Life]:
     for _ in range(count):
         first = source.randint(-1, length)
         memory = Memory(Place.ARENA, source.randint(0, 9) * 16, ElementType.f32)
-        found[memory] = Life(first, first + source.choice([0, 1, 2, 5, 30]))
+        found[memory] = Life(first, first + source.choice([0, 1, 2, 5, 30]), memory.bytes)
     return found
 
 

@@ -289,7 +289,7 @@ def test_reports_while_requests_run(core) -> None:
     over.set()
     thread.join()
     assert not failures
-    assert executable.latest_plan().times._inferences == 101
+    assert executable.latest_plan().times.inferences == 101
 
 
 def test_shapes_of_a_dynamic_network_have_times_of_their_own(core) -> None:

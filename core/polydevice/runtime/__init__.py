@@ -1,1 +1,1 @@
-"""What devices run networks with: the contract of a request, and what every runtime needs."""
+"""What devices run networks with: the contract of a request, plans by shape, arenas and times."""

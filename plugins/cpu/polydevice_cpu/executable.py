@@ -49,7 +49,7 @@ class CpuExecutableNetwork(ExecutableNetwork):
         Raises:
             DeviceError: for a network with dynamic shapes before its first inference.
         """
-        plan = self.compiled.latest()
+        plan = self.compiled.plans.latest()
         if plan is None:
             raise DeviceError(
                 f"network {self.name!r} has dynamic shapes and is planned at its first inference; "

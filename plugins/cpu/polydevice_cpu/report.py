@@ -23,11 +23,11 @@ def layer_counts(plan: Plan, layers: Mapping[str, str]) -> list[LayerCount]:
         plan: with its times; before its first inference every step is NOT_RUN.
         layers: layer of the model → type.
     """
-    times = plan.times.averages_us()
+    times = plan.times.averages()
     ran: Status = "EXECUTED" if times else "NOT_RUN"
     rows: list[LayerCount] = []
     for index, step in enumerate(plan.steps):
-        time = times[index] if times else 0.0
+        time = times[index].device_us if times else 0.0
         kernel = step.implementation if times else "undef"
         names = step.layers if isinstance(step, TailStep) else (name_of(step, index),)
         for name in names:
@@ -70,7 +70,7 @@ def name_of(step: Step, index: int) -> str:
 
 def execution_graph(network: Network, plan: Plan) -> Network:
     """Return the steps as a network, with primitives, layouts, types and times as notes."""
-    times = plan.times.averages_us()
+    times = plan.times.averages()
     made = ExecutedGraph()
     inputs: list[Port] = []
     for node, desc in zip(network.parameters, plan.inputs, strict=True):
@@ -97,7 +97,7 @@ def execution_graph(network: Network, plan: Plan) -> Network:
             step.layers or [step.name] * bool(step.name),
             [_layout(value) for value in written],
             [desc.element_type.precision for desc in descs],
-            times[index] if times else None,
+            times[index].device_us if times else None,
         )
         # A sum in place reads what its result's place holds.
         added = [value for value in written if _is_whole(value)]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,10 +17,11 @@ from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.placement import Placement
+from polydevice.runtime.plan_cache import PlanCache, Shapes, plans_limit
 from polydevice_gpu import cl
 from polydevice_gpu.blobs.context import GpuContext
 from polydevice_gpu.compiler.compiler import Compiler
-from polydevice_gpu.compiler.preparation import Prepared, Shapes
+from polydevice_gpu.compiler.preparation import Prepared
 from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.reports.execution_graph import execution_graph
 from polydevice_gpu.reports.report import explanation
@@ -39,9 +38,6 @@ KERNELS = "compiled kernels"
 
 CHOICES = "choices of kernels"
 """Likewise of the kernels that tuning chose, as rows of kind, text, kernel and mode."""
-
-PLAN_LIMIT = 16
-"""Most plans kept of a network with dynamic shapes; the one unused the longest goes first."""
 
 
 class GpuExecutable(ExecutableNetwork):
@@ -93,8 +89,8 @@ class GpuExecutable(ExecutableNetwork):
         )
         """What the device may hold of the network: a limit that was set is that of host values."""
         self._weights = WeightStore(device, memory=self.device_memory)
-        self._plans: OrderedDict[Shapes, Plan] = OrderedDict()
-        self._compiling = threading.Lock()
+        self.plans = PlanCache[Plan](plans_limit(self.device_memory))
+        """By the shapes of inputs and then variables; None while one has its initial value."""
         self._latest: Plan | None = None
         self._queues, self._queue_locks = _queues(context, options, streams)
         if not network.is_dynamic:
@@ -111,8 +107,7 @@ class GpuExecutable(ExecutableNetwork):
 
     def placement(self) -> list[Placement]:
         """Say which layers run on the host."""
-        with self._compiling:
-            graphs = [plan.graph for plan in self._plans.values()]
+        graphs = [plan.graph for plan in self.plans.plans()]
         reasons = dict(self._host_nodes)
         for node in (node for graph in graphs for node in graph.nodes if node.on_host):
             for name in node.origins:
@@ -134,18 +129,14 @@ class GpuExecutable(ExecutableNetwork):
         Raises:
             DeviceError: the network is closed.
         """
-        with self._compiling:
-            self.check_open()
-            known = self._plans.get(shapes)
-            if known is not None:
-                self._plans.move_to_end(shapes)
-                return known
-            plan = self._compiler.plan(self._prepared, shapes, self._weights, self.memory)
-            plan.layers = self.layers
-            self._plans[shapes] = plan
-            while len(self._plans) > PLAN_LIMIT:
-                self._plans.popitem(last=False)
-            return plan
+        self.check_open()
+        return self.plans.get(shapes, lambda: self._compile(shapes))
+
+    def _compile(self, shapes: Shapes) -> Plan:
+        plan = self._compiler.plan(self._prepared, shapes, self._weights, self.memory)
+        plan.layers = self.layers
+        self.check_open()
+        return plan
 
     def note_plan(self, plan: Plan) -> None:
         """Note which plan the latest timed inference ran."""
@@ -176,9 +167,8 @@ class GpuExecutable(ExecutableNetwork):
         """
         if (latest := self._latest) is not None:
             return latest
-        with self._compiling:
-            for plan in reversed(self._plans.values()):
-                return plan
+        if (plan := self.plans.latest()) is not None:
+            return plan
         self.check_open()
         raise DeviceError(
             f"network {self.name!r} has dynamic shapes and is compiled at its first inference; "
@@ -195,9 +185,9 @@ class GpuExecutable(ExecutableNetwork):
 
         Of a network with dynamic shapes, the kernels for the shapes used lately.
         """
-        with self._compiling:
-            plans = list(self._plans.values())
-        programs = {program.key.hex(): program for plan in plans for program in plan.programs}
+        programs = {
+            program.key.hex(): program for plan in self.plans.plans() for program in plan.programs
+        }
         kernels = {key: program.binary for key, program in sorted(programs.items())}
         tuner = self._compiler.settings.tuner
         choices = [[*key, *entry] for key, entry in tuner.applied.items()] if tuner else []
@@ -221,7 +211,7 @@ class GpuExecutable(ExecutableNetwork):
         """Let go of the plans and of the constants on the device."""
         for queue in self._queues:
             queue.finish()
-        self._plans.clear()
+        self.plans.clear()
         self._latest = None
         self._weights.clear()
 

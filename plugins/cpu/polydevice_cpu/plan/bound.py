@@ -11,16 +11,21 @@ import numpy as np
 from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
+from polydevice.runtime.layer_times import LayerTime
 from polydevice_cpu.onednn.constants import Arg
-from polydevice_cpu.onednn.engine import Memory, aligned
+from polydevice_cpu.onednn.engine import Memory
 from polydevice_cpu.onednn.primitive import execution_error
 from polydevice_cpu.plan.context import Context
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep
 from polydevice_cpu.plan.value import Kind, Storage, Value
+from polydevice_cpu.plan.workspace import Workspace
 
 Call = Callable[[], Any]
 """Runs one step; anything but 0 and None is a oneDNN status."""
+
+BOUND_BYTES = 6_000
+"""What binding takes for each step."""
 
 STRETCH = 16
 """Steps between two questions whether the inference may go on; one takes 0.1 µs."""
@@ -30,18 +35,18 @@ class BoundPlan:
     """Every step of a plan as a prepared call on a request's own memory.
 
     Inputs and outputs may move (`set_input`, `set_output`); nothing else changes after it is made,
-    and `run` allocates nothing of its own.
+    and `run` allocates nothing of its own. The plans of a request, of which one runs at a time,
+    share its workspace.
     """
 
-    def __init__(self, plan: Plan, context: Context) -> None:
+    def __init__(self, plan: Plan, context: Context, workspace: Workspace) -> None:
         self.plan = plan
+        self.held_bytes = BOUND_BYTES * len(plan.steps)
         self._context = context
-        needed = plan.arena_bytes + plan.scratchpad_bytes
-        context.compiled.memory.hold(self, needed, "the memory of a request")
         self.tail_outputs: dict[int, Array] = {}
         """Results whose shape the data decided, by position, after a run."""
-        self._arena = aligned(plan.arena_bytes)
-        self._scratchpad = aligned(plan.scratchpad_bytes)
+        self._arena = workspace.arena.at_least(plan.arena_bytes)
+        self._scratchpad = workspace.scratchpad.at_least(plan.scratchpad_bytes)
         self._inputs: dict[int, _Place] = {}
         self._outputs: dict[int, _Place] = {}
         self._homes: dict[int, Array] = {}
@@ -68,15 +73,16 @@ class BoundPlan:
                 if status:
                     raise self._failure(call, status)
 
-    def run_timed(self) -> list[float]:
-        """Run all steps and return the microseconds that each took."""
-        times = []
+    def run_timed(self) -> dict[int, LayerTime]:
+        """Run all steps; return the time of each by its number."""
+        times = {}
         now, check = time.perf_counter, current_bounds().check
-        for call in self._calls:
+        for number, call in enumerate(self._calls):
             check()
             start = now()
             status = call()
-            times.append((now() - start) * 1e6)
+            spent = (now() - start) * 1e6
+            times[number] = LayerTime(spent, spent)
             if status:
                 raise self._failure(call, status)
         return times

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +11,7 @@ from polydevice.dtype import Array
 from polydevice.memory_budget import MemoryBudget, host_memory_bytes
 from polydevice.network import Network
 from polydevice.passes.check_sizes import check_sizes
+from polydevice.runtime.plan_cache import Bindings, PlanCache, Shapes, plans_limit
 from polydevice.shape import Shape
 from polydevice_cpu.implement import evaluate
 from polydevice_cpu.passes import prepare
@@ -21,25 +21,17 @@ from polydevice_cpu.plan.context import Context
 from polydevice_cpu.plan.inline import inline
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.tail import make_tail
-from polydevice_cpu.plan.value import Kind
 from polydevice_cpu.plan.weights import WeightStore
+from polydevice_cpu.plan.workspace import Workspace
 from polydevice_cpu.proof.ledger import keep_verdicts
-
-Key = tuple["tuple[int, ...] | None", ...]
-"""Shapes of all inputs, in the network's order; None for strings and containers."""
 
 BodyStore = dict[int, "tuple[Network, CompiledNetwork]"]
 """Bodies by identity, kept alive so that identities stay unique."""
 
 _BODIES = threading.RLock()
 
-PLAN_LIMIT = 16
-"""Plans kept for a network with dynamic shapes; the one used longest ago goes first."""
-BOUND_LIMIT = 4
-"""Of these, how many each request keeps memory for."""
 
-
-def shapes_of(arrays: Sequence[Array]) -> Key:
+def shapes_of(arrays: Sequence[Array]) -> Shapes:
     """Return the key of the plan for these inputs."""
     return tuple(None if array.dtype.hasobject else array.shape for array in arrays)
 
@@ -60,43 +52,17 @@ class CompiledNetwork:
         self.weights = weights
         self.memory = memory
         self.bodies: BodyStore = {} if bodies is None else bodies
-        self._plans: OrderedDict[Key, Plan] = OrderedDict()
-        self._lock = threading.Lock()
-        self._making = threading.Lock()
+        self.plans = PlanCache[Plan](plans_limit(memory))
 
-    def plan(self, shapes: Key) -> Plan:
+    def plan(self, shapes: Shapes) -> Plan:
         """Return the plan for these input shapes; makes it when they are new.
 
         Raises:
             NetworkError: when an operation does not accept the shapes.
         """
-        known = self._known(shapes)
-        if known is not None:
-            return known
-        with self._making:  # requests for shapes that are known do not wait here
-            known = self._known(shapes)
-            if known is not None:
-                return known
-            plan = self._make(shapes)
-            with self._lock:
-                self._plans[shapes] = plan
-                if len(self._plans) > PLAN_LIMIT:
-                    self._plans.popitem(last=False)
-            return plan
+        return self.plans.get(shapes, lambda: self._make(shapes))
 
-    def latest(self) -> Plan | None:
-        """Return the plan that was made or used last, if there is one."""
-        with self._lock:
-            return next(reversed(self._plans.values()), None)
-
-    def _known(self, shapes: Key) -> Plan | None:
-        with self._lock:
-            known = self._plans.get(shapes)
-            if known is not None:
-                self._plans.move_to_end(shapes)
-            return known
-
-    def _make(self, shapes: Key) -> Plan:
+    def _make(self, shapes: Shapes) -> Plan:
         network = self.network.clone()
         network.evaluate = evaluate
         for parameter, shape in zip(network.parameters, shapes, strict=True):
@@ -143,33 +109,32 @@ class Execution:
     def __init__(self, compiled: CompiledNetwork, context: Context) -> None:
         self.compiled = compiled
         self.context = context
-        self._bound: OrderedDict[Key, BoundPlan] = OrderedDict()
+        self.bindings = Bindings[Plan, BoundPlan](compiled.plans, plans_limit(compiled.memory))
+        self._workspace = Workspace(compiled.memory)
+        self._latest: tuple[Shapes, BoundPlan] | None = None
 
-    def bound(self, shapes: Key) -> BoundPlan:
+    def bound(self, shapes: Shapes) -> BoundPlan:
         """Return the bound plan for these input shapes."""
-        known = self._bound.get(shapes)
-        if known is None:
-            known = self._bound[shapes] = BoundPlan(self.compiled.plan(shapes), self.context)
-            if len(self._bound) > BOUND_LIMIT:
-                self._bound.popitem(last=False)
-        else:
-            self._bound.move_to_end(shapes)
-        return known
+        plan = self.compiled.plan(shapes)
+        return self.bindings.get(plan, lambda: BoundPlan(plan, self.context, self._workspace))
 
     def infer(self, inputs: Sequence[Array]) -> list[Array]:
-        """Run once on these values; the outputs are new arrays."""
+        """Run once on these values; the outputs are new arrays.
+
+        Raises:
+            DeviceMemoryError: they are more than the network may use.
+        """
         arrays = [x if x.flags.c_contiguous else x.copy(order="C") for x in inputs]
-        bound = self.bound(shapes_of(arrays))
+        shapes = shapes_of(arrays)
+        if self._latest is None or self._latest[0] != shapes:  # the iterations of a loop are alike
+            self._latest = shapes, self.bound(shapes)
+        bound = self._latest[1]
         for index, array in enumerate(arrays):
             bound.set_input(index, array)
-        outputs: list[Array] = []
-        self.compiled.memory.check(bound.plan.result_bytes, "the results of a body")
-        for index, value in enumerate(bound.plan.outputs):
-            if value is None:
-                outputs.append(np.empty(0))
-                continue
-            assert value.storage.kind is Kind.OUTPUT
-            outputs.append(np.empty(value.shape, value.dtype))
+        plan = bound.plan
+        self.compiled.memory.check(plan.result_bytes, "the results of a body")
+        outputs = [np.empty(shape, dtype) for shape, dtype in plan.results]
+        for index in plan.whole_outputs:
             bound.set_output(index, outputs[index])
         bound.run()
         for index, array in bound.tail_outputs.items():

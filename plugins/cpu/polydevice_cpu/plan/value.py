@@ -32,7 +32,7 @@ class Storage:
         index: which input or output of the network, for these kinds.
         array: the data, for constants.
         first, last: numbers of the first and last step that touch it; -1 before any does.
-        offset_bytes: place in the arena, once `polydevice_cpu.plan.arena` has assigned it.
+        offset_bytes: place in the arena, once the plan has given it one.
     """
 
     __slots__ = ("_shared", "array", "first", "index", "kind", "last", "offset_bytes", "size_bytes")

@@ -9,10 +9,11 @@ from polydevice.bounds import Bounds, within
 from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
 from polydevice.plugin import Services
+from polydevice.runtime.plan_cache import Shapes
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.compiler.plan_stages import PlanWork
-from polydevice_gpu.compiler.preparation import Prepared, Shapes
+from polydevice_gpu.compiler.preparation import Prepared
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.compiler.stages import GRAPH, PLAN, PREPARE, SPECIALISE, build_graph
 from polydevice_gpu.graph import GpuGraph, Memory

@@ -10,6 +10,7 @@ from polydevice.network import Network
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.passes.lower_state import Variable, lower_state
 from polydevice.plugin import Services
+from polydevice.runtime.plan_cache import Shapes
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.limits import check_memory
 from polydevice_gpu.compiler.settings import CompileSettings
@@ -18,9 +19,6 @@ from polydevice_gpu.passes import split_nv12_inputs as nv12
 from polydevice_gpu.runtime.dynamic_batch import dynamic_batch_limit, open_batch
 from polydevice_gpu.runtime.host import bodies_of
 from polydevice_gpu.runtime.state import known_starts
-
-Shapes = tuple["tuple[int, ...] | None", ...]
-"""Sizes of the inputs and then of the variables; None while a variable has its initial value."""
 
 
 @dataclass

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from polydevice.network import Network
 from polydevice.passes.lower_state import keep_variable, lower_state, start_variable
+from polydevice.runtime.plan_cache import Shapes
 from polydevice_gpu.compiler import limits
-from polydevice_gpu.compiler.preparation import Prepared, Shapes
+from polydevice_gpu.compiler.preparation import Prepared
 
 
 def use_variables(prepared: Prepared, network: Network, shapes: Shapes) -> None:

@@ -13,10 +13,11 @@ from collections.abc import Set as AbstractSet
 from polydevice.errors import UnsupportedNetworkError
 from polydevice.network import Network
 from polydevice.node import Evaluate
+from polydevice.runtime.plan_cache import Shapes
 from polydevice_gpu.compiler import network_stages, plan_stages, preparation, shape_stages
 from polydevice_gpu.compiler.network_stages import Work
 from polydevice_gpu.compiler.plan_stages import PlanWork
-from polydevice_gpu.compiler.preparation import Prepared, Shapes
+from polydevice_gpu.compiler.preparation import Prepared
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.graph import GpuGraph
 from polydevice_gpu.kernels.target import Target

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
+from polydevice.runtime.layer_times import LayerTime
 from polydevice_gpu import cl
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.runtime.layer_times import NodeTime, Times
+from polydevice_gpu.runtime.layer_times import Times, time_of
 
 
 class Sums:
@@ -14,7 +15,7 @@ class Sums:
 
     def __init__(self, layer: GpuNode) -> None:
         self._layer = layer
-        self.times: dict[GpuNode, NodeTime] = {}
+        self.times: dict[GpuNode, LayerTime] = {}
 
     def clear(self) -> None:
         """Begin again."""
@@ -34,8 +35,8 @@ class Sums:
 
     def add_copies(self, launches: Iterable[cl.LaunchTime]) -> None:
         """Add what copies to and from the body took."""
-        self._add(self._layer, NodeTime.of(launches))
+        self._add(self._layer, time_of(launches))
 
-    def _add(self, node: GpuNode, time: NodeTime) -> None:
-        before = self.times.get(node, NodeTime())
-        self.times[node] = NodeTime(before.device_us + time.device_us, before.cpu_us + time.cpu_us)
+    def _add(self, node: GpuNode, time: LayerTime) -> None:
+        before = self.times.get(node, LayerTime())
+        self.times[node] = LayerTime(before.device_us + time.device_us, before.cpu_us + time.cpu_us)

@@ -12,12 +12,11 @@ may have, often to a quarter of the device's memory.
 
 from __future__ import annotations
 
-import bisect
-import itertools
-import math
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from polydevice.runtime.arena import Life, most_alive, place_in_blocks
 from polydevice_gpu.graph import GpuGraph, Memory, Place
 
 
@@ -43,14 +42,6 @@ class ArenaPlan:
         return sum(self.blocks)
 
 
-@dataclass
-class Life:
-    """The first and last step at which a piece of memory is used."""
-
-    first: int
-    last: int
-
-
 def plan_memory(
     graph: GpuGraph,
     scratch: dict[int, list[Memory]],
@@ -70,8 +61,8 @@ def plan_memory(
     def use(memory: Memory | None, step: int) -> None:
         if memory is None or memory.place is not Place.ARENA or memory in outside:
             return
-        life = lives.setdefault(memory, Life(step, step))
-        life.first, life.last = min(life.first, step), max(life.last, step)
+        first, last, size = lives.get(memory, (step, step, memory.bytes))
+        lives[memory] = Life(min(first, step), max(last, step), size)
 
     for value in graph.inputs.values():
         use(value.memory, -1)
@@ -83,48 +74,14 @@ def plan_memory(
     for value in graph.outputs.values():
         use(value.memory, len(graph.nodes))
     if not reuse:
-        lives = {memory: Life(-1, len(graph.nodes)) for memory in lives}
+        lives = {memory: Life(-1, len(graph.nodes), memory.bytes) for memory in lives}
     return place(lives)
 
 
-@dataclass
-class _Block:
-    """Pieces of memory that share bytes, ordered by time; the largest came first."""
-
-    bytes: int
-    lives: list[tuple[int, int]]
-    pieces: list[Memory]
-
-    def take(self, memory: Memory, life: Life) -> bool:
-        """Add a piece unless another is alive at the same time; in logarithmic time."""
-        behind = bisect.bisect(self.lives, (life.last, math.inf))
-        if behind and self.lives[behind - 1][1] >= life.first:
-            return False
-        self.lives.insert(behind, (life.first, life.last))
-        self.pieces.append(memory)
-        return True
-
-
-def place(lives: dict[Memory, Life]) -> ArenaPlan:
+def place(lives: Mapping[Memory, Life]) -> ArenaPlan:
     """Give pieces of memory with known lives their blocks."""
-    blocks: list[_Block] = []
-    for memory in sorted(lives, key=lambda m: (-m.bytes, lives[m].first)):
-        life = lives[memory]
-        # The first piece of a block is its largest, and later blocks are no larger.
-        if not any(block.take(memory, life) for block in reversed(blocks)):
-            first = [(life.first, life.last)]
-            blocks.append(_Block(max(memory.bytes, 1), first, [memory]))
-    places = {memory: number for number, block in enumerate(blocks) for memory in block.pieces}
-    sizes = tuple(block.bytes for block in blocks)
-    sum_bytes = sum(max(memory.bytes, 1) for memory in lives)
-    return ArenaPlan(sizes, places, sum_bytes, _most_alive(lives))
-
-
-def _most_alive(lives: dict[Memory, Life]) -> int:
-    """Return the most bytes that are alive at the same time."""
-    changes: dict[int, int] = {}
-    for memory, life in lives.items():
-        bytes_ = max(memory.bytes, 1)
-        changes[life.first] = changes.get(life.first, 0) + bytes_
-        changes[life.last + 1] = changes.get(life.last + 1, 0) - bytes_
-    return max(itertools.accumulate(changes[step] for step in sorted(changes)), default=0)
+    known = list(lives.values())
+    numbers, sizes = place_in_blocks(known)
+    places = dict(zip(lives, numbers, strict=True))
+    sum_bytes = sum(max(life.size_bytes, 1) for life in known)
+    return ArenaPlan(tuple(sizes), places, sum_bytes, most_alive(known))

@@ -36,6 +36,7 @@ class BoundPlan(BoundSteps):
             DeviceMemoryError: the arena is more than the network may use, or than there is.
         """
         graph, memory = plan.graph, plan.device.memory
+        self.held_bytes = plan.arena.size_bytes
         if budget is not None:
             budget.hold(self, sum(plan.arena.blocks), "the memory of a request")
         blocks = [memory.allocate(size, "arena") for size in plan.arena.blocks]

@@ -13,11 +13,12 @@ import numpy as np
 
 from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
+from polydevice.runtime.layer_times import LayerTime
 from polydevice_gpu import cl
 from polydevice_gpu.graph import GpuNode, Memory, Place, Value
 from polydevice_gpu.runtime.backlog import Backlog
 from polydevice_gpu.runtime.host import HostRun
-from polydevice_gpu.runtime.layer_times import NodeTime, Times
+from polydevice_gpu.runtime.layer_times import Times, time_of
 from polydevice_gpu.runtime.plan import HostStep, NestedStep, Plan, Step, argument_of
 from polydevice_gpu.runtime.port import Port
 
@@ -201,15 +202,15 @@ class BoundSteps:
             self._crossings[value] = (Port(value), array)
         return self._crossings[value]
 
-    def layer_times(self) -> dict[GpuNode, NodeTime]:
+    def layer_times(self) -> dict[GpuNode, LayerTime]:
         """Return how long each node took in the last run; needs a profiling queue."""
-        found: dict[GpuNode, NodeTime] = {}
+        found: dict[GpuNode, LayerTime] = {}
         for number, stretch in enumerate(self._stretches):
             if isinstance(stretch, cl.LaunchList):
                 spent: dict[GpuNode, list[cl.LaunchTime]] = {}
                 for node, time in zip(self._timed[number], stretch.profile(), strict=True):
                     spent.setdefault(node, []).append(time)
-                found.update({node: NodeTime.of(times) for node, times in spent.items()})
+                found.update({node: time_of(times) for node, times in spent.items()})
             else:
                 found.update(stretch.times())
         return found

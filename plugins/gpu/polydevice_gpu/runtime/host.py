@@ -32,11 +32,11 @@ from polydevice.ops.proposal import GenerateProposals, Proposal
 from polydevice.ops.python_operation import PythonOperation
 from polydevice.ops.random import Multinomial, RandomUniform
 from polydevice.ops.search import NonZero, Unique
+from polydevice.runtime.layer_times import LayerTime
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.types import storage_type
-from polydevice_gpu.runtime.layer_times import NodeTime
 
 _KINDS: dict[str, tuple[type[Op], ...]] = {
     "sorting and suppressing boxes is short, sequential and full of branches": (
@@ -170,16 +170,16 @@ class HostRun:
         self.group = group_
         self._request = executable.create_infer_request()
 
-    def times(self) -> dict[GpuNode, NodeTime]:
+    def times(self) -> dict[GpuNode, LayerTime]:
         """Return how long each layer took in the last run; needs PERF_COUNT on the CPU device.
 
         What that device fused takes no time of its own.
         """
         rows = self._request.get_perf_counts()
-        found: dict[GpuNode, NodeTime] = {}
+        found: dict[GpuNode, LayerTime] = {}
         for node in self.group.nodes:
             row = rows.get(node.name, {"real_time": 0, "cpu_time": 0})
-            found[node] = NodeTime(row["real_time"], row["cpu_time"])
+            found[node] = LayerTime(row["real_time"], row["cpu_time"])
         return found
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:

@@ -15,16 +15,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polydevice.executable_network import ExecutableNetwork
+from polydevice.runtime.layer_times import LayerTimes
 from polydevice_gpu import cl
 from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Place, Value
 from polydevice_gpu.kernels.launch import Argument, Launch, Local, Scratch, Weights
 from polydevice_gpu.passes.plan_memory import ArenaPlan
 from polydevice_gpu.runtime.host import HostGroup
-from polydevice_gpu.runtime.layer_times import LayerTimes
 from polydevice_gpu.runtime.weights import WeightStore
 
 if TYPE_CHECKING:
     from polydevice_gpu.runtime.bound_steps import BoundNested, BoundSteps
+
+LAUNCH_BYTES = 30_000
+"""What a launch takes on the host, with its node, its kernel and its arguments."""
 
 
 @dataclass
@@ -65,7 +68,7 @@ class NestedStep(ABC):
         """Make what a request replays; its memory is that of the outer plan."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Plan:
     """A compiled network.
 
@@ -85,10 +88,17 @@ class Plan:
     programs_compiled: int = 0
     layers: dict[str, str] = field(default_factory=dict)
     """Layer of the model, as its user knows it, that is no constant → type of its operation."""
-    times: LayerTimes = field(default_factory=LayerTimes)
+    times: LayerTimes[GpuNode] = field(default_factory=LayerTimes)
     """Of all inferences that were timed."""
     binding: threading.Lock = field(default_factory=threading.Lock, repr=False)
     """Held while kernels are bound: they hand out their first instance to one caller only."""
+
+    @functools.cached_property
+    def held_bytes(self) -> int:
+        """Estimate of what the plan takes by itself: host memory, and constants of its shapes."""
+        return LAUNCH_BYTES * sum(len(step.launches) for step in self.launching) + (
+            self.weights.own_bytes + sum(plan.held_bytes for plan in self.inner_plans)
+        )
 
     @functools.cached_property
     def running(self) -> dict[GpuNode, None]:

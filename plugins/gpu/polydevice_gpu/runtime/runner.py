@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +13,7 @@ from polydevice.errors import BlobError, InferenceError, RequestError
 from polydevice.executable_network import PortInfo
 from polydevice.profiling import LayerCount
 from polydevice.remote import Copies, RemoteBlob
+from polydevice.runtime.plan_cache import Bindings, Shapes, plans_limit
 from polydevice.runtime.runner import Runner
 from polydevice.runtime.variable import RequestVariable
 from polydevice.shape import Shape
@@ -30,11 +30,7 @@ from polydevice_gpu.runtime.state import GpuVariable
 from polydevice_gpu.runtime.turn_lock import TurnLock
 
 if TYPE_CHECKING:
-    from polydevice_gpu.compiler.preparation import Shapes
     from polydevice_gpu.executable import GpuExecutable
-
-BOUND_LIMIT = 4
-"""Most plans that a request keeps memory for, when the network's shapes are dynamic."""
 
 
 class Job(NamedTuple):
@@ -70,7 +66,9 @@ class GpuRunner(Runner):
         self._batch = executable.batch_limit
         self._copies = Copies()
         self._end: cl.Event | None = None
-        self._bound: OrderedDict[Shapes, BoundPlan] = OrderedDict()
+        self._bindings = Bindings[Plan, BoundPlan](
+            executable.plans, plans_limit(executable.device_memory)
+        )
         self._variables = {
             variable.output: GpuVariable(
                 variable, executable.starts[variable.name], executable.context
@@ -90,19 +88,12 @@ class GpuRunner(Runner):
         return list(self._variables.values())
 
     def _bind_plan(self, shapes: Shapes) -> BoundPlan:
-        bound = self._bound.get(shapes)
-        if bound is None:
-            bound = BoundPlan(self.executable.plan(shapes), self.executable.device_memory)
-            self._bound[shapes] = bound
-            while len(self._bound) > BOUND_LIMIT:
-                self._bound.popitem(last=False)
-        else:
-            self._bound.move_to_end(shapes)
-        return bound
+        plan = self.executable.plan(shapes)
+        return self._bindings.get(plan, lambda: BoundPlan(plan, self.executable.device_memory))
 
     def release(self) -> None:
         """Let go of the memory that launches use, once the network is closed; blobs stay."""
-        self._bound.clear()
+        self._bindings.clear()
         self.last = None
 
     def set_batch(self, size: int) -> None:

@@ -164,12 +164,16 @@ class WeightStore:
         return upload
 
     @property
-    def size_bytes(self) -> int:
-        """Bytes of all constants, the shared ones included."""
-        behind = 0 if self._behind is None else self._behind.size_bytes
+    def own_bytes(self) -> int:
+        """Bytes of the constants in this store."""
         with self._lock:
             buffers = {id(upload): upload.buffer for upload, _ in self._uploads.values()}
-            return behind + sum(buffer.size_bytes for buffer in buffers.values())
+        return sum(buffer.size_bytes for buffer in buffers.values())
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all constants, the shared ones included."""
+        return self.own_bytes + (0 if self._behind is None else self._behind.size_bytes)
 
     def clear(self) -> None:
         """Forget all buffers; they are released when nothing uses them any more."""

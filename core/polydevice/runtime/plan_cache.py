@@ -1,0 +1,168 @@
+"""Plans by shapes, and what requests have bound of them; bounded by bytes, not by number."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from polydevice.errors import DeviceMemoryError
+from polydevice.memory_budget import MemoryBudget
+
+Shapes = tuple["tuple[int, ...] | None", ...]
+"""Shapes of all inputs, in the network's order; None for what has no shape of its own."""
+
+PLANS_BYTES = 512 << 20
+"""What the plans of a network take at most, besides the latest; see `plans_limit`."""
+
+LEAST_BYTES = 4 << 20
+"""What a plan counts at least, so that a network of few layers does not keep thousands."""
+
+
+class Held(Protocol):
+    """A plan, or one that is bound."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Estimate of what it takes by itself, without what others hold as well."""
+
+
+P = TypeVar("P", bound=Held)
+B = TypeVar("B", bound=Held)
+
+
+def plans_limit(memory: MemoryBudget) -> int:
+    """Return how many bytes plans may take of what a network may use: a sixteenth of it."""
+    return min(PLANS_BYTES, memory.limit_bytes // 16)
+
+
+class PlanCache(Generic[P]):
+    """Plans by shapes; when they take too much, those used longest ago go.
+
+    Shapes that take turns find their plans again if all of them fit; the newest always stays. May
+    be used from any thread: who asks for what is known never waits for what is being made.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        """Begin without plans, which together may take so many bytes."""
+        self._limit_bytes = limit_bytes
+        self._found: OrderedDict[Shapes, P] = OrderedDict()
+        self._used_bytes = 0
+        self._lock = threading.Lock()
+        self._making = threading.Lock()
+
+    def get(self, shapes: Shapes, make: Callable[[], P]) -> P:
+        """Return the plan for these shapes; makes it where it is not known.
+
+        Where there is not enough memory for it, all others are dropped and it is made again.
+
+        Raises:
+            Exception: what `make` raises; then nothing is kept.
+        """
+        known = self._known(shapes)
+        if known is None:
+            with self._making:  # one at a time
+                known = self._known(shapes)
+                if known is None:
+                    known = _made(make, self.plans, self.clear)
+                    self._keep(shapes, known)
+        return known
+
+    def _known(self, shapes: Shapes) -> P | None:
+        with self._lock:
+            known = self._found.get(shapes)
+            if known is not None:
+                self._found.move_to_end(shapes)
+            return known
+
+    def _keep(self, shapes: Shapes, made: P) -> None:
+        dropped = []  # freed behind the lock: that may take long, and run code of others
+        with self._lock:
+            self._found[shapes] = made
+            self._used_bytes += _size(made)
+            while self._used_bytes > self._limit_bytes and len(self._found) > 1:
+                _, oldest = self._found.popitem(last=False)
+                self._used_bytes -= _size(oldest)
+                dropped.append(oldest)
+
+    def plans(self) -> list[P]:
+        """Return all that are kept, from the one used longest ago to the latest."""
+        with self._lock:
+            return list(self._found.values())
+
+    def latest(self) -> P | None:
+        """Return what was made or used last, if there is anything."""
+        with self._lock:
+            return next(reversed(self._found.values()), None)
+
+    @property
+    def used_bytes(self) -> int:
+        """What all of them take."""
+        return self._used_bytes
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        with self._lock:
+            dropped = list(self._found.values())
+            self._found.clear()
+            self._used_bytes = 0
+        del dropped
+
+
+class Bindings(Generic[P, B]):
+    """What one request has bound of its network's plans; for one thread at a time.
+
+    A plan that the network no longer keeps is not bound for longer either.
+    """
+
+    def __init__(self, plans: PlanCache[P], limit_bytes: int) -> None:
+        """Begin without any; they may take so many bytes together, the latest more."""
+        self._plans = plans
+        self._limit_bytes = limit_bytes
+        self._bound: OrderedDict[P, B] = OrderedDict()
+
+    def get(self, plan: P, bind: Callable[[], B]) -> B:
+        """Return what is bound of a plan; binds it where it is not.
+
+        Raises:
+            DeviceMemoryError: there is not enough memory, also without what else is bound.
+        """
+        known = self._bound.get(plan)
+        if known is not None:
+            self._bound.move_to_end(plan)
+            return known
+        living = set(self._plans.plans())
+        for other in [other for other in self._bound if other not in living]:
+            del self._bound[other]
+        made = self._bound[plan] = _made(bind, self._bound.keys, self._bound.clear)
+        left = sum(bound.held_bytes for bound in self._bound.values())
+        while left > self._limit_bytes and len(self._bound) > 1:
+            _, oldest = self._bound.popitem(last=False)
+            left -= oldest.held_bytes
+        return made
+
+    def __len__(self) -> int:
+        return len(self._bound)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._bound.clear()
+
+
+T = TypeVar("T")
+
+
+def _made(make: Callable[[], T], others: Callable[[], object], drop: Callable[[], None]) -> T:
+    """Make something, if need be after dropping what takes its memory."""
+    try:
+        return make()
+    except DeviceMemoryError:
+        if not others():
+            raise
+    drop()
+    return make()
+
+
+def _size(plan: Held) -> int:
+    return max(plan.held_bytes, LEAST_BYTES)
