@@ -64,6 +64,9 @@ class Graph:
             return self.emit("DequantizeLinear", whole, *self.parameters(np.int8, 0.01, 0))
         scales = self.store(self.rng.uniform(0.002, 0.02, count).astype(np.float32))
         zeros = self.store(np.zeros(count, np.int8))
+        if self.rng.random() < 0.3:  # quantised by the runtime
+            whole = self.store(self.rng.normal(size=shape).astype(np.float32))
+            whole = self.emit("QuantizeLinear", whole, scales, zeros, axis=outputs_axis)
         return self.emit("DequantizeLinear", whole, scales, zeros, axis=outputs_axis)
 
     def quantised(self, value: str, dtype, scale: float) -> str:

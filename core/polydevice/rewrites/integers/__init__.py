@@ -11,11 +11,13 @@ from polydevice.network import Network
 from polydevice.rewrites.integers.fake_quantize import split_fake_quantize
 from polydevice.rewrites.integers.movement import raise_quantize, sink_dequantize
 from polydevice.rewrites.integers.products import integer_products
+from polydevice.rewrites.integers.unsigned import unsigned_integers
 
 
 def hold_integers(network: Network) -> None:
     """Rewrite a network in place so that quantised products are computed on integers."""
     split_fake_quantize(network)
+    unsigned_integers(network)
     raise_quantize(network)
     sink_dequantize(network)
     integer_products(network)

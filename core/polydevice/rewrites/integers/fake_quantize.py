@@ -30,28 +30,35 @@ class Grid:
 
 
 def split_fake_quantize(network: Network) -> None:
-    """Split FakeQuantize wherever a product with quantised weights reads what it makes."""
-    wanted = _wanted(network)
+    """Split FakeQuantize where products with quantised weights read some of what it makes.
+
+    In such a network all others become pairs too: what is neither multiplied nor moved is put
+    together again by devices that like it better, or kept as integers for its size.
+    """
+    if not _has_quantised_products(network):
+        return
     new: dict[Port, Port] = {}
     for node in network.nodes():
         node.inputs = [new.get(port, port) for port in node.inputs]
-        if node.outputs and node.outputs[0] in wanted and isinstance(node.op, FakeQuantize):
+        if isinstance(node.op, FakeQuantize):
             made = _split(node)
             if made is not None:
                 made.names |= node.output.names
                 new[node.output] = made
 
 
-def _wanted(network: Network) -> set[Port]:
-    """What quantised products read, directly or behind operations that move elements."""
+def _has_quantised_products(network: Network) -> bool:
+    """Whether a product with quantised weights reads quantised values, moved perhaps."""
     found: set[Port] = set()
     for node in reversed(network.nodes()):
+        if isinstance(node.op, FakeQuantize) and node.output in found:
+            return True
         if isinstance(node.op, PRODUCTS):
             if quantised_constant(node.inputs[1], network.evaluate) is not None:
                 found.add(node.inputs[0])
         elif isinstance(node.op, MOVES) and any(port in found for port in node.outputs):
             found.update(data_inputs(node))
-    return found
+    return False
 
 
 def _split(node: Node) -> Port | None:
@@ -68,15 +75,10 @@ def _split(node: Node) -> Port | None:
     inside, outside = _grid(op.levels, low, high), _grid(op.levels, out_low, out_high)
     if inside is None or outside is None or node.output.shape != x.shape:
         return None
-    middle = op.levels // 2
-    signed = inside.zero == outside.zero == middle
-    shift, dtype = (middle, np.int8) if signed else (0, np.uint8)
     if op.levels < 256:  # beyond the limits there are integers that no level has
         x = Node(f"{node.name}/limits", Clamp(low, high), [x]).output
-    quantise = _parameters(node, "input", inside, shift, dtype)
-    dequantise = _parameters(node, "output", outside, shift, dtype)
-    if quantise is None or dequantise is None:
-        return None
+    quantise = _parameters(node, "input", inside)
+    dequantise = _parameters(node, "output", outside)
     integers = Node(f"{node.name}/quantise", QuantizeLinear(), [x, *quantise])
     made = Node(node.name, DequantizeLinear(), [integers.output, *dequantise], rt_info=node.rt_info)
     return made.output
@@ -94,11 +96,8 @@ def _grid(levels: int, low: float, high: float) -> Grid | None:
     return Grid(scale, nearest)
 
 
-def _parameters(
-    node: Node, side: str, grid: Grid, shift: int, dtype: type[np.generic]
-) -> list[Port] | None:
-    zero = grid.zero - shift
+def _parameters(node: Node, side: str, grid: Grid) -> list[Port]:
     return [
         constant(f"{node.name}/{side}_scale", np.float32(grid.scale)).output,
-        constant(f"{node.name}/{side}_zero", np.asarray(zero, dtype)).output,
+        constant(f"{node.name}/{side}_zero", np.uint8(grid.zero)).output,
     ]

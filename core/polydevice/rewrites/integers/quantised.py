@@ -98,7 +98,7 @@ def quantised_constant(port: Port, evaluate: Evaluate | None) -> QuantisedConsta
     if isinstance(node.op, Convert) and port.element_type is ElementType.f32:
         return quantised_constant(node.inputs[0], evaluate)
     if isinstance(node.op, DequantizeLinear):
-        return _dequantised(node)
+        return _dequantised(node, evaluate)
     if isinstance(node.op, Multiply):
         for integers, scale in (node.inputs, reversed(node.inputs)):
             whole, factor = _whole(integers), known(scale)
@@ -110,8 +110,10 @@ def quantised_constant(port: Port, evaluate: Evaluate | None) -> QuantisedConsta
     return None
 
 
-def _dequantised(node: Node) -> QuantisedConstant | None:
+def _dequantised(node: Node, evaluate: Evaluate | None) -> QuantisedConstant | None:
     integers, scale, *zeros = [port.node.constant for port in node.inputs]
+    if integers is None:
+        integers = _quantised_ahead(node.inputs[0].node, evaluate)
     op = node.op
     assert isinstance(op, DequantizeLinear)
     if integers is None or scale is None or op.block_size or (zeros and zeros[0] is None):
@@ -125,6 +127,16 @@ def _dequantised(node: Node) -> QuantisedConstant | None:
     if zeros and zeros[0] is not None:
         whole = whole - zeros[0].astype(np.int64).reshape(shape)
     return _made(whole, scale.astype(np.float32).reshape(shape))
+
+
+def _quantised_ahead(node: Node, evaluate: Evaluate | None) -> Array | None:
+    """What QuantizeLinear makes of constants: tools leave it to the runtime to quantise weights."""
+    given = [port.node.constant for port in node.inputs]
+    if not isinstance(node.op, QuantizeLinear) or evaluate is None:
+        return None
+    arrays = [array for array in given if array is not None]
+    made = evaluate(node.op, arrays) if len(arrays) == len(given) else None
+    return None if made is None else made[0]
 
 
 def _whole(port: Port) -> Array | None:

@@ -108,7 +108,12 @@ def lower_quantize_dequantize(builder: Builder, node: Node) -> bool:
     if scale is None or zero is None:
         return False
     chain = _Chain()
-    chain.binary(Algorithm.BINARY_DIV, scale)
+    held = builder.pending(source)
+    if held is not None and held.is_integral and scale.size == 1:
+        # A product where the quotient's last bit is not kept by the sums either.
+        chain.post_ops.append(Eltwise(Algorithm.LINEAR, 1 / float(scale.item()), 0.0))
+    else:
+        chain.binary(Algorithm.BINARY_DIV, scale)
     chain.post_ops.append(Eltwise(Algorithm.ROUND))
     chain.clip(op.least - zero, op.most - zero)
     chain.linear(scale, np.zeros((1,) * rank, np.float32))
@@ -116,7 +121,7 @@ def lower_quantize_dequantize(builder: Builder, node: Node) -> bool:
         return False
     held = builder.pending(node.output)
     if held is not None and scale.size == 1:
-        tail = len(chain.post_ops) - 2
+        tail = len(chain.post_ops) - 2  # behind dividing and rounding
         held.levels = Levels.of(float(scale.item()), int(zero.item()), op.least < 0, tail)
     return True
 

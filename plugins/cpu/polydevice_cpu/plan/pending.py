@@ -149,6 +149,11 @@ class Pending:
         """Layout of the result."""
         return self.primitive.dst.turned() if self._turned else self.primitive.dst
 
+    @property
+    def is_integral(self) -> bool:
+        """Whether it computes on 8-bit integers, or may."""
+        return self._narrow is not None
+
     def extend(
         self, node: Node, post_ops: Sequence[PostOp], operands: dict[int, Operand] | None = None
     ) -> bool:

@@ -1,0 +1,74 @@
+"""Quantised copies of ONNX models, made by ONNX Runtime's tools, for measuring.
+
+Convolutional networks are quantised statically with their test input as the one sample (accuracy
+is not what is measured), networks without convolutions dynamically.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import version_converter
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_dynamic,
+    quantize_static,
+)
+
+OPSET = 13
+"""The first one whose QuantizeLinear has a scale per channel."""
+
+
+class Samples(CalibrationDataReader):
+    """One sample."""
+
+    def __init__(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Give these inputs once."""
+        self._left = [dict(inputs)]
+
+    def get_next(self) -> dict[str, Any] | None:
+        """Return the sample, then None."""
+        return self._left.pop() if self._left else None
+
+
+def quantised(path: Path, inputs: Mapping[str, np.ndarray[Any, Any]], folder: Path) -> Path | None:
+    """Write a quantised copy of an ONNX file into a folder; None for what is no ONNX file."""
+    if path.suffix != ".onnx":
+        return None
+    model = onnx.load(path)
+    if next(o.version for o in model.opset_import if not o.domain) < OPSET:
+        model = version_converter.convert_version(model, OPSET)
+    _store_constants(model.graph)
+    given, made = folder / path.name, folder / f"{path.stem}_int8.onnx"
+    onnx.save(model, given)
+    logging.getLogger().setLevel(logging.ERROR)  # it recommends preparations that change nothing
+    if not any(node.op_type == "Conv" for node in model.graph.node):
+        quantize_dynamic(given, made, weight_type=QuantType.QInt8, per_channel=True)
+        return made
+    quantize_static(
+        given,
+        made,
+        Samples(inputs),
+        quant_format=QuantFormat.QDQ,
+        per_channel=True,
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+    )
+    return made
+
+
+def _store_constants(graph: onnx.GraphProto) -> None:
+    """Make initializers of Constant nodes, which the tools take for activations."""
+    for node in [node for node in graph.node if node.op_type == "Constant"]:
+        values = [attribute.t for attribute in node.attribute if attribute.name == "value"]
+        if values:
+            values[0].name = node.output[0]
+            graph.initializer.append(values[0])
+            graph.node.remove(node)
