@@ -7,11 +7,13 @@ the columns and no heading, for `grep`, `cut` and `awk`.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 class _Parser(argparse.ArgumentParser):
     """A parser that knows every option by its whole name only.
 
-    By itself argparse reads the unknown ``-inference_onl`` as ``-i nference_onl``.
+    By itself argparse reads the unknown ``-inferences_only`` as ``-i nferences_only``.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -62,20 +64,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument(
         "--why", action="store_true", help="also what was left out, why, and what to do about it"
     )
+    _add_json(command)
     command.set_defaults(run=_devices)
     command = commands.add_parser("doctor", help="one page about this machine for a bug report")
-    command.add_argument("--json", action="store_true", help="the same for machines")
+    _add_json(command)
     command.set_defaults(run=_doctor)
     command = commands.add_parser("plugins", help="list the installed plugins and their state")
+    _add_json(command)
     command.set_defaults(run=_plugins)
     command = commands.add_parser("ops", help="list the operations that networks may use")
+    _add_json(command)
     command.set_defaults(run=_ops)
     command = commands.add_parser("place", help="say which device runs each node, and why")
     command.add_argument("model", help="model file")
     command.add_argument("-d", "--device", default="HETERO:GPU,CPU", help="such as HETERO:GPU,CPU")
     command.add_argument("-w", "--weights", help=".bin of an IR, when it has another name")
     command.add_argument("--svg", metavar="FILE", help="also draw a picture")
+    _add_json(command)
     command.set_defaults(run=_place)
+    command = commands.add_parser("explain", help="say what becomes of each layer on a device")
+    command.add_argument("model", help="model file")
+    command.add_argument("-d", "--device", default="CPU", help="such as GPU.1")
+    command.add_argument("-b", "--batch", type=int, help="batch; the model's if left out")
+    command.add_argument("-w", "--weights", help=".bin of an IR, when it has another name")
+    command.add_argument("-c", "--config", action="append", default=[], metavar="KEY=VALUE")
+    _add_json(command)
+    command.set_defaults(run=_explain)
+    command = commands.add_parser(
+        "completion", help="print what lets a shell complete commands; see docs/quickstart.md"
+    )
+    command.add_argument("shell", choices=("bash", "zsh", "fish"))
+    command.set_defaults(run=_completion)
     command = commands.add_parser(
         "validate", help="check a model file without loading it; the exit status is 1 if it fails"
     )
@@ -112,6 +131,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.set_defaults(run=_tune)
     command = commands.add_parser("run", help="run a program that was written for another runtime")
     launcher.add_arguments(command)
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks, through what `completion` printed
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["run"]:  # outside of the `try` below: what it raises is the program's own
         own, rest = launcher.split(given[1:])
@@ -131,8 +154,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _validate(options: argparse.Namespace) -> int:
     """Say what a model asks for and which devices could run it; 1 if it is refused."""
-    import json
-
     from polydevice.validation import validate
 
     limits = dict(item.partition("=")[::2] for item in options.limits)
@@ -242,20 +263,24 @@ def _devices(options: argparse.Namespace) -> int:
     with Core() as core:
         names = core.available_devices
         if not options.why:
-            _table(["Device", "Name"], [[name, _full_name(core, name)] for name in names])
-            if sys.stdout.isatty():
+            found = [{"device": name, "name": _full_name(core, name)} for name in names]
+            _show(options, {"device": "Device", "name": "Name"}, found)
+            if sys.stdout.isatty() and not options.json:
                 print("`polydevice devices --why` says what was left out.")
             return 0 if names else 1
         reports = core.explain_devices()
-    if not sys.stdout.isatty():
+    if options.json:
+        print(json.dumps([asdict(report) for report in reports], indent=2))
+    elif not sys.stdout.isatty():
         _table([], [[r.device or "-", r.subject, r.status, r.reason, r.fix] for r in reports])
-        return 0 if names else 1
-    for report in reports:
-        print(f"{report.status}: {report.subject}" + (f" ({report.device})" * bool(report.device)))
-        if report.reason:
-            print(f"    why: {report.reason}")
-        if report.fix:
-            print(f"    fix: {report.fix}")
+    else:
+        for report in reports:
+            place = f" ({report.device})" * bool(report.device)
+            print(f"{report.status}: {report.subject}{place}")
+            if report.reason:
+                print(f"    why: {report.reason}")
+            if report.fix:
+                print(f"    fix: {report.fix}")
     return 0 if names else 1
 
 
@@ -274,7 +299,7 @@ def _full_name(core: Core, device: str) -> str:
         return ""  # a device need not have a longer name
 
 
-def _plugins(_: argparse.Namespace) -> int:
+def _plugins(options: argparse.Namespace) -> int:
     from polydevice.devices.registry import Registry
 
     registry = Registry()
@@ -284,7 +309,9 @@ def _plugins(_: argparse.Namespace) -> int:
         [c.device, c.entry.module, _with_version(c.entry.distribution), "", c.reason]
         for c in registry.conflicts
     ]
-    _table(["Device", "Module", "Distribution", "Hooks", "State"], sorted(rows))
+    headings = ["Device", "Module", "Distribution", "Hooks", "State"]
+    keys = {heading.lower(): heading for heading in headings}
+    _show(options, keys, [dict(zip(keys, row)) for row in sorted(rows)])
     return 0
 
 
@@ -314,6 +341,9 @@ def _place(options: argparse.Namespace) -> int:
         rows = core.load_network(network, options.device).placement()
     if options.svg:
         Path(options.svg).write_text(placement_svg(network, rows), encoding="utf-8")
+    if options.json:
+        print(json.dumps([asdict(row) for row in rows], indent=2))
+        return 0
     headings = ["Node", "Operation", "Device", "Part", "Bytes in", "Reason"]
     cells = [
         [r.node, r.type, r.device, _number(r.subgraph, ""), _number(r.bytes_in, "?"), r.reason]
@@ -328,11 +358,35 @@ def _place(options: argparse.Namespace) -> int:
     return 0
 
 
+def _explain(options: argparse.Namespace) -> int:
+    """Print what `ExecutableNetwork.explain` says of a model."""
+    config = dict(item.split("=", 1) for item in options.config if "=" in item)
+    with Core() as core:
+        network = core.read_network(options.model, options.weights)
+        if options.batch:
+            network.batch_size = options.batch
+        loaded = core.load_network(network, options.device, config)
+        text = loaded.explain()
+    if options.json:
+        lines = text.splitlines()
+        print(json.dumps({"network": loaded.name, "device": loaded.device, "lines": lines}))
+    else:
+        print(text)
+    return 0
+
+
+def _completion(options: argparse.Namespace) -> int:
+    from argcomplete.shell_integration import shellcode
+
+    print(shellcode(["polydevice"], shell=options.shell))
+    return 0
+
+
 def _number(value: int | None, unknown: str) -> str:
     return unknown if value is None else str(value)
 
 
-def _ops(_: argparse.Namespace) -> int:
+def _ops(options: argparse.Namespace) -> int:
     import polydevice.ops  # noqa: F401 - importing it defines every operation
     from polydevice.devices.registry import Registry
     from polydevice.ops.op import operations
@@ -347,9 +401,34 @@ def _ops(_: argparse.Namespace) -> int:
         )
         for cls in operations()
     }
-    headings = ["Operation", "Set, versions", "ONNX", "What it computes"]
-    _table(headings, [list(row) for row in sorted(rows)])
+    keys = {
+        "operation": "Operation",
+        "versions": "Set, versions",
+        "onnx": "ONNX",
+        "computes": "What it computes",
+    }
+    _show(options, keys, [dict(zip(keys, row)) for row in sorted(rows)])
     return 0
+
+
+def _add_json(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="the same for machines")
+
+
+def _show(
+    options: argparse.Namespace, headings: Mapping[str, str], rows: Sequence[Mapping[str, str]]
+) -> None:
+    """Print rows, as JSON with --json.
+
+    Args:
+        options: the command line.
+        headings: key of a row → heading of the column.
+        rows: key → cell.
+    """
+    if options.json:
+        print(json.dumps([dict(row) for row in rows], indent=2))
+    else:
+        _table(list(headings.values()), [[row[key] for key in headings] for row in rows])
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

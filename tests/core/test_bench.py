@@ -374,7 +374,11 @@ def test_every_option_of_openvinos_benchmark_app_is_taken() -> None:
 
 @pytest.mark.parametrize(
     ("given", "near"),
-    [("-inference_onl", "-inference_only"), ("--perf_countz", "--perf_counts"), ("-nthread=2", "")],
+    [
+        ("-inferences_only", "-inference_only"),
+        ("--perf_countz", "--perf_counts"),
+        ("-nthread=2", ""),
+    ],
 )
 def test_unknown_options_are_refused(given, near, capsys) -> None:
     with pytest.raises(SystemExit) as ended:

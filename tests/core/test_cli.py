@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+import shutil
+import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from polydevice.cli import main
+
+MODEL = Path(__file__).parents[2] / "samples/models/blazeface/blazeface.xml"
 
 
 def rows(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
@@ -61,3 +69,71 @@ def test_an_unknown_command_shows_the_known_ones(capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit):
         main(["divices"])
     assert "devices" in capsys.readouterr().err
+
+
+def from_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_everything_listed_is_there_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    devices = from_json(capsys, "devices")
+    assert "CPU" in [row["device"] for row in devices]
+    reports = from_json(capsys, "devices", "--why")
+    assert ("CPU.0", "available") in [(row["device"], row["status"]) for row in reports]
+    plugins = {row["device"]: row for row in from_json(capsys, "plugins")}
+    assert plugins["CPU"]["module"] == "polydevice_cpu"
+    operations = {row["operation"]: row for row in from_json(capsys, "ops")}
+    assert operations["ReLU"]["onnx"] == "Relu"
+    rows = from_json(capsys, "place", str(MODEL), "-d", "HETERO:CPU")
+    assert {row["device"] for row in rows if row["type"] == "Convolution"} == {"CPU"}
+    assert all(isinstance(row["bytes_in"], int) for row in rows)
+    found = from_json(capsys, "explain", str(MODEL), "-b", "1", "-c", "CPU_THREADS_NUM=1")
+    assert found["device"] == "CPU"
+    assert any("Convolution" in line for line in found["lines"])
+    assert main(["explain", str(MODEL), "--batch", "2"]) == 0
+    assert "Convolution" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_get_what_completes(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    assert "polydevice" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("polydevice de", {"devices"}),
+        ("polydevice bench -data", {"-data_shape"}),
+        ("polydevice bench -hint ct", {"ctput"}),
+    ],
+)
+def test_bash_completes(line: str, found: set[str], tmp_path: Path) -> None:
+    """The script that is printed, in a bash that asks it as pressing Tab does."""
+    command = tmp_path / "polydevice"
+    command.write_text(f"#!{sys.executable}\nfrom polydevice.cli import main\nmain()\n")
+    command.chmod(0o755)
+    words = line.split()
+    script = f"""
+        export PATH={tmp_path}:$PATH
+        source <(polydevice completion bash)
+        COMP_LINE={shlex.quote(line)}; COMP_POINT=${{#COMP_LINE}}; COMP_TYPE=9
+        COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}
+        _python_argcomplete polydevice {shlex.quote(words[-1])} {words[-2]}
+        printf '%s\n' "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert found <= {word.strip() for word in done.stdout.split()}, done
+
+
+def test_what_is_piped_into_head_ends_quietly() -> None:
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{sys.executable} -m polydevice ops | head -1"],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 1
