@@ -71,6 +71,9 @@ def main() -> int:
     parser.add_argument("--batches", default="1,32", help="of ResNet-50")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument(
+        "--no-compile", action="store_true", help="without torch.compile: a minute less a network"
+    )
     parser.add_argument("--json", type=Path, help="also write every figure here")
     options = parser.parse_args()
     wanted = options.models.split(",") if options.models else ["resnet50", *_exported(), *_names()]
@@ -188,7 +191,7 @@ def _measure(
         fed = _fed_on_device(executable, given)
         runs: dict[str, Run] = {"wall": lambda: request.infer(given), "there": fed.infer}
         if not options.no_peers:
-            runs.update(_peers(name, path, given, precision))
+            runs.update(_peers(name, path, given, precision, options))
         row.update(interleave(runs, options.rounds))
         if right is not None and "pytorch graph" in runs and name in _exported():  # equal weights
             row["peer_error"] = _error([np.asarray(runs["pytorch graph"]().float().cpu())], right)
@@ -262,12 +265,14 @@ _PEER_FAILS = (
 """A peer that fails is left out and named."""
 
 
-def _peers(name: str, path: Path, given: dict[str, Array], precision: str) -> dict[str, Run]:
+def _peers(
+    name: str, path: Path, given: dict[str, Array], precision: str, options: Any
+) -> dict[str, Run]:
     """Return what else can run the network here; says which cannot, once."""
     made: dict[str, Run] = {}
     makers: list[tuple[str, Callable[[], dict[str, Run]]]] = []
     if name == "resnet50" or name in _exported():
-        makers.append(("torch", lambda: _torch(name, given, precision)))
+        makers.append(("torch", lambda: _torch(name, given, precision, options)))
     if precision == "f32" and path.suffix == ".onnx":
         makers.append(("tinygrad", lambda: {"tinygrad": _tinygrad(path, given)}))
     for package, maker in makers:
@@ -302,7 +307,7 @@ def _on_device(given: dict[str, Array], kind: Any) -> list[Any]:
     return [t.to(kind) if t.is_floating_point() else t for t in tensors]
 
 
-def _torch(name: str, given: dict[str, Array], precision: str) -> dict[str, Run]:
+def _torch(name: str, given: dict[str, Array], precision: str, options: Any) -> dict[str, Run]:
     """Return PyTorch's replayed CUDA graph and, in f16, its compiled network."""
     import torch
 
@@ -339,7 +344,7 @@ def _torch(name: str, given: dict[str, Array], precision: str) -> dict[str, Run]
         return result
 
     runs: dict[str, Run] = {"pytorch graph": replay}
-    if precision == "f16":
+    if precision == "f16" and not options.no_compile:
         compiled = torch.compile(make(), mode="reduce-overhead")
 
         def run() -> Any:
