@@ -27,6 +27,7 @@ from polydevice.errors import PolydeviceError, nearest
 if TYPE_CHECKING:
     from polydevice.devices.plugin_names import Entry
     from polydevice.devices.registry import Registry
+    from polydevice.plugin import Line
 
 
 class _Parser(argparse.ArgumentParser):
@@ -74,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.set_defaults(run=_plugins)
     command = commands.add_parser("ops", help="list the operations that networks may use")
     _add_json(command)
+    command.add_argument("name", nargs="?", help="one operation: where it is and how it runs")
+    command.add_argument("-d", "--device", help="how this device runs operations, such as GPU")
     command.set_defaults(run=_ops)
     command = commands.add_parser("place", help="say which device runs each node, and why")
     command.add_argument("model", help="model file")
@@ -392,6 +395,8 @@ def _ops(options: argparse.Namespace) -> int:
     from polydevice.ops.op import operations
 
     Registry().define_operations(seen=0)
+    if options.name or options.device:
+        return _places(options)
     rows = {
         (
             cls.type,
@@ -429,6 +434,44 @@ def _show(
         print(json.dumps([dict(row) for row in rows], indent=2))
     else:
         _table(list(headings.values()), [[row[key] for key in headings] for row in rows])
+
+
+def _places(options: argparse.Namespace) -> int:
+    """Say where operations are written, and how a device runs them."""
+    from polydevice.errors import OptionValueError, nearest
+    from polydevice.ops.op import operations
+    from polydevice.plugin import Line
+    from polydevice.source_place import source_place
+
+    found = list(operations())
+    if options.name:
+        wanted = options.name.lower()
+        named = [(cls, {cls.type, *cls.onnx_types}) for cls in found]
+        found = [cls for cls, names in named if wanted in {name.lower() for name in names}]
+        if not found:
+            known = sorted(set().union(*(names for _, names in named)))
+            raise OptionValueError(
+                f"no operation is called {options.name!r}.{nearest(options.name, known)} "
+                "`polydevice ops` lists all"
+            )
+    rows = []
+    with Core() as core:
+        devices = [options.device] if options.device else ["CPU", "GPU"]
+        for cls in sorted(found, key=lambda cls: (cls.type, cls.since)):
+            name = f"{cls.type} {cls.domain}{'/'.join(map(str, cls.since))}"
+            if options.name:
+                rows.append(_way(name, Line("definition", source_place(cls))))
+            for device in devices:
+                lines = core.describe_operation(cls, device) or [Line("not run", "")]
+                rows += [_way(name, line, f"{device}: ") for line in lines]
+    headings = {"operation": "Operation", "how": "How", "where": "Where", "when": "When"}
+    _show(options, headings, rows)
+    return 0
+
+
+def _way(name: str, line: Line, device: str = "") -> dict[str, str]:
+    how = device + line.subject
+    return {"operation": name, "how": how, "where": line.answer, "when": line.reason}
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

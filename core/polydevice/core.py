@@ -32,7 +32,7 @@ from polydevice.errors import (
 from polydevice.executor import closing_time
 from polydevice.files.safe_open import read_given
 from polydevice.internal import internal_error
-from polydevice.plugin import DeviceReport, Section, Version
+from polydevice.plugin import DeviceReport, Line, Section, Version
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork
@@ -157,6 +157,11 @@ class Core:
             UnknownMetricError: naming the ones that exist.
         """
         return self._devices.get_metric(device_name, name)
+
+    def describe_operation(self, op: type[Op], device_name: str) -> list[Line]:
+        """Say how a device runs an operation and in which files that is written, best way first."""
+        family = DeviceName.parse(device_name).family
+        return self._devices.plugin(family).describe_operation(op)
 
     def option_keys(self, device_name: str) -> list[str]:
         """Return the configuration keys that a device knows; its members' too, where it has any."""

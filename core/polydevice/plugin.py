@@ -266,6 +266,14 @@ class Plugin(ABC):
         lines = tuple(map(Line.of_report, self.explain_devices(options)))
         return [Section(f"{self.name}: devices", lines)]
 
+    def describe_operation(self, op: type[Op]) -> list[Line]:
+        """Say how the device runs an operation and in which files that is written, best way first.
+
+        Each line's subject is the way ("kernel softmax_held", "decomposed", "host"), its answer the
+        file, and its reason when that way is taken; empty for an operation that it cannot run.
+        """
+        return []
+
     def metrics(self, options: Options, device_id: str) -> dict[str, Any]:
         """Return the metrics of a device: name → value, or name → function that computes it."""
         return {}

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import polydevice
 from polydevice.cli import main
 
 MODEL = Path(__file__).parents[2] / "samples/models/blazeface/blazeface.xml"
@@ -52,6 +53,32 @@ def test_ops(capsys: pytest.CaptureFixture[str]) -> None:
     found = {row[0]: row for row in rows(capsys)}
     assert found["ReLU"][:3] == ["ReLU", "opset 1", "Relu"]
     assert found["SoftMax"][1] == "opset 1, 8"
+
+
+def test_ops_says_where_an_operation_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ops", "Softmax"]) == 0  # by its name in ONNX
+    found = rows(capsys)
+    root = Path(polydevice.__file__).parents[1]
+    definition = next(row for row in found if row[1] == "definition")
+    file, _, line = definition[2].partition(":")
+    text = (root / file).read_text().splitlines()
+    assert any("class SoftMax" in each for each in text[int(line) - 1 :][:3])
+    ways = {row[1] for row in found}
+    assert {"CPU: NumPy", "GPU: kernel softmax_ref"} <= ways
+    assert main(["ops", "--device", "GPU", "NonMaxSuppression"]) == 0
+    assert all(row[1] in ("definition", "GPU: host") for row in rows(capsys))
+
+
+def test_ops_finds_every_operation_on_a_device(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ops", "--device", "GPU"]) == 0
+    found = rows(capsys)
+    assert len({row[0] for row in found}) > 200
+    assert {row[2].partition("/")[0] for row in found} <= {"polydevice", "polydevice_gpu"}
+
+
+def test_ops_suggests_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ops", "Rol"]) == 1
+    assert "Did you mean 'Roll'" in capsys.readouterr().err
 
 
 def test_a_terminal_gets_a_table(

@@ -8,15 +8,18 @@ from polydevice.errors import OptionValueError
 from polydevice.exported import ExportedNetwork
 from polydevice.network import Network
 from polydevice.ops.io import Constant, Parameter, Result
+from polydevice.ops.op import Op
 from polydevice.ops.unknown import UnknownOperation
 from polydevice.options import Options
 from polydevice.plugin import Line, Plugin, Section, Version, unsupported
 from polydevice.remote import RemoteContext
+from polydevice.source_place import source_place
 from polydevice_cpu import processor
 from polydevice_cpu.executable import CpuExecutableNetwork
+from polydevice_cpu.lowering.table import find_lowering
 from polydevice_cpu.onednn.library import absence, library
 from polydevice_cpu.options import CpuOptions, available_cores
-from polydevice_cpu.plan.start import has_starter
+from polydevice_cpu.plan.start import has_starter, starter_of
 
 
 class CpuPlugin(Plugin):
@@ -43,6 +46,15 @@ class CpuPlugin(Plugin):
         missing = absence()
         lines.append(Line("oneDNN", "not used", missing) if missing else Line("oneDNN", _onednn()))
         return [Section(f"{self.name}: device", tuple(lines))]
+
+    def describe_operation(self, op: type[Op]) -> list[Line]:
+        """Say which primitive and which function of NumPy's compute it."""
+        lines = []
+        if (lowering := find_lowering(op)) is not None:
+            lines.append(Line("oneDNN", source_place(lowering), _first_line(lowering)))
+        if (function := starter_of(op)) is not None:
+            lines.append(Line("NumPy", source_place(function), "where oneDNN does not"))
+        return lines
 
     def metrics(self, options: Options, device_id: str) -> dict[str, Any]:
         """Return the metrics of the device."""
@@ -102,3 +114,7 @@ class CpuPlugin(Plugin):
 def _onednn() -> str:
     loaded = library()
     return absence() if loaded is None else f"{loaded.version} from {loaded.path}"
+
+
+def _first_line(function: object) -> str:
+    return (function.__doc__ or "").strip().partition("\n")[0]

@@ -35,6 +35,7 @@ from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.reports.peak import gops
 
 if TYPE_CHECKING:
+    from polydevice.ops.op import Op
     from polydevice_gpu.blobs.context import GpuContext
     from polydevice_gpu.cl.discovery.report import Report
     from polydevice_gpu.executable import GpuExecutable
@@ -116,6 +117,12 @@ class GpuPlugin(Plugin):
 
     def _open(self, options: Options, device_id: str) -> cl.Device:
         return cl.open_device(self._report(options).device(device_id or "0"))
+
+    def describe_operation(self, op: type[Op]) -> list[Line]:
+        """Say which kernels, expressions, views and decompositions there are, or why the host."""
+        from polydevice_gpu.reports.operations import describe_operation
+
+        return describe_operation(op)
 
     # -- contexts -----------------------------------------------------------------------------
 

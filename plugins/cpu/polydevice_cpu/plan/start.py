@@ -45,6 +45,12 @@ def has_starter(op: type[Op]) -> bool:
     return op in _TABLE or find_implementation(op) is not None
 
 
+def starter_of(op: type[Op]) -> Callable[..., object] | None:
+    """Return what computes an operation on arrays: what starts it, or its function."""
+    _load()
+    return _TABLE.get(op) or find_implementation(op)
+
+
 def starter(op: Op) -> Start:
     """Return what starts `op` for a request; raises InferenceError where nothing computes it."""
     _load()

@@ -67,6 +67,12 @@ def find_decomposition(op: Op, inputs: Sequence[Value]) -> Decomposition | None:
     return None
 
 
+def decomposition_of(op: type[Op]) -> Decomposition | None:
+    """Return the decomposition that is registered for an operation, whatever its condition."""
+    _load()
+    return next((_TABLE[cls][0] for cls in op.__mro__ if cls in _TABLE), None)
+
+
 @functools.cache
 def _load() -> None:
     """Import the modules that register decompositions: those named ``decompose_<family>``."""

@@ -77,10 +77,14 @@ def why_left_on_host(node: GpuNode) -> str:
     return reason or "no kernel takes it"
 
 
+def kind_on_host(op: type[Op]) -> str:
+    """Say why the host always computes an operation; empty for all others."""
+    return next((reason for reason, kinds in _KINDS.items() if issubclass(op, kinds)), "")
+
+
 def _kind(op: Op, inputs: Sequence[ElementType]) -> str:
-    for reason, kinds in _KINDS.items():
-        if isinstance(op, kinds):
-            return reason
+    if reason := kind_on_host(type(op)):
+        return reason
     if isinstance(op, BitCast):
         # Kernels hold these as other types, and f64 on some devices.
         for kind in (inputs[0], op.destination_type):

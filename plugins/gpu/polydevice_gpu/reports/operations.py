@@ -1,0 +1,57 @@
+"""Where it is written how the GPU runs an operation: kernels, expressions, views and others."""
+
+from __future__ import annotations
+
+from polydevice.ops.control_flow import If, Loop, TensorIterator
+from polydevice.ops.io import Constant, Parameter, Result
+from polydevice.ops.op import Op
+from polydevice.ops.state import Assign, ReadValue
+from polydevice.passes.lower_state import lower_state
+from polydevice.plugin import Line
+from polydevice.source_place import source_place
+from polydevice_gpu.kernels.kernel import kernels_of
+from polydevice_gpu.kernels.pointwise import pointwise
+from polydevice_gpu.passes.decompose import decomposition_of
+from polydevice_gpu.passes.lower import lower
+from polydevice_gpu.passes.nest_branches import nest_branches
+from polydevice_gpu.passes.nest_loop import nest_loop
+from polydevice_gpu.runtime.host import kind_on_host, why_on_host
+from polydevice_gpu.views import find_view
+
+
+def describe_operation(op: type[Op]) -> list[Line]:
+    """Return a line for each way in which an operation runs, in the order in which they are tried.
+
+    Where none of them takes a layer, or it has values that no kernel holds, the host computes it or
+    the network is refused; `ExecutableNetwork.explain` says what became of a layer.
+    """
+    if issubclass(op, (Parameter, Constant, Result)):
+        return [Line("no work", source_place(lower), "it names or holds a value")]
+    if issubclass(op, (ReadValue, Assign)):
+        return [Line("no work", source_place(lower_state), "requests keep variables")]
+    lines = []
+    for kind, nest in (((Loop, TensorIterator), nest_loop), ((If,), nest_branches)):
+        if issubclass(op, kind):
+            lines.append(Line("bodies", source_place(nest), "where kernels take what they hold"))
+    if reason := kind_on_host(op):
+        return [*lines, Line("host", source_place(why_on_host), reason)]
+    if (decomposed := decomposition_of(op)) is not None:
+        lines.append(Line("decomposed", source_place(decomposed), _first_line(decomposed)))
+    if (view := find_view(op)) is not None:
+        when = "where its other inputs are known at load"
+        lines.append(Line("view", source_place(view), when))
+    if pointwise.find(op) is not None:
+        when = "fused with its neighbours"
+        lines.append(Line("expression", source_place(pointwise.expression), when))
+    for kernel in kernels_of(op):
+        place = f"{source_place(type(kernel))} {_FOLDER}{kernel.source}"
+        lines.append(Line(f"kernel {kernel.name}", place, _first_line(type(kernel))))
+    when = "where no kernel could hold its values, unless they are known at load; else refused"
+    return lines or [Line("host", source_place(why_on_host), when)]
+
+
+_FOLDER = "polydevice_gpu/kernels/"
+
+
+def _first_line(thing: object) -> str:
+    return (thing.__doc__ or "").strip().partition("\n")[0]
