@@ -582,18 +582,40 @@ def fits(shape: Shape | None, sizes: tuple[int, ...]) -> bool:
 def contiguous(value: Any, dtype: np.dtype[Any]) -> Array:
     """Return `value` as a C-contiguous array of `dtype`, itself when it is one already.
 
+    Floating point becomes integers by dropping what is behind the point, as the Inference Engine
+    did and as NumPy assigns: a picture of float64 is an input of U8.
+
     Raises:
-        BlobError: when converting would lose more than precision (float to integer, say).
+        BlobError: when converting would lose more than that: a number that is out of range.
     """
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise BlobError(f"it is no array: {error}") from None
     if array.dtype != dtype:
-        if not np.can_cast(array.dtype, dtype, casting="same_kind"):
+        if not np.can_cast(array.dtype, dtype, casting="same_kind") and not _in_range(array, dtype):
             raise BlobError(
-                f"cannot convert {array.dtype} to {dtype} without loss; "
+                f"cannot convert {array.dtype} to {dtype} without loss{_range(dtype)}; "
                 f"use .astype({str(dtype)!r}) if that is meant"
             )
         array = array.astype(dtype)
     return array if array.flags.c_contiguous else array.copy(order="C")
+
+
+def _in_range(array: Array, dtype: np.dtype[Any]) -> bool:
+    """Whether numbers become integers of a type without being wrapped around."""
+    if array.dtype.kind not in "fiu" or dtype.kind not in "iu":
+        return False
+    if not array.size:
+        return True
+    limits = np.iinfo(dtype)
+    # What lies less than 1 beyond becomes the limit itself; Python compares without rounding.
+    least, most = array.min().item(), array.max().item()
+    return bool(limits.min - 1 < least and most < limits.max + 1)  # false for NaN
+
+
+def _range(dtype: np.dtype[Any]) -> str:
+    if dtype.kind not in "iu":
+        return ""
+    limits = np.iinfo(dtype)
+    return f" (values must be numbers from {limits.min} to {limits.max})"

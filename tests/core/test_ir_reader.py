@@ -189,7 +189,7 @@ def test_types_are_found_whatever_their_case_and_const_may_be_spelled_out():
 
 def test_tensor_names_may_contain_escaped_commas():
     topology = addition().replace(
-        b'<port id="2" precision="FP32">', b'<port id="2" precision="FP32" names="a\\,b,c">'
+        b'<port id="2" precision="FP32">', b'<port id="2" precision="FP32" names=" a\\,b , c,">'
     )
     network = read_ir(topology, WEIGHTS)
     assert network.node("sum").output.names == {"a,b", "c"}

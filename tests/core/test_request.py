@@ -92,6 +92,23 @@ def test_convertible_inputs_are_converted(executable):
     np.testing.assert_array_equal(executable.infer({"x": strided})["relu"], strided + 1)
 
 
+def test_floating_point_becomes_integers_as_numpy_assigns_it(core, rng):
+    """A picture in float64 is an input of U8; what would wrap around is refused."""
+    executable = core.load_network(relu_network((4,), ElementType.u8), "ECHO")
+    for kind in ("f2", "f4", "f8", "i8", "u4"):
+        x = (rng.random(4) * 250 + 3).astype(kind)
+        want = np.zeros(4, np.uint8)
+        want[:] = x
+        np.testing.assert_array_equal(executable.infer(x)["relu"], want + 1)
+    for value in (-1, 256, np.nan, np.inf):
+        with pytest.raises(BlobError, match="numbers from 0 to 255"):
+            executable.infer(np.array([1, 2, 3, value], "f8"))
+    with pytest.raises(BlobError, match="numbers from 0 to 255"):
+        executable.infer(np.array([1, 2, 3, 256]))
+    with pytest.raises(BlobError, match="complex128 to uint8"):
+        executable.infer(np.ones(4, complex))
+
+
 @pytest.mark.parametrize(
     ("inputs", "words"),
     [

@@ -64,6 +64,19 @@ class CpuOptions(Options):
         "the other.",
     )
 
+    def read(self, key: str) -> str:
+        """Return the value of a key as text; of the streams, the number that runs."""
+        return (
+            str(self.streams) if self.field_of(key) == "throughput_streams" else super().read(key)
+        )
+
+    def exported(self) -> dict[str, str]:
+        """Return what an exported network keeps; AUTO stays AUTO on another machine."""
+        kept = super().exported()
+        if kept.get("CPU_THROUGHPUT_STREAMS") == "0":
+            kept["CPU_THROUGHPUT_STREAMS"] = AUTO_STREAMS[0]
+        return kept
+
     @property
     def streams(self) -> int:
         """Number of streams, with CPU_THROUGHPUT_AUTO and PERFORMANCE_HINT resolved."""

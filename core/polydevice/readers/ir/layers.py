@@ -244,11 +244,13 @@ def _identifier(element: Element, name: str) -> int:
 
 
 def split_names(text: str) -> tuple[str, ...]:
-    r"""Split a comma-separated list of names, in which ``\,`` is a comma of a name."""
-    if "\\" not in text:
-        return tuple(name for name in text.split(",") if name)
-    names = (name.replace("\\,", ",") for name in _COMMA.split(text))
-    return tuple(name for name in names if name)
+    r"""Split a comma-separated list of names, in which ``\,`` is a comma of a name.
+
+    Blanks around a name, as in ``a, b``, are no part of it.
+    """
+    names = text.split(",") if "\\" not in text else _COMMA.split(text)
+    trimmed = (name.replace("\\,", ",").strip() for name in names)
+    return tuple(name for name in trimmed if name)
 
 
 PORT_SETTINGS = frozenset({"precision", "layout"})
