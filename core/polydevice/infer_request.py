@@ -159,6 +159,8 @@ class InferRequest:
                 self.runner.kept.pop(port.key, None)
                 self._rebound = True
                 self.runner.bind(port.key, made)
+                if port.kind == "output":
+                    self.runner.given.add(port.key)
         finally:
             self._busy.release()
 

@@ -12,11 +12,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from polydevice.blob import Blob
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, InferenceError, RequestError
 from polydevice.overlap import host_arrays
 from polydevice.remote import Copies, RemoteBlob
+from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ class Runner(ABC):
             that have some; see `blob`. What is called name below is this key.
         kept: outputs to be left in device memory → what may be used for it, or None. Only devices
             with contexts look at it, and put the blob where such an output lies into `blobs`.
+        given: outputs whose memory a user set, as long as it fits.
     """
 
     def __init__(self, executable: ExecutableNetwork) -> None:
@@ -45,6 +49,7 @@ class Runner(ABC):
         self.executable = executable
         self.blobs: dict[str, Blob] = {}
         self.kept: dict[str, RemoteBlob | None] = {}
+        self.given: set[str] = set()
 
     # -- computing ----------------------------------------------------------------------------
 
@@ -111,12 +116,36 @@ class Runner(ABC):
         memory = self.executable.memory
         array = memory.allocated(size, what, lambda: Blob.empty(desc).array)
         made = Blob(array, desc.element_type)
+        self.given.discard(name)
         self.bind(name, made)
         return made
 
     def give(self, name: str, array: Array) -> None:
         """Make what was computed the memory of an output."""
         self.bind(name, self._port(name).blob(array))
+
+    def publish(self, name: str, array: Array) -> None:
+        """Hand out an output whose sizes only the data told: a copy, in memory that is its own.
+
+        Where a user set memory for it, it is written there.
+
+        Raises:
+            BlobError: that memory has another shape.
+        """
+        if name not in self.given:
+            self.give(name, array.copy(order="C"))
+            return
+        self.check_memory(name, array.shape)
+        np.copyto(self.blobs[name].array, array)
+
+    def check_memory(self, name: str, sizes: tuple[int, ...]) -> None:
+        """Refuse memory of an output that a user set and that has other sizes than the result."""
+        held, port = self.blobs[name], self._port(name)
+        if held.shape != sizes:
+            raise BlobError(
+                f"output {port.name!r} has shape {Shape(sizes)} with this data, but its memory has "
+                f"{Shape(held.shape)}; set a blob of that shape"
+            )
 
     def bind(self, name: str, blob: Blob) -> None:
         """Note that `blob` now is the memory of an input or output.

@@ -83,9 +83,9 @@ class CpuRunner(Runner):
         else:
             bound.run()
         if bound.tail_outputs:
-            names = self.executable.output_keys
+            keys = self.executable.output_keys
             for index, array in bound.tail_outputs.items():
-                self.blobs[names[index]] = Blob(array.copy(order="C"))
+                self.publish(keys[index], array)
         if self._variables:
             self._context.commit()
 

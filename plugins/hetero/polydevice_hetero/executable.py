@@ -68,6 +68,7 @@ class HeteroExecutable(ExecutableNetwork):
         )
         self.parameters = {node.name: node.output for node in network.parameters}
         self.results = dict(network.output_ports())
+        self.has_fixed_inputs = all(port.sizes is not None for port in self.inputs.values())
         self._placement = _placement(whole, network, placed, subgraphs, self.sharing)
 
     def create_runner(self) -> HeteroRunner:

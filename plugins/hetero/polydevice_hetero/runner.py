@@ -63,7 +63,7 @@ class HeteroRunner(Runner):
         if port.kind == "input":
             users = sharing.readers.get(self.executable.parameters[port.name], [])
         else:
-            producer = sharing.producers.get(self.executable.sources[port.name])
+            producer = sharing.producers.get(self.executable.sources[port.key])
             users = [] if producer is None else [producer[0]]
         able = [index for index in users if sharing.takes(index, blob.context)]
         if not able:
@@ -268,6 +268,8 @@ class HeteroRunner(Runner):
         own = None if blob is None or isinstance(blob, RemoteBlob) else blob.array
         array = self._values.on_host(port, own)
         fits = own is not None and own.shape == array.shape
+        if name in self.given and own is not None and self.executable.has_fixed_inputs:
+            self.check_memory(name, array.shape)  # only the data can have told its sizes
         if port in self.executable.sharing.producers and port not in taken:
             if own is array:
                 taken.add(port)

@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, InferenceError, RequestError
 from polydevice.executable_network import PortInfo
@@ -261,7 +259,7 @@ class GpuRunner(Runner):
                 blob.copy_from(array)
                 self._copies.uploads += 1
                 continue
-            self.give(name, np.array(array, order="C"))
+            self.publish(name, array)
         self.last, self._last_plan = job.bound, job.bound.plan
         if self.executable.profiling:
             job.bound.plan.times.add(job.bound.layer_times())
