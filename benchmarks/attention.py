@@ -11,7 +11,6 @@ turns, and the ratio (above 1: one launch is faster). Answers are compared first
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from polydevice import Core, __version__
+from polydevice import Core, __version__, rewrites
 from polydevice.network import Network
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Add, Multiply
@@ -79,14 +78,13 @@ def _network(heads: int, queries: int, keys: int, size: int) -> Network:
 
 @contextmanager
 def _in_parts() -> Iterator[None]:
-    """Let networks be loaded without the pass that fuses attention."""
-    stages = importlib.import_module("polydevice_gpu.compiler.stages")
-    whole = stages.GRAPH
-    stages.GRAPH = tuple(p for p in whole if p.__name__ != "fuse_attention")
+    """Let networks be loaded without recognising attention."""
+    whole = rewrites.ORDER
+    rewrites.ORDER = tuple(stage for stage in whole if stage[0] != "recognise attention")
     try:
         yield
     finally:
-        stages.GRAPH = whole
+        rewrites.ORDER = whole
 
 
 def _measure(core: Core, sizes: list[int], precision: str, runs: int) -> tuple[float, float]:

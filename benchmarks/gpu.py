@@ -33,7 +33,7 @@ import numpy as np
 import onnx
 
 from benchmarks.interleave import Run, geometric_mean, interleave
-from polydevice import Core, __version__
+from polydevice import Core, __version__, rewrites
 from tests.models.models import MODELS, Model
 
 Array = np.ndarray[Any, Any]
@@ -77,12 +77,13 @@ def _chosen(names: str) -> list[Model]:
 def _unfused() -> Iterator[None]:
     """Let networks be loaded without the passes that fuse."""
     stages = importlib.import_module("polydevice_gpu.compiler.stages")
-    whole = stages.GRAPH
+    whole, order = stages.GRAPH, rewrites.ORDER
     stages.GRAPH = tuple(p for p in whole if not p.__name__.startswith("fuse"))
+    rewrites.ORDER = tuple(s for s in order if not s[0].startswith("recognise"))
     try:
         yield
     finally:
-        stages.GRAPH = whole
+        stages.GRAPH, rewrites.ORDER = whole, order
 
 
 def _measure(core: Core, model: Model, precision: str, options: Any) -> dict[str, Any]:

@@ -78,16 +78,26 @@ class Emitter:
         """Make a constant of the element type of `port`."""
         return self.value(np.asarray(item), port.element_type)
 
-    def name_nodes(self, outputs: Sequence[Port | None], unique: Callable[[str], str]) -> None:
+    def name_nodes(
+        self,
+        outputs: Sequence[Port | None],
+        unique: Callable[[str], str],
+        old: Node | None = None,
+    ) -> None:
         """Name what was emitted: the node of the first output as a whole, others behind a slash.
 
         Args:
             outputs: what was made in the end.
             unique: returns a name that no other node has, from one that some may have.
+            old: the node in whose place all this comes; the first inherits its name and notes.
         """
-        first = next((port.node for port in outputs if port is not None), None)
+        made = set(self.emitted)
+        ports = [port.node for port in outputs if port is not None]
+        first = next((node for node in ports if old is None or node in made), None)
         for node in self.emitted:
-            if node.name == self.name:
+            if node is first and old is not None:
+                node.rt_info = dict(old.rt_info)
+            elif node.name == self.name:
                 node.name = unique(self.name if node is first else f"{self.name}/{node.type}")
 
     # -- what is emitted again and again ------------------------------------------------------

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-
 import numpy as np
 import pytest
 
+from polydevice import rewrites
 from polydevice.dtype import ElementType
 from polydevice.ops.arithmetic import Add, Divide, Multiply
 from polydevice.ops.attention import ScaledDotProductAttention
@@ -30,14 +29,12 @@ def builder(opencl):
 
 @pytest.fixture
 def unfused(monkeypatch, opencl, builder):
-    """Return a function that loads a network without the pass."""
-    stages = importlib.import_module("polydevice_gpu.compiler.stages")
-    whole = stages.GRAPH
+    """Return a function that loads a network without recognising attention."""
 
     def load(network):
-        rest = tuple(p for p in whole if p.__name__ != "fuse_attention")
+        rest = tuple(stage for stage in rewrites.ORDER if stage[0] != "recognise attention")
         with monkeypatch.context() as patch:
-            patch.setattr(stages, "GRAPH", rest)
+            patch.setattr(rewrites, "ORDER", rest)
             return loaded(network, opencl, builder)
 
     return load

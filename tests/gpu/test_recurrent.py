@@ -17,7 +17,7 @@ from polydevice.testing.op_case import run_case
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.kernels.kernel import kernels_of
 from polydevice_gpu.ops import RecurrentSteps
-from polydevice_gpu.passes.decompose_recurrent import MAX_UNROLLED_STEPS
+from polydevice_gpu.rewrites.recurrent import MAX_UNROLLED_STEPS
 from tests.gpu.graphs import Sketch
 from tests.gpu.kernel_cases.data import Data
 from tests.gpu.kernel_cases.recurrent import sequence_inputs

@@ -1,6 +1,8 @@
 """check: run a case on the device, and on CPU also with the NumPy function it falls back to.
 
-What OpenVINO answers is read from the IR that OpenVINO reads.
+What OpenVINO answers is read from the IR that OpenVINO reads. An operation that can be decomposed
+runs in its parts too, which are made once from known sizes and once from unknown ones: every rule
+has the answers of its operation.
 """
 
 from __future__ import annotations
@@ -8,9 +10,14 @@ from __future__ import annotations
 import pytest
 
 from polydevice.errors import UnsupportedNetworkError
-from polydevice.testing.op_case import OpCase, run_case
-from polydevice_cpu.implement import run
+from polydevice.network import Network
+from polydevice.rewrites import Wishes, always, rewrite, rules
+from polydevice.shape import Shape
+from polydevice.testing.op_case import OpCase, network_of, run_case
+from polydevice_cpu.implement import evaluate, run
 from tests.ops.openvino_oracle import OpenVinoCase
+
+EVERYTHING = Wishes(decompose=dict.fromkeys(rules(), always))
 
 
 def check(case: OpCase, device: str) -> None:
@@ -18,7 +25,25 @@ def check(case: OpCase, device: str) -> None:
     if device == "CPU":
         # oneDNN replaces some of these in a network; they serve where it is missing.
         run_case(case, "CPU (NumPy)", compute=run)
+        for parts in filter(None, map(decomposed, (network_of(case), of_unknown_sizes(case)))):
+            run_case(case, "CPU", network=parts)
     try:
         run_case(case, device, network=case.read() if isinstance(case, OpenVinoCase) else None)
     except UnsupportedNetworkError as error:
         pytest.skip(f"{device}: {error}")
+
+
+def decomposed(network: Network) -> Network | None:
+    """Return the network with its operation taken apart; None where no rule does."""
+    return network if rewrite(network, EVERYTHING, evaluate)["decompose"] else None
+
+
+def of_unknown_sizes(case: OpCase) -> Network:
+    """Return the case's network with inputs of which only the number of axes is known."""
+    network = network_of(case)
+    for node in network.parameters:
+        rank = node.output.desc.rank
+        if rank is not None:
+            node.op = node.op.replace(shape=Shape([None] * rank))
+    network.infer()
+    return network

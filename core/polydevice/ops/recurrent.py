@@ -9,6 +9,8 @@ from typing import ClassVar
 
 from polydevice.dtype import ElementType
 from polydevice.errors import ElementTypeError, ShapeError
+from polydevice.ops.activation import Relu, Sigmoid, SoftPlus, SoftSign
+from polydevice.ops.math import Tanh
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.ops.pointwise import common_type
 from polydevice.shape import Dim, DimLike, Shape, merge_dim
@@ -21,6 +23,19 @@ ACTIVATIONS = frozenset(
     }
 )
 """Activation functions that cells know, in lower case; OpenVINO's are the first three."""
+
+
+PLAIN_FUNCTIONS: dict[str, Op] = {
+    "sigmoid": Sigmoid(), "tanh": Tanh(), "relu": Relu(), "softsign": SoftSign(),
+    "softplus": SoftPlus(),
+}  # fmt: skip
+"""Activation functions without parameters."""
+
+_ALPHA = {
+    "affine": 1.0, "leakyrelu": 0.01, "thresholdedrelu": 1.0, "scaledtanh": 1.0,
+    "hardsigmoid": 0.2, "elu": 1.0,
+}  # fmt: skip
+_BETA = {"affine": 0.0, "scaledtanh": 1.0, "hardsigmoid": 0.5}
 
 
 class Direction(enum.Enum):
@@ -60,6 +75,16 @@ class Recurrent(Op):
     def functions(self) -> tuple[str, ...]:
         """Names of the activation functions of each direction, in lower case."""
         return tuple(name.lower() for name in self.activations) or self.default_activations
+
+    def activation(self, index: int) -> tuple[str, float, float]:
+        """Return name, alpha and beta of an activation function; ONNX's defaults if not given."""
+
+        def at(values: tuple[float, ...], default: float) -> float:
+            return float(values[index]) if index < len(values) else default
+
+        name = self.functions[index]
+        alpha = at(self.activations_alpha, _ALPHA.get(name, 0.0))
+        return name, alpha, at(self.activations_beta, _BETA.get(name, 0.0))
 
     @property
     def bias_gates(self) -> int:

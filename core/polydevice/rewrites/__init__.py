@@ -1,1 +1,110 @@
-"""Rewrites: networks become equal networks that suit a device better."""
+"""Rewrites: networks become equal networks that suit a device better; `ORDER` says how.
+
+They know no device. A device says what it wants (`Wishes`): which operations are to be decomposed
+into simpler ones, which are to be recognised in the steps that make them up, and where. CPU, GPU
+and devices of others use the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from polydevice.network import Network
+from polydevice.node import Evaluate
+from polydevice.ops.io import Result
+from polydevice.passes.constant_folding import constant_folding
+from polydevice.rewrites.control_flow.settle_loops import settle_loops
+from polydevice.rewrites.control_flow.unroll_loops import unroll_loops
+from polydevice.rewrites.decomposition import decompose, decompositions
+from polydevice.rewrites.facts import Declined
+from polydevice.rewrites.recognise.activation import recognise_activations
+from polydevice.rewrites.recognise.attention import recognise_attention
+from polydevice.rewrites.recognise.normalization import recognise_normalizations
+from polydevice.rewrites.rule import Decomposition, Rule, rules
+from polydevice.rewrites.wishes import Unroll, When, Wishes, always, never, nothing
+
+__all__ = [
+    "ORDER", "Declined", "Decomposition", "Rule", "Unroll", "When", "Wishes", "always",
+    "decompositions", "never", "nothing", "rewrite", "rules",
+]  # fmt: skip
+
+
+def _unroll(network: Network, wishes: Wishes) -> int:
+    if wishes.unroll is Unroll.NEVER:
+        return 0
+    return int(unroll_loops(network, all_counts=wishes.unroll is Unroll.ALWAYS))
+
+
+def _prepare(network: Network, wishes: Wishes) -> int:
+    wishes.prepare(network)
+    return 0
+
+
+def _fold(network: Network, wishes: Wishes) -> int:
+    del wishes  # all devices gain
+    return 0 if network.evaluate is None else constant_folding(network, network.evaluate)
+
+
+def _settle(network: Network, wishes: Wishes) -> int:
+    if not wishes.settle or network.evaluate is None:
+        return 0
+    return int(settle_loops(network, network.evaluate))
+
+
+Stage = Callable[[Network, Wishes], int]
+"""Changes a network in place and returns how many changes it made."""
+
+ORDER: tuple[tuple[str, Stage], ...] = (
+    ("unroll loops", _unroll),  # first: what is in them is a layer like any other from then on
+    ("prepare", _prepare),  # the device's own operations take the place of the model's
+    ("fold constants", _fold),  # rules ask for numbers that shapes tell, and for weights
+    ("settle loops", _settle),  # loops left over: what they never change is known in their bodies
+    ("fold what settled", _fold),
+    ("decompose", decompose),  # before recognising: Einsum hides the products of an attention
+    ("fold parts", _fold),  # parts of constants that decompositions have made
+    ("recognise normalisations", recognise_normalizations),  # while every step is there
+    ("recognise attention", recognise_attention),  # its masks and scales are products too, so
+    ("recognise activations", recognise_activations),  # these come after it
+)
+"""What happens to a network, in this order, and why in this one.
+
+Every stage leaves the network computing what it did. Once through is enough: decompositions are
+decomposed in turn, within a limit, and a second run changes nothing.
+"""
+
+
+Observe = Callable[[str, Network], None]
+"""Is told the next stage's name, and the network as it is."""
+
+
+def rewrite(
+    network: Network,
+    wishes: Wishes,
+    evaluate: Evaluate | None = None,
+    observe: Observe | None = None,
+) -> dict[str, int]:
+    """Rewrite a network in place as a device wants it; its outputs keep their names.
+
+    Args:
+        network: with static or unknown sizes; rules decline where they need a number.
+        wishes: what the device wants.
+        evaluate: computes constants; `network.evaluate` if it is left out.
+        observe: is called before each stage.
+
+    Returns:
+        stage → number of changes.
+
+    Raises:
+        NetworkError: rules go round in circles.
+    """
+    network.evaluate = evaluate or network.evaluate
+    names = [name for name, _ in network.output_ports()]
+    counts: dict[str, int] = {}
+    for name, stage in ORDER:
+        if observe is not None:
+            observe(name, network)
+        counts[name] = stage(network, wishes)
+    for result, name, (now, _) in zip(network.results, names, network.output_ports(), strict=True):
+        if isinstance(result.op, Result) and now != name:
+            result.op = result.op.replace(output_name=name)
+    return counts

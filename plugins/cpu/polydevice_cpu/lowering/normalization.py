@@ -17,7 +17,7 @@ from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import layer_normalization, lrn
-from polydevice_cpu.passes.recognise_layer_norm import LayerNorm
+from polydevice_cpu.passes.fuse_layer_norm import LayerNorm
 from polydevice_cpu.plan.step import PrimitiveStep
 from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.claim import Claim, Link

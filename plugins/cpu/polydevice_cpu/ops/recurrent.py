@@ -27,11 +27,6 @@ Step = Callable[[Array, States], States]
 """f(X·Wᵀ of one step, states) returns the new states, H first."""
 
 # Parameters that ONNX gives to functions without their own.
-_ALPHA = {
-    "affine": 1.0, "leakyrelu": 0.01, "thresholdedrelu": 1.0, "scaledtanh": 1.0,
-    "hardsigmoid": 0.2, "elu": 1.0,
-}  # fmt: skip
-_BETA = {"affine": 0.0, "scaledtanh": 1.0, "hardsigmoid": 0.5}
 
 
 def _function(name: str, alpha: float, beta: float) -> Function:
@@ -55,16 +50,8 @@ def _function(name: str, alpha: float, beta: float) -> Function:
 
 def _functions(op: Recurrent) -> list[Function]:
     """Return the cell's activation functions; each clips what it is given."""
-    made = []
-    for i, name in enumerate(op.functions):
-        alpha = _at(op.activations_alpha, i, _ALPHA.get(name, 0.0))
-        beta = _at(op.activations_beta, i, _BETA.get(name, 0.0))
-        made.append(_clipped(_function(name, alpha, beta), op.clip))
-    return made
-
-
-def _at(values: tuple[float, ...], index: int, default: float) -> float:
-    return values[index] if index < len(values) else default
+    count = len(op.functions)
+    return [_clipped(_function(*op.activation(index)), op.clip) for index in range(count)]
 
 
 def _clipped(function: Function, clip: float) -> Function:
@@ -75,11 +62,7 @@ def _clipped(function: Function, clip: float) -> Function:
 
 def _lstm(op: LSTMCell | LSTMSequence, r: Array, bias: Array, peepholes: Array | None) -> Step:
     gate, inner, _ = _functions(op)
-    outer = _function(  # only what enters a gate is clipped, not the cell
-        op.functions[2],
-        _at(op.activations_alpha, 2, _ALPHA.get(op.functions[2], 0.0)),
-        _at(op.activations_beta, 2, _BETA.get(op.functions[2], 0.0)),
-    )
+    outer = _function(*op.activation(2))  # only what enters a gate is clipped, not the cell
     hidden = op.hidden_size
     place = {name: slice(i * hidden, (i + 1) * hidden) for i, name in enumerate(op.weights_format)}
     p = np.zeros(3 * hidden, r.dtype) if peepholes is None else peepholes

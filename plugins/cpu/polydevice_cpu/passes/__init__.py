@@ -6,17 +6,16 @@ from collections.abc import Callable
 
 from polydevice.network import Network
 from polydevice.passes.constant_folding import constant_folding
+from polydevice.rewrites import rewrite
 from polydevice.rewrites.integers import hold_integers
-from polydevice_cpu.passes.decompose_attention import decompose_attention
-from polydevice_cpu.passes.decompose_batch_norm import decompose_batch_norm
 from polydevice_cpu.passes.fold_scale import fold_scale
+from polydevice_cpu.passes.fuse_layer_norm import fuse_layer_norm
 from polydevice_cpu.passes.fuse_quantize import fuse_quantize
 from polydevice_cpu.passes.integer_products import integer_products
 from polydevice_cpu.passes.merge_additions import merge_additions
-from polydevice_cpu.passes.recognise_activation import recognise_activation
-from polydevice_cpu.passes.recognise_layer_norm import recognise_layer_norm
 from polydevice_cpu.passes.sink_squeeze import sink_squeeze
 from polydevice_cpu.passes.widen_half import widen_half
+from polydevice_cpu.passes.wishes import CPU_WISHES
 
 
 def _fold(network: Network) -> None:
@@ -24,16 +23,18 @@ def _fold(network: Network) -> None:
         constant_folding(network, network.evaluate)
 
 
+def _rewrite(network: Network) -> None:
+    rewrite(network, CPU_WISHES)
+
+
 PIPELINE: tuple[Callable[[Network], None], ...] = (
     _fold,  # weights stored as f16 or quantised become plain f32 constants
     widen_half,  # after folding, which has made f32 of most f16 weights
     fuse_quantize,
     integer_products,
-    decompose_attention,
-    decompose_batch_norm,  # before fold_scale, which takes its factor
-    recognise_activation,  # before fold_scale, which would take a factor out of an activation
-    recognise_layer_norm,
-    sink_squeeze,  # after recognise_activation: it moves operations with one input and constants
+    _rewrite,  # before fold_scale: it takes factors of batch normalisations, none of activations
+    fuse_layer_norm,  # of the MVN that was recognised
+    sink_squeeze,  # after activations are recognised: it moves what has one input and constants
     fold_scale,
     merge_additions,  # of what fold_scale leaves
 )

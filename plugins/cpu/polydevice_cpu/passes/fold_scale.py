@@ -14,7 +14,7 @@ from polydevice.node import Node, Port, constant
 from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.convolution import ConvolutionBackpropData, ConvolutionLike
 from polydevice.ops.matmul import MatMul
-from polydevice_cpu.passes.pattern import Replacements, Users, per_channel
+from polydevice.rewrites.pattern import Replacements, Users, per_channel
 
 
 def fold_scale(network: Network) -> None:

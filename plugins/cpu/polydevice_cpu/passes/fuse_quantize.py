@@ -16,8 +16,8 @@ from polydevice.network import Network
 from polydevice.node import Node, Port, constant
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
+from polydevice.rewrites.pattern import Replacements
 from polydevice.tensor import TensorDesc
-from polydevice_cpu.passes.pattern import Replacements
 
 
 @operation("QuantizeDequantize", domain="polydevice.cpu")

@@ -20,7 +20,7 @@ from polydevice.ops.convert import Convert
 from polydevice.ops.convolution import Convolution, GroupConvolution
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
-from polydevice_cpu.passes.pattern import Replacements
+from polydevice.rewrites.pattern import Replacements
 
 EXACT = 1 << 24
 """Integers up to here are f32 numbers."""

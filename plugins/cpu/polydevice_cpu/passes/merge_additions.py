@@ -12,7 +12,7 @@ from polydevice.network import Network
 from polydevice.node import Node, Port, constant
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.pointwise import AutoBroadcast
-from polydevice_cpu.passes.pattern import Replacements
+from polydevice.rewrites.pattern import Replacements
 
 
 def merge_additions(network: Network) -> None:

@@ -15,7 +15,7 @@ from polydevice.ops.op import Op
 from polydevice.ops.pointwise import AutoBroadcast, BinaryPointwise, UnaryPointwise
 from polydevice.ops.reshape import Squeeze
 from polydevice.ops.slice import Slice
-from polydevice_cpu.passes.pattern import Replacements, Users
+from polydevice.rewrites.pattern import Replacements, Users
 
 
 def sink_squeeze(network: Network) -> None:

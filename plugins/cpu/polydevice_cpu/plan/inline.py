@@ -7,7 +7,7 @@ from collections.abc import Callable
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.control_flow import If
-from polydevice_cpu.passes.pattern import Replacements
+from polydevice.rewrites.pattern import Replacements
 
 
 def inline(network: Network, prepared: Callable[[Network], Network]) -> bool:

@@ -6,23 +6,24 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from polydevice import rewrites
 from polydevice.dtype import ElementType
 from polydevice.network import Network
 from polydevice.node import Evaluate, Node
 from polydevice.ops.quantize import FakeQuantize
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
-from polydevice.passes.constant_folding import constant_folding
-from polydevice.rewrites.control_flow import settle_loops as settle
-from polydevice.rewrites.control_flow import unroll_loops as unroll
+from polydevice.rewrites import Unroll
 from polydevice_gpu.compiler.limits import check_elements
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.control_flow.nested import Nested
-from polydevice_gpu.custom import operation
+from polydevice_gpu.custom.operation import use_custom_layers
 from polydevice_gpu.graph import GpuGraph
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.passes import lower as lowering
 from polydevice_gpu.passes import nest_bodies as nesting
 from polydevice_gpu.passes.body_network import Build
+from polydevice_gpu.rewrites import gpu_wishes
+from polydevice_gpu.runtime.host import bodies_of
 
 QUANTIZATION = (FakeQuantize, QuantizeLinear, DequantizeLinear)
 """Operations that make a network a quantised one."""
@@ -41,7 +42,9 @@ class Work:
         loose: outputs that may lie in any way.
         may_unroll: whether loops may become plain layers.
         unrolled: whether some did.
+        layers: name → type of the model's layers that are left when decomposing begins.
         nested: loops and Ifs that the device runs.
+        floats: the type in which f16 and f32 values are stored; None for each its own.
         graph: what it became.
     """
 
@@ -53,41 +56,47 @@ class Work:
     loose: AbstractSet[str] = frozenset()
     may_unroll: bool = True
     unrolled: bool = False
+    layers: Mapping[str, str] = field(default_factory=dict)
     nested: Mapping[Node, Nested] = field(default_factory=dict)
+    floats: ElementType | None = None
     graph: GpuGraph | None = None
 
 
 def is_quantized(network: Network) -> bool:
-    """Whether some layer rounds to a few levels, as in networks made for int8."""
-    return any(isinstance(node.op, QUANTIZATION) for node in network.nodes())
+    """Whether some layer, in bodies too, rounds to a few levels, as in networks made for int8."""
+    return any(
+        isinstance(node.op, QUANTIZATION) or any(map(is_quantized, bodies_of(node)))
+        for node in network.nodes()
+    )
 
 
-def unroll_loops(work: Work) -> None:
-    """Write loops of a known number of iterations out as plain layers."""
-    if work.may_unroll:
-        every = work.settings.loop_unrolling
-        work.unrolled = unroll.unroll_loops(work.network, all_counts=every) > 0
-
-
-def use_custom_layers(work: Work) -> None:
-    """Let the user's kernels compute the operations of their types."""
-    operation.use_custom_layers(work.network, work.settings.custom_layers)
-
-
-def fold_constants(work: Work) -> None:
-    """Compute what depends on constants alone.
+def rewrite(work: Work) -> None:
+    """Let core rewrite the network as this device wants it; `polydevice.rewrites` has the order.
 
     Raises:
         ModelLimitError: for a value with more elements than kernels can count.
     """
-    check_elements(work.network)  # unrolling a loop may have made sizes known
-    constant_folding(work.network, work.evaluate)
 
+    def prepare(network: Network) -> None:
+        use_custom_layers(network, work.settings.custom_layers)
+        check_elements(network)  # unrolling a loop may have made sizes known
 
-def settle_loops(work: Work) -> None:
-    """Give values that loops carry the shapes that they keep."""
-    if settle.settle_loops(work.network, work.evaluate):
-        fold_constants(work)
+    def observe(stage: str, network: Network) -> None:
+        if stage == "decompose":  # what becomes of these layers is reported
+            work.layers = lowering.layers_of(network)
+
+    exact = work.settings.quantized_in_f32 and is_quantized(work.network)
+    work.floats = ElementType.f32 if exact else work.settings.floats
+    unroll = Unroll.ALWAYS if work.settings.loop_unrolling else Unroll.ONCE
+    wishes = gpu_wishes(
+        work.target,
+        floats=work.floats,
+        unroll=unroll if work.may_unroll else Unroll.NEVER,
+        prepare=prepare,
+    )
+    counts = rewrites.rewrite(work.network, wishes, work.evaluate, observe)
+    work.unrolled = counts["unroll loops"] > 0
+    check_elements(work.network)
 
 
 def nest_bodies(work: Work) -> None:
@@ -97,8 +106,7 @@ def nest_bodies(work: Work) -> None:
 
 def lower(work: Work) -> None:
     """Make the graph."""
-    floats = work.settings.floats
-    if work.settings.quantized_in_f32 and is_quantized(work.network):
-        floats = ElementType.f32
-    work.graph = lowering.lower(work.network, work.target, floats=floats, nested=work.nested)
+    work.graph = lowering.lower(
+        work.network, work.target, floats=work.floats, nested=work.nested, layers=work.layers
+    )
     work.graph.loose = work.loose

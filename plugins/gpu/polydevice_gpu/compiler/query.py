@@ -15,8 +15,8 @@ from polydevice.errors import (
 from polydevice.network import Network
 from polydevice.node import Evaluate
 from polydevice.ops.unknown import UnknownOperation
-from polydevice.passes.constant_folding import constant_folding
 from polydevice.passes.lower_state import keep_variable, lower_state
+from polydevice.rewrites import rewrite
 from polydevice.shape import bounds
 from polydevice.tensor import TensorDesc
 from polydevice_gpu import views
@@ -27,6 +27,7 @@ from polydevice_gpu.custom.layer import CustomLayer
 from polydevice_gpu.custom.operation import Custom, use_custom_layers
 from polydevice_gpu.passes.lower import lower
 from polydevice_gpu.passes.select_kernels import choose_kernel, place_constant, refusal
+from polydevice_gpu.rewrites import gpu_wishes
 
 _SIZES = (1, 16, 256)
 """Sizes to ask with where the network leaves them open."""
@@ -86,8 +87,8 @@ def unsupported_nodes(
 def _refused(network: Network, device: Device, evaluate: Evaluate) -> dict[str, str]:
     """Ask about a network of static shapes, which is changed."""
     check_memory(network, device)
-    constant_folding(network, evaluate)
     target = target_of(device)
+    rewrite(network, gpu_wishes(target), evaluate)
     refused: dict[str, str] = {}
     for node in lower(network, target).nodes:
         if isinstance(node.op, UnknownOperation):

@@ -23,9 +23,7 @@ from polydevice_gpu.graph import GpuGraph
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.passes.concat_in_place import concat_in_place
 from polydevice_gpu.passes.drop_unused import drop_unused
-from polydevice_gpu.passes.fuse_attention import fuse_attention
 from polydevice_gpu.passes.fuse_frame import fuse_frame
-from polydevice_gpu.passes.fuse_normalization import fuse_normalization
 from polydevice_gpu.passes.fuse_pad import fuse_pad
 from polydevice_gpu.passes.fuse_pointwise import fuse_neighbours, fuse_pointwise
 from polydevice_gpu.passes.group_convolutions import group_convolutions
@@ -52,10 +50,7 @@ SPECIALISE: tuple[Callable[[Prepared, Network, Shapes], None], ...] = (
 """For each set of shapes of a whole network; bodies have theirs."""
 
 NETWORK: tuple[Callable[[Work], None], ...] = (
-    network_stages.unroll_loops,  # first: what was in a body is then seen by all that follows
-    network_stages.use_custom_layers,  # before folding, which is not to compute in their place
-    network_stages.fold_constants,
-    network_stages.settle_loops,  # needs what folding found out
+    network_stages.rewrite,  # control flow, custom layers, constants, what no kernel takes whole
     network_stages.nest_bodies,  # when it is known which loops are left
     network_stages.lower,  # last: a GpuGraph from here on
 )
@@ -64,8 +59,6 @@ NETWORK: tuple[Callable[[Work], None], ...] = (
 GRAPH: tuple[Pass, ...] = (
     drop_unused,  # first: fewer readers and results for all that follows
     shorten_views,  # before anything looks at what lies between two layers
-    fuse_normalization,  # while every step is a node of its own
-    fuse_attention,  # before its scales, masks and casts join the products
     fuse_frame,  # before what comes behind joins the resizing
     fuse_pad,  # before kernels are chosen: a convolution pads for nothing
     read_borders,  # before a Pad takes over what the layer beside it could

@@ -48,6 +48,22 @@ def storage_type(element_type: T, *, fp64: bool) -> T | None:
     return stored if stored in _C_NAMES else None
 
 
+FLOATS = (T.f16, T.f32)
+"""Types that may be stored as one another."""
+
+
+def stored_as(element_type: T, *, fp64: bool, floats: T | None) -> T:
+    """Return the type in which a value is stored; types that kernels cannot hold keep their own.
+
+    Args:
+        element_type: the model's type.
+        fp64: see `storage_type`.
+        floats: the type in which f16 and f32 values are stored; None for each its own.
+    """
+    stored = storage_type(element_type, fp64=fp64) or element_type
+    return floats if floats is not None and stored in FLOATS else stored
+
+
 def c_type(storage: T) -> str:
     """Return the OpenCL C type of a stored element."""
     return _C_NAMES[storage]

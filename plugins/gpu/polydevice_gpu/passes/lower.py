@@ -1,34 +1,26 @@
 """lower: the network of core operations becomes a GpuGraph with static shapes.
 
-Pointwise operations become `Fused` nodes of one step, their broadcasting made NumPy's; what can be
-said with simpler operations is (see `decompose`); everything else stays the core operation it is.
+Pointwise operations become `Fused` nodes of one step; everything else stays the core operation it
+is. What no kernel takes whole was decomposed before (`polydevice_gpu.rewrites`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from polydevice.dtype import ElementType
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
-from polydevice.ops.op import Op
 from polydevice.ops.quantize_linear import LinearQuantization
-from polydevice.shape import Shape
-from polydevice.tensor import TensorDesc
 from polydevice_gpu.control_flow.nested import Nested
 from polydevice_gpu.graph import Fate, GpuGraph, GpuNode, Value, constant_value
 from polydevice_gpu.kernels.pointwise import pointwise
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.kernels.types import storage_type
+from polydevice_gpu.kernels.types import FLOATS, storage_type, stored_as
 from polydevice_gpu.ops import Fused, single
-from polydevice_gpu.passes.decompose import find_decomposition
 from polydevice_gpu.runtime.host import lives_on_host, why_on_host
-
-FLOATS = (ElementType.f16, ElementType.f32)
-"""Types that may be stored as one another."""
 
 SMALL = 1 << 14
 """Most elements of constants that keep their own type where only pointwise operations read them:
@@ -36,79 +28,61 @@ scales, shifts, slopes and limits of quantisation, whose rounding would be in ev
 
 
 @dataclass
-class Builder:
-    """Adds nodes to a graph while one layer of the model is lowered.
+class _Lowering:
+    """A graph in the making.
 
     Attributes:
         graph: what is built.
         target: the device.
         floats: the type in which f16 and f32 values are stored; None for each its own.
-        layer: the layer being lowered.
     """
 
     graph: GpuGraph
     target: Target
     floats: ElementType | None
-    layer: Node
-    count: int = 0
-    made: list[GpuNode] = field(default_factory=list)
-
-    def storage(self, element_type: ElementType) -> ElementType:
-        """Return the type a value is stored in; types kernels cannot hold keep their own."""
-        stored = storage_type(element_type, fp64=self.target.fp64) or element_type
-        return self.floats if self.floats is not None and stored in FLOATS else stored
 
     def holds(self, *values: Value) -> bool:
         """Whether kernels can hold all of these values (float8 and strings they cannot)."""
         return all(storage_type(v.element_type, fp64=self.target.fp64) is not None for v in values)
 
-    def value(self, name: str, desc: TensorDesc) -> Value:
-        """Make a value for a descriptor; what device memory cannot hold lives on the host."""
-        kind = desc.element_type
-        if lives_on_host(desc):
-            value = Value(name, kind, ())
-            value.on_host, value.kind = True, desc.kind
+    def stored(self, element_type: ElementType, *, own: bool = False) -> ElementType:
+        """Return the type in which a value is stored; `own` for one that the hint leaves alone."""
+        floats = None if own else self.floats
+        return stored_as(element_type, fp64=self.target.fp64, floats=floats)
+
+    def value(self, port: Port, *, own: bool = False) -> Value:
+        """Make the value of a port; what device memory cannot hold lives on the host."""
+        kind = port.element_type
+        if lives_on_host(port.desc):
+            value = Value(port.name, kind, ())
+            value.on_host, value.kind = True, port.desc.kind
             return value
-        assert desc.shape is not None
-        return Value(name, kind, desc.shape.static, storage=self.storage(kind))
+        assert port.shape is not None
+        return Value(port.name, kind, port.shape.static, storage=self.stored(kind, own=own))
 
-    def opaque(self, inputs: Sequence[Value], nested: Nested | None) -> list[Value]:
-        """Add the layer as it is: its bodies run on the device, or all of it on the host."""
-        layer = self.layer
-        outputs = [self.value(port.name, port.desc) for port in layer.outputs]
-        node = GpuNode(layer.name, layer.op, inputs, outputs, [layer.name])
-        node.on_host, node.nested = nested is None, nested
-        self.made.append(node)
-        self.graph.nodes.append(node)
-        return outputs
-
-    def constant(self, array: Any, element_type: ElementType | None = None) -> Value:
-        """Make a constant."""
-        self.count += 1
-        value = constant_value(f"{self.layer.name}/const{self.count}", array, element_type)
-        value.storage = self.storage(value.element_type)
+    def constant(self, node: Node, *, own: bool) -> Value:
+        """Make the value of a Constant node."""
+        assert isinstance(node.op, Constant)
+        value = constant_value(node.name, node.op.value, node.op.element_type)
+        value.storage = self.stored(value.element_type, own=own)
         return value
 
-    def add(self, op: Op, *inputs: Value) -> list[Value]:
-        """Add an operation; pointwise ones become `Fused`."""
-        descs = [TensorDesc(v.element_type, Shape(v.shape), v.constant) for v in inputs]
-        results = op.infer(descs)
-        suffix = "" if not self.made else f"/{op.type}{len(self.made)}"
-        name = f"{self.layer.name}{suffix}"
-        names = [name] if len(results) == 1 else [f"{name}.{i}" for i in range(len(results))]
-        outputs = [self.value(n, desc) for n, desc in zip(names, results, strict=True)]
-        if pointwise.find(type(op)) is not None and self.holds(*inputs, *outputs):
-            kinds = [self.storage(v.element_type) for v in inputs]
+    def add(self, node: Node, inputs: Sequence[Value], nested: Nested | None) -> list[Value]:
+        """Add a node: its bodies run on the device, or all of it on the host, or by a kernel."""
+        outputs = [self.value(port) for port in node.outputs]
+        op = node.op
+        opaque = nested is not None or bool(why_on_host(node))
+        pointwise_ = not opaque and pointwise.find(type(op)) is not None
+        if pointwise_ and self.holds(*inputs, *outputs):
+            kinds = [self.stored(value.element_type) for value in inputs]
             op = Fused(single(op, kinds, outputs[0].storage))
-        node = GpuNode(name, op, inputs, outputs, [self.layer.name])
-        node.result_type = outputs[0].storage if outputs else ElementType.f32
-        self.made.append(node)
-        self.graph.nodes.append(node)
+        made = GpuNode(node.name, op, inputs, outputs, node.layers)
+        if opaque:
+            made.on_host, made.nested = nested is None, nested
+        else:
+            made.result_type = outputs[0].storage if outputs else ElementType.f32
+        self.graph.nodes.append(made)
         return outputs
-
-    def one(self, op: Op, *inputs: Value) -> Value:
-        """Add an operation with one output and return that."""
-        return self.add(op, *inputs)[0]
 
 
 def lower(
@@ -117,6 +91,7 @@ def lower(
     *,
     floats: ElementType | None = None,
     nested: Mapping[Node, Nested] | None = None,
+    layers: Mapping[str, str] | None = None,
 ) -> GpuGraph:
     """Return the graph of a network whose shapes are static and whose constants are folded.
 
@@ -126,39 +101,25 @@ def lower(
         floats: the type in which f16 and f32 are stored between layers; None for each its own.
             What enters and leaves the network keeps its type: the first and last kernels convert.
         nested: the loops and Ifs whose bodies the device runs.
+        layers: layer of the model → type of its operation; those of the network if left out.
     """
-    graph = GpuGraph(network.name)
+    lowering = _Lowering(GpuGraph(network.name), target, floats)
+    graph = lowering.graph
+    graph.types = dict(layers_of(network) if layers is None else layers)
     values: dict[Port, Value] = {}
-    parameters = _parameters(network)
+    exact = _parameters(network)
     for node in network.nodes():
-        graph.types[node.name] = node.op.type
         if isinstance(node.op, Result):
             continue
-        builder = Builder(graph, target, floats, node)
         if isinstance(node.op, Parameter):
-            value = Builder(graph, target, None, node).value(node.name, node.output.desc)
-            graph.inputs[node.name] = value
-            values[node.output] = value
-            continue
-        if isinstance(node.op, Constant):
-            value = constant_value(node.name, node.op.value, node.op.element_type)
-            own = Builder(graph, target, None, node) if node in parameters else builder
-            value.storage = own.storage(value.element_type)
-            values[node.output] = value
-            continue
-        inputs = [values[port] for port in node.inputs]
-        bodies = nested.get(node) if nested else None
-        if bodies is not None or why_on_host(node):
-            values.update(zip(node.outputs, builder.opaque(inputs, bodies), strict=True))
-            continue
-        decomposition = find_decomposition(node.op, inputs)
-        if decomposition is not None:
-            outputs = decomposition(builder, node.op, inputs)
+            values[node.output] = graph.inputs[node.name] = lowering.value(node.output, own=True)
+        elif isinstance(node.op, Constant):
+            values[node.output] = lowering.constant(node, own=node in exact)
         else:
-            outputs = builder.add(node.op, *inputs)
-        values.update(zip(node.outputs, outputs, strict=True))
-        if not builder.made:
-            graph.fates[node.name] = Fate("OPTIMIZED_OUT", "", "it does nothing here")
+            inputs = [values[port] for port in node.inputs]
+            outputs = lowering.add(node, inputs, nested.get(node) if nested else None)
+            values.update(zip(node.outputs, outputs, strict=True))
+    _note_idle(graph)
     for name, port in network.output_ports():
         value = values[port]
         graph.outputs[name] = value
@@ -168,6 +129,19 @@ def lower(
         if floats is not None and value.element_type in FLOATS and value.producer is not None:
             value.storage = value.element_type
     return graph
+
+
+def layers_of(network: Network) -> dict[str, str]:
+    """Return name → type of what a network computes with: all but its results."""
+    return {n.name: n.op.type for n in network.nodes() if not isinstance(n.op, Result)}
+
+
+def _note_idle(graph: GpuGraph) -> None:
+    """Note the layers of which nothing is left."""
+    done = {origin for node in graph.nodes for origin in node.origins}
+    for name, kind in graph.types.items():
+        if kind not in ("Const", "Parameter") and name not in done:
+            graph.fates[name] = Fate("OPTIMIZED_OUT", "", "it does nothing here")
 
 
 def _parameters(network: Network) -> set[Node]:

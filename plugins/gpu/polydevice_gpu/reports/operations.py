@@ -8,13 +8,15 @@ from polydevice.ops.op import Op
 from polydevice.ops.state import Assign, ReadValue
 from polydevice.passes.lower_state import lower_state
 from polydevice.plugin import Line
+from polydevice.rewrites import decompositions
 from polydevice.source_place import source_place
 from polydevice_gpu.kernels.kernel import kernels_of
 from polydevice_gpu.kernels.pointwise import pointwise
-from polydevice_gpu.passes.decompose import decomposition_of
+from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.passes.lower import lower
 from polydevice_gpu.passes.nest_branches import nest_branches
 from polydevice_gpu.passes.nest_loop import nest_loop
+from polydevice_gpu.rewrites import gpu_wishes
 from polydevice_gpu.runtime.host import kind_on_host, why_on_host
 from polydevice_gpu.views import find_view
 
@@ -35,8 +37,9 @@ def describe_operation(op: type[Op]) -> list[Line]:
             lines.append(Line("bodies", source_place(nest), "where kernels take what they hold"))
     if reason := kind_on_host(op):
         return [*lines, Line("host", source_place(why_on_host), reason)]
-    if (decomposed := decomposition_of(op)) is not None:
-        lines.append(Line("decomposed", source_place(decomposed), _first_line(decomposed)))
+    for rule in decompositions(op, gpu_wishes(Target())):
+        place, when = source_place(rule.function), _first_line(rule.function)
+        lines.append(Line("decomposed", place, when))
     if (view := find_view(op)) is not None:
         when = "where its other inputs are known at load"
         lines.append(Line("view", source_place(view), when))

@@ -8,7 +8,6 @@ summed so far shrinks by exp(old maximum - new maximum). Sums are in float whate
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,25 +21,10 @@ from polydevice_gpu.kernels.launch import Launch, Scratch
 from polydevice_gpu.kernels.reason import NO_LOCAL_MEMORY, NO_MODE, NO_UNIT, unless
 from polydevice_gpu.kernels.source import Call, Groups, aligned_widths, step_along
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.kernels.types import compute_type
 from polydevice_gpu.layout import Layout, broadcast, ordered, planar
 
 _VALUE, _MASK, _SCALE, _SINK = 2, 3, 4, 5
 """Numbers of the optional inputs."""
-
-
-def is_fusible(op: ScaledDotProductAttention, inputs: Sequence[Value]) -> bool:
-    """Whether the kernels here compute an attention: floats throughout, and no empty values."""
-    query, key, value, *optional = inputs
-    hidden = ElementType.boolean
-    floats = all(
-        compute_type(v.storage) == "float" or (i == 0 and v.element_type is hidden)
-        for i, v in enumerate(optional)
-        if not (i == 0 and op.causal)
-    )
-    return floats and all(
-        v.elements and compute_type(v.storage) == "float" for v in (query, key, value)
-    )
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
-from polydevice.ops.activation import Elu, HardSigmoid, PRelu, Relu, Sigmoid, SoftPlus, SoftSign
-from polydevice.ops.math import Tanh
+from polydevice.ops.activation import Elu, HardSigmoid, PRelu
 from polydevice.ops.op import Op
-from polydevice.ops.recurrent import Direction, Gru, Lstm, Recurrent
+from polydevice.ops.recurrent import PLAIN_FUNCTIONS, Direction, Gru, Lstm, Recurrent
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.convolution.convolution import vector_lanes
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
@@ -26,33 +25,10 @@ from polydevice_gpu.kernels.types import c_type, compute_type
 from polydevice_gpu.layout import Layout, ordered, planar
 from polydevice_gpu.ops import RecurrentSteps
 
-PLAIN_FUNCTIONS: dict[str, Op] = {
-    "sigmoid": Sigmoid(), "tanh": Tanh(), "relu": Relu(), "softsign": SoftSign(),
-    "softplus": SoftPlus(),
-}  # fmt: skip
-"""Activations without parameters."""
-
-_ALPHA = {
-    "affine": 1.0, "leakyrelu": 0.01, "thresholdedrelu": 1.0, "scaledtanh": 1.0,
-    "hardsigmoid": 0.2, "elu": 1.0,
-}  # fmt: skip
-_BETA = {"affine": 0.0, "scaledtanh": 1.0, "hardsigmoid": 0.5}
-
-
-def parameters(op: Recurrent, index: int) -> tuple[str, float, float]:
-    """Return the name, alpha and beta of one of a layer's activations, or ONNX's defaults."""
-
-    def at(values: tuple[float, ...], default: float) -> float:
-        return values[index] if index < len(values) else default
-
-    name = op.functions[index]
-    alpha = at(op.activations_alpha, _ALPHA.get(name, 0.0))
-    return name, alpha, at(op.activations_beta, _BETA.get(name, 0.0))
-
 
 def _function(op: Recurrent, index: int, kind: ElementType) -> str:
     """Write one of a layer's activations as a function of OpenCL C, clip included."""
-    name, alpha, beta = parameters(op, index)
+    name, alpha, beta = op.activation(index)
     real = compute_type(kind)
     a, b = literal(alpha, real), literal(beta, real)
 

@@ -1,4 +1,4 @@
-"""recognise_activation: activations that a model spells out in elementary steps."""
+"""Activations that a model spells out in elementary steps: Swish, HSwish, HSigmoid, Gelu, Mish."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from polydevice.ops import activation
 from polydevice.ops.arithmetic import Add, Divide, Multiply
 from polydevice.ops.math import Erf, Tanh
 from polydevice.ops.op import Op
-from polydevice_cpu.passes.pattern import (
+from polydevice.rewrites.pattern import (
     Product,
     Replacements,
     is_scalar,
@@ -19,21 +19,32 @@ from polydevice_cpu.passes.pattern import (
     product,
     scalar,
 )
+from polydevice.rewrites.wishes import Wishes
 
 
-def recognise_activation(network: Network) -> None:
-    """Replace the steps of Swish, HSwish, HSigmoid, Gelu and Mish by the operation itself."""
+def recognise_activations(network: Network, wishes: Wishes) -> int:
+    """Put activations that a device wants in the place of their steps; return how many."""
+    if not any(issubclass(op, RECOGNISED) for op in wishes.recognise):
+        return 0
     users = network.consumers()
     replacements = Replacements()
     for node in reversed(network.nodes()):
-        if not isinstance(node.op, (Multiply, Divide)) or node.output.element_type.value != "f32":
+        if not isinstance(node.op, (Multiply, Divide)) or not node.output.element_type.is_float:
             continue
-        found = _find(product(node, users))
-        if found is not None:
-            op, source = found
-            if source.shape == node.output.shape:
-                replacements.put_node(node, op, [source])
-    replacements.apply(network)
+        found = None if wishes.leave(node) else _find(product(node, users))
+        if found is None or found[1].shape != node.output.shape:
+            continue
+        when = wishes.recognise.get(type(found[0]))
+        if when is not None and when(node):
+            replacements.put_node(node, found[0], [found[1]])
+    return replacements.apply(network)
+
+
+RECOGNISED = (
+    *(activation.Swish, activation.HSwish, activation.HSigmoid),
+    *(activation.Gelu, activation.Mish),
+)
+"""The activations that are known by their steps."""
 
 
 def _find(given: Product) -> tuple[Op, Port] | None:

@@ -1,0 +1,1 @@
+"""What operations are made of: one file per stem of `polydevice.ops`; none knows a device."""

@@ -1,0 +1,133 @@
+"""What Einsum and GroupedMatMul are made of: matrix products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from polydevice.emitter import Emitter
+from polydevice.node import Port
+from polydevice.ops.gather import Gather
+from polydevice.ops.matmul import Einsum, GroupedMatMul, MatMul, parse_equation
+from polydevice.ops.reduce import ReduceSum
+from polydevice.ops.transpose import Transpose
+from polydevice.rewrites.facts import count_of, rank_of, shape_of
+from polydevice.rewrites.rule import decomposes
+
+Term = tuple[Port, str]
+"""A value and one label per axis."""
+
+
+@decomposes(GroupedMatMul, where=lambda _, inputs: len(inputs) == 2)
+def _grouped(build: Emitter, _: GroupedMatMul, inputs: Sequence[Port]) -> list[Port]:
+    """With offsets, whose groups depend on data, it runs on the host."""
+    return build.emit_all(MatMul(transpose_b=True), *inputs)
+
+
+def _has_equal_sizes(op: Einsum, inputs: Sequence[Port]) -> bool:
+    """Whether each named label has one size; a size of 1 may stretch under an ellipsis only."""
+    terms, _ = _labelled(op, inputs)
+    sizes: dict[str, set[int]] = {}
+    for value, labels in zip(inputs, terms, strict=True):
+        for label, size in zip(labels, shape_of(value), strict=True):
+            sizes.setdefault(label, set()).add(size)
+    return all(len(found) == 1 for label, found in sizes.items() if label.isalpha())
+
+
+def _labelled(op: Einsum, inputs: Sequence[Port]) -> tuple[list[str], str]:
+    """Give the axes under the ellipsis digits as labels, counted from the last."""
+    terms, output = parse_equation(op.equation, len(inputs))
+    hidden = [
+        rank_of(value) - len(term.replace(".", "")) if "." in term else 0
+        for term, value in zip(terms, inputs, strict=True)
+    ]
+    digits = "".join(chr(0x30 + i) for i in range(max(hidden, default=0)))
+
+    def last(count: int) -> str:
+        return digits[len(digits) - count :]
+
+    named = [term.replace(".", last(n)) for term, n in zip(terms, hidden, strict=True)]
+    return named, output.replace(".", digits)
+
+
+@decomposes(Einsum, where=_has_equal_sizes)
+def _einsum(build: Emitter, op: Einsum, inputs: Sequence[Port]) -> list[Port]:
+    """Multiply the inputs pair by pair, from the left."""
+    terms, output = _labelled(op, inputs)
+    left: Term | None = None
+    for i, (value, labels) in enumerate(zip(inputs, terms, strict=True)):
+        later = output + "".join(terms[i + 1 :])
+        term = _diagonal(build, (value, labels))
+        if left is None:
+            left = _summed(build, term, later)
+            continue
+        left = _multiplied(build, left, _summed(build, term, later + left[1]), later)
+    assert left is not None
+    return [_ordered(build, left, output)]
+
+
+def _diagonal(build: Emitter, term: Term) -> Term:
+    """Keep of repeated labels the elements where all their positions are equal."""
+    value, labels = term
+    unique = "".join(dict.fromkeys(labels))
+    if len(unique) == len(labels):
+        return term
+    sizes = [shape_of(value)[labels.index(label)] for label in unique]
+    places = np.indices(sizes).reshape(len(sizes), -1)
+    index = np.ravel_multi_index([places[unique.index(label)] for label in labels], shape_of(value))
+    flat = build.reshape(value, (count_of(value),))
+    axis = 0
+    picked = build.emit(Gather(), flat, build.value(index.astype(np.int32)), axis)
+    return build.reshape(picked, sizes), unique
+
+
+def _summed(build: Emitter, term: Term, needed: str) -> Term:
+    """Sum over labels that nobody needs any more."""
+    value, labels = term
+    axes = [i for i, label in enumerate(labels) if label not in needed]
+    if not axes:
+        return term
+    where = build.value(np.array(axes, np.int64))
+    kept = "".join(label for label in labels if label in needed)
+    return build.emit(ReduceSum(keep_dims=False), value, where), kept
+
+
+def _multiplied(build: Emitter, a: Term, b: Term, needed: str) -> Term:
+    """Multiply two terms as matrices: shared labels are batches, or summed over."""
+    a = _summed(build, a, needed + b[1])
+    shared = [label for label in a[1] if label in b[1]]
+    batch = "".join(label for label in shared if label in needed)
+    inner = "".join(label for label in shared if label not in needed)
+    rows = "".join(label for label in a[1] if label not in shared)
+    columns = "".join(label for label in b[1] if label not in shared)
+    first, second = (
+        _ordered(build, a, batch + rows + inner),
+        _ordered(build, b, batch + inner + columns),
+    )
+    n = len(batch)
+    depth = math.prod(shape_of(first)[n + len(rows) :])
+    left = build.reshape(
+        first, (*shape_of(first)[:n], count_of(first) // _outer(first, n, depth), depth)
+    )
+    right = build.reshape(
+        second, (*shape_of(second)[:n], depth, count_of(second) // _outer(second, n, depth))
+    )
+    product = build.emit(MatMul(), left, right)
+    outer = (*shape_of(first)[n : n + len(rows)], *shape_of(second)[n + len(inner) :])
+    shape = (*shape_of(product)[:n], *outer)
+    return build.reshape(product, shape), batch + rows + columns
+
+
+def _outer(value: Port, batches: int, depth: int) -> int:
+    return max(math.prod(shape_of(value)[:batches]) * depth, 1)
+
+
+def _ordered(build: Emitter, term: Term, labels: str) -> Port:
+    """Transpose to the order of the labels; axes that it lacks get size 1."""
+    value, own = term
+    order = [own.index(label) for label in labels if label in own]
+    if order != sorted(order):
+        value = build.emit(Transpose(), value, build.value(np.array(order, np.int64)))
+    return value

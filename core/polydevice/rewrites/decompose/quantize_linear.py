@@ -1,0 +1,114 @@
+"""What linear quantisation is made of: pointwise operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import ml_dtypes
+import numpy as np
+
+from polydevice.dtype import ElementType
+from polydevice.emitter import Emitter
+from polydevice.node import Port
+from polydevice.ops.activation import Clamp
+from polydevice.ops.arithmetic import Add, Divide, Multiply, Subtract
+from polydevice.ops.convert import Convert
+from polydevice.ops.math import Round
+from polydevice.ops.quantize_linear import (
+    DequantizeLinear,
+    LinearQuantization,
+    QuantizeLinear,
+)
+from polydevice.rewrites.facts import array_of, count_of, is_known, rank_of, shape_of
+from polydevice.rewrites.rule import decomposes
+
+_WIDE = ElementType.f32
+_FLOATS = (
+    *(ElementType.f8e4m3, ElementType.f8e4m3fnuz, ElementType.f8e5m2, ElementType.f8e5m2fnuz),
+    ElementType.f4e2m1,
+)
+_NARROW = (
+    *(ElementType.u2, ElementType.i2, ElementType.u4, ElementType.i4),
+    *(ElementType.u8, ElementType.i8, ElementType.u16, ElementType.i16),
+)
+
+
+def _fits(op: LinearQuantization, inputs: Sequence[Port]) -> bool:
+    """Whether parameters can be broadcast: blocks must be whole, or known now."""
+    x, *parameters = inputs
+    if not op.block_size or shape_of(x)[op.axis] % op.block_size == 0:
+        return True
+    return all(is_known(value) for value in parameters)
+
+
+def _in_blocks(build: Emitter, op: LinearQuantization, x: Port) -> Port:
+    """Show x with an axis per block, where blocks are whole; x itself without blocks."""
+    if not op.block_size or shape_of(x)[op.axis] % op.block_size:
+        return x
+    axis = op.axis % rank_of(x)
+    blocks = shape_of(x)[axis] // op.block_size
+    return build.reshape(x, [*shape_of(x)[:axis], blocks, op.block_size, *shape_of(x)[axis + 1 :]])
+
+
+def _parameter(build: Emitter, op: LinearQuantization, x: Port, parameter: Port) -> Port:
+    """Return a scale or zero point in f32, in a shape that broadcasts to x."""
+    if is_known(parameter):
+        parameter = build.value(array_of(parameter).astype(np.float32))
+    if op.block_size:
+        axis = op.axis % rank_of(x)
+        if shape_of(x)[axis] % op.block_size == 0:
+            shape = [*shape_of(parameter)[: axis + 1], 1, *shape_of(parameter)[axis + 1 :]]
+            return build.convert(build.reshape(parameter, shape), _WIDE)
+        repeated = np.repeat(array_of(parameter), op.block_size, axis)
+        return build.value(repeated[(slice(None),) * axis + (slice(shape_of(x)[axis]),)])
+    if parameter.desc.rank == 0 or count_of(parameter) == 1:
+        return build.convert(build.reshape(parameter, ()), _WIDE)
+    shape = [1] * rank_of(x)
+    shape[op.axis] = count_of(parameter)
+    return build.convert(build.reshape(parameter, shape), _WIDE)
+
+
+def _whole(build: Emitter, op: LinearQuantization, y: Port, x: Port) -> Port:
+    """Show y without an axis of its own for each block, as x is."""
+    return build.reshape(y, shape_of(x)) if op.block_size else y
+
+
+@decomposes(
+    QuantizeLinear,
+    where=lambda op, x: (
+        _fits(op, x)
+        and op.result_type(x[2].element_type if len(x) > 2 else None) in (*_NARROW, *_FLOATS)
+    ),
+)
+def _quantize(build: Emitter, op: QuantizeLinear, inputs: Sequence[Port]) -> list[Port]:
+    x, scale, *zero = inputs
+    kind = op.result_type(zero[0].element_type if zero else None)
+    y = build.emit(
+        Divide(), build.convert(_in_blocks(build, op, x), _WIDE), _parameter(build, op, x, scale)
+    )
+    if kind not in _FLOATS:
+        y = build.emit(Round(), y)
+    if zero:
+        y = build.emit(Add(), y, _parameter(build, op, x, zero[0]))
+    if kind in _FLOATS:
+        y = build.emit(Convert(destination_type=kind, saturate=op.saturate), y)
+        return [_whole(build, op, y, x)]
+    limits = ml_dtypes.iinfo(kind.dtype)  # type: ignore[no-untyped-call]  # has no types
+    y = build.emit(Clamp(min=float(limits.min), max=float(limits.max)), y)
+    return [_whole(build, op, build.emit(Convert(destination_type=kind), y), x)]
+
+
+@decomposes(
+    DequantizeLinear,
+    where=lambda op, x: _fits(op, x) and x[0].element_type in (*_NARROW, *_FLOATS, ElementType.i32),
+)
+def _dequantize(build: Emitter, op: DequantizeLinear, inputs: Sequence[Port]) -> list[Port]:
+    x, scale, *zero = inputs
+    given = op.destination_type
+    kind = scale.element_type if given is ElementType.dynamic else given
+    y = build.convert(_in_blocks(build, op, x), _WIDE)
+    if zero:
+        y = build.emit(Subtract(), y, _parameter(build, op, x, zero[0]))
+    y = build.emit(Multiply(), y, _parameter(build, op, x, scale))
+    y = build.convert(y, kind)
+    return [_whole(build, op, y, x)]

@@ -1,0 +1,114 @@
+"""Decomposition: operations become what they are made of, where a device asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from polydevice.emitter import Emitter
+from polydevice.errors import NetworkError
+from polydevice.network import Network, namer
+from polydevice.node import Node, Port
+from polydevice.ops.op import Op
+from polydevice.rewrites.facts import Declined
+from polydevice.rewrites.rule import Rule, rules
+from polydevice.rewrites.wishes import When, Wishes, always
+
+DEPTH = 8
+"""Most decompositions of decompositions: a rule that makes what it decomposes would never end."""
+
+
+def decompose(network: Network, wishes: Wishes) -> int:
+    """Decompose what a device wants decomposed; return how many nodes were.
+
+    What comes out is decomposed in turn. The first output's node has the name of what it replaces.
+
+    Raises:
+        NetworkError: rules go round in circles.
+    """
+    work = _Work(network, wishes)
+    for node in network.nodes():
+        node.inputs = [work.now(port) for port in node.inputs]
+        work.reduce(node, ())
+    network.replace(work.replaced)
+    return work.count
+
+
+def decompositions(op: type[Op], wishes: Wishes) -> list[Rule]:
+    """Return the rules by which a device has an operation decomposed, the device's own first."""
+    found = [_of_class(wishes.own, op)]
+    if _of_class(wishes.decompose, op) is not None:
+        found.append(_of_class(rules(), op))
+    return [rule for rule in found if rule is not None]
+
+
+class _Work:
+    """One walk over a network, producers first."""
+
+    def __init__(self, network: Network, wishes: Wishes) -> None:
+        self.wishes = wishes
+        self.replaced: dict[Port, Port] = {}
+        self.count = 0
+        self._evaluate = network.evaluate
+        self._unique = namer(network)
+        self._common = rules()
+
+    def now(self, port: Port) -> Port:
+        """Return what stands for a port by now."""
+        while port in self.replaced:
+            port = self.replaced[port]
+        return port
+
+    def reduce(self, node: Node, path: Sequence[Op]) -> None:
+        """Decompose a node, and what it is made of."""
+        if self.wishes.leave(node):
+            return
+        emitter = Emitter(node.name, evaluate=self._evaluate, origins=node.layers)
+        made = self._made(emitter, node)
+        if made is None:
+            return
+        if len(path) == DEPTH:
+            names = " → ".join(op.type for op in (*path, node.op))
+            raise NetworkError(f"{node.title}: its decomposition does not end: {names}")
+        self._check(node, made)
+        emitter.name_nodes(made, self._unique, old=node)
+        self.count += 1
+        for inner in emitter.emitted:
+            inner.inputs = [self.now(port) for port in inner.inputs]
+            self.reduce(inner, (*path, node.op))
+        self.replaced.update(
+            (old, new) for old, new in zip(node.outputs, made, strict=True) if old is not new
+        )
+
+    def _made(self, emitter: Emitter, node: Node) -> Sequence[Port] | None:
+        """Return what takes the place of a node's outputs; None if it stays."""
+        cls = type(node.op)
+        own, common = _of_class(self.wishes.own, cls), _of_class(self._common, cls)
+        condition = _of_class(self.wishes.decompose, cls)
+        wanted: list[tuple[Rule, When]] = [] if own is None else [(own, always)]
+        if common is not None and condition is not None:
+            wanted.append((common, condition))
+        for rule, when in wanted:
+            try:
+                if when(node) and rule.where(node.op, node.inputs):
+                    return rule.function(emitter, node.op, node.inputs)
+            except Declined:
+                emitter.emitted.clear()
+        return None
+
+    def _check(self, node: Node, made: Sequence[Port]) -> None:
+        """Raise NetworkError unless a decomposition gives what the operation did."""
+        for old, new in zip(node.outputs, made, strict=True):
+            same = old.element_type is new.element_type
+            if old.desc.is_static and new.desc.is_static:
+                same = same and old.shape == new.shape
+            if not same:
+                raise NetworkError(f"{node.title}: its decomposition gives {new.desc}, not {old}")
+
+
+T = TypeVar("T")
+
+
+def _of_class(table: Mapping[type[Op], T], cls: type[Op]) -> T | None:
+    """Return the entry of a class or its nearest base."""
+    return next((table[base] for base in cls.__mro__ if base in table), None)

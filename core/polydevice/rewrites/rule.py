@@ -1,0 +1,76 @@
+"""decomposes: registers what an operation is made of, where simpler operations say the same.
+
+One rule serves every device that asks for it; which do, and when, is theirs to say (`Wishes`).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from polydevice.emitter import Emitter
+from polydevice.node import Port
+from polydevice.ops.op import Op
+
+Decomposition = Callable[[Emitter, Any, Sequence[Port]], Sequence[Port]]
+"""f(emitter, operation, inputs) returns what takes the place of the outputs, or raises Declined."""
+
+Condition = Callable[[Any, Sequence[Port]], bool]
+"""f(operation, inputs): whether a rule holds; may raise Declined instead of returning False."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How operations are decomposed, and where that holds.
+
+    Attributes:
+        function: makes the simpler operations.
+        where: whether it can, for these inputs.
+    """
+
+    function: Decomposition
+    where: Condition
+
+
+_RULES: dict[type[Op], Rule] = {}
+
+
+def decomposes(
+    *ops: type[Op], where: Condition = lambda op, inputs: True
+) -> Callable[[Decomposition], Decomposition]:
+    """Register a decomposition of operations and of their subclasses.
+
+    Args:
+        ops: the operations.
+        where: for which inputs it holds.
+
+    Raises:
+        ValueError: an operation has a decomposition already.
+    """
+
+    def register(function: Decomposition) -> Decomposition:
+        for op in ops:
+            if op in _RULES:
+                raise ValueError(f"{op.__name__} is decomposed by {_RULES[op].function} already")
+            _RULES[op] = Rule(function, where)
+        return function
+
+    return register
+
+
+def rules() -> dict[type[Op], Rule]:
+    """Return operation → rule of everything that is registered."""
+    _load()
+    return dict(_RULES)
+
+
+@functools.cache
+def _load() -> None:
+    """Import the modules that register decompositions."""
+    package = importlib.import_module("polydevice.rewrites.decompose")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")

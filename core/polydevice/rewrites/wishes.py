@@ -1,0 +1,68 @@
+"""Wishes: what a device wants done to a network before it compiles it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from polydevice.network import Network
+from polydevice.node import Node
+from polydevice.ops.op import Op
+from polydevice.rewrites.rule import Rule
+
+When = Callable[[Node], bool]
+"""A device's own condition: whether it wants this node rewritten."""
+
+
+def always(node: Node) -> bool:
+    """The condition of a device that wants every node of a kind rewritten."""
+    del node
+    return True
+
+
+def never(node: Node) -> bool:
+    """The condition of a device that wants no node rewritten."""
+    del node
+    return False
+
+
+def nothing(network: Network) -> None:
+    """Leave a network as it is."""
+    del network
+
+
+class Unroll(enum.Enum):
+    """Which loops become plain layers."""
+
+    NEVER = "never"
+    ONCE = "once"
+    """Those of one iteration."""
+    ALWAYS = "always"
+    """All whose number of iterations is known, within a limit of layers."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a device wants done, and where; all of it computes the same as before.
+
+    Attributes:
+        decompose: operations that the device wants said with simpler ones, because it does not have
+            them or gains by it, each with its own condition. Subclasses go along. Where no rule
+            holds, or a rule needs a number that is not known, the operation stays.
+        own: the device's own decompositions, into operations that only it knows. They go first.
+        recognise: operations that the device wants in the place of the steps that make them up,
+            each with a condition on what was recognised.
+        leave: nodes that are to stay as they are.
+        unroll: which loops become plain layers.
+        settle: whether what loops carry without changing it becomes constant in their bodies.
+        prepare: what the device does itself to a network, in place, once its loops are unrolled.
+    """
+
+    decompose: Mapping[type[Op], When] = field(default_factory=dict)
+    own: Mapping[type[Op], Rule] = field(default_factory=dict)
+    recognise: Mapping[type[Op], When] = field(default_factory=dict)
+    leave: When = never
+    unroll: Unroll = Unroll.NEVER
+    settle: bool = False
+    prepare: Callable[[Network], None] = nothing

@@ -1,0 +1,53 @@
+"""What the CPU plugin wants done to networks before it compiles them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polydevice.dtype import ElementType
+from polydevice.node import Node
+from polydevice.ops.attention import ScaledDotProductAttention
+from polydevice.ops.normalization import MVN, BatchNormInference, EpsMode, NormalizeL2
+from polydevice.rewrites import Wishes
+from polydevice.rewrites.facts import is_known, numbers_of, rank_of
+from polydevice.rewrites.recognise.activation import RECOGNISED
+
+
+def _is_f32(node: Node) -> bool:
+    return node.outputs[0].element_type is ElementType.f32
+
+
+def _folds(node: Node) -> bool:
+    """Whether a batch normalisation has constant statistics: its factor may join weights."""
+    vectors = [port.node.constant for port in node.inputs if port.node.constant is not None]
+    return len(vectors) == 4 and all(vector.dtype == np.float32 for vector in vectors)
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether scale and mask can be post-operations of the first product, and no sink is there."""
+    scale = node.inputs[4].desc.rank if len(node.inputs) > 4 else 0
+    return _is_f32(node) and len(node.inputs) < 6 and scale == 0
+
+
+def _is_last(node: Node) -> bool:
+    """Whether a normalisation is over the last axes, where values lie side by side."""
+    if not _is_f32(node) or not is_known(node.inputs[1]):
+        return False
+    rank, axes = rank_of(node.inputs[0]), sorted(numbers_of(node.inputs[1]))
+    return axes == list(range(rank - len(axes), rank))
+
+
+def _has_primitive(node: Node) -> bool:
+    assert isinstance(node.op, MVN)
+    return _is_last(node) and node.op.eps_mode is EpsMode.INSIDE_SQRT
+
+
+CPU_WISHES = Wishes(
+    decompose={BatchNormInference: _folds, ScaledDotProductAttention: _is_plain},
+    recognise={
+        **dict.fromkeys(RECOGNISED, _is_f32),
+        MVN: _has_primitive,
+        NormalizeL2: _is_last,
+    },
+)
+"""Everything else has a function of its own here, which is faster than its parts."""

@@ -1,0 +1,92 @@
+"""What the GPU plugin wants done to networks before they are lowered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from polydevice.dtype import ElementType
+from polydevice.network import Network
+from polydevice.node import Node, Port
+from polydevice.ops.attention import ScaledDotProductAttention
+from polydevice.ops.interpolate import Interpolate, Interpolate1, Interpolate4, Resize
+from polydevice.ops.normalization import MVN, NormalizeL2
+from polydevice.ops.op import Op
+from polydevice.ops.pooling import AvgPool
+from polydevice.ops.recurrent import SequenceOf
+from polydevice.rewrites import Rule, Unroll, When, Wishes, always, nothing, rules
+from polydevice.rewrites.facts import parameters_known, shape_of
+from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.kernels.types import compute_type, stored_as
+from polydevice_gpu.rewrites.interpolate import (
+    can_resize,
+    interpolate,
+    interpolate_1,
+    interpolate_4,
+    resize,
+)
+from polydevice_gpu.rewrites.recurrent import in_one_launch, runs_in_one_launch
+from polydevice_gpu.runtime.host import why_on_host
+
+LEAST_POSITIONS = 1024
+"""Smaller windows are walked as fast by the kernels for pooling as many work-groups reduce them."""
+
+
+def gpu_wishes(
+    target: Target,
+    *,
+    floats: ElementType | None = None,
+    unroll: Unroll = Unroll.NEVER,
+    prepare: Callable[[Network], None] = nothing,
+) -> Wishes:
+    """Return what a device wants: decomposed is what no kernel takes whole.
+
+    Args:
+        target: the device.
+        floats: the type in which f16 and f32 values are stored; None for each its own.
+        unroll: which loops become plain layers.
+        prepare: see `Wishes`.
+    """
+
+    def stored(port: Port) -> ElementType:
+        return stored_as(port.element_type, fp64=target.fp64, floats=floats)
+
+    decompose: dict[type[Op], When] = dict.fromkeys(rules(), always)
+    decompose[AvgPool] = lambda node: math.prod(shape_of(node.inputs[0])[2:]) >= LEAST_POSITIONS
+    decompose[ScaledDotProductAttention] = lambda node: not takes_attention(node, stored)
+    own: dict[type[Op], Rule] = {
+        Interpolate1: Rule(interpolate_1, parameters_known),
+        Interpolate4: Rule(interpolate_4, parameters_known),
+        Interpolate: Rule(interpolate, parameters_known),
+        Resize: Rule(resize, can_resize),
+        SequenceOf: Rule(
+            in_one_launch,
+            lambda op, inputs: runs_in_one_launch(
+                op, inputs, target, stored(inputs[3 + op.states]).bits // 8
+            ),
+        ),
+    }
+    return Wishes(
+        decompose=decompose,
+        own=own,
+        recognise={
+            MVN: always,
+            NormalizeL2: always,
+            ScaledDotProductAttention: lambda node: takes_attention(node, stored),
+        },
+        leave=lambda node: bool(why_on_host(node)),
+        unroll=unroll,
+        settle=True,
+        prepare=prepare,
+    )
+
+
+def takes_attention(node: Node, stored: Callable[[Port], ElementType]) -> bool:
+    """Whether kernels take an attention whole: floats throughout, and no empty values."""
+    assert isinstance(node.op, ScaledDotProductAttention)
+    for number, port in enumerate(node.inputs):
+        if number == 3 and (node.op.causal or port.element_type is ElementType.boolean):
+            continue
+        if compute_type(stored(port)) != "float":
+            return False
+    return all(math.prod(shape_of(port)) for port in node.inputs[:3])

@@ -1,0 +1,126 @@
+"""Interpolation with known sizes is `Resample`: weighted sums of elements that tables choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from polydevice.emitter import Emitter
+from polydevice.node import Port
+from polydevice.ops.interpolate import (
+    Interpolate,
+    Interpolate1,
+    Interpolate4,
+    InterpolateMode,
+    Resize,
+    ShapeCalculation,
+)
+from polydevice.ops.pad import Pad
+from polydevice.ops.resampling import AxisTable, interpolate_table, resize_table
+from polydevice.rewrites.facts import (
+    array_of,
+    numbers_of,
+    parameters_known,
+    rank_of,
+    result_shapes,
+    shape_of,
+)
+from polydevice.shape import normalize_axis
+from polydevice_gpu.ops import Resample
+
+
+def resample(
+    build: Emitter, x: Port, tables: Sequence[AxisTable], *, half_away: bool = False
+) -> list[Port]:
+    """Apply the tables of an interpolation."""
+    if not tables:
+        return [x]
+    parameters = []
+    for table in tables:
+        parameters.append(table.index.astype(np.int32))
+        weight = np.ones(table.index.shape) if table.weight is None else table.weight
+        if table.outside is not None:
+            weight = np.where(table.outside[:, None], 0.0, weight)
+        # Halves are common where integers are resampled; in f32 they would round either way.
+        exact = half_away and x.element_type.is_integer
+        parameters.append(weight.astype(np.float64 if exact else np.float32))
+    op = Resample(axes=tuple(table.axis for table in tables), half_away=half_away)
+    return build.emit_all(op, x, *parameters)
+
+
+def interpolate_1(build: Emitter, op: Interpolate1, inputs: Sequence[Port]) -> list[Port]:
+    """Interpolation of opset1."""
+    x, sizes = inputs
+    return interpolate(build, op.modern(rank_of(x)), [x, sizes, build.value(list(op.axes))])
+
+
+def interpolate_4(build: Emitter, op: Interpolate4, inputs: Sequence[Port]) -> list[Port]:
+    """Interpolation of opset4."""
+    x, sizes, scales = inputs[:3]
+    by_sizes = op.shape_calculation_mode is ShapeCalculation.SIZES
+    return interpolate(build, op.modern(), [x, sizes if by_sizes else scales, *inputs[3:]])
+
+
+def interpolate(build: Emitter, op: Interpolate, inputs: Sequence[Port]) -> list[Port]:
+    """Interpolation of opset11."""
+    x, target = inputs[:2]
+    given = numbers_of(inputs[2]) if len(inputs) > 2 else range(rank_of(x))
+    axes = [normalize_axis(int(axis), rank_of(x)) for axis in given]
+    (shape,) = result_shapes(op, inputs)
+    x = _padded(build, op, x)
+    own = shape_of(x)
+    if op.shape_calculation_mode is ShapeCalculation.SIZES:
+        scales = [shape[a] / own[a] if own[a] else 1.0 for a in axes]
+    else:
+        scales = [float(s) for s in array_of(target).reshape(-1)]
+    shrinks = any(scale < 1 for scale in scales)
+    tables = [
+        interpolate_table(op, axis, own[axis], shape[axis], scale, shrinks=shrinks)
+        for axis, scale in zip(axes, scales, strict=True)
+        if own[axis] and (shape[axis] != own[axis] or scale != 1)
+    ]
+    if op.mode in (InterpolateMode.BILINEAR_PILLOW, InterpolateMode.BICUBIC_PILLOW):
+        # Pillow rounds integers after each axis, the last one first.
+        for table in reversed(tables):
+            (x,) = resample(build, x, [table], half_away=True)
+        return [x]
+    return resample(build, x, tables, half_away=op.mode is InterpolateMode.LINEAR)
+
+
+def _padded(build: Emitter, op: Interpolate, x: Port) -> Port:
+    missing = (0,) * rank_of(x)
+    begin, end = (*op.pads_begin, *missing)[: rank_of(x)], (*op.pads_end, *missing)[: rank_of(x)]
+    if not any(begin) and not any(end):
+        return x
+    return build.emit(Pad(), x, list(begin), list(end))
+
+
+def can_resize(op: Resize, inputs: Sequence[Port]) -> bool:
+    """Whether a Resize is a sum of elements: nothing outside of the image has a value."""
+    return parameters_known(op, inputs) and op.extrapolation_value == 0
+
+
+def resize(build: Emitter, op: Resize, inputs: Sequence[Port]) -> list[Port]:
+    """ONNX's interpolation."""
+    x, target = inputs[:2]
+    own, rank = shape_of(x), rank_of(x)
+    axes = [normalize_axis(a, rank) for a in (range(rank) if op.axes is None else op.axes)]
+    (shape,) = result_shapes(op, inputs)
+    numbers = array_of(target).reshape(-1)
+    if numbers.dtype.kind == "f":
+        scales = [float(s) for s in numbers]
+    else:
+        scales = op.fitted(own, [int(n) for n in numbers])[1]
+    region = [0.0] * len(axes) + [1.0] * len(axes)
+    given = array_of(inputs[2]).reshape(-1) if len(inputs) > 2 else np.empty(0)
+    if given.size == len(region):
+        region = [float(v) for v in given]
+    tables = [
+        resize_table(
+            op, axis, own[axis], shape[axis], scale, (region[i], region[i + len(axes)])
+        )
+        for i, (axis, scale) in enumerate(zip(axes, scales, strict=True))
+        if own[axis] and (shape[axis] != own[axis] or scale != 1 or len(inputs) > 2)
+    ]  # fmt: skip
+    return resample(build, x, tables)
