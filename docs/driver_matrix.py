@@ -1,8 +1,10 @@
 """Writes docs/drivers.md: what was run on which OpenCL driver, and what was found there.
 
-    polydevice doctor --json | python docs/driver_matrix.py NAME "what was run" "what came of it"
+    polydevice doctor --json | python docs/driver_matrix.py NAME "what was run" RESULT
 
 keeps what doctor says about GPU.0 as docs/drivers/NAME.json, from which ``scripts/docs`` writes.
+Load a network on the device first: doctor does not wait for probes that take long.
+RESULT is the file that pytest wrote with ``--junitxml``, or words.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import re
 import sys
 from pathlib import Path
 from typing import Any
+
+from defusedxml import ElementTree
 
 RECORDS = Path(__file__).parent / "drivers"
 
@@ -73,18 +77,30 @@ def table(headings: list[str], rows: list[list[str]]) -> list[str]:
     return [f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines]
 
 
+def counts(report: Path) -> str:
+    """Return how many tests passed and failed, from a file in JUnit's form."""
+    totals = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
+    for suite in ElementTree.parse(report).getroot().iter("testsuite"):
+        for key in totals:
+            totals[key] += int(suite.get(key, 0))
+    failed = totals["failures"] + totals["errors"]
+    passed = totals["tests"] - failed - totals["skipped"]
+    return f"{passed:,} passed, {failed:,} failed"
+
+
 def record(name: str, run: str, result: str, said: dict[str, Any]) -> None:
     """Keep what doctor says about GPU.0."""
     (section,) = [s for s in said["sections"] if s["title"].startswith("GPU.0: ")]
     title = re.fullmatch(r"GPU\.0: (.*), (.*), driver (.*)", section["title"])
     assert title is not None, section["title"]
+    assert not any("," in line["subject"] for line in section["lines"]), "not all probes answered"
     device, platform, version = title.groups()
     platform = platform.replace("Portable Computing Language", "PoCL")
     content = {
         "driver": version if platform in version else f"{platform} {version}",
         "device": device,
         "run": run,
-        "result": result,
+        "result": counts(Path(result)) if result.endswith(".xml") else result,
         "probes": {line["subject"]: line["answer"] for line in section["lines"]},
     }
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"

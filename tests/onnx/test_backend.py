@@ -107,7 +107,8 @@ def test_one_prepared_model_in_many_threads() -> None:
     assert not wrong
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of ONNX's case generators
+# Of ONNX's case generators.
+@pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning")
 def test_onnx_runner_accepts_the_backend() -> None:
     """ONNX's own test runner can be pointed at the class."""
     runner = Runner(backend.PolydeviceBackend, __name__)

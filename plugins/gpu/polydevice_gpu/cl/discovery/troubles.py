@@ -90,6 +90,12 @@ TROUBLES: tuple[Trouble, ...] = (
         "hands over none",
     ),
     Trouble(
+        *("PoCL 6.0", _POCL, (6,), (7,)),
+        "ends the process on some kernels: LLVM 18's InstCombine finds no fixpoint",
+        "writes those that were met (chains of remainders) so that it does",
+        "set POCL_WORK_GROUP_METHOD=cbs if a program ends with that message, and report it",
+    ),
+    Trouble(
         *("PoCL", _POCL, (0,), ()),
         "compiles on the processor: the first load of a network takes seconds to a minute",
         "keeps compiled kernels where CACHE_DIR says",
