@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests import guard_pages, tiers
+from tests import absent, guard_pages, tiers
 from tests.seeds import seeded
 
 # An OpenCL device of type CPU (PoCL, Intel's runtime) serves where there is no GPU.
@@ -103,6 +103,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    absent.skip_what_needs_them()
     tiers.choose(config)
     try:
         from hypothesis import settings

@@ -1,6 +1,7 @@
 """OpenVINO's answers to models in IR, kept in .cache/openvino by the content of the question.
 
-The folder may be deleted at any time; then OpenVINO is asked again.
+The folder may be deleted at any time; then OpenVINO is asked again. It is imported when it is
+asked, so that tests with answers by hand run where it is missing.
 """
 
 from __future__ import annotations
@@ -14,9 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-
-openvino = pytest.importorskip("openvino", reason="the answers come from OpenVINO")
 
 CACHE = Path(__file__).parents[1] / ".cache" / "openvino"
 
@@ -49,6 +47,8 @@ def openvino_answers(
 
 
 def _key(topology: bytes, weights: bytes, inputs: Sequence[np.ndarray], reference: bool) -> str:
+    import openvino
+
     parts: list[object] = [openvino.get_version(), reference, topology, weights]
     for array in inputs:
         data = array.tolist() if array.dtype.kind in "OUS" else array.tobytes()
@@ -58,17 +58,23 @@ def _key(topology: bytes, weights: bytes, inputs: Sequence[np.ndarray], referenc
 
 @cache
 def _core() -> Any:
+    import openvino
+
     core = openvino.Core()
     core.set_property("CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1})
     return core
 
 
 def _model(topology: bytes, weights: bytes) -> Any:
+    import openvino
+
     blob = openvino.Tensor(np.frombuffer(weights or b"\0", np.uint8).copy())
     return _core().read_model(topology, blob)
 
 
 def _evaluated(topology: bytes, weights: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    import openvino
+
     model = _model(topology, weights)
     outputs = [openvino.Tensor(o.get_element_type(), openvino.Shape()) for o in model.outputs]
     done = model.evaluate(outputs, [openvino.Tensor(array) for array in inputs])
@@ -82,6 +88,8 @@ def _request(topology: bytes, weights: bytes) -> Any:
 
 
 def _inferred(topology: bytes, weights: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    import openvino
+
     request = _request(topology, weights)
     for index, array in enumerate(inputs):
         request.set_input_tensor(index, openvino.Tensor(array))
@@ -91,6 +99,8 @@ def _inferred(topology: bytes, weights: bytes, inputs: Sequence[np.ndarray]) -> 
 
 
 def _array(tensor: Any) -> np.ndarray:
+    import openvino
+
     if tensor.element_type == openvino.Type.string:
         return tensor.str_data.astype(object)
     return np.array(tensor.data)

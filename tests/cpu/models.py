@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import onnxruntime
 from onnx import helper, numpy_helper
 
 
@@ -33,6 +32,8 @@ def build(
 
 def answer(model: bytes, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """What ONNX Runtime computes, in one thread and without its own fusions."""
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
