@@ -5,7 +5,8 @@
 The operation (an addition of four numbers) takes next to no time, so the figures are what a
 runtime's own code costs per inference: `prepared` with inputs already in place, `dict` handing
 over a dictionary of arrays each time, two dictionaries by turns so that nothing can be kept. `as
-onnxruntime` is polydevice through `polydevice.compat.onnxruntime`, which copies the result out.
+onnxruntime`, `as openvino` and `as inference_engine` are polydevice through the packages of
+`polydevice.compat`, which copy the results out.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ import onnx
 import onnxruntime
 import openvino
 
+import polydevice.compat.inference_engine
 import polydevice.compat.onnxruntime
+import polydevice.compat.openvino
 from benchmarks.interleave import Run, interleave
 from polydevice import Core, __version__
 
@@ -76,14 +79,27 @@ def main() -> int:
         compiled = openvino.Core().compile_model(
             openvino.Core().read_model(content), "CPU", {"INFERENCE_NUM_THREADS": 1}
         )
+        ours = polydevice.compat.openvino.Core()
+        called = ours.compile_model(ours.read_model(content), "CPU", {"INFERENCE_NUM_THREADS": 1})
+        asked = called.create_infer_request()
+        former = polydevice.compat.inference_engine.IECore()
+        loaded = former.load_network(
+            former.read_network(content, b"", init_from_buffer=True),
+            "CPU",
+            {"CPU_THREADS_NUM": "1"},
+        )
         theirs = compiled.create_infer_request()
         theirs.infer(inputs)
         runs: dict[str, Run] = {
             "polydevice, prepared": request.infer,
             "polydevice, dict": lambda: request.infer(next(turns)),
             "as onnxruntime, dict": lambda: facade.run(None, next(turns)),
+            "as openvino, called": lambda: called(next(turns)),
+            "as openvino, dict": lambda: asked.infer(next(turns)),
+            "as inference_engine": lambda: loaded.infer(next(turns)),
             "onnxruntime, dict": lambda: session.run(None, next(turns)),
             "openvino, prepared": theirs.infer,
+            "openvino, called": lambda: compiled(next(turns)),
             "openvino, dict": lambda: theirs.infer(next(turns)),
         }
         for name, run in runs.items():

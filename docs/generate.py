@@ -90,8 +90,8 @@ chooses. The real runtime need not be installed: `importlib.metadata` too finds 
   that a GPU cannot run go to the CPU, which is said too.
 * **openvino**: API 2.0, with `openvino.runtime` as releases before 2026.4 had it. Properties become
   polydevice's [configuration keys](options.md); those about how OpenVINO itself works are taken and
-  change nothing. Tools of an OpenVINO that is installed run on polydevice: its benchmark_app is
-  `-m openvino.tools.benchmark.main`.
+  change nothing. Tools of an OpenVINO that is installed run on polydevice too:
+  `polydevice run --as openvino $(command -v benchmark_app) -m model.xml`.
 * **inference_engine**: the API of 2021, `openvino.inference_engine`, which OpenVINO has no more.
   `--as openvino` has it too, beside API 2.0, as the releases in between had.
 

@@ -52,7 +52,8 @@ class CompiledModel(Surface):
             RuntimeError: inputs that do not fit, or the inference failed.
         """
         request = self._infer_request or self._own_request()
-        return request.infer(inputs, share_inputs, share_outputs, decode_strings=decode_strings)
+        in_place = share_inputs and not self._loaded.small
+        return request.infer(inputs, in_place, share_outputs, decode_strings=decode_strings)
 
     def _own_request(self) -> InferRequest:
         if self._infer_request is None:

@@ -17,7 +17,7 @@ from polydevice.compat.openvino.process import evaluate
 from polydevice.compat.openvino.surface import Surface
 from polydevice.compat.openvino.tensor import Tensor
 from polydevice.core import Core as CoreCore
-from polydevice.errors import DeviceError, UnknownOptionError
+from polydevice.errors import UnknownOptionError
 from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops import io as ops
@@ -145,8 +145,7 @@ class Core(Surface):
         keys = self._core.option_keys(device_name)
         if name == "SUPPORTED_PROPERTIES":
             own = [metric for metric in metrics if metric != "SUPPORTED_CONFIG_KEYS"]
-            renamed = [p for p, theirs in settings.RENAMED.items() if set(theirs) & set(keys)]
-            listed = dict.fromkeys(own, "RO") | dict.fromkeys([*keys, *renamed], "RW")
+            listed = dict.fromkeys(own, "RO") | dict.fromkeys(settings.properties_of(keys), "RW")
             return {**listed, "SUPPORTED_PROPERTIES": "RO"}
         if name in metrics:
             return self._core.get_metric(device_name, name)
@@ -226,21 +225,10 @@ class Core(Surface):
 
     def _device(self, name: str | None, config: Any = None) -> str:
         device = chosen_device() or str(name or "AUTO")
-        if device == "AUTO":
-            device = self._best()
         priorities = settings.pairs(config or {}).get(settings.PRIORITIES)
         if priorities and ":" not in device:
             device = f"{device}:{priorities}"
         return device
-
-    def _best(self) -> str:
-        """Return what AUTO means: the device of that name, or else a GPU, or the CPU."""
-        try:
-            self._core.get_versions("AUTO")
-        except DeviceError:
-            names = self._core.available_devices
-            return next((name for name in names if name.startswith("GPU")), "CPU")
-        return "AUTO"
 
     def _config(self, config: Any, device: str) -> dict[str, Any]:
         given = settings.pairs(config or {})

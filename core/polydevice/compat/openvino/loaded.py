@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,9 @@ from polydevice.errors import BlobError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
 
-Value = Callable[[Any, "np.dtype[Any]"], Any]
+COPIED_BYTES = 16384
+"""Inputs of together at most this many bytes are copied into the memory of the request that calls
+run on: pointing oneDNN to other memory costs many times what copying a kilobyte does."""
 
 
 class LoadedModel:
@@ -29,6 +31,7 @@ class LoadedModel:
         out_keys: number, name or port → the output's name in core.
         pairs: output as OpenVINO shows it, and its name in core.
         dtypes: input's name in core → NumPy type.
+        small: whether copying the inputs costs less than reading them in place.
         text: whether an output is text, which NumPy shows otherwise than core keeps it.
     """
 
@@ -49,6 +52,9 @@ class LoadedModel:
         self.pairs = tuple(zip(self.outputs, executable.outputs, strict=True))
         self.names = tuple(executable.inputs)
         self.dtypes = {name: port.dtype for name, port in executable.inputs.items()}
+        sizes = [port.desc.span_bytes for port in executable.inputs.values()]
+        known = [size for size in sizes if size is not None]
+        self.small = len(known) == len(sizes) and sum(known) <= COPIED_BYTES
         ports = executable.outputs.values()
         self.text = any(port.element_type is ElementType.string for port in ports)
 

@@ -375,8 +375,8 @@ class Model(Surface):
             return OVAny(found(self._network.rt_info, path))
         except KeyError as error:
             raise RuntimeError(
-                f"Cannot get runtime attribute. Path to runtime attribute: {path}: "
-                f"there is no {error}"
+                "Cannot get runtime attribute. Path to runtime attribute is incorrect. "
+                f"{path}: there is no {error}"
             ) from None
 
     def has_rt_info(self, path: Any) -> bool:

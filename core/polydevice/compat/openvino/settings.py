@@ -107,13 +107,15 @@ def to_config(given: Any, known: Iterable[str], device: str) -> dict[str, Any]:
         if name == NESTED:
             inner: Any = next((p for d, p in dict(value).items() if device.startswith(d)), {})
             config.update(to_config(inner, keys, device))
+        elif name == PRIORITIES:
+            continue  # part of the device's name
         elif name in SPECIAL:
             config.update(SPECIAL[name](value, keys))
         elif name in keys:
             config[name] = _text(value)
         elif name in RENAMED:
             config.update({key: _text(value) for key in RENAMED[name] if key in keys})
-        elif name in WITHOUT_EFFECT or name in (PRIORITIES, "CACHE_DIR", "DEVICE_ID"):
+        elif name in WITHOUT_EFFECT or name in ("CACHE_DIR", "DEVICE_ID"):
             _log.debug("%s has no effect on %s", name, device)
         elif "_" in name and name.partition("_")[0] in ("NPU", "GPU", "CPU", "AUTO", "MULTI"):
             _log.debug("%s is for another device than %s", name, device)
@@ -186,6 +188,14 @@ def _text(value: Any) -> Any:
     if str(value).lower() in ("true", "false"):
         return "YES" if str(value).lower() == "true" else "NO"
     return str(value) if isinstance(value, int) else value
+
+
+def properties_of(known: Iterable[str]) -> list[str]:
+    """Return the properties that a device's configuration keys are, and the keys themselves."""
+    keys = set(known)
+    renamed = [name for name, theirs in RENAMED.items() if keys & set(theirs)]
+    precision = ["INFERENCE_PRECISION_HINT"] if "ENFORCE_BF16" in keys else []
+    return [*keys, *renamed, *precision]
 
 
 def from_config(name: str, read: Callable[[str], str], known: Iterable[str]) -> Any:

@@ -26,7 +26,7 @@ class Dimension(Surface):
         """Make a size: of nothing or -1 unknown, of a number, of two bounds, or of text."""
         self._symbol: Symbol | None = None
         if len(limits) == 1 and isinstance(limits[0], str):
-            (self._size,) = _parsed(limits[0])
+            (self._size,) = _parsed(limits[0].strip() or "0")
         elif len(limits) < 2:
             self._size = _size(limits[0] if limits else -1)
         else:

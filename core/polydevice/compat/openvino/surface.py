@@ -93,7 +93,6 @@ ABSENT: dict[str, str] = {
     "torch": "models of PyTorch are not read; export them to ONNX",
     "utils.classproperty": _INTERNAL,
     "utils.data_helpers": _INTERNAL,
-    "utils.decorators": _INTERNAL,
     "utils.deprecated": _INTERNAL,
     "utils.deprecatedclassproperty": _INTERNAL,
     "utils.get_cmake_path": _INTERNAL,
@@ -135,6 +134,7 @@ DIFFERENT: dict[str, str] = {
     "save_model": "constants of f32 and f64 whose values f16 cannot hold stay as they are",
     "set_batch": "without layouts, the first axis of every input",
     "shutdown": "does nothing: devices are closed when the process ends",
+    "utils.decorators": "custom_preprocess_function alone",
     "tools": "those of an OpenVINO that is installed, such as benchmark, run on polydevice",
 }
 """Name, or class.name → what is different."""

@@ -239,12 +239,16 @@ def pad(begin: Sequence[int], end: Sequence[int], number: Any, mode: PaddingMode
 
 def reverse_channels(value: Value) -> Value:
     """Turn the order of the channels around."""
-    axis = value.axis("C")
-    channels = (value.port.shape or ())[axis]
+    channels = (value.port.shape or ())[value.axis("C")]
     if not isinstance(channels, int):
         raise RuntimeError("channels of an unknown number cannot be turned around")
+    return _turned(value, channels)
+
+
+def _turned(value: Value, channels: int) -> Value:
     order = np.arange(channels)[::-1].astype(np.int64)
-    return value.with_port(call("gather", value.port, order, np.asarray(axis, np.int64)))
+    axis = np.asarray(value.axis("C"), np.int64)
+    return value.with_port(call("gather", value.port, order, axis))
 
 
 def custom(operation: Callable[[Any], Any]) -> Step:
@@ -270,7 +274,7 @@ def convert_color(wanted: ColorFormat) -> Step:
             made = _without_fourth(value) if have.name.endswith("X") else value
             if wanted is ColorFormat.GRAY:
                 return replace(_gray(made, have.name.startswith("RGB")), color=wanted)
-            turned = made if have.name.startswith(wanted.name) else reverse_channels(made)
+            turned = made if have.name.startswith(wanted.name) else _turned(made, 3)
             return replace(turned, color=wanted)
         raise RuntimeError(f"colours cannot be converted from {have.name} to {wanted.name}")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from polydevice.compat.openvino.node import Node
 from polydevice.compat.openvino.ports import Output
 from polydevice.compat.openvino.surface import missing
-from polydevice.compat.openvino.utils import types
+from polydevice.compat.openvino.utils import decorators, types
 
-__all__ = ["replace_node", "replace_output_update_name", "types"]
+__all__ = ["decorators", "replace_node", "replace_output_update_name", "types"]
 
 
 def replace_node(target: Node, replacement: Node, outputs_order: list[int] | None = None) -> None:

@@ -1,0 +1,145 @@
+"""Devices, properties and errors of the stand-in for openvino, which need no comparison."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polydevice.compat.openvino.runtime.opset8 as old_opset
+import pytest
+
+import polydevice.compat.openvino as ov
+import polydevice.compat.openvino.properties as props
+import polydevice.compat.openvino.runtime as old
+from polydevice.compat.openvino import opset13 as ops
+from polydevice.compat.openvino.properties import hint
+
+
+@pytest.fixture
+def model() -> ov.Model:
+    x = ops.parameter([1, 4], np.float32, name="x")
+    return ov.Model([ops.relu(x, name="y")], [x], "small")
+
+
+IMAGE = np.array([[-1, 2, -3, 4]], np.float32)
+
+
+def test_without_a_device_auto_chooses_one(model: ov.Model) -> None:
+    for compiled in (
+        ov.compile_model(model),
+        ov.Core().compile_model(model),
+        ov.Core().compile_model(model, "AUTO", {props.device.priorities(): "CPU"}),
+        ov.Core().compile_model(model, "MULTI", [props.device.priorities("CPU")]),
+        ov.Core().compile_model(model, {"PERFORMANCE_HINT": "LATENCY"}),
+    ):
+        assert compiled(IMAGE)[0].tolist() == [[0, 2, 0, 4]]
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "value"),
+    [
+        ({"NUM_STREAMS": 2}, "CPU_THROUGHPUT_STREAMS", "2"),
+        ({props.num_streams(): props.streams.Num(3)}, "CPU_THROUGHPUT_STREAMS", "3"),
+        ({"INFERENCE_NUM_THREADS": 1}, "CPU_THREADS_NUM", "1"),
+        (props.inference_num_threads(2), "CPU_THREADS_NUM", "2"),
+        ({"PERF_COUNT": True}, "PERF_COUNT", "YES"),
+        ({props.enable_profiling: False}, "PERF_COUNT", "NO"),
+        (hint.performance_mode(hint.PerformanceMode.THROUGHPUT), "PERFORMANCE_HINT", "THROUGHPUT"),
+        ({"PERFORMANCE_HINT": "CUMULATIVE_THROUGHPUT"}, "PERFORMANCE_HINT", "THROUGHPUT"),
+        ({"INFERENCE_PRECISION_HINT": ov.Type.bf16}, "ENFORCE_BF16", "YES"),
+        ({hint.inference_precision(): "f32"}, "ENFORCE_BF16", "NO"),
+        ({"DEVICE_PROPERTIES": {"CPU": {"NUM_STREAMS": 4}}}, "CPU_THROUGHPUT_STREAMS", "4"),
+        ({"EXECUTION_MODE_HINT": hint.ExecutionMode.ACCURACY}, "ENFORCE_BF16", "NO"),
+    ],
+)
+def test_a_property_becomes_a_configuration_key(
+    given: Any, key: str, value: str, model: ov.Model
+) -> None:
+    compiled = ov.Core().compile_model(model, "CPU", given)
+    assert compiled._loaded.executable.get_config(key) == value
+    core = ov.Core()
+    core.set_property("CPU", given)
+    assert core._core.get_config("CPU", key) == value
+
+
+def test_properties_are_read_back() -> None:
+    core = ov.Core()
+    core.set_property({"NUM_STREAMS": 2})
+    core.set_property("CPU", {"INFERENCE_NUM_THREADS": 2, "ENABLE_CPU_PINNING": False})
+    assert core.get_property("CPU", props.num_streams()) == 2
+    assert core.get_property("CPU", "INFERENCE_NUM_THREADS") == 2
+    assert core.get_property("CPU", "INFERENCE_PRECISION_HINT") == ov.Type.f32
+    assert core.get_property("CPU", "ENABLE_CPU_PINNING") is False
+    supported = core.get_property("CPU", props.supported_properties())
+    assert supported["NUM_STREAMS"] == "RW"
+    assert supported["FULL_DEVICE_NAME"] == "RO"
+    for name in supported:
+        assert core.get_property("CPU", name) is not None, name
+
+
+def test_what_is_refused_says_what_to_do(model: ov.Model, tmp_path: Path) -> None:
+    core = ov.Core()
+    with pytest.raises(RuntimeError, match="register_operations"):
+        core.add_extension("libmine.so")
+    with pytest.raises(RuntimeError, match="entry points"):
+        ov.Core("plugins.xml")
+    with pytest.raises(RuntimeError, match="INFERENCE_NUM_THREADS"):
+        core.set_property("CPU", {"INFERENCE_NUM_THREAD": 1})
+    with pytest.raises(RuntimeError, match="NONSENSE"):
+        core.compile_model(model, "NONSENSE")
+    with pytest.raises(RuntimeError, match="keeps its configuration"):
+        core.compile_model(model, "CPU").set_property({"NUM_STREAMS": 2})
+    with pytest.raises(RuntimeError, match="undeclared parameters: x"):
+        ov.Model(model.results, [], "none")
+    with pytest.raises(AttributeError, match="'OpExtension': extensions are"):
+        ov.OpExtension  # noqa: B018
+    with pytest.raises(AttributeError, match="'if_op': models with bodies"):
+        ops.if_op  # noqa: B018
+    with pytest.raises(RuntimeError, match="PyTorch|ONNX"):
+        ov.convert_model(object())
+    broken = tmp_path / "broken.xml"
+    broken.write_text("<net")
+    with pytest.raises(RuntimeError, match=r"broken\.xml"):
+        core.read_model(broken)
+    with pytest.raises(RuntimeError, match="does not accept|broadcast"):
+        ops.add(ops.parameter([2], np.float32), ops.parameter([3], np.float32))
+
+
+def test_the_runtime_module_of_former_releases_is_the_same() -> None:
+    assert old.Core is ov.Core
+    assert old_opset is ov.opset8
+    assert old.properties.hint is hint  # type: ignore[attr-defined]
+
+
+def test_graphs_are_changed_through_their_nodes(model: ov.Model) -> None:
+    (node,) = [each for each in model.get_ops() if each.get_type_name() == "Relu"]
+    (reader,) = node.output(0).get_target_inputs()
+    reader.replace_source_output(ops.negative(node).output(0))
+    model.validate_nodes_and_infer_types()
+    assert ov.compile_model(model, "CPU")(IMAGE)[0].tolist() == [[0, -2, 0, -4]]
+    node.input_value(0).replace(ops.abs(node.input_value(0)).output(0))
+    assert ov.compile_model(model, "CPU")(IMAGE)[0].tolist() == [[-1, -2, -3, -4]]
+    with pytest.raises(RuntimeError):
+        reader.replace_source_output(ov.op.Constant(np.zeros(3, np.float32)).output(9))
+
+
+def test_a_request_keeps_its_memory_and_says_when_it_runs(model: ov.Model) -> None:
+    compiled = ov.compile_model(model, "CPU")
+    request = compiled.create_infer_request()
+    own = np.zeros((1, 4), np.float32)
+    request.set_output_tensor(ov.Tensor(own, shared_memory=True))
+    request.infer(IMAGE)
+    assert own.tolist() == [[0, 2, 0, 4]]
+    compiled(IMAGE)
+    compiled.release_memory()
+    assert compiled(-IMAGE)[0].tolist() == [[1, 0, 3, 0]]
+    queue = ov.AsyncInferQueue(compiled, 2)
+
+    def fail(_: ov.InferRequest, number: int) -> None:
+        raise ValueError(f"number {number}")
+
+    queue.set_callback(fail)
+    queue.start_async(IMAGE, 7)
+    with pytest.raises(ValueError, match="number 7"):
+        queue.wait_all()
