@@ -192,8 +192,8 @@ def _text(value: Any) -> Any:
 
 def properties_of(known: Iterable[str]) -> list[str]:
     """Return the properties that a device's configuration keys are, and the keys themselves."""
-    keys = set(known)
-    renamed = [name for name, theirs in RENAMED.items() if keys & set(theirs)]
+    keys = list(known)
+    renamed = [name for name, theirs in RENAMED.items() if set(keys) & set(theirs)]
     precision = ["INFERENCE_PRECISION_HINT"] if "ENFORCE_BF16" in keys else []
     return [*keys, *renamed, *precision]
 
