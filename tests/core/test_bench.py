@@ -103,8 +103,6 @@ QUICK = ["bench", "-m", str(MODEL), "-niter", "1", "-api", "sync"]
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["-pin", "NUMA"], "-pin NUMA has no effect: CPU leaves its threads"),
-        (["--infer_threads_pinning", "yes"], "-pin YES has no effect"),
         (["-qb", "8"], "-qb 8 has no effect: it is for GNA"),
         (["-c", "layers.xml"], "-c is for GPU; CPU has no key CONFIG_FILE"),
     ],
@@ -464,6 +462,7 @@ def test_options_that_say_how(tmp_path, capsys) -> None:
     assert "PERFORMANCE_HINT" not in config("-hint", "none")
     assert config("-nstreams", "AUTO")["CPU_THROUGHPUT_STREAMS"] == "CPU_THROUGHPUT_AUTO"
     assert config("-infer_precision", "CPU:f32")["ENFORCE_BF16"] == "NO"
+    assert config("--infer_threads_pinning", "yes")["CPU_BIND_THREAD"] == "YES"
     assert config("-pc", "True")["PERF_COUNT"] == "YES"
     assert config("-pc", "False")["PERF_COUNT"] == "NO"
     assert config("-d", "AUTO:CPU", "-hint", "ctput")["PERFORMANCE_HINT"] == "THROUGHPUT"

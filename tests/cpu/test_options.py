@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import threading
+
+import numpy as np
 import pytest
 
 from polydevice import Core
+from polydevice.errors import OptionValueError
+from polydevice_cpu.cores import cores_of_streams, parse_list
 from polydevice_cpu.options import available_cores
 from tests.cpu.models import build
 
@@ -34,3 +40,44 @@ def test_the_number_of_streams_is_read_back_as_it_runs(core, network, config, st
     assert imported.get_config("CPU_THROUGHPUT_STREAMS") == str(streams)
     core.set_config(config, "CPU")
     assert core.get_config("CPU", "CPU_THROUGHPUT_STREAMS") == str(streams)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads cannot be kept to cores")
+@pytest.mark.parametrize("mode", ["YES", "NUMA", "HYBRID_AWARE", "NO"])
+def test_threads_of_streams_keep_to_their_cores(core, network, mode, rng) -> None:
+    allowed = os.sched_getaffinity(0)
+    config = {"CPU_BIND_THREAD": mode, "CPU_THROUGHPUT_STREAMS": "2"}
+    executable = core.load_network(network, "CPU", config)
+    assert executable.get_config("CPU_BIND_THREAD") == mode
+    found: dict[str, frozenset[int]] = {}
+    both = threading.Barrier(2)
+
+    def note(*_: object) -> None:
+        both.wait(30)  # so that each of the two streams runs one
+        found[threading.current_thread().name] = frozenset(os.sched_getaffinity(0))
+
+    queue = executable.infer_queue(2)
+    queue.set_callback(note)
+    x = rng.standard_normal((2, 3)).astype("f4")
+    for _ in range(2):
+        queue.start_async(x)
+    queue.wait_all()
+    right = cores_of_streams(mode, 2) or [frozenset(allowed)] * 2
+    assert [found[name] for name in sorted(found)] == right
+    np.testing.assert_array_equal(executable.infer(x)["y"], np.maximum(x, 0))
+    assert os.sched_getaffinity(0) == allowed  # this thread is the user's
+
+
+def test_cores_are_shared_out(monkeypatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 6, 7, 8}, raising=False)
+    monkeypatch.setattr(
+        "polydevice_cpu.cores._nodes", lambda: [parse_list("0-3"), parse_list("4-8")]
+    )
+    assert cores_of_streams("YES", 2) == [{0, 1, 2}, {3, 6, 7, 8}]
+    assert [len(cores) for cores in cores_of_streams("YES", 9)] == [1] * 9
+    assert cores_of_streams("NUMA", 3) == [{0, 1, 2, 3}, {6, 7, 8}, {0, 1, 2, 3}]
+    assert cores_of_streams("NO", 3) == []
+    assert parse_list("0-3,8,10-11\n") == {0, 1, 2, 3, 8, 10, 11}
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    with pytest.raises(OptionValueError, match="CPU_BIND_THREAD=YES is not possible"):
+        cores_of_streams("YES", 1)

@@ -94,6 +94,14 @@ def test_networks_that_mix_items_are_refused(core, nodes) -> None:
         load(core, model)
 
 
+def test_a_batch_that_is_written_out_is_refused(core) -> None:
+    """A new batch would be followed once, when it is set; here it changes with every request."""
+    nodes = [("Reshape", ["x", "p"], ["a"], {}), ("Relu", ["a"], ["y"], {})]
+    model = build(nodes, {"x": (BATCH, 4, 6)}, ("y",), {"p": np.array([BATCH, 24])})
+    with pytest.raises(UnsupportedNetworkError, match="has the batch written out"):
+        load(core, model)
+
+
 def test_inputs_of_different_batches_and_dynamic_networks(core) -> None:
     add = build([("Add", ["a", "b"], ["y"], {})], {"a": [5, 3], "b": [1, 3]}, ["y"], {})
     with pytest.raises(UnsupportedNetworkError, match="same first size"):

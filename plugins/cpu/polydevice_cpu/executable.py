@@ -10,6 +10,7 @@ from polydevice.executor import Executor
 from polydevice.exported import export_network
 from polydevice.network import Network
 from polydevice.passes.check_sizes import constant_bytes
+from polydevice_cpu.cores import cores_of_streams
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.options import CpuOptions
 from polydevice_cpu.passes import prepare
@@ -31,6 +32,7 @@ class CpuExecutableNetwork(ExecutableNetwork):
         super().__init__(network, "CPU", options, streams=options.streams, executor=executor)
         self.executor.when_idle = openmp.stop_workers
         self.threads = options.threads_per_stream
+        self.cores = cores_of_streams(options.bind_thread, options.streams)
         self.perf_count = options.perf_count
         self._source = network.clone()  # what prepare() makes is for this plugin alone
         settings = Settings(bf16=options.enforce_bf16, integers=options.integers)

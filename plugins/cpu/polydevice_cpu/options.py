@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
@@ -40,6 +40,13 @@ class CpuOptions(Options):
         legal=f"{', '.join(AUTO_STREAMS)}, or a number from 1",
         help="How many asynchronous requests run at the same time; they share the threads evenly. "
         "CPU_THROUGHPUT_AUTO gives each core a stream of its own.",
+    )
+    bind_thread: Literal["NO", "YES", "NUMA", "HYBRID_AWARE"] = option(
+        "CPU_BIND_THREAD",
+        "NO",
+        help="Keep the threads of each stream to cores of its own (YES), or to those of one memory "
+        "node (NUMA, HYBRID_AWARE), as far as there are enough. It is for asynchronous requests: "
+        "infer() computes in the caller's thread, which is left where it is.",
     )
     enforce_bf16: Flag = option(
         "ENFORCE_BF16",

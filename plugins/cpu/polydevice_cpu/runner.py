@@ -13,6 +13,7 @@ from polydevice.runtime.runner import Runner
 from polydevice.runtime.variable import RequestVariable
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
+from polydevice_cpu.cores import keep_to
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.plan.bound import BoundPlan
 from polydevice_cpu.plan.compiled import shapes_of
@@ -63,7 +64,9 @@ class CpuRunner(Runner):
             openmp.stop_workers()
 
     def run(self, stream: int) -> None:
-        """Run the plan, with as many threads as a stream has."""
+        """Run the plan, with as many threads as a stream has, on its cores if it has some."""
+        if self.executable.cores and is_stream_thread():
+            keep_to(self.executable.cores[stream % len(self.executable.cores)])
         before = self._get_threads()
         if before == self._threads:
             self._compute()

@@ -29,6 +29,9 @@ def dynamic_batch_limit(network: Network, services: Services) -> int:
         raise _error(network, "its inputs do not have the same first size")
     ((limit,),) = firsts
     trials = [_with_batch(network, services, sizes, size) for size in (limit, limit + 1)]
+    names = {node.name for node in network.nodes()}
+    if any(node.name not in names for node in trials[1].nodes()):
+        raise _error(network, "a Reshape of it has the batch written out")
     for one, other in zip(*(trial.nodes() for trial in trials), strict=True):
         for port, more in zip(one.outputs, other.outputs, strict=True):
             if port.shape is None or more.shape is None or port.shape == more.shape:
