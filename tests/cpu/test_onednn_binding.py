@@ -16,7 +16,7 @@ from polydevice_cpu.onednn import openmp, primitives
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major
-from polydevice_cpu.onednn.engine import Memory, aligned
+from polydevice_cpu.onednn.engine import MemoryObject, aligned
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.onednn.primitive import run_once
 
@@ -26,13 +26,13 @@ pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on 
 def of(array):
     """A memory object over a dense array."""
     data_type = {"float32": DataType.F32, "int32": DataType.S32}[str(array.dtype)]
-    return Memory(Descriptor.dense(array.shape, data_type), array.ctypes.data)
+    return MemoryObject(Descriptor.dense(array.shape, data_type), array.ctypes.data)
 
 
 def to_layout(array, descriptor):
     """(buffer, memory) holding a dense array in another layout."""
     buffer = aligned(max(descriptor.size_bytes, 64))
-    memory = Memory(descriptor, buffer.ctypes.data)
+    memory = MemoryObject(descriptor, buffer.ctypes.data)
     source = of(array)
     move = primitives.reorder(source.descriptor, descriptor, Attributes())
     run_once(move, {Arg.SRC: source, Arg.DST: memory})
@@ -100,7 +100,7 @@ def test_convolution(case, data_type):
     keep, src = to_layout(x, primitive.src)
     keep2, weights = to_layout(w, primitive.weights)
     buffer = aligned(primitive.dst.size_bytes)
-    dst = Memory(primitive.dst, buffer.ctypes.data)
+    dst = MemoryObject(primitive.dst, buffer.ctypes.data)
     run_once(primitive, {Arg.SRC: src, Arg.WEIGHTS: weights, Arg.BIAS: of(b), Arg.DST: dst})
     tolerance = 1e-4 if data_type is DataType.F32 else 0.02 * float(np.abs(expected).max())
     np.testing.assert_allclose(from_layout(dst), expected, atol=tolerance)
@@ -141,7 +141,7 @@ def test_strided_descriptor_reads_a_transposed_matrix():
     assert transposed.strides == (1, 3)
     assert not transposed.is_dense
     assert Descriptor.dense((3, 2)).is_dense
-    np.testing.assert_array_equal(from_layout(Memory(transposed, x.ctypes.data)), x.T)
+    np.testing.assert_array_equal(from_layout(MemoryObject(transposed, x.ctypes.data)), x.T)
 
 
 def test_row_major_counts_empty_sizes_as_one():
@@ -181,15 +181,15 @@ PARALLEL = """
     from polydevice_cpu.onednn.attributes import Attributes
     from polydevice_cpu.onednn.constants import Arg
     from polydevice_cpu.onednn.descriptor import Descriptor
-    from polydevice_cpu.onednn.engine import Memory
+    from polydevice_cpu.onednn.engine import MemoryObject
     from polydevice_cpu.onednn.primitive import run_once
     def product():
         x = np.ones((256, 256), np.float32); y = np.empty_like(x)
         d = Descriptor.dense(x.shape)
         with openmp.threads(3):
             p = primitives.matmul(d, d, None, d, Attributes())
-            m = Memory(d, x.ctypes.data)
-            run_once(p, {Arg.SRC: m, Arg.WEIGHTS: m, Arg.DST: Memory(d, y.ctypes.data)})
+            m = MemoryObject(d, x.ctypes.data)
+            run_once(p, {Arg.SRC: m, Arg.WEIGHTS: m, Arg.DST: MemoryObject(d, y.ctypes.data)})
         return float(y.min()), float(y.max())
 """
 

@@ -33,7 +33,7 @@ def aligned(size_bytes: int) -> Array:
     return raw[start : start + size_bytes]
 
 
-class Memory:
+class MemoryObject:
     """A memory object: a descriptor and the address of its data, which the caller keeps alive."""
 
     __slots__ = ("_library", "descriptor", "handle")

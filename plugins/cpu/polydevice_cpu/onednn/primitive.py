@@ -9,7 +9,7 @@ from functools import partial
 from polydevice.errors import InferenceError
 from polydevice_cpu.onednn.constants import Arg, Query, Status
 from polydevice_cpu.onednn.descriptor import OPAQUE, Descriptor, required
-from polydevice_cpu.onednn.engine import Memory, aligned, engine, stream
+from polydevice_cpu.onednn.engine import MemoryObject, aligned, engine, stream
 
 
 class _ExecArg(c.Structure):
@@ -130,7 +130,7 @@ class Primitive:
         """Layout of the scratchpad; only where `scratchpad_bytes` is not 0."""
         return self.descriptor(Query.SCRATCHPAD)
 
-    def bind(self, arguments: Mapping[int, Memory]) -> Callable[[], int]:
+    def bind(self, arguments: Mapping[int, MemoryObject]) -> Callable[[], int]:
         """Return a call that executes on these memory objects and returns a status, 0 for success.
 
         Everything is prepared: the call costs about 0.7 us besides the computation. The caller
@@ -159,12 +159,12 @@ def execution_error(what: str, status: int) -> InferenceError:
     return InferenceError(f"{what}: oneDNN failed with {known.get(status, status)}")
 
 
-def run_once(primitive: Primitive, arguments: Mapping[int, Memory]) -> None:
+def run_once(primitive: Primitive, arguments: Mapping[int, MemoryObject]) -> None:
     """Execute a primitive outside any plan (packing weights at load, mostly)."""
     all_arguments = dict(arguments)
     if primitive.scratchpad_bytes:
         buffer = aligned(primitive.scratchpad_bytes)
-        all_arguments[Arg.SCRATCHPAD] = Memory(primitive.scratchpad, buffer.ctypes.data)
+        all_arguments[Arg.SCRATCHPAD] = MemoryObject(primitive.scratchpad, buffer.ctypes.data)
     status = primitive.bind(all_arguments)()
     if status:
         raise execution_error(primitive.implementation, status)

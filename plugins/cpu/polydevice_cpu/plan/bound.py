@@ -13,7 +13,7 @@ from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.runtime.layer_times import LayerTime
 from polydevice_cpu.onednn.constants import Arg
-from polydevice_cpu.onednn.engine import Memory
+from polydevice_cpu.onednn.engine import MemoryObject
 from polydevice_cpu.onednn.primitive import execution_error
 from polydevice_cpu.plan.context import Context
 from polydevice_cpu.plan.plan import Plan
@@ -50,7 +50,7 @@ class BoundPlan:
         self._inputs: dict[int, _Place] = {}
         self._outputs: dict[int, _Place] = {}
         self._homes: dict[int, Array] = {}
-        self._memories: dict[int, Memory] = {}
+        self._memories: dict[int, MemoryObject] = {}
         self._calls: list[Call] = [self._bind(step) for step in plan.steps]
         self._stretches = [
             self._calls[first : first + STRETCH] for first in range(0, len(self._calls), STRETCH)
@@ -117,17 +117,17 @@ class BoundPlan:
     def _bind_primitive(self, step: PrimitiveStep) -> Call:
         arguments = {index: self._memory(value) for index, value in step.arguments.items()}
         if step.primitive.scratchpad_bytes:
-            arguments[Arg.SCRATCHPAD] = Memory(
+            arguments[Arg.SCRATCHPAD] = MemoryObject(
                 step.primitive.scratchpad, self._scratchpad.ctypes.data
             )
         return step.primitive.bind(arguments)
 
-    def _memory(self, value: Value) -> Memory:
+    def _memory(self, value: Value) -> MemoryObject:
         known = self._memories.get(id(value))
         if known is None:
             home = self._home(value.storage)
             address = 0 if home is None else home.ctypes.data + value.offset_bytes
-            known = self._memories[id(value)] = Memory(value.descriptor, address)
+            known = self._memories[id(value)] = MemoryObject(value.descriptor, address)
             if home is None:
                 place = self._place(value.storage.root)
                 place.memories.append((known, value.offset_bytes))
@@ -212,7 +212,7 @@ class _Place:
 
     def __init__(self) -> None:
         self.address = -1
-        self.memories: list[tuple[Memory, int]] = []
+        self.memories: list[tuple[MemoryObject, int]] = []
         self.views: list[Callable[[Array], None]] = []
 
     def move(self, array: Array) -> None:

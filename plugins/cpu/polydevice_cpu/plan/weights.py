@@ -14,7 +14,7 @@ from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, meaningful_strides
-from polydevice_cpu.onednn.engine import Memory, aligned
+from polydevice_cpu.onednn.engine import MemoryObject, aligned
 from polydevice_cpu.onednn.primitive import run_once
 from polydevice_cpu.onednn.primitives import reorder
 
@@ -85,9 +85,9 @@ def pack(array: Array, descriptor: Descriptor) -> Array:
     with openmp.threads(count):
         move = reorder(given, descriptor, Attributes())
     assert move is not None, f"oneDNN cannot reorder {given} to {descriptor}"
-    arguments: dict[int, Memory] = {
-        Arg.SRC: Memory(given, array.ctypes.data),
-        Arg.DST: Memory(descriptor, data.ctypes.data),
+    arguments: dict[int, MemoryObject] = {
+        Arg.SRC: MemoryObject(given, array.ctypes.data),
+        Arg.DST: MemoryObject(descriptor, data.ctypes.data),
     }
     with openmp.threads(count):
         run_once(move, arguments)

@@ -12,7 +12,7 @@ from polydevice.errors import InferenceError
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, Prelu, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor
-from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES, Memory, aligned
+from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES, MemoryObject, aligned
 from polydevice_cpu.onednn.primitive import Primitive, run_once
 from polydevice_cpu.onednn.primitives import reorder
 from polydevice_cpu.proof import functions
@@ -51,18 +51,18 @@ class Guarded:
         if size != math.prod(descriptor.shape) * descriptor.dtype.itemsize:
             self._all[self._inside] = fill  # gaps between elements are guards too
         self.descriptor = descriptor
-        self.memory = Memory(descriptor, self._all[self._inside].ctypes.data)
+        self.memory = MemoryObject(descriptor, self._all[self._inside].ctypes.data)
 
     def put(self, array: Array) -> None:
         """Write a tensor in f32, in the layout and type that the memory has."""
         source = Descriptor.dense(array.shape)
-        self._move(Memory(source, array.ctypes.data), self.memory, source, self.descriptor)
+        self._move(MemoryObject(source, array.ctypes.data), self.memory, source, self.descriptor)
 
     def take(self) -> Array:
         """Read the tensor as f32."""
         dense = Descriptor.dense(self.descriptor.shape)
         array = np.empty(self.descriptor.shape, np.float32)
-        self._move(self.memory, Memory(dense, array.ctypes.data), self.descriptor, dense)
+        self._move(self.memory, MemoryObject(dense, array.ctypes.data), self.descriptor, dense)
         return array
 
     @property
@@ -75,7 +75,9 @@ class Guarded:
         )
 
     @staticmethod
-    def _move(source: Memory, target: Memory, before: Descriptor, after: Descriptor) -> None:
+    def _move(
+        source: MemoryObject, target: MemoryObject, before: Descriptor, after: Descriptor
+    ) -> None:
         move = reorder(before, after, Attributes())
         if move is None:
             raise InferenceError(f"oneDNN cannot reorder {before} to {after}")
@@ -123,7 +125,7 @@ def _tried(claim: Claim, data: _Data) -> str:
     result = Guarded(made.dst)
     if any(isinstance(link.post_op, Sum) for link in claim.links):
         result.put(data.before)
-    arguments: dict[int, Memory] = {index: placed.memory for index, placed in given.items()}
+    arguments: dict[int, MemoryObject] = {index: placed.memory for index, placed in given.items()}
     arguments[Arg.DST] = result.memory
     run_once(made, arguments)
     if not result.is_intact:
@@ -177,7 +179,7 @@ def _expected(claim: Claim, data: _Data, seen: _Seen) -> Bounded:
 
 def _computed(base: Primitive, data: _Data, zero: int) -> Array:
     sources = [_placed(base.src, data.source - np.float32(zero))]
-    given: dict[int, Memory] = {Arg.SRC: sources[0].memory}
+    given: dict[int, MemoryObject] = {Arg.SRC: sources[0].memory}
     if data.weights is not None:
         sources.append(_placed(base.weights, data.weights))
         given[Arg.WEIGHTS] = sources[1].memory

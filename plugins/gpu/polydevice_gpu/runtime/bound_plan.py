@@ -18,7 +18,7 @@ from polydevice_gpu.graph import Memory
 from polydevice_gpu.runtime.backlog import Backlog
 from polydevice_gpu.runtime.bound_steps import BoundSteps, OnHost
 from polydevice_gpu.runtime.plan import Plan
-from polydevice_gpu.runtime.port import Port
+from polydevice_gpu.runtime.transfer import Transfer
 from polydevice_gpu.runtime.turn_lock import TurnLock
 
 
@@ -41,8 +41,8 @@ class BoundPlan(BoundSteps):
             budget.hold(self, sum(plan.arena.blocks), "the memory of a request")
         blocks = [memory.allocate(size, "arena") for size in plan.arena.blocks]
         super().__init__(plan, blocks, Backlog())
-        self._inputs = {n: Port(v) for n, v in graph.inputs.items() if not v.on_host}
-        self._outputs = {n: Port(v) for n, v in graph.outputs.items() if not v.on_host}
+        self._inputs = {n: Transfer(v) for n, v in graph.inputs.items() if not v.on_host}
+        self._outputs = {n: Transfer(v) for n, v in graph.outputs.items() if not v.on_host}
         ports = (*self._inputs.values(), *self._outputs.values())
         self._own = {port.memory: self.region(port.memory) for port in ports}
         self._on_host: OnHost = {}
@@ -124,7 +124,7 @@ class BoundPlan(BoundSteps):
             self._collect(queue, port, outputs[name])
 
     def _feed(
-        self, queue: cl.Queue, port: Port, given: Array | GpuBlob, written: list[GpuBlob]
+        self, queue: cl.Queue, port: Transfer, given: Array | GpuBlob, written: list[GpuBlob]
     ) -> None:
         """Let the launches find an input: in place, or copied into the arena."""
         if not isinstance(given, GpuBlob):
@@ -137,7 +137,7 @@ class BoundPlan(BoundSteps):
         if not in_place and port.value.elements:
             given.fetch(queue, self.region(port.memory), port.memory.bytes)
 
-    def _collect(self, queue: cl.Queue, port: Port, target: Array | GpuBlob) -> None:
+    def _collect(self, queue: cl.Queue, port: Transfer, target: Array | GpuBlob) -> None:
         """Bring an output where it belongs, unless the launches wrote it there."""
         if not port.value.elements:
             return

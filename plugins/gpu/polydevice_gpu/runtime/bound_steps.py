@@ -20,7 +20,7 @@ from polydevice_gpu.runtime.backlog import Backlog
 from polydevice_gpu.runtime.host import HostRun
 from polydevice_gpu.runtime.layer_times import Times, time_of
 from polydevice_gpu.runtime.plan import HostStep, NestedStep, Plan, Step, argument_of
-from polydevice_gpu.runtime.port import Port
+from polydevice_gpu.runtime.transfer import Transfer
 
 Use = Callable[[cl.Buffer], None]
 """Lets launches read or write another buffer than before."""
@@ -72,7 +72,7 @@ class BoundSteps:
         self._uses: dict[Memory, list[Use]] = {
             value.memory: [] for value in ports if value.memory is not None
         }
-        self._crossings: dict[Value, tuple[Port, Array]] = {}
+        self._crossings: dict[Value, tuple[Transfer, Array]] = {}
         self._read = {value for node in graph.nodes if not node.on_host for value in node.inputs}
         self._read.update(graph.outputs.values())
         with plan.binding:
@@ -195,11 +195,11 @@ class BoundSteps:
         for port, array in waiting:
             port.finish(array)
 
-    def _crossing(self, value: Value) -> tuple[Port, Array]:
+    def _crossing(self, value: Value) -> tuple[Transfer, Array]:
         """Return the place of a value that host and device exchange, and host memory for it."""
         if value not in self._crossings:
             array = np.empty(value.shape, value.element_type.dtype)
-            self._crossings[value] = (Port(value), array)
+            self._crossings[value] = (Transfer(value), array)
         return self._crossings[value]
 
     def layer_times(self) -> dict[GpuNode, LayerTime]:

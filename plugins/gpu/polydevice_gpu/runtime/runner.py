@@ -30,6 +30,9 @@ from polydevice_gpu.runtime.turn_lock import TurnLock
 if TYPE_CHECKING:
     from polydevice_gpu.executable import GpuExecutable
 
+ARENAS_BYTES = 128 << 20
+"""Most that the arenas of one request take, besides the one of the latest shapes."""
+
 
 class Job(NamedTuple):
     """One inference.
@@ -64,9 +67,8 @@ class GpuRunner(Runner):
         self._batch = executable.batch_limit
         self._copies = Copies()
         self._end: cl.Event | None = None
-        self._bindings = Bindings[Plan, BoundPlan](
-            executable.plans, plans_limit(executable.device_memory)
-        )
+        limit = min(ARENAS_BYTES, plans_limit(executable.device_memory))
+        self._bindings = Bindings[Plan, BoundPlan](executable.plans, limit)
         self._variables = {
             variable.output: GpuVariable(
                 variable, executable.starts[variable.name], executable.context

@@ -1,4 +1,4 @@
-"""Port: an input, output or value between host and device of one request."""
+"""Transfer: an input, output or value between host and device of one request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from polydevice.dtype import Array
 from polydevice_gpu.graph import Value
 
 
-class Port:
+class Transfer:
     """The place of a value in device memory, and a copy on the host where the types differ."""
 
     def __init__(self, value: Value) -> None:

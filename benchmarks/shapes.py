@@ -1,0 +1,98 @@
+"""Shapes that take turns: what an inference costs when every one has another shape, on CPU.
+
+    python benchmarks/shapes.py                     # 30 shapes of each model, one thread
+    python benchmarks/shapes.py --shapes 16 --threads 2 --models minilm
+
+`new` is the first inference with a shape, `in turn` any later one while all shapes take turns, and
+`same` an inference with the shape of the one before; all are medians over the shapes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+import openvino
+
+from polydevice import Core
+from tests.models.models import MODELS
+
+Arrays = dict[str, npt.NDArray[np.generic]]
+Infer = Callable[[Arrays], object]
+
+AXES = {"minilm": (1, 4), "ppocr_det": (3, 32), "ppocr_rec": (3, 16), "mtcnn_pnet": (2, 8)}
+"""Model → the axis of its inputs that changes, and by how much from one shape to the next."""
+
+
+def inputs_of(name: str, given: Arrays, count: int) -> list[Arrays]:
+    """Return inputs of so many shapes: the model's own, with one axis of other lengths."""
+    axis, step = AXES[name]
+    lengths = [step * (4 + number) for number in range(count)]
+    return [
+        {key: np.resize(x, (*x.shape[:axis], n, *x.shape[axis + 1 :])) for key, x in given.items()}
+        for n in lengths
+    ]
+
+
+def runtimes(path: str, threads: int) -> dict[str, Infer]:
+    """Return what infers with each runtime."""
+    request = Core().load_network(path, "CPU", {"CPU_THREADS_NUM": threads}).requests[0]
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
+    compiled = openvino.Core().compile_model(path, "CPU", {"INFERENCE_NUM_THREADS": threads})
+    other = compiled.create_infer_request()
+    return {
+        "polydevice": request.infer,
+        "onnxruntime": lambda x: session.run(None, x),
+        "openvino": other.infer,
+    }
+
+
+def measure(infer: Infer, inputs: list[Arrays], turns: int = 5) -> tuple[float, float, float]:
+    """Return milliseconds of an inference with a new shape, in turn, and with the same shape."""
+    new, *later = ([_milliseconds(infer, x) for x in inputs] for _ in range(turns + 1))
+    same = []
+    for x in inputs:
+        infer(x)
+        same.append(min(_milliseconds(infer, x) for _ in range(3)))
+    in_turn = np.median(later, axis=0)
+    return float(np.median(new)), float(np.median(in_turn)), float(np.median(same))
+
+
+def _milliseconds(infer: Infer, inputs: Arrays) -> float:
+    start = time.perf_counter()
+    infer(inputs)
+    return (time.perf_counter() - start) * 1e3
+
+
+def main() -> int:
+    """Measure and print one row per model and runtime."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--models", default=",".join(AXES), help="names joined by commas")
+    parser.add_argument("--shapes", type=int, default=30, help="how many take turns")
+    parser.add_argument("--threads", type=int, default=1, help="of each runtime")
+    arguments = parser.parse_args()
+    print(f"{'model':<12}{'runtime':<14}{'new ms':>10}{'in turn ms':>12}{'same ms':>10}")
+    for model in MODELS:
+        if model.name not in arguments.models.split(","):
+            continue
+        inputs = inputs_of(model.name, model.inputs(), arguments.shapes)
+        for name, infer in runtimes(str(model.file.get()), arguments.threads).items():
+            new, in_turn, same = measure(infer, inputs)
+            print(
+                f"{model.name:<12}{name:<14}{new:>10.2f}{in_turn:>12.2f}{same:>10.2f}", flush=True
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
