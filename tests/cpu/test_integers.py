@@ -347,3 +347,48 @@ def test_floating_point_can_be_asked_for(core):
     executable = core.load_network(core.read_network(model), "CPU", {"LP_TRANSFORMS_MODE": "NO"})
     assert executable.get_config("LP_TRANSFORMS_MODE") == "NO"
     assert not any("IntegerProduct" in step for step in steps(executable))
+
+
+@pytest.mark.parametrize("kind", ["matmul", "batched", "conv", "padded"])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_dynamically_quantised_products(core, kind, dtype):
+    """DynamicQuantizeLinear and a product of integers, as quantize_dynamic writes them.
+
+    Both sum the same integers; the scales are f32 products of the same numbers in another order.
+    """
+    rng = np.random.default_rng(11)
+    g = Graph(rng)
+    g.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], "quantise"))
+    shape, form = {
+        "matmul": ((9, 33), (33, 20)),
+        "batched": ((2, 3, 7, 33), (33, 20)),
+        "conv": ((1, 5, 9, 9), (8, 5, 3, 3)),
+        "padded": ((1, 5, 9, 9), (8, 5, 3, 3)),
+    }[kind]
+    whole = rng.integers(-127, 128, form)
+    zero = 0 if dtype is np.int8 else 127
+    w, point = g.store((whole + zero).clip(0 if zero else -127).astype(dtype)), g.store(dtype(zero))
+    if len(form) == 2:
+        y = g.emit("MatMulInteger", "q", w, "z", point)
+    else:
+        y = g.emit(
+            "ConvInteger", "q", w, "z", point, pads=[1, 0, 0, 1] if kind == "padded" else [0] * 4
+        )
+    y = g.emit("Cast", y, to=TensorProto.FLOAT)
+    columns = form[1] if len(form) == 2 else 1
+    scales = g.emit("Mul", "s", g.store(rng.uniform(0.002, 0.02, columns).astype(np.float32)))
+    y = g.emit("Relu", g.emit("Add", g.emit("Mul", y, scales), g.store(np.float32(0.3))))
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(shape))]
+    outputs = [helper.make_tensor_value_info(y, TensorProto.FLOAT, None)]
+    graph = helper.make_graph(g.nodes, "g", inputs, outputs, g.stored)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model = made.SerializeToString()
+    executable = core.load_network(core.read_network(model), "CPU")
+    request = executable.create_infer_request()
+    for seed in (1, 2):
+        feed = {"x": np.random.default_rng(seed).normal(1, 2, shape).astype(np.float32)}
+        (theirs,) = reference(model, feed)
+        (ours,) = request.infer(feed).values()
+        np.testing.assert_allclose(ours, theirs, rtol=2e-6, atol=2e-6 * np.abs(theirs).max())
+    assert any("IntegerProduct" in step for step in steps(executable)), executable.explain()
+    assert not list(unproved(executable.latest_plan()))

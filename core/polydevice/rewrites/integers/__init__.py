@@ -8,6 +8,7 @@ nothing but the order of roundings, and makes products of integers of products o
 from __future__ import annotations
 
 from polydevice.network import Network
+from polydevice.rewrites.integers.dynamic import dynamic_products
 from polydevice.rewrites.integers.fake_quantize import split_fake_quantize
 from polydevice.rewrites.integers.movement import raise_quantize, sink_dequantize
 from polydevice.rewrites.integers.products import integer_products
@@ -21,3 +22,4 @@ def hold_integers(network: Network) -> None:
     raise_quantize(network)
     sink_dequantize(network)
     integer_products(network)
+    dynamic_products(network)

@@ -66,7 +66,7 @@ def _made(node: Node, network: Network) -> Node | str:
     scale = _per_output(node, w)
     if scale is None:
         return "the scale of its weights varies along other axes than the output channels"
-    if _terms(node, w.integers) * _LARGEST_TERM > _LARGEST_SUM:
+    if not fits(node, w.integers):
         return "its sums may not fit into 32 bits"
     factor = np.asarray(np.float32(x.scale) * scale, np.float32)
     shift = 0 if x.zero and _is_padded(node) else x.zero
@@ -81,7 +81,7 @@ def _made(node: Node, network: Network) -> Node | str:
         return Node(node.name, IntegerProduct(node.op), inputs, rt_info=node.rt_info)
     made = Node(f"{node.name}/integers", IntegerProduct(node.op), inputs)
     # What the zero point adds to every sum is the same wherever no padding takes part.
-    added = constant(f"{node.name}/shift", _shift(node, w.integers, shift, factor))
+    added = constant(f"{node.name}/shift", shift_of(node, w.integers, shift, factor))
     return Node(node.name, Add(), [made.output, added.output], rt_info=node.rt_info)
 
 
@@ -98,7 +98,7 @@ def _is_padded(node: Node) -> bool:
     return op.auto_pad is not PadType.EXPLICIT or any((*op.pads_begin, *op.pads_end))
 
 
-def _shift(node: Node, weights: Array, zero: int, factor: Array) -> Array:
+def shift_of(node: Node, weights: Array, zero: int, factor: Array | np.float32) -> Array:
     """-zero * (sum of the weights) * scale of every output, broadcasting to the result."""
     wide = weights.astype(np.int64)
     if isinstance(node.op, MatMul):
@@ -136,6 +136,11 @@ def _per_output(node: Node, w: QuantisedConstant) -> Array | None:
         return numbers
     spatial = rank - (3 if isinstance(node.op, ConvolutionLike) and node.op.grouped else 2)
     return numbers.reshape(1, -1, *[1] * spatial)
+
+
+def fits(node: Node, weights: Array) -> bool:
+    """Whether every sum of products with these weights fits into 32 bits."""
+    return _terms(node, weights) * _LARGEST_TERM <= _LARGEST_SUM
 
 
 def _terms(node: Node, weights: Array) -> int:

@@ -14,7 +14,8 @@ from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.transpose import Transpose
 
-_NARROW = (ElementType.u8, ElementType.i8)
+NARROW = (ElementType.u8, ElementType.i8)
+"""Types that products of integers take."""
 _MOVES = (Reshape, Squeeze, Unsqueeze, Transpose)
 _LOW, _HIGH = -128, 127
 _LARGEST_SCALE = 1e30
@@ -51,7 +52,7 @@ def quantised(port: Port) -> Quantised | None:
     node = port.node
     if not isinstance(node.op, DequantizeLinear) or node.op.block_size:
         return None
-    if port.element_type is not ElementType.f32 or node.inputs[0].element_type not in _NARROW:
+    if port.element_type is not ElementType.f32 or node.inputs[0].element_type not in NARROW:
         return None
     numbers = _numbers(node)
     return None if numbers is None else Quantised(node.inputs[0], *numbers)
@@ -62,7 +63,7 @@ def quantiser(node: Node) -> Parameters | None:
     if not isinstance(node.op, QuantizeLinear) or node.op.block_size:
         return None
     kind = node.output.element_type
-    if node.inputs[0].element_type is not ElementType.f32 or kind not in _NARROW:
+    if node.inputs[0].element_type is not ElementType.f32 or kind not in NARROW:
         return None
     numbers = _numbers(node)
     return None if numbers is None else (*numbers, kind)
@@ -101,7 +102,7 @@ def quantised_constant(port: Port, evaluate: Evaluate | None) -> QuantisedConsta
         return _dequantised(node, evaluate)
     if isinstance(node.op, Multiply):
         for integers, scale in (node.inputs, reversed(node.inputs)):
-            whole, factor = _whole(integers), known(scale)
+            whole, factor = _whole(integers, evaluate), known(scale)
             if whole is not None and factor is not None:
                 return _made(whole, factor.astype(np.float32))
         return None
@@ -139,7 +140,15 @@ def _quantised_ahead(node: Node, evaluate: Evaluate | None) -> Array | None:
     return None if made is None else made[0]
 
 
-def _whole(port: Port) -> Array | None:
+def integers_of(port: Port, evaluate: Evaluate | None) -> Array | None:
+    """A constant of integers that fit into i8, however they were stored; None for others."""
+    whole = _whole(port, evaluate)
+    if whole is None or not whole.size or whole.min() < _LOW or whole.max() > _HIGH:
+        return None
+    return whole.astype(np.int8)
+
+
+def _whole(port: Port, evaluate: Evaluate | None) -> Array | None:
     """Integers that were converted, less a zero point, as i64."""
     node = port.node
     if isinstance(node.op, Convert):
@@ -148,14 +157,21 @@ def _whole(port: Port) -> Array | None:
             return None
         return value.astype(np.int64)
     if isinstance(node.op, Subtract):
-        left = _whole(node.inputs[0])
+        left = _whole(node.inputs[0], evaluate)
         zero = known(node.inputs[1])
         if zero is None:
-            zero = _whole(node.inputs[1])
+            zero = _whole(node.inputs[1], evaluate)
         if left is None or zero is None or (zero != np.rint(zero.astype(np.float64))).any():
             return None
         result: Array = left - zero.astype(np.int64)
         return result
+    if isinstance(node.op, _MOVES) and evaluate is not None:
+        inner = _whole(node.inputs[0], evaluate)
+        others = [port.desc.constant for port in node.inputs[1:]]
+        if inner is None or any(array is None for array in others):
+            return None
+        moved = evaluate(node.op, [inner, *(array for array in others if array is not None)])
+        return None if moved is None else moved[0]
     return None
 
 

@@ -34,14 +34,17 @@ Create = Callable[[DataType, DataType, DataType, Attributes, bool], "Primitive |
 """(types of source, weights and result, attributes, with a bias?) → the primitive."""
 
 
+_ANY_ZERO = 3
+"""What a primitive is tried with whose zero point is computed."""
+
+
 @lowers(IntegerProduct, heavy=True)
 def lower_integer_product(builder: Builder, node: Node) -> bool:
     """Multiply integers with oneDNN; where it has no right code for them, in f32."""
     op = node.op
     assert isinstance(op, IntegerProduct)
     weights = node.inputs[1].desc.constant
-    parameters = [port.desc.constant for port in node.inputs[2:4]]
-    if weights is None or any(array is None for array in parameters):
+    if weights is None or node.inputs[2].desc.constant is None:
         return False
     shape = node.output.shape
     if shape is None or not shape.is_static or 0 in (*shape, *weights.shape):
@@ -153,12 +156,11 @@ def _hold(
     """Hold the primitive back, if it is right; `outputs` is the shape of one number per output."""
     scale, zero = (port.desc.constant for port in node.inputs[2:4])
     assert scale is not None
-    assert zero is not None
     scales = np.ascontiguousarray(scale, np.float32).reshape(-1)
     single = scales.size == 1
     kind = DATA_TYPES[source.value.dtype]
     quantisation = [Quantisation(Arg.WEIGHTS, 0 if single else mask)]
-    if zero.any():
+    if zero is None or zero.any():
         quantisation.append(Quantisation(Arg.SRC, None, 0))
 
     def narrow(post_ops: Sequence[PostOp], bias: bool, to: DataType) -> Primitive | None:
@@ -177,7 +179,7 @@ def _hold(
     argument = Arg.ATTR_SCALES | Arg.WEIGHTS
     shape = (1,) * len(outputs) if single else outputs
     links = [Link(Binary(Algorithm.BINARY_MUL, memory), argument, memory, shape)]
-    offset = int(zero.reshape(-1)[0])
+    offset = _ANY_ZERO if zero is None else int(zero.reshape(-1)[0])
     reason = refusal(Claim(primitive, base, links, offset, window))
     if reason:
         builder.refuse(node.name, reason)
@@ -187,7 +189,10 @@ def _hold(
         Arg.WEIGHTS: Packed(weights, Query.WEIGHTS),
         argument: Packed(scales),
     }
-    if offset:
+    if zero is None:
+        computed = builder.array_value(node.inputs[3])
+        arguments[Arg.ATTR_ZERO_POINTS | Arg.SRC] = Flow(computed.view((1,), (1,)))
+    elif offset:
         arguments[Arg.ATTR_ZERO_POINTS | Arg.SRC] = Packed(zero.astype(np.int32).reshape(1))
     pending = Pending(
         node,

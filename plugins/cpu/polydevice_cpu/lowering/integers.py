@@ -160,9 +160,12 @@ def lower_in_float(builder: Builder, node: Node) -> None:
     wide = Node(f"{node.name}/f32", Convert(destination_type=ElementType.f32), [x])
     nodes = [wide]
     offset, factor = zero.desc.constant, scale.desc.constant
-    assert offset is not None
     assert factor is not None
-    if offset.any():
+    if offset is None:
+        wide_zero = Node(f"{node.name}/zero", Convert(destination_type=ElementType.f32), [zero])
+        nodes.append(wide_zero)
+        nodes.append(Node(f"{node.name}/less", Subtract(), [wide.output, wide_zero.output]))
+    elif offset.any():
         less = constant(f"{node.name}/zero", offset.astype(np.float32)).output
         nodes.append(Node(f"{node.name}/less", Subtract(), [wide.output, less]))
     known = w.desc.constant

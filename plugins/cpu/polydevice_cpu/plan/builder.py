@@ -209,7 +209,7 @@ class Builder:
         self._integers[port] = integers
 
     def lower_instead(self, port: Port, nodes: Sequence[Node]) -> None:
-        """Lower nodes of which each reads the one before, and the last computes `port`."""
+        """Lower nodes, of which each is read once and the last computes `port`."""
         for node in nodes:
             self._uses[node.output] = 1
             self._lower(node)
