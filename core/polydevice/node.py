@@ -13,7 +13,7 @@ from polydevice.errors import NetworkError, PolydeviceError, ShapeError
 from polydevice.interval import Interval, IntLike
 from polydevice.ops.io import Constant
 from polydevice.ops.op import Op
-from polydevice.shape import MAX_RANK, Shape, merge
+from polydevice.shape import MAX_RANK, Shape
 from polydevice.tensor import TensorDesc
 
 Evaluate = Callable[[Op, Sequence[Array]], "list[Array] | None"]
@@ -246,8 +246,3 @@ def constant(name: str, value: Any, element_type: ElementType | None = None) -> 
     if element_type is not None and array.dtype != element_type.dtype:
         array = array.astype(element_type.dtype)
     return Node(name, Constant(array, element_type or ElementType.of(array.dtype)))
-
-
-def refine(desc: TensorDesc, shape: Shape | None) -> TensorDesc:
-    """Return `desc` with what `shape` adds to its own; raises ShapeError when they disagree."""
-    return TensorDesc(desc.element_type, merge(desc.shape, shape), desc.value, desc.kind)

@@ -62,8 +62,6 @@ class Op:
     """The opsets that brought a version which this class serves, oldest first."""
     onnx_types: ClassVar[tuple[str, ...]] = ()
     """ONNX operators that map to this class one to one."""
-    is_pointwise: ClassVar[bool] = False
-    """Whether each output element depends on one element of each (broadcast) input."""
     shape_arithmetic: ClassVar[bool] = False
     """Whether it is used to compute shapes, so that it is worth evaluating on known sizes."""
     sized_by_values: ClassVar[bool] = False

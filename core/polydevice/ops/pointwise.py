@@ -34,8 +34,6 @@ class AutoBroadcast(enum.Enum):
 class UnaryPointwise(Op):
     """A pointwise function of one input that keeps its shape and type."""
 
-    is_pointwise = True
-
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return shape and type of the first input."""
         return [inputs[0].without_value()]
@@ -47,8 +45,6 @@ class BinaryPointwise(Op):
 
     Raises: ElementTypeError when the types differ; ShapeError when the shapes do not broadcast
     """
-
-    is_pointwise = True
 
     auto_broadcast: AutoBroadcast = attribute(default=AutoBroadcast.NUMPY)  # noqa: RUF009 - a field
     broadcast_axis: int = attribute(default=-1, ir="axis")

@@ -30,8 +30,6 @@ class FakeQuantize(Op):
     Source:  OpenVINO opset1 FakeQuantize
     """
 
-    is_pointwise = True
-
     levels: int = attribute()
     auto_broadcast: AutoBroadcast = attribute(default=AutoBroadcast.NUMPY)
 
@@ -60,8 +58,6 @@ class FakeConvert(Op):
     Raises:  ElementTypeError if `destination_type` is neither f8e4m3 nor f8e5m2
     Source:  OpenVINO opset13 FakeConvert
     """
-
-    is_pointwise = True
 
     destination_type: ElementType = attribute(default=ElementType.f8e4m3)
 

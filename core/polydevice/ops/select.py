@@ -25,7 +25,6 @@ class Select(Op):
     Source:  OpenVINO opset1 Select; ONNX Where-16
     """
 
-    is_pointwise = True
     shape_arithmetic = True
 
     auto_broadcast: AutoBroadcast = attribute(default=AutoBroadcast.NUMPY)

@@ -17,18 +17,19 @@ from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.placement import Placement
+from polydevice.profiling import LayerCount
 from polydevice.runtime.plan_cache import PlanCache, Shapes, plans_limit
 from polydevice_gpu import cl
 from polydevice_gpu.blobs.context import GpuContext
+from polydevice_gpu.cl.turn_lock import TurnLock
 from polydevice_gpu.compiler.compiler import Compiler
 from polydevice_gpu.compiler.preparation import Prepared
+from polydevice_gpu.host_layers import why_left_on_host, why_on_host
 from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.reports.execution_graph import execution_graph
-from polydevice_gpu.reports.report import explanation
-from polydevice_gpu.runtime.host import why_left_on_host, why_on_host
+from polydevice_gpu.reports.report import explanation, layer_counts
 from polydevice_gpu.runtime.plan import Plan
 from polydevice_gpu.runtime.runner import GpuRunner
-from polydevice_gpu.runtime.turn_lock import TurnLock
 from polydevice_gpu.runtime.weights import WeightStore
 from polydevice_gpu.tuning.tuner import Tuner, TuningMode
 from polydevice_gpu.tuning.tuning_file import TuningFile
@@ -141,6 +142,10 @@ class GpuExecutable(ExecutableNetwork):
     def note_plan(self, plan: Plan) -> None:
         """Note which plan the latest timed inference ran."""
         self._latest = plan
+
+    def layer_counts(self, plan: Plan) -> list[LayerCount]:
+        """Return a row for every layer of the model, with its time on average."""
+        return layer_counts(plan, plan.times.averages())
 
     def get_exec_graph_info(self) -> Network:
         """Return the graph that runs; with times after an inference under PERF_COUNT.

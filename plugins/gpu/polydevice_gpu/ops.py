@@ -120,7 +120,6 @@ class Fused(Op):
 
     type = "Fused"
     domain = "polydevice_gpu"
-    is_pointwise = True
 
     fragment: Fragment
 

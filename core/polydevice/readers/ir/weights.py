@@ -19,11 +19,6 @@ Source = str | os.PathLike[str] | bytes | bytearray | memoryview
 """Where a file's content comes from: a path (str or PathLike), or the content itself."""
 
 
-def is_content(source: Source) -> bool:
-    """Whether a source is a file's content rather than a path to it."""
-    return isinstance(source, (bytes, bytearray, memoryview))
-
-
 def read_topology(path: Path, limits: ReadLimits) -> bytes:
     """Read a topology file whole; raises ModelFileError or ModelLimitError."""
     descriptor, size = open_given(path, "model file", ModelFileError)

@@ -18,12 +18,12 @@ from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.control_flow.nested import Nested
 from polydevice_gpu.custom.operation import use_custom_layers
 from polydevice_gpu.graph import GpuGraph
+from polydevice_gpu.host_layers import bodies_of
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.passes import lower as lowering
 from polydevice_gpu.passes import nest_bodies as nesting
 from polydevice_gpu.passes.body_network import Build
 from polydevice_gpu.rewrites import gpu_wishes
-from polydevice_gpu.runtime.host import bodies_of
 
 QUANTIZATION = (FakeQuantize, QuantizeLinear, DequantizeLinear)
 """Operations that make a network a quantised one."""

@@ -15,9 +15,9 @@ from polydevice_gpu import cl
 from polydevice_gpu.compiler.limits import check_memory
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.custom.operation import use_custom_layers
+from polydevice_gpu.host_layers import bodies_of
 from polydevice_gpu.passes import split_nv12_inputs as nv12
 from polydevice_gpu.runtime.dynamic_batch import dynamic_batch_limit, open_batch
-from polydevice_gpu.runtime.host import bodies_of
 from polydevice_gpu.runtime.state import known_starts
 
 

@@ -16,11 +16,11 @@ from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.quantize_linear import LinearQuantization
 from polydevice_gpu.control_flow.nested import Nested
 from polydevice_gpu.graph import Fate, GpuGraph, GpuNode, Value, constant_value
+from polydevice_gpu.host_layers import lives_on_host, why_on_host
 from polydevice_gpu.kernels.pointwise import pointwise
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import FLOATS, storage_type, stored_as
 from polydevice_gpu.ops import Fused, single
-from polydevice_gpu.runtime.host import lives_on_host, why_on_host
 
 SMALL = 1 << 14
 """Most elements of constants that keep their own type where only pointwise operations read them:

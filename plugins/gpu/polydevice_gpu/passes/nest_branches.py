@@ -10,8 +10,8 @@ from polydevice.node import Evaluate, Node
 from polydevice.ops.control_flow import BodyInput, BodyOutput, If
 from polydevice_gpu.control_flow.nested import Branch, Branches, Given, Taken
 from polydevice_gpu.graph import GpuGraph
+from polydevice_gpu.host_layers import lives_on_host
 from polydevice_gpu.passes.body_network import BodyNetwork, Build, constants_of
-from polydevice_gpu.runtime.host import lives_on_host
 
 
 def nest_branches(

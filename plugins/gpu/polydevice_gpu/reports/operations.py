@@ -10,6 +10,7 @@ from polydevice.passes.lower_state import lower_state
 from polydevice.plugin import Line
 from polydevice.rewrites import decompositions
 from polydevice.source_place import source_place
+from polydevice_gpu.host_layers import kind_on_host, why_on_host
 from polydevice_gpu.kernels.kernel import kernels_of
 from polydevice_gpu.kernels.pointwise import pointwise
 from polydevice_gpu.kernels.target import Target
@@ -17,7 +18,6 @@ from polydevice_gpu.passes.lower import lower
 from polydevice_gpu.passes.nest_branches import nest_branches
 from polydevice_gpu.passes.nest_loop import nest_loop
 from polydevice_gpu.rewrites import gpu_wishes
-from polydevice_gpu.runtime.host import kind_on_host, why_on_host
 from polydevice_gpu.views import find_view
 
 

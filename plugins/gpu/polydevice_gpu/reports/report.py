@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from polydevice.ops.concat import Concat
 from polydevice.profiling import LayerCount, Status
 from polydevice_gpu.graph import Fate, GpuNode
+from polydevice_gpu.host_layers import why_left_on_host
 from polydevice_gpu.kernels.kernel import Choice, kernels_of
-from polydevice_gpu.runtime.host import why_left_on_host
 from polydevice_gpu.runtime.layer_times import Times
 from polydevice_gpu.runtime.plan import NestedStep, Plan, Step
 

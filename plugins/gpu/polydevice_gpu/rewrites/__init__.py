@@ -16,6 +16,7 @@ from polydevice.ops.pooling import AvgPool
 from polydevice.ops.recurrent import SequenceOf
 from polydevice.rewrites import Rule, Unroll, When, Wishes, always, nothing, rules
 from polydevice.rewrites.facts import parameters_known, shape_of
+from polydevice_gpu.host_layers import why_on_host
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type, stored_as
 from polydevice_gpu.rewrites.interpolate import (
@@ -26,7 +27,6 @@ from polydevice_gpu.rewrites.interpolate import (
     resize,
 )
 from polydevice_gpu.rewrites.recurrent import in_one_launch, runs_in_one_launch
-from polydevice_gpu.runtime.host import why_on_host
 
 LEAST_POSITIONS = 1024
 """Smaller windows are walked as fast by the kernels for pooling as many work-groups reduce them."""

@@ -1,7 +1,7 @@
-"""What runs on the host: layers that no GPU is good at, and whatever has no size beforehand.
+"""Runs on the host what `polydevice_gpu.host_layers` leaves there.
 
 Neighbouring host layers become one network, which the CPU device computes between two stretches of
-launches. Everything else is refused unless a kernel takes it.
+launches.
 """
 
 from __future__ import annotations
@@ -9,110 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from polydevice.dtype import Array, ElementType
+from polydevice.dtype import Array
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
 from polydevice.node import Node, Port
-from polydevice.ops.control_flow import If, Loop, TensorIterator
-from polydevice.ops.convert import BitCast
-from polydevice.ops.ctc import CTCGreedyDecoder, CTCGreedyDecoderSeqLen, CTCLoss
-from polydevice.ops.detection_output import DetectionOutput
-from polydevice.ops.detectron import (
-    ExperimentalDetectronDetectionOutput,
-    ExperimentalDetectronGenerateProposalsSingleImage,
-    ExperimentalDetectronTopKROIs,
-)
-from polydevice.ops.embedding import SparseFillEmptyRows
 from polydevice.ops.io import Constant, Parameter, Result
-from polydevice.ops.matmul import GroupedMatMul
-from polydevice.ops.nms import MatrixNms, MulticlassNms, NMSRotated, NonMaxSuppressionOp
-from polydevice.ops.op import Op
-from polydevice.ops.prior_box import PriorBox, PriorBoxClustered
-from polydevice.ops.proposal import GenerateProposals, Proposal
-from polydevice.ops.python_operation import PythonOperation
-from polydevice.ops.random import Multinomial, RandomUniform
-from polydevice.ops.search import NonZero, Unique
 from polydevice.runtime.layer_times import LayerTime
 from polydevice.shape import Shape
-from polydevice.tensor import TensorDesc
 from polydevice_gpu.graph import GpuNode, Value
-from polydevice_gpu.kernels.types import storage_type
-
-_KINDS: dict[str, tuple[type[Op], ...]] = {
-    "sorting and suppressing boxes is short, sequential and full of branches": (
-        Proposal, NonMaxSuppressionOp, DetectionOutput, MatrixNms, MulticlassNms, NMSRotated,
-        GenerateProposals, ExperimentalDetectronDetectionOutput,
-        ExperimentalDetectronGenerateProposalsSingleImage, ExperimentalDetectronTopKROIs,
-    ),
-    "it depends on shapes alone, which are not known at load": (PriorBox, PriorBoxClustered),
-    "the sequence of random numbers is the host's": (RandomUniform, Multinomial),
-    "it is one pass over a row, in which every element depends on the one before": (
-        CTCGreedyDecoder, CTCGreedyDecoderSeqLen, CTCLoss,
-    ),
-    "how much comes out depends on values": (Unique, NonZero, SparseFillEmptyRows),
-    "the course of its bodies depends on values that the host has": (If, Loop, TensorIterator),
-}  # fmt: skip
-"""Reason → operations that the host always computes where they are not known at load."""
-
-HOST_OPERATIONS = tuple(op for ops in _KINDS.values() for op in ops)
-
-
-def why_on_host(node: Node) -> str:
-    """Say why a layer belongs on the host; empty where kernels compute it.
-
-    It is of a kind that does, or has values that no kernel holds: of unknown size, texts, complex
-    numbers and 8-bit floats.
-    """
-    reason = _kind(node.op, [port.element_type for port in node.inputs])
-    for port in (*node.inputs, *node.outputs):
-        reason = reason or _value(port.name, port.desc.element_type, port.desc.is_static)
-    return reason
-
-
-def why_left_on_host(node: GpuNode) -> str:
-    """Say the same of a layer that was left to the host."""
-    reason = _kind(node.op, [value.element_type for value in node.inputs])
-    for value in (*node.inputs, *node.outputs):
-        reason = reason or _value(value.name, value.element_type, not value.on_host)
-    return reason or "no kernel takes it"
-
-
-def kind_on_host(op: type[Op]) -> str:
-    """Say why the host always computes an operation; empty for all others."""
-    return next((reason for reason, kinds in _KINDS.items() if issubclass(op, kinds)), "")
-
-
-def _kind(op: Op, inputs: Sequence[ElementType]) -> str:
-    if reason := kind_on_host(type(op)):
-        return reason
-    if isinstance(op, BitCast):
-        # Kernels hold these as other types, and f64 on some devices.
-        for kind in (inputs[0], op.destination_type):
-            if kind.bits < 8 or (kind.is_float and kind is not ElementType.f32):
-                return f"kernels may hold {kind} in other bits"
-    if isinstance(op, PythonOperation) and op.definition.element is None:
-        return "it has no OpenCL body"
-    if isinstance(op, GroupedMatMul) and len(inputs) > 2:
-        return "which rows belong together depends on values"
-    return ""
-
-
-def _value(name: str, element_type: ElementType, is_sized: bool) -> str:
-    if storage_type(element_type, fp64=True) is None:
-        return f"{name} is {element_type}, which no kernel holds"
-    return "" if is_sized else f"the size of {name} is not known before inference"
-
-
-def bodies_of(node: Node) -> list[Network]:
-    """Return the networks in a loop or If."""
-    if not node.op.has_bodies:
-        return []
-    return [value for value in vars(node.op).values() if isinstance(value, Network)]
-
-
-def lives_on_host(desc: TensorDesc) -> bool:
-    """Whether a value is one that device memory cannot hold."""
-    return not desc.is_static or storage_type(desc.element_type, fp64=True) is None
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from polydevice.runtime.layer_times import LayerTimes
 from polydevice_gpu import cl
 from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Place, Value
 from polydevice_gpu.kernels.launch import Argument, Launch, Local, Scratch, Weights
-from polydevice_gpu.passes.plan_memory import ArenaPlan
 from polydevice_gpu.runtime.host import HostGroup
 from polydevice_gpu.runtime.weights import WeightStore
 
 if TYPE_CHECKING:
+    from polydevice_gpu.passes.plan_memory import ArenaPlan
     from polydevice_gpu.runtime.bound_steps import BoundNested, BoundSteps
 
 LAUNCH_BYTES = 30_000

@@ -19,13 +19,12 @@ from polydevice.tensor import TensorDesc
 from polydevice_gpu import cl
 from polydevice_gpu.blobs.blob import GpuBlob
 from polydevice_gpu.blobs.buffer_blob import BufferBlob
+from polydevice_gpu.cl.turn_lock import TurnLock
 from polydevice_gpu.graph import Value
 from polydevice_gpu.kernels.types import storage_type
-from polydevice_gpu.reports.report import layer_counts
 from polydevice_gpu.runtime.bound_plan import BoundPlan
 from polydevice_gpu.runtime.plan import Plan
 from polydevice_gpu.runtime.state import GpuVariable
-from polydevice_gpu.runtime.turn_lock import TurnLock
 
 if TYPE_CHECKING:
     from polydevice_gpu.executable import GpuExecutable
@@ -274,4 +273,4 @@ class GpuRunner(Runner):
                 "counters are off; load the network with PERF_COUNT=YES to measure layers"
             )
         plan = self._last_plan or self.executable.latest_plan()
-        return layer_counts(plan, plan.times.averages())
+        return self.executable.layer_counts(plan)

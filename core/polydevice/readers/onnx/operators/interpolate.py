@@ -124,19 +124,6 @@ def _given(n: OnnxNode, index: int) -> Port | None:
     return None if port is None or port.shape == (0,) else port
 
 
-def _rounds(x: Port, scales: Port | None, axes: list[int]) -> bool:
-    """Whether size times scale must be rounded, as far as it is known; it counts as integer."""
-    factors = None if scales is None else scales.desc.constant
-    if factors is None or x.shape is None:
-        return scales is not None
-    products = [
-        size * float(factor)
-        for size, factor in zip((x.shape[axis] for axis in axes), factors)
-        if isinstance(size, int)
-    ]
-    return any(abs(product - round(product)) > 1e-4 for product in products)
-
-
 def _interpolate(
     n: OnnxNode,
     target: Port,

@@ -72,11 +72,6 @@ def find(op: type[Op]) -> Pointwise | None:
     return known
 
 
-def pointwise_operations() -> list[type[Op]]:
-    """Return every operation that has an expression."""
-    return list(_TABLE)
-
-
 def expression(
     op: Op, arguments: list[str], kinds: list[ElementType], result: ElementType, width: int = 1
 ) -> str:
