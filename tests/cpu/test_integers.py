@@ -392,3 +392,22 @@ def test_dynamically_quantised_products(core, kind, dtype):
         np.testing.assert_allclose(ours, theirs, rtol=2e-6, atol=2e-6 * np.abs(theirs).max())
     assert any("IntegerProduct" in step for step in steps(executable)), executable.explain()
     assert not list(unproved(executable.latest_plan()))
+
+
+@pytest.mark.parametrize("zeros", [[0.5], [np.inf], [[1.0], [2.0]]])
+def test_weights_with_odd_zero_points_stay_in_floating_point(core, zeros):
+    """Halves, infinities, and more of them than weights: none is a zero point of i8 weights."""
+    rng = np.random.default_rng(4)
+    g = Graph(rng)
+    x = g.source(np.uint8)
+    whole = g.emit("Cast", g.store(rng.integers(-9, 9, (1, 3)).astype(np.int8)), to=1)
+    less = g.emit("Sub", whole, g.store(np.array(zeros, np.float32)))
+    w = g.emit("Transpose", g.emit("Mul", less, g.store(np.float32(0.1))), perm=[1, 0])
+    y = g.emit("MatMul", x, w)
+    model = g.model((4, 3), np.uint8, {y: np.float32})
+    feed = {"x": spread(rng, (4, 3), np.uint8)}
+    executable = core.load_network(core.read_network(model), "CPU")
+    (ours,) = executable.create_infer_request().infer(feed).values()
+    (theirs,) = reference(model, feed)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-4)
+    assert not any("IntegerProduct" in step for step in steps(executable))

@@ -126,7 +126,10 @@ def _dequantised(node: Node, evaluate: Evaluate | None) -> QuantisedConstant | N
         shape[op.axis % integers.ndim] = -1
     whole = integers.astype(np.int64)
     if zeros and zeros[0] is not None:
-        whole = whole - zeros[0].astype(np.int64).reshape(shape)
+        zero = zeros[0].astype(np.int64)
+        if zero.size not in (1, scale.size):
+            return None
+        whole = whole - zero.reshape(shape if zero.size == scale.size else ())
     return _made(whole, scale.astype(np.float32).reshape(shape))
 
 
@@ -161,7 +164,7 @@ def _whole(port: Port, evaluate: Evaluate | None) -> Array | None:
         zero = known(node.inputs[1])
         if zero is None:
             zero = _whole(node.inputs[1], evaluate)
-        if left is None or zero is None or (zero != np.rint(zero.astype(np.float64))).any():
+        if left is None or zero is None or not _are_points_of(zero, left.shape):
             return None
         result: Array = left - zero.astype(np.int64)
         return result
@@ -173,6 +176,15 @@ def _whole(port: Port, evaluate: Evaluate | None) -> Array | None:
         moved = evaluate(node.op, [inner, *(array for array in others if array is not None)])
         return None if moved is None else moved[0]
     return None
+
+
+def _are_points_of(zero: Array, shape: tuple[int, ...]) -> bool:
+    """Whether these are integers that broadcast to a shape."""
+    wide = zero.astype(np.float64)
+    if zero.ndim > len(shape) or not (np.isfinite(wide).all() and (wide == np.rint(wide)).all()):
+        return False
+    behind = shape[len(shape) - zero.ndim :]
+    return all(own in (1, size) for own, size in zip(zero.shape, behind, strict=True))
 
 
 def _is_small(value: Array) -> bool:
