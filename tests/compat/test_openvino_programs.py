@@ -25,7 +25,7 @@ def with_openvino(program: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("program", ["openvino_everyday.py"])
+@pytest.mark.parametrize("program", ["openvino_everyday.py", "openvino_operations.py"])
 def test_the_same_is_printed(program: str, device: str) -> None:
     command = [sys.executable, "-m", "polydevice", "run", "--as", "openvino", "-d", device]
     done = subprocess.run(
