@@ -207,7 +207,7 @@ class Runner(ABC):
         """
         raise RequestError(
             f"{self.executable.device} computes whole batches of {self.executable.name!r}; load it "
-            "on GPU with DYN_BATCH_ENABLED=YES, or reshape() it to a dynamic batch"
+            "on CPU or GPU with DYN_BATCH_ENABLED=YES, or reshape() it to a dynamic batch"
         )
 
     def release(self) -> None:

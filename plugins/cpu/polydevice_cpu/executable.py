@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from polydevice.dynamic_batch import open_batch
 from polydevice.errors import DeviceError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.executor import Executor
@@ -27,8 +28,21 @@ class CpuExecutableNetwork(ExecutableNetwork):
 
     survives_fork = True
 
-    def __init__(self, network: Network, options: CpuOptions, executor: Executor | None) -> None:
-        """Prepare the graph, pack the weights and, with static shapes, build the plan."""
+    def __init__(
+        self,
+        network: Network,
+        options: CpuOptions,
+        executor: Executor | None,
+        batch_limit: int = 0,
+    ) -> None:
+        """Prepare the graph, pack the weights and, with static shapes, build the plan.
+
+        Args:
+            network: what to run, which is changed.
+            options: the configuration.
+            executor: shared with other networks; None for one of its own.
+            batch_limit: the network's batch, when requests may compute less of it; else 0.
+        """
         super().__init__(network, "CPU", options, streams=options.streams, executor=executor)
         self.executor.when_idle = openmp.stop_workers
         self.threads = options.threads_per_stream
@@ -36,10 +50,13 @@ class CpuExecutableNetwork(ExecutableNetwork):
         self.perf_count = options.perf_count
         self._source = network.clone()  # what prepare() makes is for this plugin alone
         settings = Settings(bf16=options.enforce_bf16, integers=options.integers)
+        self.batch_limit = batch_limit
+        shapes = [parameter.output.shape for parameter in network.parameters]
+        if batch_limit:
+            open_batch(network, batch_limit)
         prepare(network, integers=settings.integers)
         self.memory.hold(self, constant_bytes(network), "the network's constants")
         self.compiled = CompiledNetwork(*(network, settings, WeightStore(self.memory), self.memory))
-        shapes = [parameter.output.shape for parameter in network.parameters]
         if all(shape is not None and shape.is_static for shape in shapes):
             with openmp.threads(self.threads):
                 self.compiled.plan(tuple(shape.static for shape in shapes if shape is not None))

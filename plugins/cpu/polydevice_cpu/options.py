@@ -64,6 +64,12 @@ class CpuOptions(Options):
     perf_count: Flag = option(
         "PERF_COUNT", False, help="Measure the time of every layer, for get_perf_counts()."
     )
+    dynamic_batch: Flag = option(
+        "DYN_BATCH_ENABLED",
+        False,
+        help="Let requests compute a part of the network's batch: InferRequest.set_batch(1) to the "
+        "batch that the network has. Networks that mix the items of a batch are refused.",
+    )
     exclusive_async_requests: Flag = option(
         "EXCLUSIVE_ASYNC_REQUESTS",
         False,

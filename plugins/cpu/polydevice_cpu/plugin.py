@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from polydevice.dynamic_batch import dynamic_batch_limit
 from polydevice.errors import OptionValueError
 from polydevice.exported import ExportedNetwork
 from polydevice.network import Network
@@ -87,7 +88,8 @@ class CpuPlugin(Plugin):
         """Compile a network.
 
         Raises:
-            UnsupportedNetworkError: listing every node that nothing here computes.
+            UnsupportedNetworkError: listing every node that nothing here computes; or saying why
+                DYN_BATCH_ENABLED is not possible.
             OptionValueError: ENFORCE_BF16 on a processor without bfloat16.
         """
         assert isinstance(options, CpuOptions)
@@ -101,7 +103,8 @@ class CpuPlugin(Plugin):
                 + "; leave the key out"
             )
         executor = self.exclusive_executor() if options.exclusive_async_requests else None
-        return CpuExecutableNetwork(network, options, executor)
+        limit = dynamic_batch_limit(network, self.services) if options.dynamic_batch else 0
+        return CpuExecutableNetwork(network, options, executor, limit)
 
     def import_network(
         self, data: bytes, options: Options, device_id: str, context: RemoteContext | None = None

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from polydevice.blob import Blob, RoiBlob
-from polydevice.errors import InferenceError
+from polydevice.dtype import Array
+from polydevice.errors import InferenceError, RequestError
 from polydevice.executor import is_stream_thread
 from polydevice.profiling import LayerCount
 from polydevice.runtime.runner import Runner
@@ -40,6 +41,7 @@ class CpuRunner(Runner):
         self._regions: list[RoiBlob] = []
         self._threads = executable.threads
         self._get_threads, self._set_threads = openmp.functions()
+        self._batch = executable.batch_limit  # items of the next inferences; 0 for all there are
         self._variables = variables(executable.compiled.network, self._context)
 
     def bind(self, name: str, blob: Blob) -> None:
@@ -54,9 +56,24 @@ class CpuRunner(Runner):
         if blob.array.shape != shape:
             self.bound = None
         elif is_input:
-            self.bound.set_input(index, blob.array)
+            self.bound.set_input(index, self._items(blob.array))
         else:
-            self.bound.set_output(index, blob.array)
+            self.bound.set_output(index, self._items(blob.array))
+
+    def set_batch(self, size: int) -> None:
+        """Let the next inferences compute the first items of the batch only."""
+        limit = self.executable.batch_limit
+        if not limit:
+            super().set_batch(size)
+        if not 1 <= size <= limit:
+            raise RequestError(
+                f"batch {size} is not possible for {self.executable.name!r}; legal: 1 to {limit}"
+            )
+        self._batch, self.bound = size, None
+
+    def _items(self, array: Array) -> Array:
+        """Return the part of an input or output that is computed."""
+        return array if self._batch == self.executable.batch_limit else array[: self._batch]
 
     def begin(self) -> None:
         """Leave the cores to the streams' threads, if synchronous inferences ran in this one."""
@@ -99,6 +116,8 @@ class CpuRunner(Runner):
             name: (index, True, array.shape)
             for index, (name, array) in enumerate(zip(self.executable.inputs, arrays, strict=True))
         }
+        arrays = [self._items(array) for array in arrays]
+        limit = self.executable.batch_limit
         bound = self.execution.bound(shapes_of(arrays))
         for index, array in enumerate(arrays):
             bound.set_input(index, array)
@@ -108,11 +127,12 @@ class CpuRunner(Runner):
             if value is None:
                 continue
             blob = self.blobs.get(name)
-            if blob is None or blob.shape != value.shape:
+            shape = (limit, *value.shape[1:]) if limit else value.shape
+            if blob is None or blob.shape != shape:
                 element_type = self.executable.ports[name].element_type
-                blob = self.allocate(name, TensorDesc(element_type, Shape(value.shape)))
-            bound.set_output(index, blob.array)
-            self._places[name] = (index, False, value.shape)
+                blob = self.allocate(name, TensorDesc(element_type, Shape(shape)))
+            bound.set_output(index, self._items(blob.array))
+            self._places[name] = (index, False, shape)
         self.bound = bound
         return bound
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from polydevice.dtype import Array
+from polydevice.dynamic_batch import dynamic_batch_limit, open_batch
 from polydevice.network import Network
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.passes.lower_state import Variable, lower_state
@@ -17,7 +18,6 @@ from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.custom.operation import use_custom_layers
 from polydevice_gpu.host_layers import bodies_of
 from polydevice_gpu.passes import split_nv12_inputs as nv12
-from polydevice_gpu.runtime.dynamic_batch import dynamic_batch_limit, open_batch
 from polydevice_gpu.runtime.state import known_starts
 
 

@@ -1,13 +1,16 @@
-"""Dynamic batch: whether a network computes the items of its batch independently of one another."""
+"""dynamic_batch: whether a network computes the items of its batch independently of one another."""
 
 from __future__ import annotations
 
 import contextlib
+from typing import TYPE_CHECKING
 
 from polydevice.errors import NetworkError, UnsupportedNetworkError
 from polydevice.network import Network
-from polydevice.plugin import Services
 from polydevice.shape import Dim
+
+if TYPE_CHECKING:
+    from polydevice.plugin import Services
 
 
 def dynamic_batch_limit(network: Network, services: Services) -> int:
