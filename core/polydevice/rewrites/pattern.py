@@ -109,13 +109,26 @@ class Replacements:
     def put_node(self, old: Node, op: Op, inputs: list[Port]) -> None:
         """Let a new node of this operation take the place of `old`, under the same name."""
         made = Node(old.name, op, inputs, rt_info=old.rt_info)
-        made.origins = old.origins
+        steps = _between(old, inputs)
+        made.origins = tuple(dict.fromkeys(layer for step in steps for layer in step.layers))
         self.put(old.output, made.output)
 
     def apply(self, network: Network) -> int:
         """Make every node read what stands for its inputs by now; return how many ports went."""
         network.replace(self._new)
         return len(self._new)
+
+
+def _between(last: Node, inputs: list[Port]) -> list[Node]:
+    """Return the nodes that compute the last one from inputs, itself first, without constants."""
+    found, stack = [last], list(last.inputs)
+    while stack:
+        port = stack.pop()
+        if port in inputs or port.node in found or port.node.constant is not None:
+            continue
+        found.append(port.node)
+        stack += port.node.inputs
+    return found
 
 
 def per_channel(port: Port, axis: int, rank: int) -> Array | None:

@@ -36,9 +36,9 @@ def _shifted(build: Emitter, x: Port, axis: int, by: int, *, reverse: bool, fill
     return build.emit(Slice(), padded, *limits)
 
 
-@decomposes(CumSum, CumProd)
-def _cumulative(build: Emitter, op: CumSum | CumProd, inputs: Sequence[Port]) -> list[Port]:
-    """An axis that is known at inference only: compute all, and choose."""
+@decomposes(CumProd)
+def running(build: Emitter, op: CumSum | CumProd, inputs: Sequence[Port]) -> list[Port]:
+    """Sum or multiply along an axis; one known at inference only is chosen of all."""
     x = inputs[0]
     if count_of(x) == 0:
         return [x]

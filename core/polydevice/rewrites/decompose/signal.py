@@ -1,4 +1,4 @@
-"""What Fourier transforms are made of: matrix products.
+"""What Fourier transforms are made of: matrix products; running sums are shifted additions.
 
 A transform of n points as a product costs n²; below `MAX_POINTS` that is still one quick product.
 """
@@ -28,8 +28,10 @@ from polydevice.ops.signal import (
     ISTFT,
     RDFT,
     STFT,
+    CumSum,
     FourierTransform,
 )
+from polydevice.rewrites.decompose.cumulative import running
 from polydevice.rewrites.facts import array_of, count_of, is_known, numbers_of, rank_of, shape_of
 from polydevice.rewrites.rule import decomposes
 
@@ -55,6 +57,12 @@ def _sizes(op: FourierTransform, inputs: Sequence[Port]) -> tuple[list[int], lis
         asked = [int(n) for n in array_of(inputs[2]).reshape(-1)]
         sizes = [size if n == -1 else n for size, n in zip(sizes, asked, strict=True)]
     return places, sizes
+
+
+@decomposes(CumSum)
+def _cum_sum(build: Emitter, op: CumSum, inputs: Sequence[Port]) -> Sequence[Port]:
+    """Add shifted values."""
+    return running(build, op, inputs)
 
 
 @decomposes(DFT, IDFT, RDFT, IRDFT, where=_is_small)
