@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.models.fetch import ROOT
+
 PROGRAMS = Path(__file__).parent / "programs"
 
 
 @functools.cache
 def with_openvino(program: str) -> str:
     done = subprocess.run(
-        [sys.executable, PROGRAMS / program, "a", "--b"],
+        [sys.executable, PROGRAMS / program, ROOT / "samples", "--b"],
         capture_output=True,
         text=True,
         timeout=240,
@@ -25,11 +27,13 @@ def with_openvino(program: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("program", ["openvino_everyday.py", "openvino_operations.py"])
+@pytest.mark.parametrize(
+    "program", ["openvino_everyday.py", "openvino_operations.py", "openvino_samples.py"]
+)
 def test_the_same_is_printed(program: str, device: str) -> None:
     command = [sys.executable, "-m", "polydevice", "run", "--as", "openvino", "-d", device]
     done = subprocess.run(
-        [*command, PROGRAMS / program, "a", "--b"],
+        [*command, PROGRAMS / program, ROOT / "samples", "--b"],
         capture_output=True,
         text=True,
         timeout=240,
