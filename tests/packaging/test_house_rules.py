@@ -6,12 +6,13 @@ import ast
 import re
 import sys
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import polydevice.ops  # noqa: F401 - defines the operations
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import operations
 from polydevice_cpu.plan.start import has_starter
-from polydevice_gpu.kernels.kernel import all_kernels
+from polydevice_gpu.kernels.kernel import SingleLaunch, all_kernels
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [
@@ -35,6 +36,18 @@ def test_the_last_kernel_of_each_operation_is_its_reference() -> None:
     for op, kernels in table.items():
         references = [type(kernel).__name__.endswith("Ref") for kernel in kernels]
         assert references == [False] * (len(kernels) - 1) + [True], op
+
+
+def test_kernels_describe_the_operations_that_they_are_declared_for() -> None:
+    """`describe` is given its operation by its type, which no checker sees."""
+    single = 0
+    for op, kernels in all_kernels().items():
+        for kernel in kernels:
+            if isinstance(kernel, SingleLaunch):
+                expected = get_type_hints(type(kernel).describe)["op"]
+                assert issubclass(op, get_args(expected) or expected), (op, type(kernel))
+                single += 1
+    assert single > 30
 
 
 def test_every_kernel_file_is_used_and_says_what_it_computes() -> None:

@@ -4,7 +4,7 @@
     class DetRef(SingleLaunch):
         source = "linear_algebra/det_ref.cl"
 
-        def describe(self, call, mode): ...
+        def describe(self, call, op, mode): ...
 
 The order in which kernels of an operation are declared is their order of preference; the last
 one's name ends in ``Ref`` and it takes everything the operation allows: any layout and pitches,
@@ -20,7 +20,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from polydevice.dtype import ElementType
 from polydevice.ops.op import Op
@@ -98,12 +98,12 @@ class SingleLaunch(Kernel):
     def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
         """Return the launch."""
         call = Call(self.name, self.source, node, target)
-        self.describe(call, mode)
+        self.describe(call, node.op, mode)
         return [call.launch()]
 
     @abstractmethod
-    def describe(self, call: Call, mode: Mode) -> None:
-        """Declare tensors, macros, scalars and NDRange."""
+    def describe(self, call: Call, op: Any, mode: Mode) -> None:
+        """Declare tensors, macros, scalars and NDRange of an operation of the kernel's type."""
 
 
 def follow(value: Value, inputs: Sequence[Value]) -> Layout:

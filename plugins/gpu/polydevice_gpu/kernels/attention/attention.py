@@ -14,6 +14,7 @@ import numpy as np
 
 from polydevice.dtype import ElementType
 from polydevice.ops.attention import ScaledDotProductAttention
+from polydevice.ops.op import Op
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.convolution.convolution import vector_lanes
 from polydevice_gpu.kernels.kernel import Kernel, Mode, SingleLaunch, kernel
@@ -220,7 +221,7 @@ class AttentionMma(Attention, SingleLaunch):
         found = range(len(self.modes))
         return next(n for n in found if self.mode_supports(node, self.modes[n], target))
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """Tiles of queries by heads."""
         found = declare(call)
         call.result(found.groups(), (2,))
@@ -354,7 +355,7 @@ class AttentionRows(Attention, SingleLaunch):
             rows //= 2
         return list(self.modes).index({"LANES": lanes, "ROWS": rows})
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """Rows of queries by heads."""
         lanes = mode["LANES"]
         inside = keys_inside(call.node)
@@ -371,7 +372,7 @@ class AttentionRows(Attention, SingleLaunch):
 class AttentionRef(Attention, SingleLaunch):
     """One work-item computes one element of the result."""
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """Every score anew, for any size of head."""
         found = declare(call)
         call.result(found.groups())

@@ -8,6 +8,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.convolution import Convolution, GroupConvolution
+from polydevice.ops.op import Op
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.convolution.convolution_shape import (
     convolution_geometry,
@@ -132,7 +133,7 @@ class ConvolutionDepthwise(SingleLaunch):
                 best -= 1
         return best
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """Loop over the window with vectors of channels."""
         node, lanes = call.node, mode["LANES"]
         x, w, out = node.inputs[0], node.inputs[1], node.output
@@ -195,7 +196,7 @@ class ConvolutionDirect(SingleLaunch):
             lanes //= 2
         return best_mode(self.modes, lanes, pixel_groups(node)[1][3])
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """Loop over the window and the channels, a vector of weights at a time."""
         node, lanes = call.node, mode["LANES"]
         x, w = node.inputs[0], node.inputs[1]
@@ -244,14 +245,13 @@ def dispatch_tiles(call: Call, blocks: int, tiles: int, rows: int) -> None:
 class ConvolutionRef(SingleLaunch):
     """One work-item computes one element of the result."""
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Convolution, mode: Mode) -> None:
         """Loop over channels of the group and the window."""
         node = call.node
         x, w = node.inputs[0], node.inputs[1]
         groups, group_out, group_in = groups_of(node)
-        assert isinstance(node.op, Convolution)
         call.tensor("IN0", x, image_groups(x.rank))
-        call.tensor("IN1", w, weight_groups(w.rank, node.op.grouped))
+        call.tensor("IN1", w, weight_groups(w.rank, op.grouped))
         convolution_geometry(node).declare(call)
         declare_sizes(call, "IN", x)
         declare_sizes(call, "OUT", node.output)

@@ -6,6 +6,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.convolution import ConvolutionBackpropData, GroupConvolutionBackpropData
+from polydevice.ops.op import Op
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.convolution.convolution import (
     best_mode,
@@ -111,7 +112,7 @@ class DeconvolutionDirect(SingleLaunch):
         stride = deconvolution_geometry(node).strides[2]
         return best_mode(self.modes, lanes, -(-spatial(node.output.shape)[2] // stride))
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """Loop over the window positions that reach the tile, and the channels."""
         node, lanes = call.node, mode["LANES"]
         x, w, out = node.inputs[0], node.inputs[1], node.output
@@ -145,11 +146,10 @@ class DeconvolutionDirect(SingleLaunch):
 class DeconvolutionRef(SingleLaunch):
     """One work-item gathers one element of the result."""
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: ConvolutionBackpropData, mode: Mode) -> None:
         """Loop over the window positions that reach the element."""
         node = call.node
-        op, x, w = node.op, node.inputs[0], node.inputs[1]
-        assert isinstance(op, ConvolutionBackpropData)
+        x, w = node.inputs[0], node.inputs[1]
         groups, group_out, group_in = groups_of(node)
         call.tensor("IN0", x, image_groups(x.rank))
         call.tensor("IN1", w, weight_groups(w.rank, op.grouped))

@@ -24,11 +24,10 @@ class Col2ImRef(SingleLaunch):
             return "the size of its windows is not known ahead"
         return unless((len(integers(node, 2)) <= 3, "its images have more than three axes"))
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Col2Im, mode: Mode) -> None:
         """Loop over the elements of the kernel that reach the element."""
         node = call.node
-        op, x, out = node.op, node.inputs[0], node.output
-        assert isinstance(op, Col2Im)
+        x, out = node.inputs[0], node.output
         size = integers(node, 2)
         image = tuple(range(out.rank - len(size), out.rank))
         window = op.window(size)

@@ -18,11 +18,10 @@ _EACH = [(0,), (1,), (2,), (3,)]
 class FromYuvRef(SingleLaunch):
     """One work-item computes one channel of one pixel."""
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: FromYuv, mode: Mode) -> None:
         """Say where a pixel's U and V are: in the one input, or in planes of their own."""
         node = call.node
-        op, out = node.op, node.output
-        assert isinstance(op, FromYuv)
+        out = node.output
         batch, height, width, channels = out.shape
         _declare_frame(call, op, node.own_inputs, height, width)
         kind = compute_type(node.inputs[0].storage)
@@ -36,11 +35,10 @@ class FromYuvRef(SingleLaunch):
 class ResampleYuvRef(SingleLaunch):
     """One work-item computes all channels of one pixel of the result."""
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: ResampleYuv, mode: Mode) -> None:
         """Sum over the taps of rows and columns what the frame's pixels are in colour."""
         node = call.node
-        op, out = node.op, node.output
-        assert isinstance(op, ResampleYuv)
+        out = node.output
         planes, tables = node.own_inputs[:-4], node.own_inputs[-4:]
         height = planes[0].shape[1] * 2 // 3 if len(planes) == 1 else planes[0].shape[1]
         _declare_frame(call, op.colors, planes, height, planes[0].shape[2])

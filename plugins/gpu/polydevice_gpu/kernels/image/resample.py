@@ -23,11 +23,10 @@ class ResampleRef(SingleLaunch):
         assert isinstance(node.op, Resample)
         return unless((len(node.op.axes) <= 3, "it has more than three axes"))
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Resample, mode: Mode) -> None:
         """Sum over the taps of up to three axes, the others being one coordinate."""
         node = call.node
-        op, x, out = node.op, node.inputs[0], node.output
-        assert isinstance(op, Resample)
+        x, out = node.inputs[0], node.output
         kept = tuple(axis for axis in range(x.rank) if axis not in op.axes)
         missing = 3 - len(op.axes)
         groups: list[tuple[int, ...]] = [*[()] * missing, *[(axis,) for axis in op.axes], kept]

@@ -6,6 +6,7 @@ import math
 
 from polydevice.dtype import ElementType
 from polydevice.ops.linear_algebra import Det, Inverse
+from polydevice.ops.op import Op
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Scratch
 from polydevice_gpu.kernels.source import Call
@@ -29,7 +30,7 @@ def _declare(call: Call, copies: int) -> int:
 class DetRef(SingleLaunch):
     """One work-item factorises one matrix."""
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """The product of the pivots."""
         count = _declare(call, 1)
         call.result([tuple(range(call.node.output.rank))])
@@ -40,10 +41,9 @@ class DetRef(SingleLaunch):
 class InverseRef(SingleLaunch):
     """One work-item inverts one matrix; of a singular one the result is not finite."""
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Inverse, mode: Mode) -> None:
         """Gauss and Jordan, beside an identity."""
-        op, out = call.node.op, call.node.output
-        assert isinstance(op, Inverse)
+        out = call.node.output
         count = _declare(call, 2)
         rows, columns = (out.rank - 2,), (out.rank - 1,)
         call.result(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from polydevice.ops.gather import Gather, GatherElements, GatherND, GatherTree
+from polydevice.ops.op import Op
 from polydevice.shape import normalize_axis
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
@@ -22,11 +23,10 @@ class GatherRef(SingleLaunch):
         """The axis must be known."""
         return unless((node.inputs[2].constant is not None, "its axis is not known ahead"))
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Gather, mode: Mode) -> None:
         """Coordinates: batch, the axes before, the index, the axes behind."""
         node = call.node
-        op, x, indices, out = node.op, node.inputs[0], node.inputs[1], node.output
-        assert isinstance(op, Gather)
+        x, indices, out = node.inputs[0], node.inputs[1], node.output
         axis = normalize_axis(integers(node, 2)[0], x.rank)
         batch = normalize_axis(op.batch_dims, indices.rank)
         before, behind = tuple(range(batch, axis)), tuple(range(axis + 1, x.rank))
@@ -54,11 +54,10 @@ class GatherRef(SingleLaunch):
 class GatherElementsRef(SingleLaunch):
     """One work-item fetches one element."""
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: GatherElements, mode: Mode) -> None:
         """Replace the coordinate of one axis by the index."""
         node = call.node
-        op, x, indices = node.op, node.inputs[0], node.inputs[1]
-        assert isinstance(op, GatherElements)
+        x, indices = node.inputs[0], node.inputs[1]
         axis = normalize_axis(op.axis, x.rank)
         call.tensor("IN0", x)
         call.tensor("IN1", indices, [tuple(range(indices.rank))])
@@ -74,11 +73,10 @@ class GatherElementsRef(SingleLaunch):
 class GatherNdRef(SingleLaunch):
     """One work-item fetches one element."""
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: GatherND, mode: Mode) -> None:
         """Coordinates: batch, the tuple of indices, the rest of the axes."""
         node = call.node
-        op, x, indices, out = node.op, node.inputs[0], node.inputs[1], node.output
-        assert isinstance(op, GatherND)
+        x, indices, out = node.inputs[0], node.inputs[1], node.output
         batch, depth = op.batch_dims, indices.shape[-1]
         rest = tuple(range(batch + depth, x.rank))
         groups: list[tuple[int, ...]] = [tuple(range(batch))]
@@ -109,7 +107,7 @@ class GatherNdRef(SingleLaunch):
 class GatherTreeRef(SingleLaunch):
     """One work-item traces one beam."""
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """Back over the steps, then forwards to the first end."""
         node = call.node
         steps, batches, beams = node.output.shape

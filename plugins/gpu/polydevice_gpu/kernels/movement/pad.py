@@ -31,11 +31,10 @@ class PadRef(SingleLaunch):
         known = all(value.constant is not None for value in node.inputs[1:3])
         return unless((known, "its pads are not known ahead"))
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Pad, mode: Mode) -> None:
         """Map every coordinate into the input."""
         node = call.node
-        op, x, out = node.op, node.inputs[0], node.output
-        assert isinstance(op, Pad)
+        x, out = node.inputs[0], node.output
         begin = integers(node, 1)
         call.tensor("IN0", x)
         call.define(**{"MAP(i, n)": _MAPS[op.pad_mode]})

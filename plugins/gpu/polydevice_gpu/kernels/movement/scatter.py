@@ -54,7 +54,7 @@ class ScatterUpdateRef(SingleLaunch):
         """The axis must be known."""
         return unless((node.inputs[3].constant is not None, "its axis is not known ahead"))
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """Coordinates: the axes before, the axis, the axes behind."""
         node = call.node
         x, indices, updates = node.inputs[:3]
@@ -92,7 +92,7 @@ class ScatterElementsRef(SingleLaunch):
         """The axis must be known."""
         return unless((node.inputs[3].constant is not None, "its axis is not known ahead"))
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """Updates of an element are those in its line along the axis."""
         node = call.node
         x, indices, updates = node.inputs[:3]
@@ -133,7 +133,7 @@ class ScatterNdRef(SingleLaunch):
         every = node.inputs[2].rank > 0 or node.inputs[1].shape[-1] == node.inputs[0].rank
         return unless((every, "one update is for several elements"))
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """Coordinates: one per index of a tuple, the rest of the axes together."""
         node = call.node
         x, indices, updates = node.inputs[:3]

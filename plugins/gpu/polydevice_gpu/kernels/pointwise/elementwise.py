@@ -172,11 +172,10 @@ class ElementwiseRef(SingleLaunch):
         rest = sizes[1 - across]
         call.dispatch((squares[0] * TILE, squares[1] * ROWS, rest), (TILE, ROWS, 1))
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Fused, mode: Mode) -> None:
         """Iterate over the result; every input is addressed by its own pitches."""
         node = call.node
-        assert isinstance(node.op, Fused)
-        out, fragment = node.output, node.op.fragment
+        out, fragment = node.output, op.fragment
         iteration = Iteration.of(node)
         layouts, groups, sizes = iteration.layouts, iteration.groups, iteration.sizes
         width = mode["WIDTH"]

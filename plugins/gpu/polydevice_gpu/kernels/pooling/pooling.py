@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from polydevice.ops.op import Op
 from polydevice.ops.pooling import (
     AdaptiveAvgPool,
     AdaptiveMaxPool,
@@ -83,11 +84,10 @@ class PoolingVector(SingleLaunch):
         """Channels come in whole vectors."""
         return node.inputs[0].shape[1] % mode["WIDTH"] == 0
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Pool, mode: Mode) -> None:
         """Loop over the window with vectors of channels."""
         node, width = call.node, mode["WIDTH"]
-        op, x, out = node.op, node.inputs[0], node.output
-        assert isinstance(op, Pool)
+        x, out = node.inputs[0], node.output
         call.tensor("IN0", x, written_groups(x.rank), (width,))
         _declare_window(call, op, x.shape[2:])
         declare_sizes(call, "IN", x)
@@ -107,11 +107,10 @@ class PoolingVector(SingleLaunch):
 class PoolingRef(SingleLaunch):
     """One work-item computes one element of the result."""
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Pool, mode: Mode) -> None:
         """Loop over the window."""
         node = call.node
-        op, x, out = node.op, node.inputs[0], node.output
-        assert isinstance(op, Pool)
+        x, out = node.inputs[0], node.output
         call.tensor("IN0", x, image_groups(x.rank))
         _declare_window(call, op, x.shape[2:])
         declare_sizes(call, "IN", x)
@@ -132,7 +131,7 @@ class PoolingRef(SingleLaunch):
 class AdaptivePoolingRef(SingleLaunch):
     """One work-item computes one bin."""
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """Loop over the elements of the bin."""
         node = call.node
         x, out = node.inputs[0], node.output

@@ -50,10 +50,8 @@ class RoiAlignRef(SingleLaunch):
         few = node.op.sampling_ratio <= MAX_SAMPLES
         return unless((_is_float(node), NO_FLOATS), (few, _SAMPLES))
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: ROIAlign, mode: Mode) -> None:
         """Coordinates: region, channel, bin."""
-        op = call.node.op
-        assert isinstance(op, ROIAlign)
         _describe_regions(call)
         batches = call.node.inputs[2]
         call.tensor("IN2", batches, [tuple(range(batches.rank))])
@@ -78,10 +76,8 @@ class RoiPoolingRef(SingleLaunch):
         """Floats of any layout."""
         return unless((_is_float(node), NO_FLOATS))
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: ROIPooling, mode: Mode) -> None:
         """Coordinates: region, channel, bin."""
-        op = call.node.op
-        assert isinstance(op, ROIPooling)
         _describe_regions(call)
         call.scalars(SCALE=float(op.spatial_scale))
         call.define(BILINEAR=op.method == "bilinear")
@@ -98,10 +94,8 @@ class PsRoiPoolingRef(SingleLaunch):
         few = max(op.spatial_bins_x, op.spatial_bins_y) <= MAX_SAMPLES
         return unless((_is_float(node), NO_FLOATS), (few, _SAMPLES))
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: PSROIPooling, mode: Mode) -> None:
         """Coordinates: region, output channel, bin."""
-        op = call.node.op
-        assert isinstance(op, PSROIPooling)
         _describe_regions(call)
         call.scalars(
             SCALE=float(op.spatial_scale), SAMPLES_X=op.spatial_bins_x, SAMPLES_Y=op.spatial_bins_y
@@ -129,10 +123,9 @@ class DeformablePsRoiPoolingRef(SingleLaunch):
             (whole, "there are not offsets for every region"),
         )
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: DeformablePSROIPooling, mode: Mode) -> None:
         """Coordinates: region, output channel, bin."""
-        op, inputs = call.node.op, call.node.own_inputs
-        assert isinstance(op, DeformablePSROIPooling)
+        inputs = call.node.own_inputs
         _describe_regions(call)
         call.scalars(
             SCALE=float(op.spatial_scale), SAMPLES_X=op.spatial_bins_x, SAMPLES_Y=op.spatial_bins_y
@@ -155,10 +148,9 @@ class RoiAlignRotatedRef(SingleLaunch):
         few = node.op.sampling_ratio <= MAX_SAMPLES
         return unless((_is_float(node), NO_FLOATS), (few, _SAMPLES))
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: ROIAlignRotated, mode: Mode) -> None:
         """Coordinates: region, channel, bin."""
-        op, batches = call.node.op, call.node.inputs[2]
-        assert isinstance(op, ROIAlignRotated)
+        batches = call.node.inputs[2]
         _describe_regions(call)
         call.tensor("IN2", batches, [tuple(range(batches.rank))])
         call.scalars(SCALE=float(op.spatial_scale))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from polydevice.dtype import ElementType
+from polydevice.ops.op import Op
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, follow
 from polydevice_gpu.kernels.product.gemm import Pace, Tile
@@ -80,7 +81,7 @@ class BatchedProduct(SingleLaunch):
         """The tile with the least expected time."""
         return min(range(len(self.modes)), key=lambda n: self.expected_us(node, n, target))
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """Declare factors and tiles; one line of work-groups."""
         shape, threads = matrices(call.node), self.threads(mode)
         declare_factors(call, shape)

@@ -6,6 +6,7 @@ import math
 
 from polydevice.dtype import Array
 from polydevice.ops.matmul import MatMul
+from polydevice.ops.op import Op
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.convolution.convolution import (
     best_mode,
@@ -74,11 +75,10 @@ class MatmulPacked(SingleLaunch):
         shape = matrices(node)
         return best_mode(self.modes, _lanes(target, shape.n), shape.batches * shape.m)
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: MatMul, mode: Mode) -> None:
         """Rows are pixels, columns are channels."""
         node, lanes = call.node, mode["LANES"]
-        op, a, b = node.op, node.inputs[0], node.inputs[1]
-        assert isinstance(op, MatMul)
+        a, b = node.inputs[0], node.inputs[1]
         shape = matrices(node)
         call.pointer("IN0", a)
         call.access("IN0", a.storage)
@@ -140,7 +140,7 @@ class MatmulVector(SingleLaunch):
         rows = max(r for r in (1, 2, 4, 8) if r <= max(shape.m, 1))
         return list(self.modes).index({"LANES": lanes, "ROWS": rows})
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """Vectors of the second factor's columns times single elements of the first."""
         node, lanes, rows = call.node, mode["LANES"], mode["ROWS"]
         shape = matrices(node)
@@ -156,7 +156,7 @@ class MatmulVector(SingleLaunch):
 class MatmulRef(SingleLaunch):
     """One work-item computes one element of the result."""
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """Loop over K."""
         node = call.node
         shape = matrices(node)

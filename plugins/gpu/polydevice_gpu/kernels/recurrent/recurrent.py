@@ -180,7 +180,7 @@ class RecurrentGroup(RecurrentKernel):
         fitting = [i for i, m in enumerate(self.modes) if m["LANES"] <= target.max_work_group_size]
         return next((i for i in fitting if self.modes[i]["LANES"] >= columns), fitting[-1])
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """States in local memory."""
         elements, _ = self.declare(call, mode)
         call.define(SPACE="__local", **{"STATES_START(sequence)": 0})
@@ -205,7 +205,7 @@ class RecurrentRef(RecurrentKernel):
         index = list(self.modes).index(wanted)
         return index if self.mode_supports(node, wanted, target) else 0
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """States in device memory."""
         elements, sequences = self.declare(call, mode)
         storage = _real(call.node)

@@ -97,11 +97,10 @@ class LrnRef(SingleLaunch):
             return "its axes are not known ahead"
         return unless((len(normalized_axes(node)) <= 3, "it has more than three axes"))
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: LRN, mode: Mode) -> None:
         """Sum squares over a window of up to three axes, the others being one coordinate."""
         node = call.node
-        op, x = node.op, node.inputs[0]
-        assert isinstance(op, LRN)
+        x = node.inputs[0]
         axes = normalized_axes(node)
         kept = tuple(axis for axis in range(x.rank) if axis not in axes)
         groups: list[tuple[int, ...]] = [kept, *[()] * (3 - len(axes)), *[(a,) for a in axes]]

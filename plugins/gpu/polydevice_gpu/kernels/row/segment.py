@@ -18,11 +18,10 @@ _LOWEST = {
 class SegmentMaxRef(SingleLaunch):
     """One work-item finds one element of one segment."""
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: SegmentMax, mode: Mode) -> None:
         """Loop over the rows; segments come in ascending order."""
         node = call.node
-        op, x, segments, out = node.op, node.inputs[0], node.inputs[1], node.output
-        assert isinstance(op, SegmentMax)
+        x, segments, out = node.inputs[0], node.inputs[1], node.output
         rest = tuple(range(1, x.rank))
         call.tensor("IN0", x, [(0,), rest])
         call.tensor("IN1", segments, [(0,)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from polydevice.dtype import ElementType
+from polydevice.ops.op import Op
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
 from polydevice.shape import normalize_axis
 from polydevice_gpu.graph import GpuNode
@@ -100,7 +101,7 @@ class TopkGroup(Selection):
         fitting = [i for i, m in enumerate(self.modes) if self.mode_supports(node, m, target)]
         return min(fitting, key=lambda index: _group_us(node, self.modes[index], target))
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """One group a row."""
         rows, _, _ = self.declare(call)
         call.define(**mode)
@@ -128,7 +129,7 @@ def _heap_us(node: GpuNode, target: Target) -> float:
 class TopkHeap(Selection):
     """One work-item keeps the best elements of one row in a heap, then sorts it."""
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """The heap has memory of its own; heaps of neighbours interleave on throughput devices."""
         rows, _, wanted = self.declare(call)
         storage = call.node.inputs[0].storage
@@ -145,7 +146,7 @@ class TopkHeap(Selection):
 class TopkRef(Selection):
     """One work-item finds the elements of one row, one after the other."""
 
-    def describe(self, call: Call, mode: Mode) -> None:
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """One work-item a row."""
         rows, _, _ = self.declare(call)
         call.dispatch((rows,))
