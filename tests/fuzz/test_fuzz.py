@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import onnx
 import pytest
@@ -120,3 +123,18 @@ def test_a_child_that_ends_spins_or_waits_is_noticed_and_replaced(how, said):
         with pytest.raises(RuntimeError, match=said):
             place.one(Misbehaving(how))
         assert [d.outcome.failed for d in place.run(Batch("models", 1, 0, 1, "CPU"))] == [False]
+
+
+def test_the_limit_of_address_space_ends_with_the_jobs_that_need_none():
+    """Drivers of GPUs reserve more than any job takes, and find no device under a limit."""
+    code = """if True:
+        import resource
+        from tests.fuzz.worker import _limit_memory
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        for _ in range(2):
+            _limit_memory(1 << 30)
+            assert resource.getrlimit(resource.RLIMIT_AS)[0] not in (before[0], -1)
+            _limit_memory(None)
+            assert resource.getrlimit(resource.RLIMIT_AS) == before
+        """
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -80,18 +80,25 @@ def work(pipe: Connection, limits: Limits, elsewhere: Any) -> None:
             job = pipe.recv()
         except EOFError:
             return
-        if "GPU" not in job.device:  # OpenCL runtimes reserve more address space than they use
-            _limit_memory(limits.memory)
+        # OpenCL runtimes reserve more address space than they use: under a limit some find no
+        # device at all. What a job takes beyond it is seen by its resident size (`Workplace`).
+        _limit_memory(None if "GPU" in job.device else limits.memory)
         for number, run in jobs.runs(job, core):
             pipe.send(number)
             pipe.send(run())
         pipe.send(None)
 
 
-def _limit_memory(more: int) -> None:
-    if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+def _limit_memory(more: int | None) -> None:
+    """Limit the address space to so much more than is taken now, if it is not; None lifts that."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if more is None:
+        resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+    elif soft == hard:
         now = int(Path("/proc/self/statm").read_text().split()[0]) * PAGE
-        resource.setrlimit(resource.RLIMIT_AS, (now + more, resource.RLIM_INFINITY))
+        wanted = now + more
+        limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
 class Workplace:
