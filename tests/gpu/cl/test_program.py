@@ -8,7 +8,7 @@ import pytest
 
 from polydevice.errors import KernelBuildError
 from polydevice_gpu import cl
-from polydevice_gpu.cl import library
+from polydevice_gpu.cl import library, program
 
 SOURCE = "__kernel void twice(__global int* x) { x[get_global_id(0)] *= FACTOR; }"
 
@@ -111,3 +111,14 @@ def test_define(value, text) -> None:
 def test_define_refuses_what_could_be_another_option(name, value) -> None:
     with pytest.raises(KernelBuildError, match="no safe macro"):
         cl.define(name, value)
+
+
+def test_an_error_in_lines_that_come_from_elsewhere_says_from_where() -> None:
+    """As NVIDIA's compiler reports them, and as PoCL's does, which heeds `#line`."""
+    source = '__kernel void k() {}\n#line 40 "mine.py"\nfloat f() {\n  return unknown;\n}\n'
+    for log, added in (
+        ("<kernel>:4:12: error: unknown", True),
+        ("mine.py:40:12: error: unknown", False),
+    ):
+        error = str(program._build_error("k", "device", source, "", log, -11))
+        assert error.endswith("written at mine.py:41") == added

@@ -39,6 +39,7 @@ _INVALID_KERNEL_NAME = -46
 _LOG_LIMIT_CHARACTERS = 4000
 _LINES_AROUND = 3
 # NVIDIA "<kernel>:12:5: error", Intel "1:12:5: error", PoCL "error: <file>:12:5: use of"
+_LINE = re.compile(r'#line (\d+) "(.*)"')
 _POSITION = re.compile(r"(\d+):\d+: ")
 
 
@@ -347,7 +348,24 @@ def _build_error(
         parts += ["source:", excerpt]
     shortened = log[:_LOG_LIMIT_CHARACTERS] + (" …" if len(log) > _LOG_LIMIT_CHARACTERS else "")
     parts += ["compiler's log:", shortened or "(empty)"]
+    # NVIDIA's compiler counts lines as they stand, whatever `#line` says of them.
+    parts += [
+        f"written at {place}"
+        for found in positions[:1]
+        if (place := _written_at(source, int(found.group(1))))
+        and place.rpartition(":")[0] not in log
+    ]
     return KernelBuildError("\n".join(parts))
+
+
+def _written_at(source: str, line: int) -> str:
+    """Return "file:line" of what a `#line` above says about a line; "" where none does."""
+    above = source.splitlines()[:line]
+    for number in range(len(above) - 1, -1, -1):
+        said = _LINE.match(above[number])
+        if said is not None:
+            return f"{said[2]}:{int(said[1]) + line - number - 2}"
+    return ""
 
 
 def _excerpt(source: str, failing: Sequence[int]) -> str:
