@@ -90,6 +90,47 @@ def test_a_missing_name_is_named_with_its_reason(line: str, said: str, tmp_path:
     assert said in done.stderr.splitlines()[-1]
 
 
+OPENVINO = """
+import openvino.opset8 as ops
+import openvino.runtime.opset8 as old
+import openvino.runtime.properties.hint as hint
+from openvino.runtime import Core, opset1
+from openvino.runtime.passes import Manager
+from openvino.runtime.utils.types import get_element_type
+from openvino.runtime.op import Constant
+from openvino.inference_engine import IECore
+import openvino
+assert ops is old is openvino.opset8 and Core is openvino.Core and hint is openvino.properties.hint
+print(openvino.__version__.partition(".")[0], ops.relu.__name__)
+"""
+
+
+def test_modules_of_openvino_are_found_under_all_their_names(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(OPENVINO)
+    done = run("--as", "openvino", tmp_path / "program.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "2026 relu\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("from openvino.runtime.passes import LowLatency2", "no 'LowLatency2': write the network"),
+        ("import openvino.torch", "no 'torch': models of PyTorch are not read; export them"),
+        ("from openvino import OpExtension", "no 'OpExtension': extensions are libraries"),
+        ("import openvino.opset8 as o; o.if_op", "openvino.opset8 has no 'if_op': models with"),
+        ("from openvino.runtime import nonsense", "no 'nonsense'"),
+        ("import openvino; openvino.Core().nonsense", "openvino.Core has no 'nonsense'"),
+        ("import openvino.opset99", "no 'opset99'"),
+    ],
+)
+def test_a_missing_name_of_openvino_is_named(line: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(line)
+    done = run("--as", "openvino", tmp_path / "program.py")
+    assert done.returncode == 1
+    assert said in done.stderr.splitlines()[-1]
+
+
 def test_what_the_program_does_is_its_own(tmp_path: Path) -> None:
     """Its exit status, and its exceptions with their traceback, also those of polydevice."""
     program = tmp_path / "program.py"

@@ -82,7 +82,10 @@ class Replacement(DistributionFinder):
             raise ModuleNotFoundError(_why_missing(fullname, ours))
         module = importlib.import_module(ours)
         return ModuleSpec(
-            fullname, _Existing(module), origin=module.__file__, is_package=_is_package(module)
+            fullname,
+            _Existing(module),
+            origin=getattr(module, "__file__", None),
+            is_package=_is_package(module),
         )
 
 
