@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from polydevice.cli import main
-from polydevice.files.file_cache import FileCache, files_of
+from polydevice.files.file_cache import MAGIC, FileCache, files_of, payload_of
 
 KEYS = [bytes([number]) * 32 for number in range(4)]
 
@@ -74,3 +76,10 @@ def test_least_recently_used_go_first(tmp_path) -> None:
     cache.store(KEYS[3], b"x" * 800)
     assert [cache.load(key) is not None for key in KEYS] == [True, False, True, True]
     assert cache.counters.evicted == 1
+
+
+def test_a_file_without_a_payload_is_no_file_of_ours() -> None:
+    key = hashlib.sha256(b"key").digest()
+    header = MAGIC + key
+    assert payload_of(header + hashlib.sha256(b"x").digest() + b"x", key) == b"x"
+    assert payload_of(header + hashlib.sha256(b"").digest(), key) is None

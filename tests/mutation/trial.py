@@ -43,7 +43,7 @@ class Workspace:
     def __init__(self, root: Path, folder: Path) -> None:
         self._root, self.folder = root, folder
         listed = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            ["git", "ls-files", "-z"],
             cwd=root,
             check=True,
             capture_output=True,
