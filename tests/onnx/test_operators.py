@@ -360,3 +360,18 @@ def test_as_onnxruntime(name: str, repeat: int) -> None:
         assert result.dtype == wanted.dtype, node
         assert result.shape == wanted.shape, node
         np.testing.assert_allclose(result, wanted, rtol=2e-4, atol=2e-5, err_msg=str(node))
+
+
+@pytest.mark.parametrize("auto_pad", ["NOTSET", "SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize(
+    "wanted", [[10], [11], [8]]
+)  # paddings of 1, 0 and 3: odd ones have a side
+def test_transposed_convolution_to_a_size(auto_pad, wanted, device, rng) -> None:
+    x, w = _f(rng, 2, 2, 5), _f(rng, 2, 3, 3)
+    node = helper.make_node(
+        "ConvTranspose", ["x", "w"], ["y"], strides=[2], output_shape=wanted, auto_pad=auto_pad
+    )
+    proto = model([node], [value("x", x.shape)], [value("y", None)], initializers=[tensor("w", w)])
+    (expected,) = onnxruntime_outputs(proto, x)
+    (y,) = run(proto, x, device=device)
+    np.testing.assert_allclose(y, expected, 1e-4, 1e-5)
