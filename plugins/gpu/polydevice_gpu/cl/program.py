@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from polydevice.bounds import current_bounds
 from polydevice.errors import KernelBuildError
 from polydevice.files.file_cache import DEFAULT_LIMIT_BYTES
 from polydevice_gpu.cl import library, warp_groups
@@ -245,12 +246,19 @@ class ProgramBuilder:
 
         Raises:
             KernelBuildError: of the first that fails.
+            InferCancelledError: the caller was told to give up; or InferTimeoutError, likewise.
         """
+        bounds = current_bounds()  # of the calling thread: who waits may give up
+
+        def build(source: ProgramSource) -> Program:
+            bounds.check()
+            return self.build(source.name, source.source, source.options)
+
         if len(sources) < 2 or self.threads < 2:
-            return [self.build(s.name, s.source, s.options) for s in sources]
+            return [build(source) for source in sources]
         workers = min(self.threads, len(sources))
         with ThreadPoolExecutor(workers, thread_name_prefix="polydevice-build") as pool:
-            return list(pool.map(lambda s: self.build(s.name, s.source, s.options), sources))
+            return list(pool.map(build, sources))
 
     def _load(self, name: str, key: bytes, options: str) -> Program | None:
         """Make a program from a binary; None if there is none that the driver takes."""
