@@ -10,12 +10,16 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from tests import absent, guard_pages, tiers
 from tests.seeds import seeded
+
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
 
 # An OpenCL device of type CPU (PoCL, Intel's runtime) serves where there is no GPU.
 os.environ.setdefault("POLYDEVICE_GPU_DEVICES", "all-gpus,cpu")
@@ -100,6 +104,11 @@ def _generators_of_the_module(request: pytest.FixtureRequest) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tiers.leave_out(config, items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    tiers.tell(node)
 
 
 def pytest_configure(config: pytest.Config) -> None:

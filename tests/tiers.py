@@ -17,8 +17,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
+
+_TOLD = "polydevice_quick"
+"""Name under which workers find the tier."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -36,9 +43,16 @@ def choose(config: pytest.Config) -> None:
     """Settle the tier; workers of pytest-xdist are told by the process that starts them."""
     if config.option.all and config.option.quick:
         raise pytest.UsageError("--all and --quick exclude each other")
-    if not config.option.all and not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        config.option.quick = config.workerinput[_TOLD]
+    elif not config.option.all:
         named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
         config.option.quick = config.option.quick or not named
+
+
+def tell(worker: WorkerController) -> None:
+    """Hand the tier over to a worker of pytest-xdist, which sees the command line alone."""
+    worker.workerinput[_TOLD] = is_quick(worker.config)
 
 
 def is_quick(config: pytest.Config) -> bool:

@@ -1,0 +1,48 @@
+"""The quick tier is what `scripts/test` runs, in the processes of pytest-xdist too."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SUITE = """
+import pytest
+
+@pytest.mark.parametrize("a", [1, 2, 3])
+@pytest.mark.parametrize("b", [1, 2, 3])
+def test_each_choice(a, b): pass
+
+@pytest.mark.full
+def test_full(): pass
+"""
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize(("option", "count"), [((), 5), (("--quick",), 5), (("--all",), 10)])
+def test_which_tests_run(tmp_path: Path, workers: str, option: tuple[str, ...], count: int) -> None:
+    pytest.importorskip("xdist")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\nmarkers = full\n")
+    (tmp_path / "tests" / "test_some.py").write_text(SUITE)
+    (tmp_path / "tests" / "conftest.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n"
+        "import pytest\nfrom tests import tiers\n"
+        "def pytest_addoption(parser): tiers.add_options(parser)\n"
+        "def pytest_configure(config): tiers.choose(config)\n"
+        "def pytest_configure_node(node): tiers.tell(node)\n"
+        "def pytest_collection_modifyitems(config, items): tiers.leave_out(config, items)\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *option]
+    if workers != "0":
+        command += ["-n", workers]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
+    found = re.search(r"(\d+) passed", done.stdout)
+    assert found is not None, done.stdout + done.stderr
+    assert int(found[1]) == count
