@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from polydevice import __version__
 from polydevice.benchmark.arguments import add_arguments
+from polydevice.benchmark.texts import key_and_value
 from polydevice.comparison import command as comparison
 from polydevice.compat import launcher
 from polydevice.core import Core
@@ -90,7 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument("-d", "--device", default="CPU", help="such as GPU.1")
     command.add_argument("-b", "--batch", type=int, help="batch; the model's if left out")
     command.add_argument("-w", "--weights", help=".bin of an IR, when it has another name")
-    command.add_argument("-c", "--config", action="append", default=[], metavar="KEY=VALUE")
+    command.add_argument(
+        "-c", "--config", action="append", type=key_and_value, default=[], metavar="KEY=VALUE"
+    )
     _add_json(command)
     command.set_defaults(run=_explain)
     command = commands.add_parser(
@@ -130,7 +133,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument("--file", required=True, help="tuning file, made or extended")
     command.add_argument("--budget", type=int, default=0, help="seconds; 0 for no limit")
     command.add_argument("--again", action="store_true", help="also layers that the file has")
-    command.add_argument("-c", "--config", action="append", default=[], metavar="KEY=VALUE")
+    command.add_argument(
+        "-c", "--config", action="append", type=key_and_value, default=[], metavar="KEY=VALUE"
+    )
     command.set_defaults(run=_tune)
     command = commands.add_parser("run", help="run a program that was written for another runtime")
     launcher.add_arguments(command)
@@ -231,7 +236,7 @@ def _tune(options: argparse.Namespace) -> int:
             tuned.append(layer)
             progress.update(bar, total=layer.count, completed=layer.number, description=layer.name)
 
-    config = dict(item.split("=", 1) for item in options.config if "=" in item)
+    config = dict(options.config)
     config["TUNING_MODE"] = "TUNING_RETUNE" if options.again else "TUNING_CREATE"
     config.update(TUNING_FILE=options.file, TUNING_BUDGET_S=str(options.budget))
     handler = Collect()
@@ -363,7 +368,7 @@ def _place(options: argparse.Namespace) -> int:
 
 def _explain(options: argparse.Namespace) -> int:
     """Print what `ExecutableNetwork.explain` says of a model."""
-    config = dict(item.split("=", 1) for item in options.config if "=" in item)
+    config = dict(options.config)
     with Core() as core:
         network = core.read_network(options.model, options.weights)
         if options.batch:

@@ -187,6 +187,17 @@ def test_command(model: Path, wrong_sine: None, capsys: pytest.CaptureFixture[st
     assert {output["layer"] for output in told["outputs"]} == {"y", "best"}
 
 
+@pytest.mark.parametrize("given", ["PERF_COUNT", "=YES", ""])
+@pytest.mark.parametrize("command", ["compare", "explain", "tune --file f"])
+def test_settings_that_are_none_are_refused(
+    model: Path, capsys: pytest.CaptureFixture[str], command: str, given: str
+) -> None:
+    name, *more = command.split()
+    with pytest.raises(SystemExit):
+        main([name, str(model), *more, "-c", given])
+    assert f"{given!r} is no KEY=VALUE" in capsys.readouterr().err
+
+
 def test_command_on_equal_sides(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", str(model), "-d", "CPU", "--all", "--shape", "[3,5]"]) == 0
     assert "First value beyond the bound\n  none" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Iterator
 
@@ -9,6 +10,14 @@ from polydevice.errors import OptionValueError
 from polydevice.shape import Dim, DimLike
 
 _NAMED = re.compile(r"([^\[\],]*)((?:\[[^\[\]]*\])+),?")
+
+
+def key_and_value(text: str) -> tuple[str, str]:
+    """Split ``KEY=VALUE`` of a command line; raises ArgumentTypeError without a key or a ``=``."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is no KEY=VALUE, such as PERF_COUNT=YES")
+    return key, value
 
 
 def parse_shapes(text: str, inputs: list[str]) -> dict[str, list[DimLike | None]]:

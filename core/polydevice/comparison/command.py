@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from polydevice.benchmark.texts import parse_static_shapes
+from polydevice.benchmark.texts import key_and_value, parse_static_shapes
 from polydevice.comparison.compare import compare
 from polydevice.comparison.result import Compared, Comparison
 from polydevice.core import Core
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-i", "--input", nargs="*", default=[], metavar="FILE",
         help="pictures, .npy or raw files, or name:file; random values if left out")  # fmt: skip
     add("--shape", default="", help="[1,3,224,224], or name[1,3],other[1,4]")
-    add("-c", "--config", action="append", default=[], metavar="KEY=VALUE")
+    add("-c", "--config", action="append", type=key_and_value, default=[], metavar="KEY=VALUE")
     add(
         "--bound", type=float, help="largest difference that is none, a part of the largest element"
     )
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
             against=options.against,
             weights=options.weights,
             precision=options.precision,
-            config=dict(item.split("=", 1) for item in options.config if "=" in item),
+            config=dict(options.config),
             files=options.input,
             shapes=shapes,
             bound=options.bound,
