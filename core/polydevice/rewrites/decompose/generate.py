@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from polydevice.dtype import ElementType
 from polydevice.emitter import Emitter
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.comparison import Equal, Less
+from polydevice.ops.convert import Convert
 from polydevice.ops.generate import NegativeIndices, OneHot
 from polydevice.ops.select import Select
 from polydevice.rewrites.facts import array_of, is_known, rank_of, shape_of
@@ -20,8 +22,10 @@ from polydevice.shape import normalize_axis
 @decomposes(OneHot, where=lambda _, inputs: is_known(inputs[1]))
 def _one_hot(build: Emitter, op: OneHot, inputs: Sequence[Port]) -> list[Port]:
     indices, depth, on, off = inputs
-    kind = indices.element_type
     size = int(array_of(depth).reshape(-1)[0])
+    if size - 1 > np.iinfo(indices.element_type.dtype).max:  # positions that the type cannot count
+        indices = build.emit(Convert(destination_type=ElementType.i64), indices)
+    kind = indices.element_type
     axis = normalize_axis(op.axis, rank_of(indices) + 1)
     shape = (*shape_of(indices)[:axis], 1, *shape_of(indices)[axis:])
     column = build.reshape(indices, shape)

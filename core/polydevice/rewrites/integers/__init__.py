@@ -3,6 +3,9 @@
 The common form is ONNX's: ``DequantizeLinear(integers)`` is a value of which the integers are held,
 ``QuantizeLinear`` makes them. `hold_integers` brings other spellings into it where that changes
 nothing but the order of roundings, and makes products of integers of products of such values.
+
+A FakeQuantize whose zero point is odd rounds a value half-way between two steps to the other one
+than the QuantizeLinear that it becomes: both round to even, but count from different ends.
 """
 
 from __future__ import annotations

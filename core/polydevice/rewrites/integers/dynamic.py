@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from polydevice.dtype import ElementType
+from polydevice.dtype import Array, ElementType
 from polydevice.network import Network
 from polydevice.node import Evaluate, Node, Port, constant
 from polydevice.ops.arithmetic import Multiply, Subtract
@@ -21,8 +21,8 @@ _F32 = Convert(destination_type=ElementType.f32)
 def dynamic_products(network: Network) -> None:
     """Replace MatMulInteger and ConvInteger whose results are all converted to f32.
 
-    A sum of more than 2^24 has a rounding then, which is less than 2^-23 of it, where converting it
-    has the same.
+    What a zero point of a matrix product adds is taken off in f32, so only where every sum is below
+    2^24 and f32 has it exactly: differences of larger ones would lose what they are about.
     """
     users = network.consumers()
     new: dict[Port, Port] = {}
@@ -58,6 +58,9 @@ def _made(node: Node, evaluate: Evaluate | None) -> Port | None:
     op = IntegerProduct(node.op)
     if zero is None or isinstance(node.op, Convolution):
         return Node(node.name, op, [*inputs, none if zero is None else zero]).output
+    most = np.abs(weights.astype(np.int64)).sum(axis=_terms_axis(node, weights)).max(initial=0)
+    if most * 255 >= 1 << 24 or node.inputs[0].desc.rank is None:
+        return None
     made = Node(node.name, op, [*inputs, none])
     sums = shift_of(node, weights, -1, np.float32(1))
     wide = Node(f"{node.name}/zero_f32", _F32, [zero])
@@ -67,6 +70,12 @@ def _made(node: Node, evaluate: Evaluate | None) -> Port | None:
         [wide.output, constant(f"{node.name}/sums", sums).output],
     )
     return Node(f"{node.name}/shifted", Subtract(), [made.output, added.output]).output
+
+
+def _terms_axis(node: Node, weights: Array) -> int:
+    """The axis of a matrix along which products are summed."""
+    assert isinstance(node.op, MatMul)
+    return -1 if node.op.transpose_b or weights.ndim == 1 else -2
 
 
 def _source(port: Port) -> tuple[Port, Port | None] | None:

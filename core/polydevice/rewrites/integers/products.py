@@ -103,7 +103,7 @@ def shift_of(node: Node, weights: Array, zero: int, factor: Array | np.float32) 
     wide = weights.astype(np.int64)
     if isinstance(node.op, MatMul):
         sums = wide.sum(axis=-1 if node.op.transpose_b or weights.ndim == 1 else -2)
-        if weights.ndim > 2:
+        if weights.ndim > 2 and node.inputs[0].desc.rank != 1:  # a vector's result has no rows
             sums = sums[..., np.newaxis, :]
     else:
         assert isinstance(node.op, ConvolutionLike)

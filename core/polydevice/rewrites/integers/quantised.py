@@ -18,6 +18,8 @@ NARROW = (ElementType.u8, ElementType.i8)
 """Types that products of integers take."""
 _MOVES = (Reshape, Squeeze, Unsqueeze, Transpose)
 _LOW, _HIGH = -128, 127
+_WIDE = (ElementType.f16, ElementType.f32, ElementType.i32, ElementType.i64)
+"""Types in which 8-bit integers and their differences are what they are; narrower ones wrap."""
 _LARGEST_SCALE = 1e30
 """Beyond it, and below its inverse, scaled integers or what is divided are no f32 numbers."""
 
@@ -119,6 +121,8 @@ def _dequantised(node: Node, evaluate: Evaluate | None) -> QuantisedConstant | N
     assert isinstance(op, DequantizeLinear)
     if integers is None or scale is None or op.block_size or (zeros and zeros[0] is None):
         return None
+    if not _are_whole(integers):
+        return None  # narrow floats have scales too
     if scale.size > 1 and scale.ndim != 1:
         return None
     shape = [1] * integers.ndim
@@ -156,10 +160,12 @@ def _whole(port: Port, evaluate: Evaluate | None) -> Array | None:
     node = port.node
     if isinstance(node.op, Convert):
         value = node.inputs[0].node.constant
-        if value is None or (value.dtype.kind not in "iu" and not _is_small(value)):
+        if value is None or not _are_whole(value) or port.element_type not in _WIDE:
             return None
         return value.astype(np.int64)
     if isinstance(node.op, Subtract):
+        if port.element_type not in _WIDE:
+            return None
         left = _whole(node.inputs[0], evaluate)
         zero = known(node.inputs[1])
         if zero is None:
@@ -187,8 +193,10 @@ def _are_points_of(zero: Array, shape: tuple[int, ...]) -> bool:
     return all(own in (1, size) for own, size in zip(zero.shape, behind, strict=True))
 
 
-def _is_small(value: Array) -> bool:
-    return ElementType.of(value.dtype) in (ElementType.u4, ElementType.i4)
+def _are_whole(value: Array) -> bool:
+    """Whether the elements are of a type of integers, 4-bit ones too."""
+    small = (ElementType.u4, ElementType.i4)
+    return value.dtype.kind in "iu" or ElementType.of(value.dtype) in small
 
 
 def _made(whole: Array, scale: Array) -> QuantisedConstant | None:
