@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
-from polydevice import Core, compare
+from polydevice import Core, compare, opset
 from polydevice.cli import main
 from polydevice.errors import OptionValueError
 from polydevice.ops.math import Sin
@@ -109,6 +110,35 @@ def test_a_reproduction_runs_by_itself(model: Path, wrong_sine: None, tmp_path: 
     assert done.stdout.splitlines()[-1] == "equal"
     with np.load(folder / "expected.npz") as expected, np.load(folder / "inputs.npz") as inputs:
         np.testing.assert_allclose(expected["output_0"], np.sin(inputs["input_0"]), atol=1e-6)
+
+
+def test_names_of_a_model_are_no_code(model: Path, wrong_sine: None, tmp_path: Path) -> None:
+    with Core() as core:
+        network = core.read_network(model)
+        target = tmp_path / "written"
+        code = f"__import__('pathlib').Path({str(target)!r}).touch()"
+        network.node("wave").name = f'"""; {code}; """'
+        folder = tmp_path / "found"
+        assert compare(network, "CPU", against="GPU", reproduction=folder, core=core).reproduction
+    command = [sys.executable, str(folder / "reproduce.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "touch()" in done.stdout
+    assert not target.exists()
+
+
+def test_an_output_that_is_called_as_an_input_is(device: str) -> None:
+    x = opset.parameter([2, 3], name="x")
+    network = opset.network("same", {"x": opset.relu(x)})
+    found = compare(network, device, against="CPU")
+    assert [output.layer for output in found.outputs] == ["x"]
+    assert found.is_equal
+
+
+def test_outputs_that_a_reference_lacks_are_not_called_equal(model: Path) -> None:
+    found = compare(model, "CPU")
+    unknown = replace(found.outputs[0], difference=None)
+    assert not replace(found, outputs=(unknown,)).is_equal
 
 
 def test_no_reproduction_where_nothing_differs(model: Path, tmp_path: Path) -> None:

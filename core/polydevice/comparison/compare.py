@@ -160,7 +160,8 @@ class _Run:
 
     def outputs(self, answers: Mapping[str, Array], found: Iterable[Checkpoint]) -> list[Compared]:
         """Compare the network's outputs, of a run in which nothing else was kept."""
-        ports = self.network.output_ports()
+        names = self.network.output_names()  # by which `infer` answers
+        ports = list(zip(names, (port for _, port in self.network.output_ports()), strict=True))
         expected = self._reference_values([port for _, port in ports])
         by_port = {checkpoint.port: checkpoint for checkpoint in found}
         results = []

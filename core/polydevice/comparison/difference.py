@@ -49,7 +49,7 @@ class Difference:
     Attributes:
         shape: of the device's value.
         reference_shape: of the reference's.
-        absolute: largest difference of two finite elements.
+        absolute: largest difference of two elements; infinite where one of them is no number.
         relative: that as a part of the reference's largest element; of texts and truth values the
             part of the elements that differ.
         beyond: number of elements that differ by more than the bound.
@@ -91,12 +91,14 @@ class Difference:
         return "; ".join(said)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
+        """Return the fields for JSON, which has no infinity: null stands for it."""
         sides = {"ours": self.ours, "reference": self.reference}
+        sizes = {"absolute": self.absolute, "relative": self.relative}
         return {
             "shape": list(self.shape),
             "reference_shape": list(self.reference_shape),
-            **{name: getattr(self, name) for name in ("absolute", "relative", "beyond", "bound")},
+            **{name: value if np.isfinite(value) else None for name, value in sizes.items()},
+            **{name: getattr(self, name) for name in ("beyond", "bound")},
             "index": list(self.index),
             **{name: vars(side) if side is not None else None for name, side in sides.items()},
         }
@@ -128,12 +130,15 @@ def difference(ours: Array, reference: Array, bound: float, step: float = 0.0) -
     numbers, expected = Numbers.of(a), Numbers.of(b)
     with np.errstate(invalid="ignore", over="ignore"):
         apart = np.abs(a - b)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))  # infinities of one sign too
-    apart = np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+    same = np.asarray(ours == reference) if exact else (a == b) | (np.isnan(a) & np.isnan(b))
+    least = 1.0 if exact else 0.0  # large integers may differ where their f64 do not
+    apart = np.where(same, 0.0, np.where(np.isnan(apart), np.inf, np.maximum(apart, least)))
     finite = apart[np.isfinite(apart)]
     absolute = float(finite.max(initial=0))
     scale = expected.largest
     relative = absolute / scale if scale else (np.inf if absolute else 0.0)
+    if finite.size < apart.size:  # an infinity or NaN on one side is the largest difference
+        absolute = relative = np.inf
     wrong = apart > max(0.0 if exact else bound * scale, step)
     return Difference(
         *shapes, absolute, relative, int(wrong.sum()), _most(apart), numbers, expected, bound

@@ -18,11 +18,10 @@ _SOURCES_KEY = "CLDNN_SOURCES_DUMPS_DIR"
 
 _SCRIPT = '''"""Shows a difference: one step of a network on a device beside what it should answer.
 
-    python reproduce.py            # on {device}
-    python reproduce.py CPU        # on another device
+    python reproduce.py            # on the device where it was found
+    python reproduce.py CPU        # on another
 
-Made by `polydevice compare`. The step is {title!r} of the network {model!r}, computed by the
-kernel {kernel!r}. Its inputs and the expected value are those of {against}.
+Made by `polydevice compare`; settings.json says which step of which network this is.
 """
 
 import json
@@ -33,21 +32,28 @@ import numpy as np
 
 from polydevice import Core
 from polydevice.comparison import difference
-{load_import}
+from polydevice.files.archive import network_from_bytes
+
 folder = Path(__file__).resolve().parent
 settings = json.loads((folder / "settings.json").read_text())
 device = sys.argv[1] if len(sys.argv) > 1 else settings["device"]
-config = settings["config"] if device == settings["device"] else {{}}
+config = settings["config"] if device == settings["device"] else {}
 inputs = dict(np.load(folder / "inputs.npz"))
 expected = np.load(folder / "expected.npz")["output_0"]
 with Core() as core:
-    network = {load}
+    if (folder / "model.xml").exists():
+        network = core.read_network(folder / "model.xml")
+    else:
+        network = network_from_bytes((folder / "model.archive").read_bytes())
     answer = core.load_network(network, device, config).infer(inputs)["output_0"]
 found = difference(answer, expected, settings["bound"], settings["step"])
-print(f"{{device}}: relative {{found.relative:.3g}}, absolute {{found.absolute:.3g}}")
+for name in ("model", "title", "kernel", "against"):
+    print(f"{name}: {settings[name]}")
+print(f"{device}: relative {found.relative:.3g}, absolute {found.absolute:.3g}")
 print(found.text or "equal")
 sys.exit(1 if found.is_beyond else 0)
 '''
+"""Names of the model stand in settings.json alone: its file is not trusted, and this is code."""
 
 
 def write_reproduction(
@@ -77,18 +83,15 @@ def write_reproduction(
         folder.mkdir(parents=True, exist_ok=True)
         np.savez(folder / "inputs.npz", **dict(step.inputs))  # type: ignore[arg-type]
         np.savez(folder / "expected.npz", output_0=step.expected)
-        settings = {"device": device, "config": dict(config)}
-        settings.update(bound=told["bound"], step=told["step"])
+        texts = {key: str(value) for key, value in config.items()}
+        settings = {"device": device, "config": texts, **told}
         (folder / "settings.json").write_text(json.dumps(settings, indent=2) + "\n")
         try:
             step.network.serialize(folder / "model.xml")
-            load, load_import = 'core.read_network(folder / "model.xml")', ""
         except UnsupportedOperationError:
+            (folder / "model.xml").unlink(missing_ok=True)  # of an earlier one
             (folder / "model.archive").write_bytes(archive.network_to_bytes(step.network))
-            load = 'network_from_bytes((folder / "model.archive").read_bytes())'
-            load_import = "from polydevice.files.archive import network_from_bytes\n"
-        text = _SCRIPT.format(**told, device=device, load=load, load_import=load_import)
-        (folder / "reproduce.py").write_text(text, encoding="utf-8")
+        (folder / "reproduce.py").write_text(_SCRIPT, encoding="utf-8")
     except OSError as error:
         raise ModelFileError(f"the reproduction cannot be written: {error}") from error
     if _SOURCES_KEY in core.option_keys(device):

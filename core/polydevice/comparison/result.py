@@ -79,8 +79,8 @@ class Comparison:
 
     @property
     def is_equal(self) -> bool:
-        """Whether all outputs are within the bound."""
-        return not any(output.is_beyond for output in self.outputs)
+        """Whether all outputs are known to be within the bound."""
+        return all(o.difference is not None and not o.is_beyond for o in self.outputs)
 
     @property
     def first(self) -> Compared | None:

@@ -103,6 +103,8 @@ class OnnxRuntimeSide:
         graph = self._model.graph
         known = {name for node in graph.node for name in node.output if name}
         chosen = {port: name for port in ports for name in sorted(port.names) if name in known}
+        if not chosen:
+            return {}  # asked for nothing, ONNX Runtime would answer with all outputs
         model = self._onnx.ModelProto()
         model.CopyFrom(self._model)
         given = {output.name for output in graph.output}
