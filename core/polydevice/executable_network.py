@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from polydevice.runtime.runner import Runner
 
 _log = logging.getLogger(__name__)
+_LOOK_AGAIN_S = 0.02
 _all: weakref.WeakSet[ExecutableNetwork] = weakref.WeakSet()
 
 
@@ -281,6 +282,19 @@ class ExecutableNetwork(ABC):
         if self._closed:
             raise DeviceError(f"network {self.name!r} is closed; load it again")
 
+    def check_going_on(self) -> None:
+        """Return if an inference that has begun may go on.
+
+        Raises:
+            InferCancelledError: the network was closed meanwhile.
+        """
+        if self._closed:
+            raise InferCancelledError(self._closing)
+
+    @property
+    def _closing(self) -> str:
+        return f"network {self.name!r} was closed"
+
     @property
     def requests(self) -> list[InferRequest]:
         """The requests asked for with ``num_requests``, made on first use."""
@@ -347,8 +361,11 @@ class ExecutableNetwork(ABC):
         def enough() -> bool:
             return sum(not request.is_busy for request in self.requests) >= wanted
 
+        # A synchronous run ends without a word to others, so that it costs nothing: look again.
+        end = None if limit is None else time.monotonic() + limit
         with self._idle:
-            done = self._idle.wait_for(enough, limit)
+            while not (done := enough()) and (end is None or time.monotonic() < end):
+                self._idle.wait(_LOOK_AGAIN_S if end is None else min(_LOOK_AGAIN_S, limit or 0))
         return StatusCode.OK if done else StatusCode.RESULT_NOT_READY
 
     def _submit(self, request: InferRequest) -> None:
@@ -418,7 +435,7 @@ class ExecutableNetwork(ABC):
             self._closed = True
         if self._lost:
             return
-        self._cancel_all(f"network {self.name!r} was closed")
+        self._cancel_all(self._closing)
         if self._owns_executor:
             self.executor.close(end)
         if not self._has_ended(end):

@@ -231,7 +231,9 @@ class InferQueue:
         try:
             return await awaited.result
         except asyncio.CancelledError:
-            self._requests[index].cancel()
+            with self._changed:
+                if self._userdata[index] is awaited:  # else another has the request by now
+                    self._requests[index].cancel()
             raise
 
     async def _take_async(self, loop: asyncio.AbstractEventLoop) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Union
 
 import numpy as np
 
-from polydevice.arguments import milliseconds, shown
+from polydevice.arguments import integer, milliseconds, shown
 from polydevice.blob import Blob, RoiBlob
 from polydevice.bounds import Bounds, enter_bounds, inference_bounds
 from polydevice.compound_blob import BatchedBlob, CompoundBlob, NV12Blob, plane_blobs
@@ -126,6 +126,7 @@ class InferRequest:
             RequestError: the network was not loaded for that, or has no such batch.
             RequestBusyError: while the request runs.
         """
+        size = integer(size, "the batch", RequestError)
         self._enter()
         try:
             self.runner.set_batch(size)

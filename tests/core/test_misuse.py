@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from polydevice import Blob, Core, validate
+from polydevice import Blob, Core, opset, validate
 from polydevice.devices.plugin_names import FIRST_PARTY
-from polydevice.errors import InferenceError, InternalError, PolydeviceError
+from polydevice.errors import InferenceError, InternalError, PolydeviceError, RequestError
 from polydevice.internal import OURS
 from polydevice.ops.math import Cosh, Sinh
 from polydevice_cpu import implement
@@ -264,3 +264,12 @@ def test_what_a_users_function_raises_is_no_defect(core, monkeypatch) -> None:
 
 def test_every_package_of_ours_is_known() -> None:
     assert {"polydevice", *FIRST_PARTY.values()} == OURS
+
+
+@pytest.mark.parametrize("size", ["2", 1.5, None, True])
+def test_a_batch_that_is_no_integer(core: Core, size: object) -> None:
+    x = opset.parameter([4, 3], name="x")
+    network = opset.network("n", {"y": opset.relu(x)})
+    request = core.load_network(network, "CPU", {"DYN_BATCH_ENABLED": "YES"}).requests[0]
+    with pytest.raises(RequestError, match="the batch=.* is not possible; give an integer"):
+        request.set_batch(size)

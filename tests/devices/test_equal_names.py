@@ -43,10 +43,12 @@ def network(core, request, tmp_path):
     return read_ir(tmp_path / "m.xml")
 
 
-@pytest.fixture(params=["itself", "HETERO"])
+@pytest.fixture(params=["itself", "HETERO", "AUTO", "MULTI"])
 def target(request, device):
     if request.param == "itself":
         return device
+    if request.param in ("AUTO", "MULTI"):
+        return f"{request.param}:{device}"
     return "HETERO:CPU" if device == "CPU" else f"HETERO:{device},CPU"
 
 

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
+from polydevice.bounds import current_bounds
 from polydevice.errors import DeviceMemoryError
 from polydevice.memory_budget import MemoryBudget
 
@@ -62,11 +63,14 @@ class PlanCache(Generic[P]):
         """
         known = self._known(shapes)
         if known is None:
-            with self._making:  # one at a time
+            current_bounds().acquire(self._making)  # one at a time
+            try:
                 known = self._known(shapes)
                 if known is None:
                     known = _made(make, self.plans, self.clear)
                     self._keep(shapes, known)
+            finally:
+                self._making.release()
         return known
 
     def _known(self, shapes: Shapes) -> P | None:

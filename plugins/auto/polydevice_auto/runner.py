@@ -34,18 +34,19 @@ class _Part:
     def __init__(self, member: Member) -> None:
         self.request = member.executable.create_infer_request()
         self.streams = member.executable.streams
-        self.given: dict[str, Blob] = {}
+        self.inputs: dict[str, Blob] = {}
+        self.outputs: dict[str, Blob] = {}
 
     def infer(
         self, blobs: dict[str, Blob], outputs: dict[str, Blob], slot: int
     ) -> dict[str, Array]:
         for name, blob in outputs.items():
-            if self.given.get(name) is not blob:
-                self.request.set_blob(name, blob)
-                self.given[name] = blob
-        changed = {n: blob for n, blob in blobs.items() if self.given.get(n) is not blob}
+            if self.outputs.get(name) is not blob:
+                self.request.set_blob(name, blob, "output")
+                self.outputs[name] = blob
+        changed = {n: blob for n, blob in blobs.items() if self.inputs.get(n) is not blob}
         results = self.request.infer(changed or None, stream=slot % self.streams)
-        self.given.update(changed)
+        self.inputs.update(changed)
         return results
 
 
@@ -112,14 +113,16 @@ class SharedRunner(Runner):
         inputs = {name: self.blob(name) for name in network.inputs}
         outputs = {
             name: blob
-            for name in network.outputs
-            if (blob := self.blobs.get(name)) is not None and blob is not self._own.get(name)
+            for name, port in network.outputs.items()
+            if (blob := self.blobs.get(port.key)) is not None
+            and blob is not self._own.get(port.key)
         }
-        for name, array in part.infer(inputs, outputs, slot).items():
-            held = self.blobs.get(name)
-            if held is None or held.array is not array:
-                self.give(name, array)
-                self._own[name] = self.blobs[name]
+        results = part.infer(inputs, outputs, slot)
+        for name, port in network.outputs.items():
+            held = self.blobs.get(port.key)
+            if held is None or held.array is not results[name]:
+                self.give(port.key, results[name])
+                self._own[port.key] = self.blobs[port.key]
         self._last = part
 
     def leave(self, member: Member) -> None:

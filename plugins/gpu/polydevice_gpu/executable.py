@@ -128,15 +128,15 @@ class GpuExecutable(ExecutableNetwork):
         """Return the plan for these shapes of inputs and variables, in the network's order.
 
         Raises:
-            DeviceError: the network is closed.
+            InferCancelledError: the network was closed.
         """
-        self.check_open()
+        self.check_going_on()
         return self.plans.get(shapes, lambda: self._compile(shapes))
 
     def _compile(self, shapes: Shapes) -> Plan:
         plan = self._compiler.plan(self._prepared, shapes, self._weights, self.memory)
         plan.layers = self.layers
-        self.check_open()
+        self.check_going_on()
         return plan
 
     def note_plan(self, plan: Plan) -> None:
