@@ -10,6 +10,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from polydevice import Core
+from polydevice.ops.attention import ScaledDotProductAttention
 from tests.onnx.models import run
 
 MS = "com.microsoft"
@@ -215,6 +217,27 @@ def test_group_query_attention(
         kv_num_heads=groups,
         do_rotary=rotary,
     )
+
+
+@pytest.mark.parametrize(("softcap", "operations"), [(0.0, 1), (2.0, 0)])
+def test_attention_is_one_operation(
+    softcap: float, operations: int, rng: np.random.Generator
+) -> None:
+    """Devices take it apart, or do not; only a cap on the scores needs steps."""
+    q, k, v = (_f(rng, 2, 3, n * 16, scale=3.0) for n in (4, 2, 2))
+    past = [_f(rng, 2, 2, 4, 16) for _ in range(2)]
+    lengths = [np.array([6, 4], np.int32), np.array(7, np.int32)]
+    inputs: list[np.ndarray | None] = [q, k, v, *past, *lengths]
+    attributes = {"num_heads": 4, "kv_num_heads": 2, "softcap": softcap}
+    check("GroupQueryAttention", [q, k, v, None, None, lengths[0] // 3, np.array(3, np.int32)],
+          3, stored=(5, 6), **attributes)  # fmt: skip
+    node = helper.make_node(
+        "GroupQueryAttention", [f"i{n}" for n in range(7)], ["y", "k", "v"], domain=MS, **attributes
+    )
+    feeds = {f"i{n}": array for n, array in enumerate(inputs) if array is not None}
+    network = Core().read_network(_model(node, feeds, {}, 17).SerializeToString())
+    made = [n for n in network.nodes() if isinstance(n.op, ScaledDotProductAttention)]
+    assert len(made) == operations
 
 
 @pytest.mark.parametrize("zeros", [False, True])

@@ -1,6 +1,6 @@
 """ONNX Runtime's fused attention: Attention, MultiHeadAttention, GroupQueryAttention, Rotary….
 
-All are written in matrix products and softmax again, which devices fuse in their own way.
+All become ScaledDotProductAttention behind what makes its queries, keys, values and mask.
 Shapes in brackets: B batch, S queries, T keys, N heads, H head size.
 """
 
@@ -11,6 +11,7 @@ import numpy as np
 from polydevice.dtype import ElementType
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Add, Divide, Multiply, Subtract
+from polydevice.ops.attention import ScaledDotProductAttention
 from polydevice.ops.broadcast import Broadcast, BroadcastMode
 from polydevice.ops.comparison import Less, LessEqual
 from polydevice.ops.concat import Concat
@@ -47,6 +48,17 @@ def join_heads(n: OnnxNode, x: Port) -> Port:
 
 def attend(n: OnnxNode, q: Port, k: Port, v: Port, bias: Port | None) -> Port:
     """softmax(scale * q·kᵀ + bias)·v for [B, N, S or T, H]; `scale` is an attribute."""
+    if n.attribute("softcap", 0.0):
+        return _attend_capped(n, q, k, v, bias)
+    scale = n.attribute("scale", 0.0)
+    optional = [] if bias is None else [bias]
+    if scale:
+        optional = [n.like(0, q) if bias is None else bias, n.like(scale, q)]
+    return n.emit(ScaledDotProductAttention(), q, k, v, *optional)
+
+
+def _attend_capped(n: OnnxNode, q: Port, k: Port, v: Port, bias: Port | None) -> Port:
+    """Attention whose scores are bent to stay below `softcap`, which the operation cannot say."""
     scale = n.attribute("scale", 0.0)
     if scale:
         q = n.emit(Multiply(), q, n.like(scale, q))
@@ -54,10 +66,8 @@ def attend(n: OnnxNode, q: Port, k: Port, v: Port, bias: Port | None) -> Port:
         size = n.emit(Convert(q.element_type), axis_size(n, q, -1))
         q = n.emit(Divide(), q, n.emit(Sqrt(), size))
     scores = n.emit(MatMul(transpose_b=True), q, k)
-    softcap = n.attribute("softcap", 0.0)
-    if softcap:
-        cap = n.like(softcap, scores)
-        scores = n.emit(Multiply(), n.emit(Tanh(), n.emit(Divide(), scores, cap)), cap)
+    cap = n.like(n.attribute("softcap"), scores)
+    scores = n.emit(Multiply(), n.emit(Tanh(), n.emit(Divide(), scores, cap)), cap)
     if bias is not None:
         scores = n.emit(Add(), scores, bias)
     return n.emit(MatMul(), n.emit(SoftMax(-1), scores), v)
