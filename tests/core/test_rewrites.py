@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from polydevice import Core
 from polydevice.dtype import ElementType
@@ -172,6 +172,45 @@ def test_a_rule_that_gives_something_else_is_refused() -> None:
 
     with pytest.raises(NetworkError, match="its decomposition gives"):
         rewrite(_grn(), Wishes(own={GRN: Rule(mean, lambda *_: True)}), evaluate)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_networks_of_integers_keep_their_names_and_answers(dynamic: bool) -> None:
+    """A product is the output itself; a second run finds nothing more to do."""
+    weights = RNG.integers(-127, 128, (6, 4)).astype(np.int8)
+    constants = {"w": weights, "s": np.float32(0.02), "z": np.int8(0), "t": np.uint8(0)}
+    make = helper.make_node
+    if dynamic:
+        nodes = [
+            make("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]),
+            make("MatMulInteger", ["q", "w", "qz", "z"], ["p"], "p"),
+            make("Cast", ["p"], ["y"], "y", to=TensorProto.FLOAT),
+        ]
+    else:
+        nodes = [
+            make("QuantizeLinear", ["x", "s", "t"], ["q"]),
+            make("DequantizeLinear", ["q", "s", "t"], ["d"]),
+            make("DequantizeLinear", ["w", "s", "z"], ["v"]),
+            make("MatMul", ["d", "v"], ["y"], "y"),
+        ]
+    graph = helper.make_graph(
+        nodes,
+        "integers",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 6])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 4])],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    with Core() as core:
+        network = core.read_network(model.SerializeToString())
+        wishes = Wishes(integers=True)
+        assert rewrite(network, wishes, evaluate)["hold integers"] == 1
+        assert [name for name, _ in network.output_ports()] == ["y"]
+        assert rewrite(network, wishes, evaluate)["hold integers"] == 0
+        executable = core.load_network(network, "CPU")
+        for _ in range(2):
+            x = RNG.random((3, 6), np.float32)
+            np.testing.assert_allclose(executable.infer({"x": x})["y"], answer(model, x), 1e-5)
 
 
 @pytest.mark.parametrize("package", ["decompose", "recognise"])

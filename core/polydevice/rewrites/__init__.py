@@ -17,6 +17,7 @@ from polydevice.rewrites.control_flow.settle_loops import settle_loops
 from polydevice.rewrites.control_flow.unroll_loops import unroll_loops
 from polydevice.rewrites.decomposition import decompose, decompositions
 from polydevice.rewrites.facts import Declined
+from polydevice.rewrites.integers import hold_integers
 from polydevice.rewrites.recognise.activation import recognise_activations
 from polydevice.rewrites.recognise.attention import recognise_attention
 from polydevice.rewrites.recognise.normalization import recognise_normalizations
@@ -33,6 +34,10 @@ def _unroll(network: Network, wishes: Wishes) -> int:
     if wishes.unroll is Unroll.NEVER:
         return 0
     return int(unroll_loops(network, all_counts=wishes.unroll is Unroll.ALWAYS))
+
+
+def _hold(network: Network, wishes: Wishes) -> int:
+    return hold_integers(network) if wishes.integers else 0
 
 
 def _prepare(network: Network, wishes: Wishes) -> int:
@@ -56,6 +61,7 @@ Stage = Callable[[Network, Wishes], int]
 
 ORDER: tuple[tuple[str, Stage], ...] = (
     ("unroll loops", _unroll),  # first: what is in them is a layer like any other from then on
+    ("hold integers", _hold),  # before folding, which would make floats of quantised weights
     ("prepare", _prepare),  # the device's own operations take the place of the model's
     ("fold constants", _fold),  # rules ask for numbers that shapes tell, and for weights
     ("settle loops", _settle),  # loops left over: what they never change is known in their bodies

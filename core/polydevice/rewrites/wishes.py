@@ -55,6 +55,7 @@ class Wishes:
             each with a condition on what was recognised.
         leave: nodes that are to stay as they are.
         unroll: which loops become plain layers.
+        integers: whether quantised products are computed on integers (`IntegerProduct`).
         settle: whether what loops carry without changing it becomes constant in their bodies.
         prepare: what the device does itself to a network, in place, once its loops are unrolled.
     """
@@ -64,5 +65,6 @@ class Wishes:
     recognise: Mapping[type[Op], When] = field(default_factory=dict)
     leave: When = never
     unroll: Unroll = Unroll.NEVER
+    integers: bool = False
     settle: bool = False
     prepare: Callable[[Network], None] = nothing

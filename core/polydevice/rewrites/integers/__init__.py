@@ -13,16 +13,27 @@ from __future__ import annotations
 from polydevice.network import Network
 from polydevice.rewrites.integers.dynamic import dynamic_products
 from polydevice.rewrites.integers.fake_quantize import split_fake_quantize
+from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice.rewrites.integers.movement import raise_quantize, sink_dequantize
 from polydevice.rewrites.integers.products import integer_products
 from polydevice.rewrites.integers.unsigned import unsigned_integers
 
 
-def hold_integers(network: Network) -> None:
-    """Rewrite a network in place so that quantised products are computed on integers."""
+def hold_integers(network: Network) -> int:
+    """Rewrite a network in place so that quantised products are computed on integers.
+
+    Returns:
+        How many there are that were none before.
+    """
+    before = _products(network)
     split_fake_quantize(network)
     unsigned_integers(network)
     raise_quantize(network)
     sink_dequantize(network)
     integer_products(network)
     dynamic_products(network)
+    return _products(network) - before
+
+
+def _products(network: Network) -> int:
+    return sum(isinstance(node.op, IntegerProduct) for node in network.nodes())

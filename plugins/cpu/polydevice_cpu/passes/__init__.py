@@ -1,4 +1,7 @@
-"""Passes: what is done to a network once at load, whatever the shapes; `PIPELINE` is the order."""
+"""Passes: what is done to a network once at load, whatever the shapes.
+
+That is `polydevice.rewrites.ORDER`, with `BEFORE` where it asks the device, and `AFTER` it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from collections.abc import Callable
 from polydevice.network import Network
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.rewrites import rewrite
-from polydevice.rewrites.integers import hold_integers
 from polydevice_cpu.passes.fold_scale import fold_scale
 from polydevice_cpu.passes.fuse_layer_norm import fuse_layer_norm
 from polydevice_cpu.passes.fuse_quantize import fuse_quantize
@@ -15,7 +17,7 @@ from polydevice_cpu.passes.integer_products import integer_products
 from polydevice_cpu.passes.merge_additions import merge_additions
 from polydevice_cpu.passes.sink_squeeze import sink_squeeze
 from polydevice_cpu.passes.widen_half import widen_half
-from polydevice_cpu.passes.wishes import CPU_WISHES
+from polydevice_cpu.passes.wishes import cpu_wishes
 
 
 def _fold(network: Network) -> None:
@@ -23,26 +25,31 @@ def _fold(network: Network) -> None:
         constant_folding(network, network.evaluate)
 
 
-def _rewrite(network: Network) -> None:
-    rewrite(network, CPU_WISHES)
+Pass = Callable[[Network], None]
 
-
-PIPELINE: tuple[Callable[[Network], None], ...] = (
+BEFORE: tuple[Pass, ...] = (
     _fold,  # weights stored as f16 or quantised become plain f32 constants
     widen_half,  # after folding, which has made f32 of most f16 weights
     fuse_quantize,
     integer_products,
-    _rewrite,  # before fold_scale: it takes factors of batch normalisations, none of activations
+)
+"""What happens where `ORDER` lets a device prepare a network itself."""
+
+AFTER: tuple[Pass, ...] = (
     fuse_layer_norm,  # of the MVN that was recognised
     sink_squeeze,  # after activations are recognised: it moves what has one input and constants
-    fold_scale,
+    fold_scale,  # it takes factors of batch normalisations that were decomposed
     merge_additions,  # of what fold_scale leaves
 )
 
 
 def prepare(network: Network, *, integers: bool = True) -> None:
     """Run all passes on a network, in place; with `integers`, quantised products stay integers."""
-    if integers:
-        hold_integers(network)  # before folding, which would make f32 of the weights
-    for pass_ in PIPELINE:
+    rewrite(network, cpu_wishes(integers=integers, prepare=_prepare))
+    for pass_ in AFTER:
+        pass_(network)
+
+
+def _prepare(network: Network) -> None:
+    for pass_ in BEFORE:
         pass_(network)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from polydevice.dtype import ElementType
+from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.attention import ScaledDotProductAttention
 from polydevice.ops.normalization import MVN, BatchNormInference, EpsMode, NormalizeL2
@@ -42,12 +45,15 @@ def _has_primitive(node: Node) -> bool:
     return _is_last(node) and node.op.eps_mode is EpsMode.INSIDE_SQRT
 
 
-CPU_WISHES = Wishes(
-    decompose={BatchNormInference: _folds, ScaledDotProductAttention: _is_plain},
-    recognise={
-        **dict.fromkeys(RECOGNISED, _is_f32),
-        MVN: _has_primitive,
-        NormalizeL2: _is_last,
-    },
-)
-"""Everything else has a function of its own here, which is faster than its parts."""
+def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
+    """Everything not decomposed has a function of its own here, which is faster than its parts."""
+    return Wishes(
+        decompose={BatchNormInference: _folds, ScaledDotProductAttention: _is_plain},
+        recognise={
+            **dict.fromkeys(RECOGNISED, _is_f32),
+            MVN: _has_primitive,
+            NormalizeL2: _is_last,
+        },
+        integers=integers,
+        prepare=prepare,
+    )
