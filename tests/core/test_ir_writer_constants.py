@@ -10,6 +10,7 @@ from polydevice.dtype import ElementType
 from polydevice.errors import PolydeviceError, UnsupportedOperationError
 from polydevice.network import Network
 from polydevice.node import Node, constant
+from polydevice.ops.arithmetic import Add
 from polydevice.ops.convert import Convert
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
@@ -113,13 +114,34 @@ def test_linear_quantisation_is_written_as_arithmetic(kind, per_axis, zero, rng)
     np.testing.assert_allclose(floats, back, rtol=1e-5, atol=1e-5)
 
 
-def test_blockwise_quantisation_is_refused():
-    x = Node("x", Parameter(ElementType.f32, Shape([2, 8])))
-    scale = constant("scale", np.ones((2, 2), np.float32))
+@pytest.mark.parametrize("kind", [ElementType.u8, ElementType.i4])
+def test_blockwise_quantisation_is_written_as_arithmetic(kind, rng):
+    """A scale per block of a row, the last of which may be short; OpenVINO computes the rest."""
+    limits = ml_dtypes.iinfo(kind.dtype)
+    held = rng.integers(limits.min, limits.max, (3, 10), endpoint=True)
+    for block in (5, 4):
+        blocks = -(-10 // block)
+        scales = rng.uniform(0.5, 2, (3, blocks)).astype(np.float32)
+        zeros = rng.integers(0, 7, (3, blocks))
+        x = Node("x", Parameter(ElementType.f32, Shape([3, 10])))
+        inputs = [constant("w", held.astype(kind.dtype), kind), constant("s", scales),
+                  constant("z", zeros.astype(kind.dtype), kind)]  # fmt: skip
+        wide = Node("d", DequantizeLinear(axis=1, block_size=block), [n.output for n in inputs])
+        y = Node("y", Add(), [x.output, wide.output])
+        network = Network("m", [x], [Node("r", Result(), [y.output])])
+        given = rng.normal(size=(3, 10)).astype(np.float32)
+        spread = [np.repeat(array, block, 1)[:, :10] for array in (scales, zeros)]
+        (found,) = by_openvino(*ir_bytes(network), [given])
+        np.testing.assert_allclose(found, given + (held - spread[1]) * spread[0], 1e-5, 1e-5)
+
+
+def test_blocks_of_unknown_sizes_are_refused():
+    x = Node("x", Parameter(ElementType.f32, Shape([2, None])))
+    scale = Node("s", Parameter(ElementType.f32, Shape([2, None])))
     op = QuantizeLinear(axis=1, block_size=4, destination_type=ElementType.u8)
     node = Node("q", op, [x.output, scale.output])
     with pytest.raises(UnsupportedOperationError, match="QuantizeLinear: 1 node, first 'q'"):
-        ir_bytes(Network("m", [x], [Node("y", Result(), [node.output])]))
+        ir_bytes(Network("m", [x, scale], [Node("y", Result(), [node.output])]))
 
 
 def test_bfloat16_values_are_exact():

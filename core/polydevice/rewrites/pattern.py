@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.emitter import Emitter
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.arithmetic import Divide, Multiply
@@ -106,12 +107,14 @@ class Replacements:
         """Let `new` take the place of `old`."""
         self._new[old] = new
 
-    def put_node(self, old: Node, op: Op, inputs: list[Port]) -> None:
+    def put_node(self, old: Node, op: Op, inputs: list[Port]) -> Port:
         """Let a new node of this operation take the place of `old`, under the same name."""
-        made = Node(old.name, op, inputs, rt_info=old.rt_info)
         steps = _between(old, inputs)
-        made.origins = tuple(dict.fromkeys(layer for step in steps for layer in step.layers))
-        self.put(old.output, made.output)
+        build = Emitter(old.name, origins=dict.fromkeys(n for step in steps for n in step.layers))
+        made = build.emit(op, *inputs)
+        made.node.rt_info = dict(old.rt_info)
+        self.put(old.output, made)
+        return made
 
     def apply(self, network: Network) -> int:
         """Make every node read what stands for its inputs by now; return how many ports went."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from polydevice.dtype import ElementType
 from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.pooling import MaxPool, MaxPoolWithIndices
-from polydevice.ops.quantize_linear import LinearQuantization
+from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
 from polydevice.passes.apply_port_settings import apply_port_settings
+from polydevice.rewrites import Wishes
+from polydevice.rewrites.decomposition import decompose
 from polydevice.window import RoundingType
-from polydevice.writers.quantization import expand_quantization
 
 
 def prepared_copy(network: Network) -> Network:
@@ -22,9 +24,22 @@ def prepared_copy(network: Network) -> Network:
     for node in copy.nodes():
         if type(node.op) is MaxPool:
             _write_max_pool(copy, node, node.op)
-        elif isinstance(node.op, LinearQuantization):
-            expand_quantization(copy, node)
+    decompose(copy, _WISHES)
     return copy
+
+
+def _is_written(node: Node) -> bool:
+    """Whether files have the types of an ONNX quantisation, narrow ones only in constants."""
+    if isinstance(node.op, QuantizeLinear):
+        return node.outputs[0].element_type in _BYTES
+    x = node.inputs[0]
+    return x.element_type in _WHOLE or (x.node.constant is not None and x.element_type in _HALVES)
+
+
+_BYTES = (ElementType.i8, ElementType.u8, ElementType.i16, ElementType.u16)
+_WHOLE = (*_BYTES, ElementType.i32)
+_HALVES = (ElementType.i4, ElementType.u4)
+_WISHES = Wishes(decompose={QuantizeLinear: _is_written, DequantizeLinear: _is_written})
 
 
 def _write_max_pool(network: Network, node: Node, op: MaxPool) -> None:

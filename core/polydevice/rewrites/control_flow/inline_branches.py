@@ -2,58 +2,65 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
 
-from polydevice.emitter import Emitter
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.control_flow import If
-from polydevice.ops.io import Parameter, Result
+from polydevice.rewrites.pattern import Replacements
+
+Prepared = Callable[[Network], Network]
+"""Returns what a body computes, as a device has it already."""
 
 
-def inline_branches(network: Network) -> bool:
+def _as_it_is(body: Network) -> Network:
+    return body
+
+
+def inline_branches(network: Network, prepared: Prepared = _as_it_is) -> bool:
     """Write such bodies out, also those in others; return whether there were any.
 
-    Their layers are called ``<If>/<layer>``. Infer the network's shapes again afterwards.
+    Models often choose by a size, which is known once shapes are. The network's shapes must be
+    inferred before, and are again. Layers are called ``<If>/<layer>``.
     """
     found = False
-    while True:
-        for node in network.nodes():
-            if isinstance(node.op, If) and _inline(network, node, node.op):
-                found = True
-                break  # the list of nodes is another one now
-        else:
-            return found
+    while _inline(network, prepared):
+        network.infer()  # conditions in the bodies may be known now
+        found = True
+    return found
 
 
-def _inline(network: Network, node: Node, op: If) -> bool:
-    port = node.inputs[0]
-    known = port.node.constant if port.node.constant is not None else port.desc.constant
-    if known is None:
-        return False
-    chosen = bool(np.asarray(known).all())
-    body, ties, outputs = op.else_body, op.else_inputs, op.else_outputs
-    if chosen:
-        body, ties, outputs = op.then_body, op.then_inputs, op.then_outputs
+def _inline(network: Network, prepared: Prepared) -> int:
+    replacements = Replacements()
+    for node in network.nodes():
+        condition = node.inputs[0].desc.constant if isinstance(node.op, If) else None
+        if isinstance(node.op, If) and condition is not None:
+            _put(network, replacements, node, node.op, bool(condition.all()), prepared)
+    return replacements.apply(network)
+
+
+def _put(
+    network: Network,
+    replacements: Replacements,
+    node: Node,
+    op: If,
+    chosen: bool,
+    prepared: Prepared,
+) -> None:
+    body = op.then_body if chosen else op.else_body
+    ties = op.then_inputs if chosen else op.else_inputs
     assert isinstance(body, Network)
-    if body.sinks:
-        return False
-    ports: dict[Port, Port] = {
-        body.parameters[tie.parameter].output: node.inputs[tie.input] for tie in ties
+    copy = prepared(body).clone()
+    fed: dict[Port, Port] = {
+        copy.parameters[tie.parameter].output: node.inputs[tie.input] for tie in ties
     }
-    emitter = Emitter(node.name, evaluate=network.evaluate)
-    for inner in body.nodes():
-        if isinstance(inner.op, (Parameter, Result)):
-            continue
-        if any(source not in ports for source in inner.inputs):
-            return False  # nothing feeds a parameter
-        name = f"{node.name}/{inner.name}"
-        made = emitter.emit_all(inner.op, *(ports[source] for source in inner.inputs), name=name)
-        for port in made:
-            port.node.rt_info = dict(inner.rt_info)
-        ports.update(zip(inner.outputs, made, strict=True))
-    sources = {out.output: body.results[out.result].inputs[0] for out in outputs}
-    if any(source not in ports for source in sources.values()):
-        return False
-    network.replace({node.outputs[i]: ports[source] for i, source in sources.items()})
-    return True
+    nodes = copy.nodes()
+    own = {parameter.output for parameter in copy.parameters}
+    if any(port in own and port not in fed for inner in nodes for port in inner.inputs):
+        return  # nothing feeds a parameter
+    for inner in nodes:
+        inner.name = f"{node.name}/{inner.name}"
+        inner.inputs = [fed.get(port, port) for port in inner.inputs]
+    for out in op.then_outputs if chosen else op.else_outputs:
+        replacements.put(node.outputs[out.output], copy.results[out.result].inputs[0])
+    network.sinks += copy.sinks

@@ -57,10 +57,9 @@ def _fold(replacements: Replacements, node: Node, users: Users) -> None:
             shape[axis] = -1
             moved = (shift * scale).astype(np.float32).reshape(shape)
             summand = constant(f"{node.name}/shift", moved)
-            result = Node(node.name, Add(), [heavy.output, summand.output], rt_info=node.rt_info)
-            replacements.put(node.output, result.output)
-            users[result.output] = users[node.output]
-            users[heavy.output] = [(result, 0)]
+            result = replacements.put_node(node, Add(), [heavy.output, summand.output])
+            users[result] = users[node.output]
+            users[heavy.output] = [(result.node, 0)]
         return
 
 

@@ -66,8 +66,9 @@ def fuse_quantize(network: Network) -> None:
             )
             signed = inner.output.element_type is ElementType.i8
             op = QuantizeDequantize(least=-128, most=127) if signed else QuantizeDequantize(0, 255)
-            made[quantised] = Node(node.name, op, [inner.inputs[0], scale, zero]).output
-        replacements.put(node.output, made[quantised])
+            made[quantised] = replacements.put_node(node, op, [inner.inputs[0], scale, zero])
+        else:
+            replacements.put(node.output, made[quantised])
     replacements.apply(network)
 
 

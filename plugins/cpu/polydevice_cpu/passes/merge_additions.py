@@ -29,9 +29,8 @@ def merge_additions(network: Network) -> None:
         if total.size > max(outer[1].size, inner[1].size):
             continue
         summand = constant(f"{node.name}/summand", total)
-        merged = Node(node.name, Add(), [inner[0], summand.output], rt_info=node.rt_info)
-        users[merged.output] = users[node.output]
-        replacements.put(node.output, merged.output)
+        merged = replacements.put_node(node, Add(), [inner[0], summand.output])
+        users[merged] = users[node.output]
     replacements.apply(network)
 
 

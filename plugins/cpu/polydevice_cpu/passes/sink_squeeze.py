@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from polydevice.emitter import Emitter
 from polydevice.network import Network
 from polydevice.node import Node, Port, constant
 from polydevice.ops.convolution import ConvolutionLike
@@ -61,15 +62,17 @@ def _sink(replacements: Replacements, node: Node, users: Users) -> None:
         if moved_port is None:
             return
         inputs.append(moved_port)
-    moved = Node(node.name, node.op, inputs, rt_info=node.rt_info)
-    if moved.output.shape != source.shape:
+    build = Emitter(node.name, origins=node.layers)
+    moved = build.emit(node.op, *inputs)
+    if moved.shape != source.shape:
         return  # the other operand stretches it
-    name = f"{node.name}/squeezed"
-    result = Node(name, squeeze.op, [moved.output, squeeze.inputs[1]], rt_info=squeeze.rt_info)
-    users[source] = [(moved, inputs.index(source))]
-    users[moved.output] = [(result, 0)]
-    users[result.output] = users[node.output]
-    replacements.put(node.output, result.output)
+    moved.node.rt_info = dict(node.rt_info)
+    build.origins = squeeze.layers
+    result = build.emit(squeeze.op, moved, squeeze.inputs[1], name=f"{node.name}/squeezed")
+    users[source] = [(moved.node, inputs.index(source))]
+    users[moved] = [(result.node, 0)]
+    users[result] = users[node.output]
+    replacements.put(node.output, result)
 
 
 def _is_convolved(port: Port, users: Users) -> bool:

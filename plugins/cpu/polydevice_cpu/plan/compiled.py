@@ -11,6 +11,7 @@ from polydevice.dtype import Array
 from polydevice.memory_budget import MemoryBudget, host_memory_bytes
 from polydevice.network import Network
 from polydevice.passes.check_sizes import check_sizes
+from polydevice.rewrites.control_flow.inline_branches import inline_branches
 from polydevice.runtime.plan_cache import Bindings, PlanCache, Shapes, plans_limit
 from polydevice.shape import Shape
 from polydevice_cpu.implement import evaluate
@@ -18,7 +19,6 @@ from polydevice_cpu.passes import prepare
 from polydevice_cpu.plan.bound import BoundPlan
 from polydevice_cpu.plan.builder import Builder, Settings
 from polydevice_cpu.plan.context import Context
-from polydevice_cpu.plan.inline import inline
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.tail import make_tail
 from polydevice_cpu.plan.weights import WeightStore
@@ -69,8 +69,7 @@ class CompiledNetwork:
             if shape is not None:
                 parameter.op = parameter.op.replace(shape=Shape(shape))
         network.infer()
-        while inline(network, lambda body: self.body(body).network):
-            network.infer()
+        inline_branches(network, lambda body: self.body(body).network)
         check_sizes(network, host_memory_bytes(), "CPU")
         builder = Builder(
             network,
