@@ -28,7 +28,13 @@ def with_openvino(program: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "program", ["openvino_everyday.py", "openvino_operations.py", "openvino_samples.py"]
+    "program",
+    [
+        "openvino_bodies.py",
+        "openvino_everyday.py",
+        "openvino_operations.py",
+        "openvino_samples.py",
+    ],
 )
 def test_the_same_is_printed(program: str, device: str) -> None:
     command = [sys.executable, "-m", "polydevice", "run", "--as", "openvino", "-d", device]

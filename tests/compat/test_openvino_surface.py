@@ -19,6 +19,7 @@ MODULES = [
     "frontend",
     "helpers",
     "op",
+    "op.util",
     "passes",
     "preprocess",
     "properties",

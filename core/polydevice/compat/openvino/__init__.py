@@ -21,15 +21,17 @@ from polydevice.compat.openvino import (
     utils,
 )
 from polydevice.compat.openvino.async_infer_queue import AsyncInferQueue
+from polydevice.compat.openvino.batch import get_batch, set_batch
 from polydevice.compat.openvino.compiled_model import CompiledModel
 from polydevice.compat.openvino.context import RemoteContext
 from polydevice.compat.openvino.core import Core, Version, compile_model
 from polydevice.compat.openvino.element_type import Type
-from polydevice.compat.openvino.infer_request import InferRequest, ProfilingInfo, VariableState
+from polydevice.compat.openvino.infer_request import InferRequest
 from polydevice.compat.openvino.layout import Layout
-from polydevice.compat.openvino.model import Model, get_batch, save_model, serialize, set_batch
+from polydevice.compat.openvino.model import Model
 from polydevice.compat.openvino.node import DiscreteTypeInfo, Node
 from polydevice.compat.openvino.ports import ConstOutput, Input, Output
+from polydevice.compat.openvino.profiling_info import ProfilingInfo
 from polydevice.compat.openvino.results import OVDict
 from polydevice.compat.openvino.rt_info import OVAny, RTMap
 from polydevice.compat.openvino.shapes import (
@@ -46,6 +48,8 @@ from polydevice.compat.openvino.shapes import (
 from polydevice.compat.openvino.surface import missing
 from polydevice.compat.openvino.tensor import RemoteTensor, Tensor, TensorVector
 from polydevice.compat.openvino.tools import convert_model
+from polydevice.compat.openvino.variable_state import VariableState
+from polydevice.compat.openvino.writing import save_model, serialize
 
 __all__ = [
     "AsyncInferQueue",

@@ -6,12 +6,13 @@ from typing import Any
 
 from polydevice.compat.openvino import settings
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.infer_request import InferRequest, VariableState
+from polydevice.compat.openvino.infer_request import InferRequest
 from polydevice.compat.openvino.loaded import LoadedModel
 from polydevice.compat.openvino.model import Model, chosen
 from polydevice.compat.openvino.ports import ConstOutput
 from polydevice.compat.openvino.results import OVDict
 from polydevice.compat.openvino.surface import Surface
+from polydevice.compat.openvino.variable_state import VariableState
 from polydevice.errors import UnknownOptionError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,16 +11,17 @@ from polydevice.blob import Blob
 from polydevice.compat.openvino.errors import failure, translated
 from polydevice.compat.openvino.loaded import LoadedModel
 from polydevice.compat.openvino.ports import ConstOutput
+from polydevice.compat.openvino.profiling_info import ProfilingInfo
+from polydevice.compat.openvino.request_tensor import BatchTensors, RequestTensor
 from polydevice.compat.openvino.results import OVDict
 from polydevice.compat.openvino.surface import Surface
 from polydevice.compat.openvino.tensor import RemoteTensor, Tensor
+from polydevice.compat.openvino.variable_state import VariableState
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, PolydeviceError
 from polydevice.infer_request import InferRequest as CoreRequest
-from polydevice.infer_request import StatusCode
+from polydevice.infer_request import PortKind, StatusCode
 from polydevice.remote import RemoteBlob
-from polydevice.shape import bounds
-from polydevice.variable_state import VariableState as CoreState
 
 if TYPE_CHECKING:
     from polydevice.compat.openvino.compiled_model import CompiledModel
@@ -31,7 +30,16 @@ if TYPE_CHECKING:
 class InferRequest(Surface):
     """One inference at a time, with its tensors."""
 
-    __slots__ = ("__weakref__", "_compiled", "_loaded", "_places", "_request", "userdata")
+    __slots__ = (
+        "__weakref__",
+        "_batches",
+        "_compiled",
+        "_loaded",
+        "_places",
+        "_request",
+        "userdata",
+    )
+    _batches: dict[str, BatchTensors]
     _compiled: CompiledModel
     _loaded: LoadedModel
     _places: dict[str, Array]
@@ -42,13 +50,14 @@ class InferRequest(Surface):
         """Share another request; `CompiledModel.create_infer_request` makes one."""
         self._request, self._loaded = other._request, other._loaded
         self._compiled, self._places = other._compiled, other._places
+        self._batches = other._batches
         self.userdata = other.userdata
 
     @classmethod
     def _of(cls, compiled: CompiledModel, request: CoreRequest) -> InferRequest:
         made = cls.__new__(cls)
         made._compiled, made._loaded, made._request = compiled, compiled._loaded, request
-        made._places = {}
+        made._places, made._batches = {}, {}
         made.userdata = None
         return made
 
@@ -79,6 +88,8 @@ class InferRequest(Surface):
             RuntimeError: inputs that do not fit, or the inference failed.
         """
         try:
+            if self._batches:
+                self._join_batches(inputs)
             if inputs is None:
                 results = self._request.infer()
             else:
@@ -86,6 +97,13 @@ class InferRequest(Surface):
         except PolydeviceError as error:
             raise failure(error) from error
         return OVDict(self._loaded.results(results, share_outputs, decode_strings))
+
+    def _join_batches(self, inputs: Any) -> None:
+        """Join the items of batches that were given as tensors and are not replaced by inputs."""
+        for name in () if inputs is None else self._loaded.feed(inputs):
+            self._batches.pop(name, None)
+        for name, items in self._batches.items():
+            self._request.set_blob(name, items.blob(), "input")
 
     def _feed(self, inputs: Any, share: bool) -> dict[str, Any]:
         loaded = self._loaded
@@ -121,6 +139,8 @@ class InferRequest(Surface):
         if userdata is not None:
             self.userdata = userdata
         try:
+            if self._batches:
+                self._join_batches(inputs)
             if inputs is None:
                 self._request.start_async()
                 return
@@ -198,35 +218,35 @@ class InferRequest(Surface):
         Raises:
             RuntimeError: there is none.
         """
-        return self._tensor(self._loaded.name(name_or_port))
+        return self._tensor(*self._loaded.end(name_or_port))
 
     @translated
-    def _tensor(self, name: str) -> Any:
+    def _tensor(self, kind: PortKind, name: str) -> Any:
         try:
-            blob = self._request.get_blob(name)
+            blob = self._request.get_blob(name, kind)
         except BlobError:  # its sizes are not known yet
             blob = None
         if isinstance(blob, RemoteBlob):
             return RemoteTensor(blob)
-        return _RequestTensor(self, name)
+        return RequestTensor(self, kind, name)
 
     def get_input_tensor(self, index: int | None = None) -> Any:
         """Return the tensor of the input of that number, or of the only one; live."""
-        return self._tensor(_numbered(self._loaded.names, index, "input"))
+        return self._tensor("input", _numbered(self._loaded.names, index, "input"))
 
     def get_output_tensor(self, index: int | None = None) -> Any:
         """Return the tensor of the output of that number, or of the only one; live."""
-        return self._tensor(_numbered([name for _, name in self._loaded.pairs], index, "output"))
+        return self._tensor("output", _numbered(self._loaded.out_names, index, "output"))
 
     @property
     def input_tensors(self) -> list[Any]:
         """The tensors of the inputs; live."""
-        return [self._tensor(name) for name in self._loaded.names]
+        return [self._tensor("input", name) for name in self._loaded.names]
 
     @property
     def output_tensors(self) -> list[Any]:
         """The tensors of the outputs; live."""
-        return [self._tensor(name) for _, name in self._loaded.pairs]
+        return [self._tensor("output", name) for name in self._loaded.out_names]
 
     @property
     def model_inputs(self) -> list[ConstOutput]:
@@ -244,13 +264,19 @@ class InferRequest(Surface):
         Raises:
             RuntimeError: another element type or shape, or no such input or output.
         """
-        self._set(self._loaded.name(name_or_port), tensor)
+        self._set(*self._loaded.end(name_or_port), tensor)
 
     @translated
-    def _set(self, name: str, tensor: Any) -> None:
+    def _set(self, kind: PortKind, name: str, tensor: Any) -> None:
+        if not isinstance(tensor, (Tensor, RemoteTensor)):
+            raise TypeError(
+                f"{kind} {name!r} takes an openvino.Tensor, not {type(tensor).__name__}; make one "
+                "with Tensor(array)"
+            )
         blob = tensor._blob()
-        self._request.set_blob(name, blob)
-        if name in self._loaded.dtypes:
+        self._request.set_blob(name, blob, kind)
+        if kind == "input":
+            self._batches.pop(name, None)
             self._places.pop(name, None)
             if not isinstance(blob, RemoteBlob) and self._loaded.executable.inputs[name].sizes:
                 self._places[name] = blob.array
@@ -259,36 +285,60 @@ class InferRequest(Surface):
         """Use tensors' memory: name or port → tensor; or the items of a batch of one input.
 
         Raises:
-            RuntimeError: tensors that do not fit; items of a batch, which are not taken.
+            RuntimeError: tensors that do not fit, or no such input or output.
+            TypeError: what is no tensor.
         """
         if tensors is not None:
-            raise RuntimeError("items of a batch: stack them into one tensor, and use set_tensor()")
+            self._set_items(self._loaded.input_name(inputs), tensors)
+            return
         for key, tensor in inputs.items():
-            self._set(
-                self._loaded.name(key)
-                if isinstance(key, (str, ConstOutput))
-                else self._loaded.input_name(key),
-                tensor,
-            )
+            known = isinstance(key, (str, ConstOutput))
+            end = self._loaded.end(key) if known else ("input", self._loaded.input_name(key))
+            self._set(*end, tensor)
 
     def set_input_tensor(self, index: Any, tensor: Any = None) -> None:
-        """Use a tensor's memory for the input of that number, or for the only one."""
+        """Use a tensor's memory for the input of that number, or for the only one.
+
+        Raises:
+            RuntimeError: another element type or shape, or no such input.
+            TypeError: what is no tensor.
+        """
         if tensor is None:
             index, tensor = None, index
-        self._set(_numbered(self._loaded.names, index, "input"), tensor)
+        self._set("input", _numbered(self._loaded.names, index, "input"), tensor)
 
     def set_input_tensors(self, *inputs: Any) -> None:
-        """Use tensors' memory: number → tensor; or the items of a batch of an input."""
-        if len(inputs) != 1 or not isinstance(inputs[0], Mapping):
-            raise RuntimeError("items of a batch: stack them into one tensor, and use set_tensor()")
-        for key, tensor in inputs[0].items():
-            self._set(self._loaded.input_name(key), tensor)
+        """Use tensors' memory: number → tensor; or the items of a batch of an input.
+
+        Raises:
+            RuntimeError: another element type or shape, or no such input.
+            TypeError: what is no tensor.
+        """
+        given = inputs[-1]
+        if isinstance(given, Mapping):
+            for key, tensor in given.items():
+                self._set("input", self._loaded.input_name(key), tensor)
+            return
+        index = inputs[0] if len(inputs) > 1 else None
+        self._set_items(_numbered(self._loaded.names, index, "input"), given)
+
+    def _set_items(self, name: str, tensors: Sequence[Any]) -> None:
+        if len(tensors) == 1:
+            self._set("input", name, tensors[0])
+        else:
+            port = self._loaded.inputs[self._loaded.names.index(name)]
+            self._batches[name] = BatchTensors(port, tensors)
 
     def set_output_tensor(self, index: Any, tensor: Any = None) -> None:
-        """Use a tensor's memory for the output of that number, or for the only one."""
+        """Use a tensor's memory for the output of that number, or for the only one.
+
+        Raises:
+            RuntimeError: another element type or shape, or no such output.
+            TypeError: what is no tensor.
+        """
         if tensor is None:
             index, tensor = None, index
-        self._set(_numbered([name for _, name in self._loaded.pairs], index, "output"), tensor)
+        self._set("output", _numbered(self._loaded.out_names, index, "output"), tensor)
 
     def set_output_tensors(self, outputs: Mapping[int, Any]) -> None:
         """Use tensors' memory: number → tensor."""
@@ -312,103 +362,6 @@ class InferRequest(Surface):
         inputs = "\n".join(map(repr, self._loaded.inputs))
         outputs = "\n".join(map(repr, self._loaded.outputs))
         return f"<InferRequest:\ninputs[\n{inputs}\n]\noutputs[\n{outputs}\n]>"
-
-
-class _RequestTensor(Tensor):
-    """The tensor of an input or output: whatever memory the request has for it now."""
-
-    __slots__ = ("_name", "_of_request")
-
-    def __init__(self, request: InferRequest, name: str) -> None:
-        core = request._loaded.executable
-        self._of_request, self._name = request, name
-        port = core.inputs.get(name) or core.outputs[name]
-        self._element = port.element_type
-
-    @translated
-    def _memory(self) -> Array:
-        try:
-            return self._of_request._request.get_blob(self._name).array
-        except BlobError:
-            executable = self._of_request._loaded.executable
-            port = executable.inputs.get(self._name) or executable.outputs[self._name]
-            sizes = [bounds(size)[0] for size in port.shape or (0,)]
-            return np.zeros(sizes, port.dtype)
-
-    def _replace(self, array: Array) -> None:
-        request = self._of_request
-        request._set(self._name, Tensor._of(np.array(array, order="C"), self._element))
-
-
-class VariableState(Surface):
-    """A variable that a request keeps between inferences."""
-
-    def __init__(self, state: CoreState) -> None:
-        """Show core's."""
-        self._state = state
-
-    @property
-    def name(self) -> str:
-        """The name."""
-        return self._state.name
-
-    @property
-    def state(self) -> Tensor:
-        """The value, a copy; assigning a tensor replaces it. Raises RuntimeError before a run."""
-        return self._read()
-
-    @state.setter
-    def state(self, tensor: Tensor) -> None:
-        self._write(tensor)
-
-    @translated
-    def _read(self) -> Tensor:
-        return Tensor._of(self._state.state, self._state.desc.element_type)
-
-    @translated
-    def _write(self, tensor: Tensor) -> None:
-        self._state.state = tensor._memory()
-
-    @translated
-    def reset(self) -> None:
-        """Return to the initial value."""
-        self._state.reset()
-
-    def __repr__(self) -> str:
-        return f"<VariableState: {self.name}>"
-
-
-class Status(IntEnum):
-    """What became of a layer."""
-
-    NOT_RUN = 0
-    OPTIMIZED_OUT = 1
-    EXECUTED = 2
-
-
-class ProfilingInfo(Surface):
-    """What an inference spent on one layer."""
-
-    Status = Status
-    NOT_RUN = Status.NOT_RUN
-    OPTIMIZED_OUT = Status.OPTIMIZED_OUT
-    EXECUTED = Status.EXECUTED
-
-    def __init__(self) -> None:
-        """Describe nothing yet."""
-        self.status = Status.NOT_RUN
-        self.real_time = self.cpu_time = timedelta()
-        self.node_name = self.exec_type = self.node_type = ""
-
-    @classmethod
-    def _of(cls, name: str, count: Mapping[str, Any]) -> ProfilingInfo:
-        made = cls()
-        made.node_name = name
-        made.status = Status.__members__.get(count["status"], Status.NOT_RUN)
-        made.real_time = timedelta(microseconds=count["real_time"])
-        made.cpu_time = timedelta(microseconds=count["cpu_time"])
-        made.exec_type, made.node_type = count["exec_type"], count["layer_type"]
-        return made
 
 
 def _numbered(names: Sequence[str], index: int | None, what: str) -> str:

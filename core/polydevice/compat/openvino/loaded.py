@@ -13,7 +13,9 @@ from polydevice.compat.openvino.tensor import RemoteTensor, Tensor
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import BlobError
 from polydevice.executable_network import ExecutableNetwork
+from polydevice.infer_request import PortKind
 from polydevice.network import Network
+from polydevice.ops.io import Result
 
 COPIED_BYTES = 16384
 """Inputs of together at most this many bytes are copied into the memory of the request that calls
@@ -30,6 +32,8 @@ class LoadedModel:
         keys: number, name or port → the input's name in core.
         out_keys: number, name or port → the output's name in core.
         pairs: output as OpenVINO shows it, and its name in core.
+        names: core's names of the inputs.
+        out_names: core's names of the outputs.
         dtypes: input's name in core → NumPy type.
         small: whether copying the inputs costs less than reading them in place.
         text: whether an output is text, which NumPy shows otherwise than core keeps it.
@@ -51,6 +55,7 @@ class LoadedModel:
         self.out_keys = _keys(self.outputs, list(executable.outputs))
         self.pairs = tuple(zip(self.outputs, executable.outputs, strict=True))
         self.names = tuple(executable.inputs)
+        self.out_names = tuple(executable.outputs)
         self.dtypes = {name: port.dtype for name, port in executable.inputs.items()}
         sizes = [port.desc.span_bytes for port in executable.inputs.values()]
         known = [size for size in sizes if size is not None]
@@ -74,18 +79,21 @@ class LoadedModel:
             )
         return found
 
-    def name(self, key: Any) -> str:
-        """Return core's name of an input or output.
+    def end(self, key: Any) -> tuple[PortKind, str]:
+        """Return which input or output a name or port means, and core's name of it.
 
         Raises:
             RuntimeError: there is none of that name.
         """
         if isinstance(key, (ConstOutput, str)):
-            found = self.keys.get(key) or self.out_keys.get(key)
-            found = found or self._like(key, self.inputs, self.names)
-            found = found or self._like(key, self.outputs, [name for _, name in self.pairs])
+            is_result = isinstance(key, ConstOutput) and isinstance(key._port.node.op, Result)
+            found = None if is_result else self.keys.get(key)
+            found = found or (None if is_result else self._like(key, self.inputs, self.names))
             if found is not None:
-                return found
+                return "input", found
+            found = self.out_keys.get(key) or self._like(key, self.outputs, self.out_names)
+            if found is not None:
+                return "output", found
         raise RuntimeError(f"Port for tensor name {key} was not found.")
 
     @staticmethod

@@ -10,13 +10,13 @@ from typing_extensions import Self
 
 from polydevice.compat.openvino.element_type import Type
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.layout import NOTE, Layout
-from polydevice.compat.openvino.node import Node, Result, port_of, wrapped
+from polydevice.compat.openvino.making import arguments, network
+from polydevice.compat.openvino.model_nodes import ModelNodes, port_node, remove
+from polydevice.compat.openvino.node import Node
 from polydevice.compat.openvino.ports import ConstOutput, Output
-from polydevice.compat.openvino.process import evaluate, new_name
 from polydevice.compat.openvino.rt_info import OVAny, RTMap, found, note
-from polydevice.compat.openvino.shapes import Dimension, PartialShape, Shape, core_shape
-from polydevice.compat.openvino.surface import Surface
+from polydevice.compat.openvino.shapes import PartialShape, Shape, core_shape
+from polydevice.compat.openvino.variables import Variable
 from polydevice.core import shared_core
 from polydevice.network import Network, unique_name
 from polydevice.node import Node as CoreNode
@@ -26,11 +26,10 @@ from polydevice.ops import io
 Anything = TypeVar("Anything", bound=ConstOutput)
 
 
-class Model(Surface):
+class Model(ModelNodes):
     """A graph of operations with inputs and outputs."""
 
-    __slots__ = ("__weakref__", "_network")
-    _network: Network
+    __slots__ = ()
 
     @translated
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -47,135 +46,14 @@ class Model(Surface):
         if len(args) == 1 and isinstance(args[0], Model):
             self._network = args[0]._network
             return
-        results, sinks, parameters, name = _arguments(list(args), kwargs)
-        self._network = _network(results, sinks, parameters, name)
+        results, sinks, parameters, name = arguments(list(args), kwargs)
+        self._network = network(results, sinks, parameters, name)
 
     @classmethod
     def _of(cls, network: Network) -> Model:
         made = cls.__new__(cls)
         made._network = network
         return made
-
-    # -- names --------------------------------------------------------------------------------
-
-    def get_name(self) -> str:
-        """Return the name."""
-        return self._network.name
-
-    @property
-    def name(self) -> str:
-        """The name."""
-        return self._network.name
-
-    def get_friendly_name(self) -> str:
-        """Return the name."""
-        return self._network.name
-
-    @property
-    def friendly_name(self) -> str:
-        """The name."""
-        return self._network.name
-
-    @friendly_name.setter
-    def friendly_name(self, name: str) -> None:
-        self._network.name = name
-
-    def set_friendly_name(self, name: str) -> None:
-        """Give another name."""
-        self._network.name = name
-
-    # -- nodes --------------------------------------------------------------------------------
-
-    def _wrapped(self, nodes: Sequence[CoreNode]) -> list[Any]:
-        return [wrapped(node, self._network) for node in nodes]
-
-    @translated
-    def get_ops(self) -> list[Node]:
-        """Return all nodes."""
-        return self._wrapped(self._network.nodes())
-
-    def get_ordered_ops(self) -> list[Node]:
-        """Return all nodes, producers before consumers."""
-        return self.get_ops()
-
-    def get_parameters(self) -> list[Any]:
-        """Return the nodes that are inputs."""
-        return self._wrapped(self._network.parameters)
-
-    @property
-    def parameters(self) -> list[Any]:
-        """The nodes that are inputs."""
-        return self.get_parameters()
-
-    def get_results(self) -> list[Any]:
-        """Return the nodes that are outputs."""
-        return self._wrapped(self._network.results)
-
-    @property
-    def results(self) -> list[Any]:
-        """The nodes that are outputs."""
-        return self.get_results()
-
-    def get_result(self) -> Any:
-        """Return the only node that is an output; raises RuntimeError unless there is one."""
-        results = self.get_results()
-        if len(results) != 1:
-            raise RuntimeError(f"the model has {len(results)} results; use get_results()")
-        return results[0]
-
-    @property
-    def result(self) -> Any:
-        """The only node that is an output; raises RuntimeError unless there is one."""
-        return self.get_result()
-
-    def get_sinks(self) -> list[Any]:
-        """Return the nodes with side effects."""
-        return self._wrapped(self._network.sinks)
-
-    @property
-    def sinks(self) -> list[Any]:
-        """The nodes with side effects."""
-        return self.get_sinks()
-
-    def get_output_op(self, index: int) -> Any:
-        """Return the node that is the output of that number."""
-        return self.get_results()[index]
-
-    def get_output_size(self) -> int:
-        """Return the number of outputs."""
-        return len(self._network.results)
-
-    def get_output_shape(self, index: int) -> Shape:
-        """Return the sizes of an output; raises RuntimeError when one is not known."""
-        return self.output(index).get_shape()
-
-    def get_output_partial_shape(self, index: int) -> PartialShape:
-        """Return the sizes of an output, known or not."""
-        return self.output(index).get_partial_shape()
-
-    def get_output_element_type(self, index: int) -> Type:
-        """Return the type of an output."""
-        return self.output(index).get_element_type()
-
-    def get_parameter_index(self, parameter: Node) -> int:
-        """Return which input a node is; -1 for none."""
-        return _place(self._network.parameters, parameter)
-
-    def get_result_index(self, value: Any) -> int:
-        """Return which output a node, or an output, is; -1 for none."""
-        if isinstance(value, ConstOutput):
-            ports = [result.inputs[0] for result in self._network.results]
-            own = [result.outputs[0] for result in self._network.results]
-            for listed in (ports, own):
-                if value._port in listed:
-                    return listed.index(value._port)
-            return -1
-        return _place(self._network.results, value)
-
-    def get_sink_index(self, sink: Any) -> int:
-        """Return which of the nodes with side effects a node is; -1 for none."""
-        node = sink.get_node() if isinstance(sink, ConstOutput) else sink
-        return _place(self._network.sinks, node)
 
     # -- inputs and outputs -------------------------------------------------------------------
 
@@ -206,6 +84,18 @@ class Model(Surface):
             RuntimeError: there is none of that name, or not exactly one.
         """
         return chosen(self.outputs, key, "Output")
+
+    def get_output_shape(self, index: int) -> Shape:
+        """Return the sizes of an output; raises RuntimeError when one is not known."""
+        return self.output(index).get_shape()
+
+    def get_output_partial_shape(self, index: int) -> PartialShape:
+        """Return the sizes of an output, known or not."""
+        return self.output(index).get_partial_shape()
+
+    def get_output_element_type(self, index: int) -> Type:
+        """Return the type of an output."""
+        return self.output(index).get_element_type()
 
     @translated
     def add_outputs(self, outputs: Any) -> list[Output]:
@@ -254,15 +144,15 @@ class Model(Surface):
 
     def remove_parameter(self, parameter: Node) -> None:
         """Remove an input; raises RuntimeError when it is none of the model's."""
-        _remove(self._network.parameters, parameter)
+        remove(self._network.parameters, parameter)
 
     def remove_result(self, result: Node) -> None:
         """Remove an output; raises RuntimeError when it is none of the model's."""
-        _remove(self._network.results, result)
+        remove(self._network.results, result)
 
     def remove_sink(self, sink: Any) -> None:
         """Remove a node with side effects; raises RuntimeError when it is none of the model's."""
-        _remove(self._network.sinks, sink.get_node() if isinstance(sink, ConstOutput) else sink)
+        remove(self._network.sinks, sink.get_node() if isinstance(sink, ConstOutput) else sink)
 
     @translated
     def replace_parameter(self, parameter_index: int, parameter: Node) -> None:
@@ -413,176 +303,6 @@ class Model(Surface):
         inputs = "\n".join(repr(ConstOutput(port._port)) for port in self.inputs)
         outputs = "\n".join(repr(ConstOutput(port._port)) for port in self.outputs)
         return f"<Model: {self.name!r}\ninputs[\n{inputs}\n]\noutputs[\n{outputs}\n]>"
-
-
-class VariableInfo(Surface):
-    """What describes a variable."""
-
-    def __init__(self, variable_id: str = "") -> None:
-        """Keep the name."""
-        self.variable_id = variable_id
-        self.data_shape: PartialShape | None = None
-        self.data_type: Type | None = None
-
-
-class Variable(Surface):
-    """A value that a model keeps between inferences."""
-
-    def __init__(self, variable_info: Any) -> None:
-        """Describe a variable."""
-        given = isinstance(variable_info, VariableInfo)
-        self.info = variable_info if given else VariableInfo(str(variable_info))
-
-    def get_info(self) -> VariableInfo:
-        """Return the description."""
-        return self.info
-
-
-# -- whole models ---------------------------------------------------------------------------------
-
-
-def get_batch(model: Model) -> Dimension:
-    """Return the size of the batch: of the axis N of the first input that has one.
-
-    Raises:
-        RuntimeError: no input has an axis N, and none has more than one axis.
-    """
-    for node, axis in _batches(model):
-        shape = node.outputs[0].shape
-        if shape is not None:
-            return Dimension._of(shape[axis])
-    raise RuntimeError("no input of the model has a batch; set a layout with an axis N")
-
-
-@translated
-def set_batch(model: Model, batch_size: Any = -1) -> None:
-    """Give the batch another size; without layouts, the first axis of every input.
-
-    Raises:
-        RuntimeError: no input has an axis N, or a node does not accept the size.
-    """
-    size = batch_size._size if isinstance(batch_size, Dimension) else Dimension(batch_size)._size
-    shapes = {}
-    for node, axis in _batches(model):
-        if node.outputs[0].shape is not None:
-            sizes = list(node.outputs[0].shape)
-            sizes[axis] = size
-            shapes[node.name] = sizes
-    if not shapes:
-        raise RuntimeError("no input of the model has a batch; set a layout with an axis N")
-    model._network.reshape(shapes)
-
-
-def _batches(model: Model) -> list[tuple[CoreNode, int]]:
-    """Return the inputs that have a batch, with its axis."""
-    laid_out = []
-    for node in model._network.parameters:
-        layout = Layout(str(node.rt_info.get(NOTE) or "..."))
-        if layout.has_name("N"):
-            laid_out.append((node, layout.get_index_by_name("N")))
-    if laid_out:
-        return laid_out
-    shapes = [(node, node.outputs[0].shape) for node in model._network.parameters]
-    return [(node, 0) for node, shape in shapes if shape is not None and len(shape) > 1]
-
-
-@translated
-def serialize(
-    model: Model, xml_path: Any, bin_path: Any = "", version: str = "UNSPECIFIED"
-) -> None:
-    """Write a model as OpenVINO IR v11.
-
-    Raises:
-        RuntimeError: an operation that IR cannot express, or a file that cannot be written.
-    """
-    model._network.serialize(xml_path, bin_path or None)
-
-
-@translated
-def save_model(model: Model, output_model: Any, compress_to_fp16: bool = True) -> None:
-    """Write a model as OpenVINO IR v11, by default with f32 and f64 constants as f16.
-
-    Raises:
-        RuntimeError: an operation that IR cannot express, or a file that cannot be written.
-    """
-    network = model._network
-    if compress_to_fp16:
-        from polydevice.passes.compress_constants import compress_constants
-
-        network = network.clone()
-        compress_constants(network)
-    network.serialize(output_model)
-
-
-# -- making ---------------------------------------------------------------------------------------
-
-
-def _arguments(args: list[Any], kwargs: dict[str, Any]) -> tuple[Any, Any, Any, str]:
-    name = kwargs.pop("name", "")
-    if args and isinstance(args[-1], str):
-        name = args.pop()
-    results = kwargs.pop("result", kwargs.pop("results", None))
-    sinks, parameters = kwargs.pop("sinks", ()), kwargs.pop("parameters", None)
-    kwargs.pop("variables", None)
-    if kwargs:
-        raise TypeError(f"Model() takes no {', '.join(kwargs)}")
-    if args and results is None:
-        results = args.pop(0)
-    lists = [list(given) for given in args]
-    if parameters is None and lists:
-        at = next((i for i, each in enumerate(lists) if _are_parameters(each)), len(lists) - 1)
-        parameters = lists[at]
-        sinks = lists[0] if at > 0 else sinks
-    if results is None or parameters is None:
-        raise TypeError("Model() takes results, parameters and a name")
-    return results, sinks, parameters, name
-
-
-def _are_parameters(nodes: list[Any]) -> bool:
-    known = [isinstance(node, Node) and isinstance(node._node.op, io.Parameter) for node in nodes]
-    return bool(known) and all(known)
-
-
-def _network(results: Any, sinks: Any, parameters: Any, name: str) -> Network:
-    made = []
-    for value in [results] if isinstance(results, (Node, ConstOutput)) else results:
-        if isinstance(value, Node) and isinstance(value._node.op, io.Result):
-            made.append(value._node)
-            continue
-        ports = value._node.outputs if isinstance(value, Node) else [port_of(value)]
-        made += [Result(Output(port))._node for port in ports]
-    given = [node._node for node in parameters]
-    network = Network(
-        name or new_name("Model"), given, made, map(port_node, sinks), evaluate=evaluate
-    )
-    nodes = network.nodes()
-    missing = [n for n in nodes if isinstance(n.op, io.Parameter) and n not in given]
-    if missing:
-        raise RuntimeError(
-            f"Model references undeclared parameters: {', '.join(node.name for node in missing)}"
-        )
-    taken: set[str] = set()
-    for node in nodes:
-        if node.name in taken:
-            node.name = unique_name(network, node.name)
-        taken.add(node.name)
-    return network
-
-
-def port_node(value: Any) -> CoreNode:
-    """Return the core node of a node or an output."""
-    return value._port.node if isinstance(value, ConstOutput) else value._node
-
-
-def _place(nodes: list[CoreNode], node: Node) -> int:
-    return next((i for i, each in enumerate(nodes) if each is node._node), -1)
-
-
-def _remove(nodes: list[CoreNode], node: Node) -> None:
-    place = _place(nodes, node)
-    if place < 0:
-        raise RuntimeError(f"{node!r} is none of this model's")
-    del nodes[place]
 
 
 def chosen(ports: Sequence[Anything], key: int | str | None, what: str) -> Anything:

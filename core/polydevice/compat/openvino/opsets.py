@@ -18,11 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from polydevice.compat.openvino import states
+from polydevice.compat.openvino.bodies import if_op, loop, tensor_iterator
 from polydevice.compat.openvino.element_type import Type, element_of
 from polydevice.compat.openvino.errors import translated
 from polydevice.compat.openvino.modules import enter_module
-from polydevice.compat.openvino.node import Constant, Node, Parameter, Result, make, port_of
+from polydevice.compat.openvino.node import Node, make, port_of
 from polydevice.compat.openvino.surface import missing
+from polydevice.compat.openvino.terminals import Constant, Parameter, Result
 from polydevice.dtype import ElementType
 from polydevice.errors import UnsupportedOperationError
 from polydevice.node import Port
@@ -242,55 +245,14 @@ def result(data: Any, name: str | None = None) -> Result:
     return made
 
 
-def read_value(
-    init_value: Any = None,
-    variable_id: str = "",
-    variable_type: Any = None,
-    variable_shape: Any = None,
-    name: str | None = None,
-) -> Node:
-    """Make a node that reads a variable; ``read_value(variable_id, type, shape)`` without a start.
-
-    Raises:
-        RuntimeError: type and shape do not fit the initial value.
-    """
-    if isinstance(init_value, str):
-        init_value, variable_id, variable_type, variable_shape = (
-            None,
-            init_value,
-            variable_id or variable_type,
-            variable_shape if variable_id == "" else variable_type,
-        )
-    return _stateful("ReadValue", init_value, variable_id, variable_type, variable_shape, name)
-
-
-def assign(new_value: Any, variable: Any, name: str | None = None) -> Node:
-    """Make a node that writes a variable, given by its name or as a Variable."""
-    info = getattr(variable, "info", None)
-    return _stateful("Assign", new_value, info.variable_id if info else variable, None, None, name)
-
-
-@translated
-def _stateful(
-    kind: str, value: Any, variable_id: str, element: Any, shape: Any, name: str | None
-) -> Node:
-    from polydevice.compat.openvino.shapes import core_shape
-
-    attributes = {"variable_id": variable_id}
-    if element is not None:
-        attributes["variable_type"] = element_of(element).value
-    if shape is not None:
-        sizes = core_shape(shape)
-        attributes["variable_shape"] = "..." if sizes is None else format_attribute(sizes)
-    op = find_operation(kind, "opset6").from_ir(attributes, 6)
-    return make(op, [] if value is None else [port_of(value)], name)
-
-
 _WRITTEN: dict[str, tuple[int, Callable[..., Node]]] = {
-    "assign": (3, assign),
+    "assign": (3, states.assign_of),
     "constant": (1, constant),
     "parameter": (1, parameter),
-    "read_value": (3, read_value),
+    "if_op": (8, if_op),
+    "loop": (5, loop),
+    "read_value": (3, states.read_value_of),
+    "tensor_iterator": (1, tensor_iterator),
     "result": (1, result),
 }
 

@@ -234,9 +234,17 @@ class Tensor(Surface):
         return self._memory().flags.c_contiguous
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """Return the elements as NumPy."""
+        """Return the elements as NumPy, shared where neither a copy nor another type is asked for.
+
+        Raises:
+            ValueError: `copy` is False, and another type is asked for.
+        """
         array = self._memory()
-        return array if dtype is None else array.astype(dtype)
+        if dtype is None or np.dtype(dtype) == array.dtype:
+            return array.copy() if copy else array
+        if copy is False:
+            raise ValueError(f"a tensor of {array.dtype} cannot be seen as {dtype} without a copy")
+        return array.astype(dtype)
 
     def __dlpack__(self, **arguments: Any) -> Any:
         """Share the memory through DLPack."""

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from polydevice.compat.openvino.node import Constant, Parameter, Result
+from polydevice.compat.openvino.bodies import if_op, loop, tensor_iterator
+from polydevice.compat.openvino.op import util
+from polydevice.compat.openvino.states import assign, read_value
 from polydevice.compat.openvino.surface import missing
+from polydevice.compat.openvino.terminals import Constant, Parameter, Result
 
-__all__ = ["Constant", "Parameter", "Result"]
+__all__ = [
+    "Constant",
+    "Parameter",
+    "Result",
+    "assign",
+    "if_op",
+    "loop",
+    "read_value",
+    "tensor_iterator",
+    "util",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from polydevice.compat.openvino.element_type import Type
-from polydevice.compat.openvino.node import Constant, Node
+from polydevice.compat.openvino.node import Node
 from polydevice.compat.openvino.ports import Output
+from polydevice.compat.openvino.terminals import Constant
 from polydevice.dtype import Array
 
 __all__ = [
