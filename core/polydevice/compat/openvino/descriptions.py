@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+
 from typing_extensions import Self
 
 from polydevice.compat.openvino.node import DiscreteTypeInfo
-
 from polydevice.ops.control_flow import Slicing
 
 
