@@ -94,8 +94,8 @@ def test_what_is_refused_says_what_to_do(model: ov.Model, tmp_path: Path) -> Non
         ov.Model(model.results, [], "none")
     with pytest.raises(AttributeError, match="'OpExtension': extensions are"):
         ov.OpExtension  # noqa: B018
-    with pytest.raises(AttributeError, match="'if_op': models with bodies"):
-        ops.if_op  # noqa: B018
+    with pytest.raises(RuntimeError, match="no parameter of the body"):
+        ops.tensor_iterator().set_invariant_input(ops.parameter([2]), ops.parameter([2]))
     with pytest.raises(RuntimeError, match="PyTorch|ONNX"):
         ov.convert_model(object())
     broken = tmp_path / "broken.xml"
