@@ -24,6 +24,7 @@ from polydevice.comparison import command as comparison
 from polydevice.compat import launcher
 from polydevice.core import Core
 from polydevice.errors import PolydeviceError, nearest
+from polydevice.report import command as report
 
 if TYPE_CHECKING:
     from polydevice.devices.plugin_names import Entry
@@ -117,6 +118,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_arguments(command)
     command.set_defaults(run=_bench)
+    command = commands.add_parser(
+        "report", help="write an HTML page of what `bench --json` measured, once or twice"
+    )
+    report.add_arguments(command)
+    command.set_defaults(run=report.run)
     command = commands.add_parser(
         "compare", help="compare a model on a device with a reference, value by value"
     )

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from polydevice.benchmark.measure import (
 from polydevice.benchmark.memory import peak_device_bytes, peak_host_bytes
 from polydevice.benchmark.peers import make_peer
 from polydevice.benchmark.printing import info, progress_bar, warn
+from polydevice.benchmark.recorder import Load, Recorder
 from polydevice.benchmark.texts import (
     parse_channels,
     parse_data_shapes,
@@ -38,9 +39,9 @@ from polydevice.dtype import Array
 from polydevice.errors import ModelFileError, OptionValueError, PolydeviceError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
+from polydevice.report.command import write_report
+from polydevice.report.run import runs_of
 from polydevice.shape import Shape
-
-T = TypeVar("T")
 
 _TITLES = (
     "Parsing and validating input arguments",
@@ -66,6 +67,7 @@ class Application:
         self.device = device
         self.figures: dict[str, Any] = {"device": device, "model": options.path_to_model}
         self._step = 0
+        self._recorder: Recorder | None = None
 
     def run(self) -> dict[str, Any]:
         """Run all steps, print as benchmark_app does, and return every figure."""
@@ -74,20 +76,33 @@ class Application:
             load_extension(module.strip())
         with Core() as core:
             self.device = cumulative(core, self.options, self.device)
-            self._next()
-            self._print_versions(core)
-            self._next()
-            config = make_configuration(core, self.options, self.device)
-            self.figures["config"] = dict(config)
-            executable = self._load(core, config)
+            if self.options.report:
+                self._recorder = Recorder(core, self.device)
             try:
-                if self.options.number_iterations == 0:
-                    info("The network is compiled; with -niter 0 nothing is measured")
-                else:
-                    self._measure(core, executable, config)
+                self._run(core)
             finally:
-                executable.close()
+                if self._recorder is not None:
+                    self._recorder.end_memory()
+                    self.figures.update(self._recorder.figures())
         return self.figures
+
+    def _run(self, core: Core) -> None:
+        """Run the steps that need devices."""
+        self._next()
+        self._print_versions(core)
+        self._next()
+        config = make_configuration(core, self.options, self.device)
+        self.figures["config"] = dict(config)
+        executable = self._load(core, config)
+        try:
+            if self.options.number_iterations == 0:
+                info("The network is compiled; with -niter 0 nothing is measured")
+            else:
+                self._measure(core, executable, config)
+        finally:
+            executable.close()
+        if self._recorder is not None:
+            self._recorder.profile(config)
 
     # -- steps 4 to 7 -------------------------------------------------------------------------
 
@@ -101,7 +116,9 @@ class Application:
             self._skip(3)
             self._next()
             executable = self._timed(
-                "import network time (ms)", lambda: core.import_network(path, self.device, config)
+                "import network time (ms)",
+                config,
+                lambda config: core.import_network(path, self.device, config),
             )
             wanted = number or executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
             executable._reserve_requests(wanted)
@@ -111,18 +128,24 @@ class Application:
             self._next()
             return self._timed(
                 "load network time (ms)",
-                lambda: core.load_network(path, self.device, config, number),
+                config,
+                lambda config: core.load_network(path, self.device, config, number),
             )
         self._next()
-        network = self._timed("read network time (ms)", lambda: core.read_network(path))
+        begin = time.perf_counter()
+        network = core.read_network(path)
+        self._note("read network time (ms)", (time.perf_counter() - begin) * 1e3)
         self._next()
         self._reshape(network)
         self._next()
         self._set_precisions(network)
         self._next()
+        if self._recorder is not None:
+            self._recorder.network = network
         return self._timed(
             "load network time (ms)",
-            lambda: core.load_network(network, self.device, config, number),
+            config,
+            lambda config: core.load_network(network, self.device, config, number),
         )
 
     def _warn_of_unread(self) -> None:
@@ -206,6 +229,9 @@ class Application:
             info(f"First inference took {self.figures['first inference time (ms)']:.2f} ms")
         batch = _batch(executable, inputs[0])
         statistics = self._loop(executable, inputs, limits, batch)
+        if self._recorder is not None:
+            self._recorder.inputs = inputs
+            self._recorder.measured(statistics)
         self._compare(executable, inputs)
         self._next()
         self._report(executable, statistics, inputs, summary, config)
@@ -283,7 +309,10 @@ class Application:
             f"{phases.inference:.3f} ms, outputs {phases.read_outputs:.3f} ms"
         )
         self._print_memory()
-        if options.first_inference:
+        if self._recorder is not None:
+            with self._recorder.empty_cache(config) as empty:
+                self._first_inference(empty)
+        elif options.first_inference:
             self._first_inference(config)
         counters = self._counters(executable, inputs, config)
         if options.exec_graph_path:
@@ -360,15 +389,20 @@ class Application:
         self._step += 1
         title = _TITLES[self._step - 1] + (f" ({extra})" if extra else "")
         print(f"[Step {self._step}/{len(_TITLES)}] {title}", flush=True)
+        if self._recorder is not None:
+            self._recorder.begins(self._step)
 
     def _skip(self, steps: int) -> None:
         for _ in range(steps):
             self._next()
             info("Skipping the step for a network that is loaded from a file")
 
-    def _timed(self, name: str, work: Callable[[], T]) -> T:
+    def _timed(self, name: str, config: Mapping[str, str], load: Load) -> ExecutableNetwork:
+        """Load the network, note how long that took, and how to load it again."""
+        if self._recorder is not None:
+            self._recorder.load = load
         begin = time.perf_counter()
-        result = work()
+        result = load(config)
         self._note(name, (time.perf_counter() - begin) * 1e3)
         return result
 
@@ -425,6 +459,9 @@ def run(options: argparse.Namespace) -> int:
         _print_table(results)
     if options.json:
         report.write_json(Path(options.json), {"results": results})
+    if options.report:
+        write_report(Path(options.report), runs_of(results, options.report))
+        info(f"The report is in {options.report}")
     return status
 
 

@@ -119,6 +119,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-json_stats", "--json_stats", type=_truth, nargs="?", const=True, default=False,
         metavar="BOOL", help="reports as JSON, not CSV")  # fmt: skip
     add("-json", "--json", metavar="FILE", help="write every figure as JSON")
+    add("--report", default="", metavar="FILE",
+        help="write an HTML page; measures layers and new processes too")  # fmt: skip
     add("-dump_config", "--dump_config", metavar="FILE", help="write {device: {key: value}}")
     add(
         "-load_config",

@@ -27,7 +27,7 @@ def make_configuration(core: Core, options: argparse.Namespace, device: str) -> 
         for name in (DeviceName.parse(device).family, device):
             config.update({key: str(value) for key, value in loaded.get(name, {}).items()})
     config.update(_counting(options, config))
-    keys = _known_keys(core, device)
+    keys = known_keys(core, device)
     config.update(_streams(options, device, keys))
     if options.perf_hint in HINTS:
         config["PERFORMANCE_HINT"] = HINTS[options.perf_hint]
@@ -92,7 +92,8 @@ def _counting(options: argparse.Namespace, config: Mapping[str, str]) -> dict[st
     return {}
 
 
-def _known_keys(core: Core, device: str) -> set[str]:
+def known_keys(core: Core, device: str) -> set[str]:
+    """Return the configuration keys of a device, and of those that it stands for."""
     name = DeviceName.parse(device)
     members = [member.name for member in name.members] or [device]
     if device == "AUTO":

@@ -28,6 +28,7 @@ class Statistics:
         asynchronous: whether several inferences ran at once.
         by_inputs: the times of inferences with each set of inputs, sorted; those of sets that
             differ in shape are worth a look.
+        in_order: time of every inference, as they ended.
     """
 
     latencies_ms: tuple[float, ...]
@@ -36,6 +37,7 @@ class Statistics:
     batch: int
     asynchronous: bool
     by_inputs: tuple[tuple[float, ...], ...] = ()
+    in_order: tuple[float, ...] = ()
 
     def percentile(self, percent: int) -> float:
         """Return the nearest-rank percentile of the latency in milliseconds."""
@@ -69,7 +71,8 @@ class _Times:
         duration = (time.perf_counter() - start) * 1e3
         groups = tuple(tuple(sorted(times)) for times in self.by_inputs)
         return Statistics(
-            tuple(sorted(self.all)), len(self.all), duration, batch, asynchronous, groups
+            *(tuple(sorted(self.all)), len(self.all), duration, batch, asynchronous, groups),
+            in_order=tuple(self.all),
         )
 
 

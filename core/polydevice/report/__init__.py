@@ -1,0 +1,1 @@
+"""Reports: one self-contained HTML file about measured networks; ``polydevice report``."""
