@@ -1,4 +1,4 @@
-"""OpenMP's worker threads: gone where nothing is computed, since idle ones slow the others down."""
+"""OpenMP's worker threads: as many as a step is worth, and gone where nothing is computed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ import numpy as np
 import pytest
 
 from polydevice import Core
+from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.library import library
+from polydevice_cpu.plan.step import PrimitiveStep
 from tests.cpu import models
+
+LARGE = (64, 2, 56)
+"""Channels, batch and size of a network that is worth two threads."""
 
 TASKS = Path("/proc/self/task")
 
@@ -32,7 +37,7 @@ def settled(limit: int) -> int:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads through /proc")
 def test_only_the_thread_that_computes_has_workers():
     with Core() as core:
-        network = core.read_network(models.residual())
+        network = core.read_network(models.residual(*LARGE))
         executable = core.load_network(network, "CPU", {"CPU_THREADS_NUM": "2"})
         given = {n: np.zeros(p.sizes, np.float32) for n, p in executable.inputs.items()}
         request = executable.create_infer_request()
@@ -45,3 +50,36 @@ def test_only_the_thread_that_computes_has_workers():
         request.start_async(given)
         request.wait()
         assert settled(alone) == alone
+
+
+def step_threads(executable) -> set[int]:
+    """With how many threads the primitives of a static network's plan run."""
+    plan = executable.latest_plan()
+    return {step.primitive.threads for step in plan.steps if isinstance(step, PrimitiveStep)}
+
+
+@pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
+@pytest.mark.parametrize(("sizes", "threads"), [((12, 2, 14), {1}), (LARGE, {1, 3})])
+def test_small_networks_and_steps_run_in_one_thread(rng, sizes, threads):
+    model = models.residual(*sizes)
+    get, set_ = openmp.functions()
+    own = get()
+    set_(2)  # what the user has set is there again after inferring
+    try:
+        with Core() as core:
+            config = {"CPU_THREADS_NUM": "3", "PERF_COUNT": "YES"}
+            for settings in ({"CPU_THREADS_NUM": "3"}, config):
+                executable = core.load_network(core.read_network(model), "CPU", settings)
+                assert step_threads(executable) == threads
+                given = {
+                    name: rng.normal(size=port.sizes).astype(np.float32)
+                    for name, port in executable.inputs.items()
+                }
+                expected = models.answer(model, given)
+                for _ in range(2):
+                    found = executable.requests[0].infer(given)
+                    for mine, theirs in zip(found.values(), expected, strict=True):
+                        np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
+                    assert get() == 2
+    finally:
+        set_(own)

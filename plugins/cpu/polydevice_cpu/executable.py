@@ -45,11 +45,14 @@ class CpuExecutableNetwork(ExecutableNetwork):
         """
         super().__init__(network, "CPU", options, streams=options.streams, executor=executor)
         self.executor.when_idle = openmp.stop_workers
-        self.threads = options.threads_per_stream
         self.cores = cores_of_streams(options.bind_thread, options.streams)
         self.perf_count = options.perf_count
         self._source = network.clone()  # what prepare() makes is for this plugin alone
-        settings = Settings(bf16=options.enforce_bf16, integers=options.integers)
+        settings = Settings(
+            bf16=options.enforce_bf16,
+            integers=options.integers,
+            threads=options.threads_per_stream,
+        )
         self.batch_limit = batch_limit
         shapes = [parameter.output.shape for parameter in network.parameters]
         if batch_limit:
@@ -58,8 +61,7 @@ class CpuExecutableNetwork(ExecutableNetwork):
         self.memory.hold(self, constant_bytes(network), "the network's constants")
         self.compiled = CompiledNetwork(*(network, settings, WeightStore(self.memory), self.memory))
         if all(shape is not None and shape.is_static for shape in shapes):
-            with openmp.threads(self.threads):
-                self.compiled.plan(tuple(shape.static for shape in shapes if shape is not None))
+            self.compiled.plan(tuple(shape.static for shape in shapes if shape is not None))
             openmp.stop_workers()  # who infers may be another thread
 
     def latest_plan(self) -> Plan:

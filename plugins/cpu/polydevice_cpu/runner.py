@@ -39,8 +39,6 @@ class CpuRunner(Runner):
         self.bound: BoundPlan | None = None
         self._places: dict[str, tuple[int, bool, tuple[int, ...]]] = {}
         self._regions: list[RoiBlob] = []
-        self._threads = executable.threads
-        self._get_threads, self._set_threads = openmp.functions()
         self._batch = executable.batch_limit  # items of the next inferences; 0 for all there are
         self._variables = variables(executable.compiled.network, self._context)
 
@@ -81,20 +79,9 @@ class CpuRunner(Runner):
             openmp.stop_workers()
 
     def run(self, stream: int) -> None:
-        """Run the plan, with as many threads as a stream has, on its cores if it has some."""
+        """Run the plan, on the cores of the stream if it has some."""
         if self.executable.cores and is_stream_thread():
             keep_to(self.executable.cores[stream % len(self.executable.cores)])
-        before = self._get_threads()
-        if before == self._threads:
-            self._compute()
-            return
-        self._set_threads(self._threads)
-        try:
-            self._compute()
-        finally:
-            self._set_threads(before)
-
-    def _compute(self) -> None:
         bound = self.bound or self._prepare()
         for region in self._regions:
             region.gather()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from polydevice.errors import InferenceError
+from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import Arg, Query, Status
 from polydevice_cpu.onednn.descriptor import OPAQUE, Descriptor, required
 from polydevice_cpu.onednn.engine import MemoryObject, aligned, engine, stream
@@ -31,6 +32,7 @@ class Primitive:
         "implementation",
         "is_proved",
         "kind",
+        "threads",
     )
 
     def __init__(self, description: c.c_void_p, kind: str) -> None:
@@ -41,6 +43,7 @@ class Primitive:
         text = c.c_char_p()
         self._library.call("primitive_desc_query", description, Query.IMPL_INFO, 0, c.byref(text))
         self.implementation = (text.value or b"").decode()
+        self.threads = openmp.functions()[0]()  # how many it is made for and has to run with
         self.is_proved = False  # `polydevice_cpu.proof` says so
         self.handle: c.c_void_p | None = None
 
@@ -65,7 +68,8 @@ class Primitive:
     def compile(self) -> Primitive:
         """Generate the code (milliseconds; oneDNN caches it) and return self."""
         if self.handle is None:
-            self.handle = self._library.create("primitive_create", self._description)
+            with openmp.threads(self.threads):
+                self.handle = self._library.create("primitive_create", self._description)
         return self
 
     def descriptor(self, query: Query, index: int = 0) -> Descriptor:
@@ -134,7 +138,7 @@ class Primitive:
         """Return a call that executes on these memory objects and returns a status, 0 for success.
 
         Everything is prepared: the call costs about 0.7 us besides the computation. The caller
-        keeps the data alive; the call keeps the memory objects.
+        keeps the data alive and sees to the number of threads; the call keeps the memory objects.
         """
         self.compile()
         array = (_ExecArg * len(arguments))()
@@ -165,6 +169,8 @@ def run_once(primitive: Primitive, arguments: Mapping[int, MemoryObject]) -> Non
     if primitive.scratchpad_bytes:
         buffer = aligned(primitive.scratchpad_bytes)
         all_arguments[Arg.SCRATCHPAD] = MemoryObject(primitive.scratchpad, buffer.ctypes.data)
-    status = primitive.bind(all_arguments)()
+    call = primitive.bind(all_arguments)
+    with openmp.threads(primitive.threads):
+        status = call()
     if status:
         raise execution_error(primitive.implementation, status)

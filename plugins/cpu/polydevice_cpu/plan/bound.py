@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.runtime.layer_times import LayerTime
+from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.engine import MemoryObject
 from polydevice_cpu.onednn.primitive import execution_error
@@ -41,6 +43,7 @@ class BoundPlan:
 
     def __init__(self, plan: Plan, context: Context, workspace: Workspace) -> None:
         self.plan = plan
+        self._get_threads, self._set_threads = openmp.functions()
         self.held_bytes = BOUND_BYTES * len(plan.steps)
         self._context = context
         self.tail_outputs: dict[int, Array] = {}
@@ -52,19 +55,35 @@ class BoundPlan:
         self._homes: dict[int, Array] = {}
         self._memories: dict[int, MemoryObject] = {}
         self._calls: list[Call] = [self._bind(step) for step in plan.steps]
-        self._stretches = [
-            self._calls[first : first + STRETCH] for first in range(0, len(self._calls), STRETCH)
-        ]
+        counts = [s.primitive.threads for s in plan.steps if isinstance(s, PrimitiveStep)]
+        self._first_threads = counts[0] if counts else None
+        self._changes_threads = len(set(counts)) > 1
+        run = self._with_threads()
+        self._stretches = [run[first : first + STRETCH] for first in range(0, len(run), STRETCH)]
 
     # -- running ------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Run all steps.
+        """Run all steps, each primitive with the number of threads that it was made for.
 
         Raises:
             InferenceError: a step fails.
             InferCancelledError: (or InferTimeoutError) the inference may not go on.
         """
+        if self._first_threads is None:
+            self._run()
+            return
+        before = self._get_threads()
+        if before == self._first_threads and not self._changes_threads:
+            self._run()
+            return
+        self._set_threads(self._first_threads)
+        try:
+            self._run()
+        finally:
+            self._set_threads(before)
+
+    def _run(self) -> None:
         check = current_bounds().check
         for stretch in self._stretches:
             check()
@@ -74,11 +93,20 @@ class BoundPlan:
                     raise self._failure(call, status)
 
     def run_timed(self) -> dict[int, LayerTime]:
-        """Run all steps; return the time of each by its number."""
+        """Run as `run` does; return the time of each step by its number."""
+        before = self._get_threads()
+        try:
+            return self._run_timed()
+        finally:
+            self._set_threads(before)
+
+    def _run_timed(self) -> dict[int, LayerTime]:
         times = {}
         now, check = time.perf_counter, current_bounds().check
-        for number, call in enumerate(self._calls):
+        for number, (step, call) in enumerate(zip(self.plan.steps, self._calls, strict=True)):
             check()
+            if isinstance(step, PrimitiveStep):
+                self._set_threads(step.primitive.threads)
             start = now()
             status = call()
             spent = (now() - start) * 1e6
@@ -86,6 +114,17 @@ class BoundPlan:
             if status:
                 raise self._failure(call, status)
         return times
+
+    def _with_threads(self) -> list[Call]:
+        """The calls, and between them those that change the number of threads."""
+        run: list[Call] = []
+        threads = self._first_threads
+        for step, call in zip(self.plan.steps, self._calls, strict=True):
+            if isinstance(step, PrimitiveStep) and step.primitive.threads != threads:
+                threads = step.primitive.threads
+                run.append(partial(self._set_threads, threads))
+            run.append(call)
+        return run
 
     def _failure(self, call: Call, status: int) -> InferenceError:
         step = self.plan.steps[self._calls.index(call)]

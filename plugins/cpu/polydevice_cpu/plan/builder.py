@@ -15,6 +15,7 @@ from polydevice.node import Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.rewrites.integers.products import FLOAT_REASON
 from polydevice_cpu.lowering.table import find_lowering
+from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, DataType
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, row_major
@@ -27,6 +28,7 @@ from polydevice_cpu.plan.start import starter
 from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep, Step, TailStep
 from polydevice_cpu.plan.value import Kind, Storage, Value
 from polydevice_cpu.plan.weights import WeightStore, pack
+from polydevice_cpu.plan.worth import NETWORK_US, STEP_US, threads_worth
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Settings:
     """Whether heavy primitives read and write bfloat16."""
     integers: bool = True
     """Whether quantised products are computed on integers."""
+    threads: int = 1
+    """With how many threads a plan may compute; a small one takes a single one."""
 
 
 class Builder:
@@ -66,6 +70,7 @@ class Builder:
         self._uses: dict[Port, int] = {}
         self._late: set[Port] = set()
         self._refused: dict[str, str] = {}
+        self._threads = 1
         self._stable = {
             node.op.value.__array_interface__["data"][0]
             for node in network.nodes()
@@ -237,13 +242,21 @@ class Builder:
     def build(self) -> Plan:
         """Return the plan."""
         nodes = self._needed()
+        self._threads = threads_worth(nodes, self.settings.threads, NETWORK_US)
+        with openmp.threads(self._threads):
+            return self._build(nodes)
+
+    def _build(self, nodes: list[Node]) -> Plan:
         self._place_inputs()
         late = [node for node in nodes if not self._lower(node)]
         if late or any(self.is_late(result.inputs[0]) for result in self.network.results):
             self.emit(self._make_tail(self, late))
         outputs = self._place_outputs()
         return Plan(
-            self._steps, outputs, [p.output.desc for p in self.network.parameters], self._refused
+            self._steps,
+            outputs,
+            [p.output.desc for p in self.network.parameters],
+            self._refused,
         )
 
     def _needed(self) -> list[Node]:
@@ -291,12 +304,17 @@ class Builder:
             return isinstance(node.op, Parameter)
         if isinstance(node.op, (Parameter, Constant)):
             return True
+        with openmp.threads(threads_worth([node], self._threads, STEP_US)):
+            self._lower_worth(node)
+        return True
+
+    def _lower_worth(self, node: Node) -> None:
+        """Lower a node whose sizes are known, for the calling thread's number of threads."""
         lower = find_lowering(type(node.op))
         if FLOAT_REASON in node.rt_info:
             self.refuse(node.name, f"{FLOAT_REASON}, {node.rt_info[FLOAT_REASON]}")
         if lower is None or not lower(self, node):
             self._lower_with_numpy(node)
-        return True
 
     def _lower_with_numpy(self, node: Node) -> None:
         outputs = []

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from polydevice.dtype import Array
+from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.attributes import Sum as SumPostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
@@ -141,6 +142,7 @@ class Pending:
         self._basis = basis
         self._narrow = narrow
         self.primitive = primitive
+        self._threads = primitive.threads
         self.levels: Levels | None = None
         """What the result was rounded to, by the function that was fused last."""
 
@@ -225,7 +227,8 @@ class Pending:
                 else post_op
                 for post_op in post_ops
             ]
-        primitive = self._make(post_ops, bias)
+        with openmp.threads(self._threads):  # what reads the result may be worth another number
+            primitive = self._make(post_ops, bias)
         if primitive is None:
             return None
         primitive.share(self.primitive)

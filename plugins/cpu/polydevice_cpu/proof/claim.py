@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Binary, Eltwise, PostOp, Prelu, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor
@@ -130,7 +129,7 @@ class Claim:
         parts += [link.described(dst.shape) for link in self.links]
         if self.is_integral:
             parts.append(f"{self.window} less {'a zero point' if self.zero else '0'}")
-        parts.append("threads" if openmp.functions()[0]() > 1 else "thread")
+        parts.append("threads" if made.threads > 1 else "thread")
         return "; ".join(parts)
 
     @property
