@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes as c
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -59,36 +60,65 @@ class Quantisation:
 
 
 class Attributes:
-    """A primitive_attr: the scratchpad is always the caller's."""
+    """A primitive_attr, made when it is needed: the scratchpad is always the caller's.
 
-    __slots__ = ("_library", "_post_ops", "handle")
+    Attributes:
+        key: equal for equal attributes; None where a layout is not known by its numbers.
+    """
+
+    __slots__ = ("_handle", "_library", "_post_ops", "_quantisation", "_sequence", "key")
 
     def __init__(
         self, post_ops: Sequence[PostOp] = (), quantisation: Sequence[Quantisation] = ()
     ) -> None:
-        lib = self._library = required()
-        self.handle = lib.create("primitive_attr_create")
-        lib.call("primitive_attr_set_scratchpad_mode", self.handle, SCRATCHPAD_USER)
-        self._post_ops = lib.create("post_ops_create")
-        for post_op in post_ops:
-            self._append(post_op)
-        if post_ops:
-            lib.call("primitive_attr_set_post_ops", self.handle, self._post_ops)
-        for item in quantisation:
-            if item.scale_mask is not None:
-                lib.call(
-                    "primitive_attr_set_scales_mask", self.handle, item.argument, item.scale_mask
-                )
-            if item.zero_point_mask is not None:
-                lib.call(
-                    "primitive_attr_set_zero_points_mask",
-                    self.handle,
-                    item.argument,
-                    item.zero_point_mask,
-                )
+        self._library = required()
+        self._sequence = tuple(post_ops)
+        self._quantisation = tuple(quantisation)
+        self._handle: c.c_void_p | None = None
+        self._post_ops: c.c_void_p | None = None
+        self.key = self._key()
 
-    def _append(self, post_op: PostOp) -> None:
-        lib, chain = self._library, self._post_ops
+    def _key(self) -> Hashable | None:
+        parts: list[Hashable] = []
+        for post_op in self._sequence:
+            if isinstance(post_op, Binary):
+                if post_op.operand.key is None:
+                    return None
+                parts.append((post_op.algorithm, post_op.operand.key))
+            elif isinstance(post_op, Eltwise):  # by bits: 0 and -0 are equal
+                numbers = float(post_op.alpha).hex(), float(post_op.beta).hex()
+                parts.append((post_op.algorithm, *numbers))
+            else:
+                parts.append(post_op)
+        return (*parts, *self._quantisation)
+
+    @property
+    def handle(self) -> c.c_void_p:
+        """What oneDNN's functions take."""
+        if self._handle is None:
+            self._handle = self._made()
+        return self._handle
+
+    def _made(self) -> c.c_void_p:
+        lib = self._library
+        handle = lib.create("primitive_attr_create")
+        lib.call("primitive_attr_set_scratchpad_mode", handle, SCRATCHPAD_USER)
+        if self._sequence:
+            self._post_ops = lib.create("post_ops_create")
+            for post_op in self._sequence:
+                self._append(self._post_ops, post_op)
+            lib.call("primitive_attr_set_post_ops", handle, self._post_ops)
+        for item in self._quantisation:
+            argument = item.argument
+            if item.scale_mask is not None:
+                lib.call("primitive_attr_set_scales_mask", handle, argument, item.scale_mask)
+            if item.zero_point_mask is not None:
+                mask = item.zero_point_mask
+                lib.call("primitive_attr_set_zero_points_mask", handle, argument, mask)
+        return handle
+
+    def _append(self, chain: c.c_void_p, post_op: PostOp) -> None:
+        lib = self._library
         if isinstance(post_op, Eltwise):
             lib.call(
                 "post_ops_append_eltwise", chain, post_op.algorithm, post_op.alpha, post_op.beta
@@ -101,6 +131,7 @@ class Attributes:
             lib.call("post_ops_append_prelu", chain, post_op.mask)
 
     def __del__(self) -> None:
-        if hasattr(self, "_post_ops"):
-            self._library.destroy("primitive_attr_destroy", self.handle)
+        if getattr(self, "_handle", None) is not None:
+            self._library.destroy("primitive_attr_destroy", self._handle)
+        if getattr(self, "_post_ops", None) is not None:
             self._library.destroy("post_ops_destroy", self._post_ops)

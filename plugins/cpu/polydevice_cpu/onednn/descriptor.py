@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +24,8 @@ OPAQUE = "opaque"
 """The layout of a descriptor that says nothing about the order, or leaves it to oneDNN."""
 _LETTERS = "abcdefghijkl"
 Dims = c.c_int64 * MAX_RANK
+KEPT = 8192
+"""How many descriptors stay for who asks for the same again; each takes some 1.5 kB."""
 
 DATA_TYPES: dict[np.dtype[Any], DataType] = {
     np.dtype(np.float32): DataType.F32,
@@ -43,8 +45,9 @@ def required() -> Library:
     return found
 
 
-def dims(values: Sequence[int]) -> c.Array[c.c_int64]:
-    """Return the values as a oneDNN dims array."""
+@lru_cache(maxsize=KEPT)
+def dims(values: tuple[int, ...]) -> c.Array[c.c_int64]:
+    """Return the values as a oneDNN dims array, which must not be changed."""
     return Dims(*values)
 
 
@@ -52,7 +55,10 @@ class Descriptor:
     """A memory descriptor. Immutable; compare with ``==``.
 
     Make one with `any` (oneDNN chooses the layout), `dense` (row-major), `strided` (strides in
-    elements) or `tagged`.
+    elements) or `tagged`; who asks twice gets the same one.
+
+    Attributes:
+        key: equal for descriptors that oneDNN cannot tell apart; None where that is not known.
     """
 
     __slots__ = (
@@ -62,12 +68,20 @@ class Descriptor:
         "_stride_bytes",
         "data_type",
         "handle",
+        "key",
         "shape",
         "size_bytes",
     )
 
-    def __init__(self, handle: c.c_void_p, shape: tuple[int, ...], data_type: DataType) -> None:
+    def __init__(
+        self,
+        handle: c.c_void_p,
+        shape: tuple[int, ...],
+        data_type: DataType,
+        key: Hashable | None = None,
+    ) -> None:
         self._library = required()
+        self.key = key
         self.handle = handle
         self.shape = shape
         self.data_type = data_type
@@ -86,31 +100,19 @@ class Descriptor:
         cls, shape: Sequence[int], tag: Tag, data_type: DataType = DataType.F32
     ) -> Descriptor:
         """A tensor in a named layout."""
-        handle = required().create(
-            "memory_desc_create_with_tag", len(shape), dims(shape), data_type, tag
-        )
-        return cls(handle, tuple(shape), data_type)
+        return _tagged(tuple(shape), tag, data_type)
 
     @classmethod
     def strided(
         cls, shape: Sequence[int], strides: Sequence[int], data_type: DataType = DataType.F32
     ) -> Descriptor:
         """A tensor with these strides, in elements."""
-        handle = required().create(
-            "memory_desc_create_with_strides", len(shape), dims(shape), data_type, dims(strides)
-        )
-        made = cls(handle, tuple(shape), data_type)
-        if 0 not in shape:
-            made._plain_strides = tuple(strides)
-        return made
+        return _strided(tuple(shape), tuple(strides), data_type)
 
     @classmethod
     def dense(cls, shape: Sequence[int], data_type: DataType = DataType.F32) -> Descriptor:
         """A row-major tensor without gaps."""
-        made = cls.strided(shape, row_major(shape), data_type)
-        if 0 not in shape:
-            made._layout = _LETTERS[: len(shape)]
-        return made
+        return _dense(tuple(shape), data_type)
 
     @classmethod
     def channels_last(cls, shape: Sequence[int], data_type: DataType = DataType.F32) -> Descriptor:
@@ -119,7 +121,7 @@ class Descriptor:
         return cls.strided(shape, (moved[0], moved[-1], *moved[1:-1]), data_type)
 
     @classmethod
-    def clone(cls, address: int) -> Descriptor:
+    def clone(cls, address: int, key: Hashable | None = None) -> Descriptor:
         """A copy of the descriptor at an address that oneDNN owns."""
         lib = required()
         handle = lib.create("memory_desc_clone", address)
@@ -127,7 +129,8 @@ class Descriptor:
         lib.call("memory_desc_query", handle, Query.RANK, c.byref(rank))
         lib.call("memory_desc_query", handle, Query.DATA_TYPE, c.byref(data_type))
         lib.call("memory_desc_query", handle, Query.DIMS, c.byref(sizes))
-        return cls(handle, tuple(sizes[k] for k in range(rank.value)), DataType(data_type.value))
+        shape = tuple(sizes[k] for k in range(rank.value))
+        return cls(handle, shape, DataType(data_type.value), key)
 
     def is_at(self, address: int) -> bool:
         """Whether the descriptor at an address that oneDNN owns is this one.
@@ -218,7 +221,7 @@ class Descriptor:
             handle = self._library.create(
                 "memory_desc_permute_axes", self.handle, (c.c_int * len(order))(*order)
             )
-            return Descriptor(handle, shape, self.data_type)
+            return Descriptor(handle, shape, self.data_type, self.key and ("turned", self.key))
         *strides, first, second = (self.strides[d] for d in order)
         if shape[-1] == 1:
             second = first
@@ -241,8 +244,9 @@ class Descriptor:
         )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Descriptor) and bool(
-            self._library.value("memory_desc_equal", self.handle, other.handle)
+        return self is other or (
+            isinstance(other, Descriptor)
+            and bool(self._library.value("memory_desc_equal", self.handle, other.handle))
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -254,6 +258,33 @@ class Descriptor:
     def __del__(self) -> None:
         if hasattr(self, "handle"):
             self._library.destroy("memory_desc_destroy", self.handle)
+
+
+@lru_cache(maxsize=KEPT)
+def _tagged(shape: tuple[int, ...], tag: Tag, data_type: DataType) -> Descriptor:
+    handle = required().create(
+        "memory_desc_create_with_tag", len(shape), dims(shape), data_type, tag
+    )
+    return Descriptor(handle, shape, data_type, (shape, "tag", tag, data_type))
+
+
+@lru_cache(maxsize=KEPT)
+def _strided(shape: tuple[int, ...], strides: tuple[int, ...], data_type: DataType) -> Descriptor:
+    handle = required().create(
+        "memory_desc_create_with_strides", len(shape), dims(shape), data_type, dims(strides)
+    )
+    made = Descriptor(handle, shape, data_type, (shape, strides, data_type))
+    if 0 not in shape:
+        made._plain_strides = strides
+    return made
+
+
+@lru_cache(maxsize=KEPT)
+def _dense(shape: tuple[int, ...], data_type: DataType) -> Descriptor:
+    made = Descriptor.strided(shape, row_major(shape), data_type)
+    if 0 not in shape:
+        made._layout = _LETTERS[: len(shape)]
+    return made
 
 
 @lru_cache(maxsize=4096)

@@ -85,6 +85,8 @@ _PROTOTYPES: dict[str, list[Any]] = {
     "vanilla_rnn_forward_primitive_desc_create": [p, p, i, i, i, *[p] * 7, u, f, f, p],
 }
 
+_NAMES = (*_PROTOTYPES, "get_effective_cpu_isa")
+
 
 class _Version(c.Structure):
     _fields_ = [
@@ -144,15 +146,16 @@ class Library:
                 f"oneDNN library {path!r} has CPU runtime {version.cpu_runtime:#x}; "
                 "a build with OpenMP (package onednn-cpu-gomp) is needed"
             )
+        self._functions = {name: getattr(self._c, f"dnnl_{name}") for name in _NAMES}
         for name, arguments in _PROTOTYPES.items():
-            getattr(self._c, "dnnl_" + name).argtypes = arguments
+            self._functions[name].argtypes = arguments
         self.set_data_handle = self._c.dnnl_memory_set_data_handle
         self._c.dnnl_memory_desc_get_size.restype = c.c_size_t
         self._c.dnnl_primitive_desc_query_md.restype = c.c_void_p
 
     def call(self, name: str, *arguments: object) -> None:
         """Call ``dnnl_<name>``; raises unless it succeeds."""
-        status = getattr(self._c, "dnnl_" + name)(*arguments)
+        status = self._functions[name](*arguments)
         if status:
             raise status_error(name, status)
 
@@ -169,7 +172,7 @@ class Library:
         invalid arguments, so these count as not implemented too.
         """
         handle = c.c_void_p()
-        status = getattr(self._c, "dnnl_" + name)(c.byref(handle), *arguments)
+        status = self._functions[name](c.byref(handle), *arguments)
         if status in (Status.UNIMPLEMENTED, Status.LAST_IMPL_REACHED, Status.INVALID_ARGUMENTS):
             return None
         if status:
@@ -178,12 +181,12 @@ class Library:
 
     def value(self, name: str, *arguments: object) -> int:
         """Call ``dnnl_<name>`` and return what it returns (a size, a flag or an address)."""
-        result: int | None = getattr(self._c, "dnnl_" + name)(*arguments)
+        result: int | None = self._functions[name](*arguments)
         return result or 0
 
-    def destroy(self, name: str, handle: c.c_void_p) -> None:
+    def destroy(self, name: str, handle: c.c_void_p | None) -> None:
         """Call ``dnnl_<name>`` on a handle; used by finalisers, so it never raises."""
-        getattr(self._c, "dnnl_" + name)(handle)
+        self._functions[name](handle)
 
 
 def status_error(name: str, status: int) -> DeviceMemoryError | DeviceLostError:

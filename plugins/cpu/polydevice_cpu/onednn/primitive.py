@@ -3,35 +3,62 @@
 from __future__ import annotations
 
 import ctypes as c
-from collections.abc import Callable, Mapping
+import itertools
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
+from typing import Union
+from weakref import WeakValueDictionary
 
 from polydevice.errors import InferenceError
 from polydevice_cpu.onednn import openmp
+from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, Query, Status
-from polydevice_cpu.onednn.descriptor import OPAQUE, Descriptor, required
-from polydevice_cpu.onednn.engine import MemoryObject, aligned, engine, stream
+from polydevice_cpu.onednn.descriptor import OPAQUE, Descriptor, dims, required
+from polydevice_cpu.onednn.engine import MemoryObject, aligned, stream
 
 
 class _ExecArg(c.Structure):
     _fields_ = [("arg", c.c_int), ("memory", c.c_void_p)]
 
 
+Argument = Union[
+    Descriptor,
+    Attributes,
+    "tuple[Descriptor, ...]",
+    "tuple[int, ...]",
+    int,
+    float,
+    c.c_void_p,
+    None,
+]
+"""What functions that make primitives take."""
+
+_Key = tuple[Hashable, ...]
+_MADE: WeakValueDictionary[_Key, Primitive] = WeakValueDictionary()
+_LOCK = threading.Lock()
+_NUMBERS = itertools.count()
+
+
 class Primitive:
-    """A primitive and what its descriptor answers.
+    """A primitive and what its descriptor answers; `number` tells it from all others.
 
     Made by the functions of `polydevice_cpu.onednn.primitives`. Executing it is safe from several
-    threads at once, each with its own memory and scratchpad.
+    threads at once, each with its own memory and scratchpad. While it is in use, who asks for the
+    same again gets it: layers, plans, requests and networks share it.
     """
 
     __slots__ = (
+        "__weakref__",
         "_description",
         "_descriptors",
         "_library",
+        "_scratchpad_bytes",
         "handle",
         "implementation",
         "is_proved",
         "kind",
+        "number",
         "threads",
     )
 
@@ -39,6 +66,8 @@ class Primitive:
         self._library = required()
         self._description = description
         self._descriptors: dict[tuple[Query, int], Descriptor] = {}
+        self.number = next(_NUMBERS)
+        self._scratchpad_bytes: int | None = None
         self.kind = kind.removesuffix("_forward")
         text = c.c_char_p()
         self._library.call("primitive_desc_query", description, Query.IMPL_INFO, 0, c.byref(text))
@@ -48,17 +77,29 @@ class Primitive:
         self.handle: c.c_void_p | None = None
 
     @classmethod
-    def create(cls, kind: str, *arguments: object) -> Primitive | None:
+    def create(cls, kind: str, *arguments: Argument) -> Primitive | None:
         """Ask for a primitive of this kind; None if oneDNN has no implementation.
 
         Args:
             kind: what stands before ``_primitive_desc_create`` in the C function's name.
-            arguments: the C function's arguments after the engine.
+            arguments: the C function's arguments; sizes as a tuple.
         """
+        key = _key(kind, arguments)
+        if key is not None:
+            with _LOCK:
+                known = _MADE.get(key)
+            if known is not None:
+                return known
         description = required().create_if_supported(
-            f"{kind}_primitive_desc_create", engine(), *arguments
+            f"{kind}_primitive_desc_create", *map(_passed, arguments)
         )
-        return None if description is None else cls(description, kind)
+        if description is None:
+            return None
+        made = cls(description, kind)
+        if key is None:
+            return made
+        with _LOCK:
+            return _MADE.setdefault(key, made)
 
     @property
     def is_reference(self) -> bool:
@@ -69,14 +110,22 @@ class Primitive:
         """Generate the code (milliseconds; oneDNN caches it) and return self."""
         if self.handle is None:
             with openmp.threads(self.threads):
-                self.handle = self._library.create("primitive_create", self._description)
+                handle = self._library.create("primitive_create", self._description)
+            with _LOCK:
+                mine = self.handle is None
+                if mine:
+                    self.handle = handle
+            if not mine:  # another thread was faster
+                self._library.destroy("primitive_destroy", handle)
         return self
 
     def descriptor(self, query: Query, index: int = 0) -> Descriptor:
         """Return the layout the primitive chose for an argument."""
         known = self._descriptors.get((query, index))
         if known is None:
-            known = self._descriptors[query, index] = Descriptor.clone(self._address(query, index))
+            key = (self.number, query, index)
+            known = Descriptor.clone(self._address(query, index), key)
+            self._descriptors[query, index] = known
         return known
 
     def _address(self, query: Query, index: int) -> int:
@@ -126,8 +175,11 @@ class Primitive:
     @property
     def scratchpad_bytes(self) -> int:
         """Size of the scratchpad that must be passed on execution."""
-        address = self._address(Query.SCRATCHPAD, 0)
-        return self._library.value("memory_desc_get_size", address) if address else 0
+        if self._scratchpad_bytes is None:
+            address = self._address(Query.SCRATCHPAD, 0)
+            size = self._library.value("memory_desc_get_size", address) if address else 0
+            self._scratchpad_bytes = size
+        return self._scratchpad_bytes
 
     @property
     def scratchpad(self) -> Descriptor:
@@ -155,6 +207,39 @@ class Primitive:
             if self.handle is not None:
                 self._library.destroy("primitive_destroy", self.handle)
             self._library.destroy("primitive_desc_destroy", self._description)
+
+
+def _key(kind: str, arguments: Sequence[Argument]) -> _Key | None:
+    """What a primitive is recognised by; None where a layout is not known by its numbers."""
+    parts: list[Hashable] = [kind, openmp.functions()[0]()]
+    for argument in arguments:
+        if isinstance(argument, float):
+            parts.append(argument.hex())  # by bits: 0 and -0 are equal
+        elif isinstance(argument, (Descriptor, Attributes)):
+            if argument.key is None:
+                return None
+            parts.append(argument.key)
+        elif isinstance(argument, tuple):
+            for each in argument:
+                key = each.key if isinstance(each, Descriptor) else each
+                if key is None:
+                    return None
+                parts.append(key)
+        elif not isinstance(argument, c.c_void_p):  # the engine, of which there is one
+            parts.append(argument)
+    return tuple(parts)
+
+
+def _passed(argument: Argument) -> object:
+    """The argument as the C function takes it."""
+    if isinstance(argument, (Descriptor, Attributes)):
+        return argument.handle
+    if isinstance(argument, tuple):
+        handles = [each.handle.value for each in argument if isinstance(each, Descriptor)]
+        if handles:
+            return (c.c_void_p * len(handles))(*handles)
+        return dims(tuple(int(each) for each in argument if not isinstance(each, Descriptor)))
+    return argument
 
 
 def execution_error(what: str, status: int) -> InferenceError:

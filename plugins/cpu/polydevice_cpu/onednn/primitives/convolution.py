@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import FORWARD_INFERENCE, Algorithm
-from polydevice_cpu.onednn.descriptor import Descriptor, dims
+from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.engine import engine
 from polydevice_cpu.onednn.primitive import Primitive
 
 
@@ -30,17 +31,18 @@ def convolution(
     """
     return Primitive.create(
         "convolution_forward",
+        engine(),
         FORWARD_INFERENCE,
         algorithm,
-        src.handle,
-        weights.handle,
-        bias.handle if bias else None,
-        dst.handle,
-        dims(strides),
-        dims([d - 1 for d in dilations]),
-        dims(pads_begin),
-        dims(pads_end),
-        attributes.handle,
+        src,
+        weights,
+        bias,
+        dst,
+        tuple(strides),
+        tuple(d - 1 for d in dilations),
+        tuple(pads_begin),
+        tuple(pads_end),
+        attributes,
     )
 
 
@@ -58,15 +60,16 @@ def deconvolution(
     """Transposed convolution; weights are [O, C, kernel…] or [G, O/G, C/G, kernel…] here too."""
     return Primitive.create(
         "deconvolution_forward",
+        engine(),
         FORWARD_INFERENCE,
         Algorithm.DECONVOLUTION_DIRECT,
-        src.handle,
-        weights.handle,
-        bias.handle if bias else None,
-        dst.handle,
-        dims(strides),
-        dims([d - 1 for d in dilations]),
-        dims(pads_begin),
-        dims(pads_end),
-        attributes.handle,
+        src,
+        weights,
+        bias,
+        dst,
+        tuple(strides),
+        tuple(d - 1 for d in dilations),
+        tuple(pads_begin),
+        tuple(pads_end),
+        attributes,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.engine import engine
 from polydevice_cpu.onednn.primitive import Primitive
 
 
@@ -17,9 +18,10 @@ def matmul(
     """[…, M, K] x […, K, N]; batch sizes equal or 1; bias [1…, 1 or M, N]."""
     return Primitive.create(
         "matmul",
-        src.handle,
-        weights.handle,
-        bias.handle if bias else None,
-        dst.handle,
-        attributes.handle,
+        engine(),
+        src,
+        weights,
+        bias,
+        dst,
+        attributes,
     )

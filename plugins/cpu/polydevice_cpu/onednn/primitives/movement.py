@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-import ctypes as c
 from collections.abc import Sequence
 
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import FORWARD_INFERENCE, Algorithm
-from polydevice_cpu.onednn.descriptor import Descriptor, required
+from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.engine import engine
 from polydevice_cpu.onednn.primitive import Primitive
 
 
 def reorder(src: Descriptor, dst: Descriptor, attributes: Attributes) -> Primitive | None:
     """Copy between layouts and element types, with scales and zero points where asked."""
-    description = required().create_if_supported(
-        "reorder_primitive_desc_create",
-        src.handle,
-        engine(),
-        dst.handle,
-        engine(),
-        attributes.handle,
-    )
-    return None if description is None else Primitive(description, "reorder")
+    return Primitive.create("reorder", src, engine(), dst, engine(), attributes)
 
 
 def concat(
     dst: Descriptor | None, axis: int, sources: Sequence[Descriptor], attributes: Attributes
 ) -> Primitive | None:
     """Join along an axis; arguments ``MULTIPLE_SRC + k``. `dst` None: oneDNN chooses the layout."""
-    handles = (c.c_void_p * len(sources))(*[s.handle.value for s in sources])
-    return Primitive.create(
-        "concat", dst.handle if dst else None, len(sources), axis, handles, attributes.handle
-    )
+    return Primitive.create("concat", engine(), dst, len(sources), axis, tuple(sources), attributes)
 
 
 def resampling(
@@ -41,10 +29,11 @@ def resampling(
     """Resize the spatial sizes to the destination's, half-pixel centres, nearest or linear."""
     return Primitive.create(
         "resampling_forward",
+        engine(),
         FORWARD_INFERENCE,
         Algorithm.RESAMPLING_LINEAR if linear else Algorithm.RESAMPLING_NEAREST,
         None,
-        src.handle,
-        dst.handle,
-        attributes.handle,
+        src,
+        dst,
+        attributes,
     )

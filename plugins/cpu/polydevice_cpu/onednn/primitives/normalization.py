@@ -10,6 +10,7 @@ from polydevice_cpu.onednn.constants import (
     Algorithm,
 )
 from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.engine import engine
 from polydevice_cpu.onednn.primitive import Primitive
 
 
@@ -24,12 +25,13 @@ def softmax(
     """Softmax (or its logarithm) along one axis."""
     return Primitive.create(
         "softmax_forward",
+        engine(),
         FORWARD_INFERENCE,
         Algorithm.SOFTMAX_LOG if logarithm else Algorithm.SOFTMAX_ACCURATE,
-        src.handle,
-        dst.handle,
+        src,
+        dst,
         axis,
-        attributes.handle,
+        attributes,
     )
 
 
@@ -39,13 +41,14 @@ def layer_normalization(
     """Normalise the last dimension; with `affine`, arguments SCALE and SHIFT [C] in f32."""
     made = Primitive.create(
         "layer_normalization_forward",
+        engine(),
         FORWARD_INFERENCE,
-        src.handle,
-        dst.handle,
+        src,
+        dst,
         None,
         epsilon,
         USE_SCALE | USE_SHIFT if affine else 0,
-        attributes.handle,
+        attributes,
     )
     return made and made.given(src, dst)
 
@@ -64,13 +67,14 @@ def lrn(
     """Local response normalisation over `size` neighbours."""
     return Primitive.create(
         "lrn_forward",
+        engine(),
         FORWARD_INFERENCE,
         Algorithm.LRN_ACROSS_CHANNELS if across_channels else Algorithm.LRN_WITHIN_CHANNEL,
-        src.handle,
-        dst.handle,
+        src,
+        dst,
         size,
         alpha,
         beta,
         k,
-        attributes.handle,
+        attributes,
     )

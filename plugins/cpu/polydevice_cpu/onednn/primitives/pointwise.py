@@ -5,6 +5,7 @@ from __future__ import annotations
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import FORWARD_INFERENCE, Algorithm
 from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.engine import engine
 from polydevice_cpu.onednn.primitive import Primitive
 
 
@@ -19,13 +20,14 @@ def eltwise(
     """Apply f(src; alpha, beta)."""
     made = Primitive.create(
         "eltwise_forward",
+        engine(),
         FORWARD_INFERENCE,
         algorithm,
-        src.handle,
-        dst.handle,
+        src,
+        dst,
         alpha,
         beta,
-        attributes.handle,
+        attributes,
     )
     return made and made.given(src, dst)
 
@@ -38,9 +40,7 @@ def binary(
     attributes: Attributes,
 ) -> Primitive | None:
     """Apply src0 <algorithm> src1; same rank, sizes equal or 1 (arguments SRC and SRC_1)."""
-    made = Primitive.create(
-        "binary", algorithm, src0.handle, src1.handle, dst.handle, attributes.handle
-    )
+    made = Primitive.create("binary", engine(), algorithm, src0, src1, dst, attributes)
     return made and made.given(src0, dst)
 
 
@@ -50,9 +50,10 @@ def prelu(
     """Apply src if src > 0 else slope * src; the slope (argument WEIGHTS) has sizes equal or 1."""
     return Primitive.create(
         "prelu_forward",
+        engine(),
         FORWARD_INFERENCE,
-        src.handle,
-        slope.handle,
-        dst.handle,
-        attributes.handle,
+        src,
+        slope,
+        dst,
+        attributes,
     )

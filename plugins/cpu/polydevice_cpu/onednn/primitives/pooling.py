@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import FORWARD_INFERENCE, Algorithm
-from polydevice_cpu.onednn.descriptor import Descriptor, dims
+from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.engine import engine
 from polydevice_cpu.onednn.primitive import Primitive
 
 
@@ -24,14 +25,15 @@ def pooling(
     """Pooling of [N, C, spatial…]; `algorithm` is one of ``Algorithm.POOLING_*``."""
     return Primitive.create(
         "pooling_forward",
+        engine(),
         FORWARD_INFERENCE,
         algorithm,
-        src.handle,
-        dst.handle,
-        dims(strides),
-        dims(kernel),
-        dims([d - 1 for d in dilations]),
-        dims(pads_begin),
-        dims(pads_end),
-        attributes.handle,
+        src,
+        dst,
+        tuple(strides),
+        tuple(kernel),
+        tuple(d - 1 for d in dilations),
+        tuple(pads_begin),
+        tuple(pads_end),
+        attributes,
     )

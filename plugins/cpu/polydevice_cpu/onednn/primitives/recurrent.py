@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import FORWARD_INFERENCE, Algorithm, Direction
 from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.engine import engine
 from polydevice_cpu.onednn.primitive import Primitive
 
 
@@ -29,24 +30,25 @@ class RecurrentDescriptors:
 
 def lstm(direction: Direction, d: RecurrentDescriptors, attributes: Attributes) -> Primitive | None:
     """LSTM without peepholes and projection."""
-    cell = d.cell.handle if d.cell else None
+    cell = d.cell
     return Primitive.create(
         "lstm_forward",
+        engine(),
         FORWARD_INFERENCE,
         direction,
-        d.src.handle,
-        d.state.handle,
+        d.src,
+        d.state,
         cell,
-        d.weights.handle,
-        d.recurrence.handle,
+        d.weights,
+        d.recurrence,
         None,
         None,
-        d.bias.handle,
-        d.dst.handle,
-        d.state.handle,
+        d.bias,
+        d.dst,
+        d.state,
         cell,
         0,
-        attributes.handle,
+        attributes,
     )
 
 
@@ -60,17 +62,18 @@ def gru(
     """GRU; with `linear_before_reset` the bias has a fourth gate."""
     return Primitive.create(
         "lbr_gru_forward" if linear_before_reset else "gru_forward",
+        engine(),
         FORWARD_INFERENCE,
         direction,
-        d.src.handle,
-        d.state.handle,
-        d.weights.handle,
-        d.recurrence.handle,
-        d.bias.handle,
-        d.dst.handle,
-        d.state.handle,
+        d.src,
+        d.state,
+        d.weights,
+        d.recurrence,
+        d.bias,
+        d.dst,
+        d.state,
         0,
-        attributes.handle,
+        attributes,
     )
 
 
@@ -80,18 +83,19 @@ def rnn(
     """Plain RNN with RELU, TANH or LOGISTIC."""
     return Primitive.create(
         "vanilla_rnn_forward",
+        engine(),
         FORWARD_INFERENCE,
         activation,
         direction,
-        d.src.handle,
-        d.state.handle,
-        d.weights.handle,
-        d.recurrence.handle,
-        d.bias.handle,
-        d.dst.handle,
-        d.state.handle,
+        d.src,
+        d.state,
+        d.weights,
+        d.recurrence,
+        d.bias,
+        d.dst,
+        d.state,
         0,
         0.0,
         0.0,
-        attributes.handle,
+        attributes,
     )
