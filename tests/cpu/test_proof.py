@@ -53,14 +53,14 @@ class TestTrial:
         chain = [Binary(Algorithm.BINARY_MUL, operand), RELU, Sum()]
         made, plain, result = product(*chain)
         links = [Link.of(p, Arg.ATTR_POST_OP * k, result.shape) for k, p in enumerate(chain, 1)]
-        assert failure(Claim(made, plain, links)) == ""
+        assert failure(Claim(made, lambda: plain, links)) == ""
 
     @pytest.mark.parametrize(
         "claimed", [[], [Eltwise(Algorithm.TANH)], [RELU, Eltwise(Algorithm.LINEAR, 1.001, 0)]]
     )
     def test_a_chain_that_is_not_what_is_claimed_fails(self, claimed):
         made, plain, _ = product(RELU)
-        assert "are wrong" in failure(Claim(made, plain, [Link(p) for p in claimed]))
+        assert "are wrong" in failure(Claim(made, lambda: plain, [Link(p) for p in claimed]))
 
     def test_an_operand_that_is_read_beyond_its_end_fails(self):
         layout = Descriptor.dense(VECTOR)
@@ -74,7 +74,7 @@ class TestTrial:
                 (Algorithm.BINARY_ADD, Arg.SHIFT),
             )
         ]
-        assert "nan where" in failure(Claim(made, plain, links))
+        assert "nan where" in failure(Claim(made, lambda: plain, links))
 
     @pytest.mark.parametrize("name", ["BINARY_MAX", "BINARY_MIN", "BINARY_ADD", "BINARY_DIV"])
     def test_guards_count_in_every_function(self, name):
@@ -114,7 +114,7 @@ class TestTrial:
         made, plain = (
             matmul(source, weights, None, result, Attributes(chain)) for chain in ((RELU,), ())
         )
-        claim = Claim(made, plain, [Link(RELU)])
+        claim = Claim(made, lambda: plain, [Link(RELU)])
         one = weights.size_bytes  # of which a trial holds three, and little else
         for copies in (1, 2.5):
             with within(Bounds(memory=MemoryBudget(int(copies * one), "this test"))):

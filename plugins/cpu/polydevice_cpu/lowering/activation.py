@@ -121,8 +121,10 @@ def apply(builder: Builder, node: Node, source: Port, functions: Sequence[Eltwis
     *before, (make, primitive, links) = ready
     for first_make, first, first_links in before:
         flow: dict[int, Flow | Packed] = {Arg.SRC: Flow(value)}
-        value = Pending(node, first_make, flow, first, own_links=first_links).emit(builder)
-    builder.hold(target, Pending(node, make, {Arg.SRC: Flow(value)}, primitive, own_links=links))
+        step = Pending(node, first_make, flow, first, builder.decisions, own_links=first_links)
+        value = step.emit(builder)
+    flow = {Arg.SRC: Flow(value)}
+    builder.hold(target, Pending(node, make, flow, primitive, builder.decisions, own_links=links))
     return True
 
 

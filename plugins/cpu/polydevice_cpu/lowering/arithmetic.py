@@ -230,6 +230,7 @@ def _hold(
         make,  # type: ignore[arg-type]
         arguments,
         primitive,
+        builder.decisions,
         own_links=links,
         own_post_ops=own_post_ops,
     )

@@ -65,7 +65,7 @@ def _convolve(builder: Builder, node: Node, weights: Flow | Packed, order: Order
                 attributes,
             )
 
-        made = _best(builder, node, create, order)
+        made = _best(builder, node, create, order, (*map(type, post_ops), bias))
         if (
             made is not None
             and made.implementation.startswith("x64:gemm")
@@ -124,7 +124,7 @@ def _deconvolve(builder: Builder, node: Node, weights: Packed, order: Order) -> 
                 attributes,
             )
 
-        made = _best(builder, node, create, order)
+        made = _best(builder, node, create, order, (*map(type, post_ops), bias))
         if made is not None and made.implementation.startswith("conv:") and (post_ops or bias):
             # Built on the gradient of a convolution; what is fused into it runs as plain loops
             # (measured: 29 us without, 1.2 ms with a bias, 12 ms with ReLU).
@@ -149,20 +149,28 @@ def weights_of(builder: Builder, node: Node) -> Flow | Packed | None:
 
 
 def _hold(builder: Builder, node: Node, make: Make, weights: Flow | Packed, order: Order) -> bool:
-    primitive = make([], False)
-    if primitive is None:
-        return False
+    last = _channels_last(builder, node, order)[1]
+    key = (node.name, "convolution", order is turned)
+    primitive = None
+    if builder.decisions.assumed(key) is None:
+        primitive = make([], False)
+        if primitive is None:
+            return False
+        if primitive.dst == last:
+            builder.decisions.note(key, True)
     if order is turned and isinstance(weights, Packed):
         weights = Packed(np.swapaxes(weights.array, -1, -2), weights.query)
     source = builder.value(node.inputs[0])
     rank = len(source.shape)
-    channels = primitive.dst.shape[1]
     pending = Pending(
         node,
         make,
         {Arg.SRC: Flow(source, Query.SRC), Arg.WEIGHTS: weights},
         primitive,
-        bias_shape=(1, channels, *[1] * (rank - 2)),
+        builder.decisions,
+        dst=last,
+        assumed=[key] if primitive is None else [],
+        bias_shape=(1, last.shape[1], *[1] * (rank - 2)),
         turned=order is turned,
     )
     builder.hold(node.outputs[0], pending)
@@ -173,24 +181,43 @@ Create = Callable[[Descriptor, Descriptor], "Primitive | None"]
 """(source, result) → the primitive for these layouts."""
 
 
-def _best(builder: Builder, node: Node, create: Create, order: Order) -> Primitive | None:
+def _best(
+    builder: Builder, node: Node, create: Create, order: Order, what: tuple[object, ...]
+) -> Primitive | None:
     """The primitive in the layouts oneDNN likes best, channels-last where that costs nothing.
 
     For some cases oneDNN prefers channels in blocks of 16 although the same code is as fast
-    channels-last (within 10 % on every case measured), which spares reorders around it.
+    channels-last (within 10 % on every case measured), which spares reorders around it. Where it
+    was so for other sizes, oneDNN is not asked again, as long as it has the same code.
     """
+    last = _channels_last(builder, node, order)
+    key = (node.name, "channels last", order is turned, what)
+    known = builder.decisions.assumed(key)
+    if known is not None:
+        other = create(*last)
+        if other is not None and other.implementation == known:
+            return other.given(*last)
+        builder.decisions.vary([key])
+    any_ = [Descriptor.any(each.shape, each.data_type) for each in last]
+    made = create(*any_)
+    if made is None or made.is_reference:
+        return None
+    if made.src == last[0] and made.dst == last[1]:
+        builder.decisions.note(key, made.implementation)
+        return made
+    other = create(*last)
+    if other is None or other.implementation != made.implementation:
+        return made
+    builder.decisions.note(key, made.implementation)
+    return other
+
+
+def _channels_last(builder: Builder, node: Node, order: Order) -> tuple[Descriptor, Descriptor]:
+    """The source and the result with channels next to each other, as the primitive sees them."""
     heavy = _element_type(builder, node)
     shapes = (node.inputs[0].shape, node.outputs[0].shape)
     source, result = (order(shape.static) for shape in shapes if shape is not None)
-    made = create(Descriptor.any(source, heavy), Descriptor.any(result, heavy))
-    if made is None or made.is_reference:
-        return None
-    last = [Descriptor.channels_last(shape, heavy) for shape in (source, result)]
-    if made.src == last[0] and made.dst == last[1]:
-        return made
-    other = create(*last)
-    same = other is not None and other.implementation == made.implementation
-    return other if same else made
+    return Descriptor.channels_last(source, heavy), Descriptor.channels_last(result, heavy)
 
 
 def _element_type(builder: Builder, node: Node) -> DataType:

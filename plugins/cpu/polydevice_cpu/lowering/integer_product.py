@@ -18,7 +18,7 @@ from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp, Quantisation
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
-from polydevice_cpu.onednn.primitive import Primitive
+from polydevice_cpu.onednn.primitive import Primitive, built
 from polydevice_cpu.onednn.primitives import convolution, deconvolution, matmul
 from polydevice_cpu.plan.pending import Basis, Flow, Narrow, Packed, Pending
 from polydevice_cpu.plan.value import Value
@@ -170,9 +170,11 @@ def _hold(
     def make(post_ops: Sequence[PostOp], bias: bool) -> Primitive | None:
         return narrow(post_ops, bias, DataType.F32)
 
+    def base() -> Primitive:
+        return built(create(DataType.F32, DataType.F32, DataType.F32, Attributes(), False))
+
     primitive = make([], False)
-    base = create(DataType.F32, DataType.F32, DataType.F32, Attributes(), False)
-    if primitive is None or base is None:
+    if primitive is None:
         builder.refuse(node.name, "oneDNN has no code for these integers")
         return False
     memory = Descriptor.dense(scales.shape)
@@ -199,6 +201,7 @@ def _hold(
         make,
         arguments,
         primitive,
+        builder.decisions,
         bias_shape=outputs,
         turned=is_turned,
         basis=Basis(base, links, offset, window),

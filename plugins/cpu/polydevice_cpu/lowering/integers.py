@@ -96,6 +96,7 @@ def _start(builder: Builder, node: Node, value: Value, scale: float, zero: int) 
         make,
         {Arg.SRC: source, Arg.SRC_1: source},
         primitive,
+        builder.decisions,
         own_links=links,
         own_post_ops=len(own),
         narrow=Narrow(narrow, links_of(kind)),

@@ -69,7 +69,12 @@ def _hold(
     candidates.append(
         (Descriptor.dense(left.shape, heavy), Descriptor.any(right_layout.shape, heavy))
     )
-    for source, weights in candidates:
+    key = (node.name, "matmul")
+    known = builder.decisions.assumed(key)
+    result = Descriptor.dense(shape, heavy)
+    for number, (source, weights) in enumerate(candidates):
+        if known is not None and known != number:
+            continue
 
         def make(
             post_ops: Sequence[PostOp],
@@ -81,19 +86,25 @@ def _hold(
                 source,
                 weights,
                 Descriptor.dense((1,) * (len(shape) - 1) + shape[-1:]) if bias else None,
-                Descriptor.dense(shape, heavy),
+                result,
                 Attributes(post_ops),
             )
-            return None if made is None or made.is_reference else made
+            return None if made is None or made.is_reference else made.given(source, result)
 
-        primitive = make([], False)
-        if primitive is None:
-            continue
+        primitive = None
+        if known is None:
+            primitive = make([], False)
+            if primitive is None:
+                continue
+            builder.decisions.note(key, number)
         pending = Pending(
             node,
             make,
             {Arg.SRC: Flow(left, Query.SRC), Arg.WEIGHTS: right},
             primitive,
+            builder.decisions,
+            dst=result,
+            assumed=[key] if primitive is None else [],
             bias_shape=(1,) * (len(shape) - 1) + shape[-1:],
         )
         builder.hold(node.outputs[0], pending)

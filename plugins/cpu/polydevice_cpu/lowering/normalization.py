@@ -15,7 +15,7 @@ from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.onednn.attributes import Attributes, Binary
 from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major
-from polydevice_cpu.onednn.primitive import Primitive
+from polydevice_cpu.onednn.primitive import Primitive, built
 from polydevice_cpu.onednn.primitives import layer_normalization, lrn
 from polydevice_cpu.passes.fuse_layer_norm import LayerNorm
 from polydevice_cpu.plan.step import PrimitiveStep
@@ -127,7 +127,10 @@ def _normalise(
 
 def _refusal(made: Primitive, layout: Descriptor, epsilon: float) -> str:
     """Why scale and shift must not be the primitive's; empty where they may."""
-    plain = layer_normalization(layout, layout, epsilon, Attributes(), affine=False)
+
+    def plain() -> Primitive:
+        return built(layer_normalization(layout, layout, epsilon, Attributes(), affine=False))
+
     shape = (1,) * (len(layout.shape) - 1) + layout.shape[-1:]
     memory = Descriptor.dense(layout.shape[-1:])
     links = [

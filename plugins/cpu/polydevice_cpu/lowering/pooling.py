@@ -15,7 +15,7 @@ from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import pooling
-from polydevice_cpu.plan.pending import Flow, Pending
+from polydevice_cpu.plan.pending import Flow, Packed, Pending
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ def _hold(
     primitive = make([], False)
     if primitive is None:
         return False
-    pending = Pending(node, make, {Arg.SRC: Flow(value)}, primitive, turned=order is turned)
+    flow: dict[int, Flow | Packed] = {Arg.SRC: Flow(value)}
+    is_turned = order is turned
+    pending = Pending(node, make, flow, primitive, builder.decisions, turned=is_turned)
     builder.hold(node.outputs[0], pending)
     return True

@@ -242,6 +242,17 @@ def _passed(argument: Argument) -> object:
     return argument
 
 
+def built(primitive: Primitive | None) -> Primitive:
+    """Return the primitive.
+
+    Raises:
+        InferenceError: oneDNN has no implementation.
+    """
+    if primitive is None:
+        raise InferenceError("oneDNN has no code to compare it with")
+    return primitive
+
+
 def execution_error(what: str, status: int) -> InferenceError:
     """Return the exception for a bound call of `what` that returned `status`."""
     known = {s.value: s.name.lower() for s in Status}

@@ -21,6 +21,7 @@ from polydevice_cpu.onednn.constants import Arg, DataType
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, row_major
 from polydevice_cpu.onednn.primitives import reorder
 from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.decisions import Decisions
 from polydevice_cpu.plan.integers import Integers
 from polydevice_cpu.plan.pending import Pending
 from polydevice_cpu.plan.plan import Plan
@@ -56,11 +57,13 @@ class Builder:
         network: Network,
         settings: Settings,
         weights: WeightStore,
+        decisions: Decisions,
         make_tail: Callable[[Builder, list[Node]], TailStep],
     ) -> None:
         self.network = network
         self.settings = settings
         self.weights = weights
+        self.decisions = decisions
         self._make_tail = make_tail
         self._values: dict[Port, Value] = {}
         self._pending: dict[Port, Pending] = {}

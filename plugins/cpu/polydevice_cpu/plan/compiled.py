@@ -19,6 +19,7 @@ from polydevice_cpu.passes import prepare
 from polydevice_cpu.plan.bound import BoundPlan
 from polydevice_cpu.plan.builder import Builder, Settings
 from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.decisions import Decisions, Unlike
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.tail import make_tail
 from polydevice_cpu.plan.weights import WeightStore
@@ -52,6 +53,7 @@ class CompiledNetwork:
         self.weights = weights
         self.memory = memory
         self.bodies: BodyStore = {} if bodies is None else bodies
+        self.decisions = Decisions()
         self.plans = PlanCache[Plan](plans_limit(memory))
 
     def plan(self, shapes: Shapes) -> Plan:
@@ -71,17 +73,26 @@ class CompiledNetwork:
         network.infer()
         inline_branches(network, lambda body: self.body(body).network)
         check_sizes(network, host_memory_bytes(), "CPU")
-        builder = Builder(
-            network,
-            self.settings,
-            self.weights,
-            lambda made, nodes: make_tail(made, nodes, self._part),
-        )
-        plan = builder.build()
+        try:
+            plan = self._build(network)
+        except Unlike as unlike:
+            self.decisions.vary(unlike.assumed)
+            with self.decisions.asked():
+                plan = self._build(network)
         keep_verdicts()
         needed = plan.arena_bytes + plan.scratchpad_bytes
         self.memory.check(needed, f"the plan for inputs of shapes {shapes}")
         return plan
+
+    def _build(self, network: Network) -> Plan:
+        builder = Builder(
+            network,
+            self.settings,
+            self.weights,
+            self.decisions,
+            lambda made, nodes: make_tail(made, nodes, self._part),
+        )
+        return builder.build()
 
     def _part(self, network: Network) -> CompiledNetwork:
         return CompiledNetwork(network, self.settings, self.weights, self.memory, self.bodies)

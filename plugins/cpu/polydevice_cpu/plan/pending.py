@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from polydevice_cpu.onednn.attributes import Sum as SumPostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
+from polydevice_cpu.plan.decisions import Decisions, Unlike
 from polydevice_cpu.plan.integers import Levels
 from polydevice_cpu.plan.step import PrimitiveStep, Sum
 from polydevice_cpu.plan.value import Value
@@ -82,7 +83,7 @@ class Basis:
         zero, window: see `Claim`.
     """
 
-    primitive: Primitive
+    primitive: Callable[[], Primitive]
     links: Sequence[Link]
     zero: int
     window: str
@@ -92,7 +93,8 @@ class Pending:
     """A heavy or pointwise primitive whose followers may still become its post-operations.
 
     It is emitted when something else reads its result. Until then `extend` offers it the next
-    node; it is fused where oneDNN offers it and `polydevice_cpu.proof` finds it right.
+    node; it is fused where oneDNN offers it and `polydevice_cpu.proof` finds it right. What was
+    decided for other sizes is assumed, and then asked once, when it is emitted.
     """
 
     def __init__(
@@ -100,8 +102,11 @@ class Pending:
         node: Node,
         make: Make,
         arguments: dict[int, Flow | Packed],
-        primitive: Primitive,
+        primitive: Primitive | None,
+        decisions: Decisions,
         *,
+        dst: Descriptor | None = None,
+        assumed: Sequence[Hashable] = (),
         bias_shape: tuple[int, ...] | None = None,
         own_links: Sequence[Link] = (),
         own_post_ops: int = 0,
@@ -115,7 +120,11 @@ class Pending:
             node: what it computes; replaced by each node that is fused.
             make: makes it again with post-operations.
             arguments: what it reads, by oneDNN's argument index.
-            primitive: as it is without post-operations.
+            primitive: as it is without post-operations; None where it is assumed that there is
+                one.
+            decisions: of the network.
+            dst: layout of the result, where there is no primitive yet.
+            assumed: what has been relied on so far.
             bias_shape: shape of what could be added as its bias, one size per dimension of the
                 result; None if it takes no bias.
             own_links: what a pointwise primitive computes from its first source by itself.
@@ -134,22 +143,28 @@ class Pending:
         self._post_ops: list[PostOp] = []
         self._operands: dict[int, Operand] = {}
         self._bias_shape = bias_shape
-        self._plain = primitive
+        self._plain_primitive = primitive
+        self._decisions = decisions
+        self._assumed = list(assumed)
         self._own_links = list(own_links)
         self._own_post_ops = own_post_ops
         self.refused: dict[str, str] = {}
         self._turned = turned
         self._basis = basis
         self._narrow = narrow
-        self.primitive = primitive
-        self._threads = primitive.threads
+        self._primitive = primitive
+        self._origin = node.name
+        layout = primitive.dst if primitive is not None else dst
+        assert layout is not None
+        self._layout = layout
+        self._threads = openmp.functions()[0]() if primitive is None else primitive.threads
         self.levels: Levels | None = None
         """What the result was rounded to, by the function that was fused last."""
 
     @property
     def dst(self) -> Descriptor:
         """Layout of the result."""
-        return self.primitive.dst.turned() if self._turned else self.primitive.dst
+        return self._layout.turned() if self._turned else self._layout
 
     @property
     def is_integral(self) -> bool:
@@ -166,8 +181,8 @@ class Pending:
         combined, start = _joined(self._post_ops, post_ops)
         if self._own_post_ops + len(combined) > POST_OPS_LIMIT:
             return False
-        primitive = self._proved(node, combined, bias=Arg.BIAS in self._arguments)
-        if primitive is None:
+        accepted, primitive = self._decided(node, combined, bias=Arg.BIAS in self._arguments)
+        if not accepted:
             return False
         self._operands.update({start + k: v for k, v in (operands or {}).items()})
         self._post_ops = combined
@@ -181,9 +196,15 @@ class Pending:
             return False
         self._make = lambda chain, bias: narrow.make(chain, bias, data_type)
         self._own_links = list(narrow.own_links)
-        if not self.extend(node, post_ops):
+        combined, _ = _joined(self._post_ops, post_ops)
+        few = self._own_post_ops + len(combined) <= POST_OPS_LIMIT
+        bias = Arg.BIAS in self._arguments
+        primitive = self._proved(node, combined, bias=bias) if few else None
+        if primitive is None:
             self._make, self._own_links = before
             return False
+        self._post_ops = combined
+        self._accept(node, primitive)
         self._narrow = None
         return True
 
@@ -203,7 +224,7 @@ class Pending:
             self._make, self._own_links = before
             return False
         self._operands = {k: v for k, v in self._operands.items() if k < len(chain)}
-        self._post_ops, self.primitive = chain, primitive
+        self._post_ops, self._primitive, self._layout = chain, primitive, primitive.dst
         self._narrow = self.levels = None
         return True
 
@@ -211,12 +232,69 @@ class Pending:
         """Try to fuse the addition of a constant per channel, as the primitive's bias."""
         if self._post_ops or Arg.BIAS in self._arguments or bias.shape != self._bias_shape:
             return False
-        primitive = self._proved(node, [], bias=True)
-        if primitive is None:
+        accepted, primitive = self._decided(node, [], bias=True)
+        if not accepted:
             return False
-        self._arguments[Arg.BIAS] = Packed(bias.reshape(primitive.bias_shape))
+        self._arguments[Arg.BIAS] = Packed(bias)
         self._accept(node, primitive)
         return True
+
+    def _decided(
+        self, node: Node, post_ops: Sequence[PostOp], *, bias: bool
+    ) -> tuple[bool, Primitive | None]:
+        """Whether a node is fused, and the primitive that does it, where it had to be asked for."""
+        chain = tuple(self._described(post_op) for post_op in post_ops)
+        key = (self._origin, self.node.name, node.name, bias, chain)
+        before = self._decisions.assumed(key)
+        if before is not None:
+            accepted = before is True
+            if accepted:
+                self._assumed.append(key)
+            return accepted, None
+        primitive = self._proved(node, post_ops, bias=bias)
+        if primitive is None and node.name in self.refused:
+            self._decisions.vary([key])  # another size may be right
+        else:
+            self._decisions.note(key, primitive is not None)
+        return primitive is not None, primitive
+
+    def _described(self, post_op: PostOp) -> Hashable:
+        """What oneDNN's answer depends on, besides sizes."""
+        if isinstance(post_op, Binary):
+            operand = post_op.operand
+            return post_op.algorithm, operand.data_type, operand.shape == self.dst.shape
+        return post_op
+
+    def _plain(self) -> Primitive:
+        """The primitive without post-operations.
+
+        Raises:
+            Unlike: there is none.
+        """
+        if self._plain_primitive is None:
+            with openmp.threads(self._threads):
+                self._plain_primitive = self._make([], False)
+            if self._plain_primitive is None:
+                raise Unlike(self._assumed)
+        return self._plain_primitive
+
+    def _final(self) -> Primitive:
+        """The primitive that runs.
+
+        Raises:
+            Unlike: it is not what was assumed.
+        """
+        if self._primitive is not None:
+            return self._primitive
+        bias = Arg.BIAS in self._arguments
+        if not self._post_ops and not bias:
+            made: Primitive | None = self._plain()
+        else:
+            made = self._proved(self.node, self._post_ops, bias=bias)
+        if made is None or made.dst != self._layout:
+            raise Unlike(self._assumed)
+        self._primitive = made
+        return made
 
     def _proved(self, node: Node, post_ops: Sequence[PostOp], *, bias: bool) -> Primitive | None:
         """The primitive with these post-operations; None without one that is right."""
@@ -231,7 +309,8 @@ class Pending:
             primitive = self._make(post_ops, bias)
         if primitive is None:
             return None
-        primitive.share(self.primitive)
+        if self._primitive is not None:
+            primitive.share(self._primitive)
         basis = self._basis
         links = [*(self._own_links if basis is None else basis.links)]
         rank = len(primitive.dst.shape)
@@ -250,21 +329,30 @@ class Pending:
             self.refused[node.name] = reason
         return None if reason else primitive
 
-    def _accept(self, node: Node, primitive: Primitive) -> None:
-        self.primitive = primitive
+    def _accept(self, node: Node, primitive: Primitive | None) -> None:
+        self._primitive = primitive
+        if primitive is not None:
+            self._layout = primitive.dst
         self.levels = None
         self.types.append(node.type)
         self.layers.append(node.name)
         self.node = node
 
     def emit(self, builder: Builder) -> Value:
-        """Append the step to the plan and return the result's value."""
-        primitive = self.primitive
+        """Append the step to the plan and return the result's value.
+
+        Raises:
+            Unlike: the primitive is not what was assumed.
+        """
+        primitive = self._final()
         arguments: dict[int, Value] = {}
         for index, argument in self._arguments.items():
             want = None if argument.query is None else primitive.descriptor(argument.query)
             if isinstance(argument, Packed):
-                arguments[index] = builder.packed(argument.array, want)
+                array = argument.array
+                if index == Arg.BIAS:
+                    array = array.reshape(primitive.bias_shape)
+                arguments[index] = builder.packed(array, want)
             elif want is None:
                 arguments[index] = self._seen(argument.value)
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -89,8 +89,8 @@ class Claim:
     """That `primitive` computes what `base` does, followed by the functions of `links`.
 
     Attributes:
-        base: the same primitive without what is to be proved; None where the chain starts from
-            the source itself.
+        base: makes the same primitive without what is to be proved; None where the chain starts
+            from the source itself.
         links: in the order in which they apply.
         zero: what a primitive on integers subtracts from its source; the base, which computes in
             f32, does not.
@@ -98,7 +98,7 @@ class Claim:
     """
 
     primitive: Primitive
-    base: Primitive | None
+    base: Callable[[], Primitive] | None
     links: Sequence[Link]
     zero: int = 0
     window: str = ""

@@ -168,9 +168,12 @@ class _Seen:
 
 
 def _expected(claim: Claim, data: _Data, seen: _Seen) -> Bounded:
-    value = data.source if claim.base is None else _computed(claim.base, data, claim.zero)
+    value, rounding = data.source, 0.0
+    if claim.base is not None:
+        base = claim.base()
+        value = _computed(base, data, claim.zero)
+        rounding = _ROUNDING.get(base.dst.data_type, 4 * EPSILON)
     wide = seen.of(value)
-    rounding = 0.0 if claim.base is None else _ROUNDING.get(claim.base.dst.data_type, 4 * EPSILON)
     bounded: Bounded = (wide, rounding * np.abs(wide))
     for link in claim.links:
         bounded = _applied(link, bounded, data, seen)
