@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -53,10 +52,15 @@ class TensorDesc:
         What works on single axes takes memory for their sizes even where no element exists, so
         limits look at this: a shape such as [0, 2147483648] is as broken as without the 0.
         """
-        if not self.is_static or self.shape is None:
+        if self.kind != "tensor" or self.shape is None:
             return None
-        each = 1 if self.element_type is ElementType.dynamic else self.dtype.itemsize
-        return math.prod(max(size, 1) for size in self.shape.static) * each
+        total = 1 if self.element_type is ElementType.dynamic else self.dtype.itemsize
+        for size in self.shape:
+            if not isinstance(size, int):
+                return None
+            if size > 1:
+                total *= size
+        return total
 
     @property
     def constant(self) -> Array | None:

@@ -344,7 +344,7 @@ def test_no_step_runs_unproved(core, bf16):
 
 def test_an_unproved_step_is_found(core, monkeypatch):
     monkeypatch.setattr("polydevice_cpu.plan.pending.refusal", lambda claim: "")
-    executable = load(core, residual(16))
+    executable = load(core, residual(20))
     assert any("convolution" in found for found in unproved(executable.latest_plan()))
 
 

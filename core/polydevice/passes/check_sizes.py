@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterable
 
 import numpy as np
 
 from polydevice.errors import ModelLimitError
 from polydevice.network import Network
+from polydevice.node import Node
 
 
 def constant_bytes(network: Network) -> int:
@@ -31,7 +33,7 @@ def _is_mapped(array: object) -> bool:
 
 
 def check_sizes(
-    network: Network, limit_bytes: int, where: str, *, limit_elements: int | None = None
+    network: Iterable[Node], limit_bytes: int, where: str, *, limit_elements: int | None = None
 ) -> None:
     """Check every value of known size against a memory; sizes of 0 count as 1.
 
@@ -39,7 +41,8 @@ def check_sizes(
     a few bytes can name sizes whose mere tables of indices would exhaust memory.
 
     Args:
-        network: with inferred shapes; values of unknown sizes are passed over.
+        network: it, or some of its nodes, with inferred shapes; values of unknown sizes are passed
+            over.
         limit_bytes: the most that one value may take.
         where: whose memory that is, for the message ("CPU").
         limit_elements: the most elements that the device can count; None for any number.
@@ -47,7 +50,7 @@ def check_sizes(
     Raises:
         ModelLimitError: naming the node, its shape, and the limit.
     """
-    for node in network.nodes():
+    for node in network:
         for port in node.outputs:
             span = port.desc.span_bytes
             if span is not None and span > limit_bytes:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
-from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.rewrites.integers.products import FLOAT_REASON
@@ -25,6 +24,7 @@ from polydevice_cpu.plan.decisions import Decisions
 from polydevice_cpu.plan.integers import Integers
 from polydevice_cpu.plan.pending import Pending
 from polydevice_cpu.plan.plan import Plan
+from polydevice_cpu.plan.sizes import Sized
 from polydevice_cpu.plan.start import starter
 from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep, Step, TailStep
 from polydevice_cpu.plan.value import Kind, Storage, Value
@@ -54,13 +54,14 @@ class Builder:
 
     def __init__(
         self,
-        network: Network,
+        sized: Sized,
         settings: Settings,
         weights: WeightStore,
         decisions: Decisions,
         make_tail: Callable[[Builder, list[Node]], TailStep],
     ) -> None:
-        self.network = network
+        self.network = sized.network
+        self._nodes = sized.nodes
         self.settings = settings
         self.weights = weights
         self.decisions = decisions
@@ -76,7 +77,7 @@ class Builder:
         self._threads = 1
         self._stable = {
             node.op.value.__array_interface__["data"][0]
-            for node in network.nodes()
+            for node in sized.nodes
             if isinstance(node.op, Constant)
         }
 
@@ -280,7 +281,7 @@ class Builder:
         while stack:
             for port in stack.pop().inputs:
                 read(port)
-        return [node for node in network.nodes() if node in wanted]
+        return [node for node in self._nodes if node in wanted]
 
     def _place_inputs(self) -> None:
         for index, parameter in enumerate(self.network.parameters):

@@ -8,12 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.memory_budget import MemoryBudget, host_memory_bytes
+from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
-from polydevice.passes.check_sizes import check_sizes
-from polydevice.rewrites.control_flow.inline_branches import inline_branches
 from polydevice.runtime.plan_cache import Bindings, PlanCache, Shapes, plans_limit
-from polydevice.shape import Shape
 from polydevice_cpu.implement import evaluate
 from polydevice_cpu.passes import prepare
 from polydevice_cpu.plan.bound import BoundPlan
@@ -21,6 +18,7 @@ from polydevice_cpu.plan.builder import Builder, Settings
 from polydevice_cpu.plan.context import Context
 from polydevice_cpu.plan.decisions import Decisions, Unlike
 from polydevice_cpu.plan.plan import Plan
+from polydevice_cpu.plan.sizes import Sized, Sizes
 from polydevice_cpu.plan.tail import make_tail
 from polydevice_cpu.plan.weights import WeightStore
 from polydevice_cpu.plan.workspace import Workspace
@@ -54,6 +52,7 @@ class CompiledNetwork:
         self.memory = memory
         self.bodies: BodyStore = {} if bodies is None else bodies
         self.decisions = Decisions()
+        self.sizes = Sizes(network, lambda body: self.body(body).network)
         self.plans = PlanCache[Plan](plans_limit(memory))
 
     def plan(self, shapes: Shapes) -> Plan:
@@ -65,14 +64,7 @@ class CompiledNetwork:
         return self.plans.get(shapes, lambda: self._make(shapes))
 
     def _make(self, shapes: Shapes) -> Plan:
-        network = self.network.clone()
-        network.evaluate = evaluate
-        for parameter, shape in zip(network.parameters, shapes, strict=True):
-            if shape is not None:
-                parameter.op = parameter.op.replace(shape=Shape(shape))
-        network.infer()
-        inline_branches(network, lambda body: self.body(body).network)
-        check_sizes(network, host_memory_bytes(), "CPU")
+        network = self.sizes.fill(shapes)
         try:
             plan = self._build(network)
         except Unlike as unlike:
@@ -84,7 +76,7 @@ class CompiledNetwork:
         self.memory.check(needed, f"the plan for inputs of shapes {shapes}")
         return plan
 
-    def _build(self, network: Network) -> Plan:
+    def _build(self, network: Sized) -> Plan:
         builder = Builder(
             network,
             self.settings,

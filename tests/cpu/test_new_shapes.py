@@ -1,0 +1,177 @@
+"""A network that is given one shape after the other, of which the first decides for the rest."""
+
+from __future__ import annotations
+
+import concurrent.futures
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from polydevice_cpu.onednn.attributes import Attributes
+from polydevice_cpu.onednn.constants import Algorithm
+from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.library import Library, library
+from polydevice_cpu.onednn.primitives import eltwise
+from polydevice_cpu.plan.step import PrimitiveStep
+from polydevice_cpu.proof import proof
+from tests.cpu import models
+from tests.cpu.loading import image, load
+from tests.cpu.proved import unproved
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
+
+SHAPES = [(2, 3, 14, 14), (1, 3, 15, 31), (3, 3, 5, 3), (2, 3, 14, 14), (1, 3, 3, 40)]
+
+
+def steps(executable):
+    return [step.type for step in executable.latest_plan().steps]
+
+
+def check(got, want):
+    for ours, theirs in zip(got.values(), want, strict=True):
+        assert ours.shape == theirs.shape
+        scale = np.abs(theirs).max(initial=0)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4 * scale)
+
+
+@pytest.mark.parametrize("channels", [12, 16])
+def test_answers_are_right_for_every_shape(core, channels):
+    model = models.residual(channels, "n", "s")
+    model = _with_free_sizes(model)
+    request = load(core, model).create_infer_request()
+    for turn in range(2):
+        for number, shape in enumerate(SHAPES):
+            x = image(10 * turn + number, *shape)
+            check(request.infer({"x": x}), models.answer(model, {"x": x}))
+
+
+def _with_free_sizes(model: bytes) -> bytes:
+    read = onnx.load_from_string(model)
+    for axis, name in ((2, "height"), (3, "width")):
+        read.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = name
+    return read.SerializeToString()
+
+
+def test_a_second_shape_asks_onednn_once_per_step_and_runs_as_fused(core, monkeypatch):
+    model = _with_free_sizes(models.residual(16, "n", "s"))
+    executable = load(core, model)
+    request = executable.create_infer_request()
+    request.infer({"x": image(0, 1, 3, 24, 24)})
+    first = steps(executable)
+    asked = []
+    ask = Library.create_if_supported
+
+    def counted(self, name, *arguments):
+        asked.append(name)
+        return ask(self, name, *arguments)
+
+    monkeypatch.setattr(Library, "create_if_supported", counted)
+    x = image(1, 1, 3, 40, 24)
+    check(request.infer({"x": x}), models.answer(model, {"x": x}))
+    made = [step for step in executable.latest_plan().steps if isinstance(step, PrimitiveStep)]
+    assert steps(executable) == first
+    # One more: what adds to the memory of its operand is asked for when lives are known.
+    assert len(asked) <= len(made) + 1
+    assert not list(unproved(executable.latest_plan()))
+
+
+def test_what_is_wrong_for_another_shape_is_not_used_there(core, monkeypatch):
+    """The first shape is fused; the second one's code is refused; the third is asked again."""
+    wrong = []
+
+    def refusal(claim):
+        if wrong and len(claim.links) and claim.base is not None:
+            return "wrong, for this test"
+        return proof.refusal(claim)
+
+    monkeypatch.setattr("polydevice_cpu.plan.pending.refusal", refusal)
+    nodes = [("Conv", ["x", "w"], ["c"], {}), ("Relu", ["c"], ["y"], {})]
+    weights = {"w": image(5, 4, 3, 1, 1)}
+    model = models.build(nodes, {"x": [1, 3, "h", "w_"]}, ["y"], weights)
+    executable = load(core, model)
+    request = executable.create_infer_request()
+    seen = []
+    for number, (refused, width) in enumerate([(False, 20), (True, 21), (False, 22), (True, 23)]):
+        wrong[:] = [True] * refused
+        x = image(number, 1, 3, 7, width)
+        check(request.infer({"x": x}), models.answer(model, {"x": x}))
+        seen.append("Convolution+ReLU" in steps(executable))
+    assert seen == [True, False, True, False]
+
+
+def test_what_is_read_ahead_of_sizes_follows_them(core):
+    """A Reshape by computed sizes, an If on a size, and a constant that none of it changes."""
+    branch = [
+        helper.make_graph(
+            [helper.make_node(kind, ["x"], [kind])],
+            kind,
+            [],
+            [helper.make_tensor_value_info(kind, 1, None)],
+        )
+        for kind in ("Neg", "Abs")
+    ]
+    nodes = [
+        ("Shape", ["x"], ["s"], {}),
+        ("Gather", ["s", "zero"], ["n"], {}),
+        ("Greater", ["n", "three"], ["big"], {}),
+        ("If", ["big"], ["z"], {"then_branch": branch[0], "else_branch": branch[1]}),
+        ("Reshape", ["z", "flat"], ["r"], {}),
+        ("MatMul", ["r", "w"], ["m"], {}),
+        ("Reshape", ["m", "s"], ["y"], {}),
+    ]
+    weights = {
+        "zero": np.array(0, np.int64),
+        "three": np.array(3, np.int64),
+        "flat": np.array([-1, 6], np.int64),
+        "w": image(3, 6, 6),
+    }
+    model = models.build(nodes, {"x": ["n", "k", 6]}, ["y"], weights)
+    request = load(core, model).create_infer_request()
+    for number, (n, k) in enumerate([(2, 5), (4, 5), (1, 3), (7, 1), (2, 5), (5, 2)]):
+        x = image(number, n, k, 6) - np.float32(0.5)
+        check(request.infer({"x": x}), models.answer(model, {"x": x}))
+
+
+def test_a_shape_that_does_not_fit_leaves_the_network_usable(core):
+    nodes = [("Conv", ["x", "w"], ["c"], {}), ("Add", ["c", "x2"], ["y"], {})]
+    model = models.build(
+        nodes, {"x": [1, 3, "h", 8], "x2": [1, 4, "g", 8]}, ["y"], {"w": image(5, 4, 3, 1, 1)}
+    )
+    request = load(core, model).create_infer_request()
+    for number, height in enumerate((5, 9, 6)):
+        with pytest.raises(Exception, match="broadcast"):
+            request.infer({"x": image(0, 1, 3, 4, 8), "x2": image(0, 1, 4, 3, 8)})
+        given = {"x": image(number, 1, 3, height, 8), "x2": image(7, 1, 4, height, 8)}
+        check(request.infer(given), models.answer(model, given))
+
+
+def test_two_requests_with_different_shapes_at_once(core):
+    model = _with_free_sizes(models.residual(12, "n", "s"))
+    executable = load(core, model, CPU_THROUGHPUT_STREAMS="2", CPU_THREADS_NUM="2")
+    inputs = [image(k, 1 + k % 3, 3, 5 + k, 20 - k) for k in range(12)]
+    wanted = [models.answer(model, {"x": x}) for x in inputs]
+
+    def work(first):
+        request = executable.create_infer_request()
+        for _ in range(3):
+            for x, want in list(zip(inputs, wanted, strict=True))[first::2]:
+                check(request.infer({"x": x}), want)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, range(2)))
+
+
+def test_primitives_are_shared_while_they_are_used_and_not_mixed_up():
+    vector = Descriptor.dense((37,))
+
+    def function(alpha, beta=0.0, algorithm=Algorithm.LINEAR):
+        return eltwise(algorithm, vector, vector, alpha, beta, Attributes())
+
+    one = function(2.0)
+    assert one is function(2.0)
+    assert one is not function(3.0)
+    # Equal as numbers, different as bits.
+    plus, minus = function(0.0, 0.0), function(0.0, -0.0)
+    assert plus is not minus
