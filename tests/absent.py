@@ -12,9 +12,11 @@ from importlib.abc import MetaPathFinder
 import pytest
 
 PACKAGES = {
+    "grpc": "the server speaks its protocol",
     "onnxruntime": "its answers are compared with",
     "openvino": "its answers are compared with",
     "skimage": "its photographs are looked at",
+    "tritonclient": "it asks the server",
 }
 
 

@@ -25,6 +25,7 @@ from polydevice.compat import launcher
 from polydevice.core import Core
 from polydevice.errors import PolydeviceError, nearest
 from polydevice.report import command as report
+from polydevice.serve import command as serving
 
 if TYPE_CHECKING:
     from polydevice.devices.plugin_names import Entry
@@ -128,6 +129,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     comparison.add_arguments(command)
     command.set_defaults(run=comparison.run)
+    command = commands.add_parser(
+        "serve", help="answer requests over the network: Open Inference Protocol, REST and gRPC"
+    )
+    serving.add_arguments(command)
+    command.set_defaults(run=serving.run)
     command = commands.add_parser("cache", help="look after a folder that CACHE_DIR names")
     command.add_argument("action", choices=("info", "verify", "clear"))
     command.add_argument("folder", help="the folder")

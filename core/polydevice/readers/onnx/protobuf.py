@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]  # publishes no types
+from google.protobuf.message import DecodeError, Message  # publishes no types
 from onnx import ModelProto, TensorProto
 
 from polydevice.errors import ModelFileError, ModelFormatError, ModelLimitError

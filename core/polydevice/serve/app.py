@@ -1,0 +1,231 @@
+"""The REST side as an ASGI application: the Open Inference Protocol, statistics and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from polydevice import __version__
+from polydevice.serve.limits import Limits
+from polydevice.serve.metrics import CONTENT_TYPE, registry_of, text_of
+from polydevice.serve.refusal import Reason, RefusedError, refusal
+from polydevice.serve.repository import Models
+from polydevice.serve.rest import HEADER_LENGTH, RestCall
+
+EXTENSIONS = ("binary_tensor_data", "statistics", "model_repository")
+SERVER = {"name": "polydevice", "version": __version__, "extensions": list(EXTENSIONS)}
+
+_log = logging.getLogger(__name__)
+_Handler = Callable[[Request], Awaitable[Response]]
+
+
+def make_app(models: Models) -> Starlette:
+    """Return an application that answers for these models."""
+    handlers = Handlers(models)
+    named = "/v2/models/{name}"
+    paths: list[tuple[str, _Handler, str]] = [
+        ("/v2", handlers.server, "GET"),
+        ("/v2/health/live", handlers.live, "GET"),
+        ("/v2/health/ready", handlers.ready, "GET"),
+        ("/v2/models/stats", handlers.statistics, "GET"),
+        ("/v2/repository/index", handlers.index, "POST"),
+        ("/v2/repository/{rest:path}", handlers.fixed, "POST"),
+        ("/metrics", handlers.metrics, "GET"),
+    ]
+    for prefix in (named, f"{named}/versions/{{version}}"):
+        paths += [
+            (prefix, handlers.model, "GET"),
+            (f"{prefix}/ready", handlers.model_ready, "GET"),
+            (f"{prefix}/stats", handlers.statistics, "GET"),
+            (f"{prefix}/infer", handlers.infer, "POST"),
+        ]
+    routes = [Route(path, _refusing(handler), methods=[method]) for path, handler, method in paths]
+    return Starlette(routes=routes, exception_handlers={404: _unknown, 405: _unknown})
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(json.dumps(value), status, media_type="application/json")
+
+
+async def _unknown(request: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 404)
+    what = f"{request.method} {request.url.path}"[:200]
+    return _json({"error": f"there is no {what}; this server speaks /v2 and /metrics"}, status)
+
+
+def _refusing(handler: _Handler) -> _Handler:
+    """Turn what a handler raises into the protocol's errors."""
+
+    async def handle(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except ClientDisconnect:
+            return Response(status_code=400)  # nobody reads it
+        except Exception as error:  # noqa: BLE001 - the client gets an answer whatever happened
+            refused = refusal(error)
+            if refused.reason is Reason.FAILED:
+                _log.warning("%s failed", request.url.path, exc_info=error)
+            response = _json({"error": str(refused)}, refused.reason.http)
+            if refused.reason in (Reason.BUSY, Reason.ENDING):
+                response.headers["Retry-After"] = "1"
+            if refused.reason in (Reason.TOO_LARGE, Reason.TOO_SLOW):
+                response.headers["Connection"] = "close"  # the rest of the body is not read
+            return response
+
+    return handle
+
+
+class Handlers:
+    """What answers each address."""
+
+    def __init__(self, models: Models) -> None:
+        """Answer for these models."""
+        self._models = models
+        self._bodies = _Bodies(models.limits)
+        self._registry = registry_of(models)
+
+    async def server(self, request: Request) -> Response:
+        """Describe the server."""
+        return _json(SERVER)
+
+    async def live(self, request: Request) -> Response:
+        """Say that the server runs."""
+        return _json({"live": True})
+
+    async def ready(self, request: Request) -> Response:
+        """Say whether it takes requests."""
+        ready = not self._models.ending
+        return _json({"ready": ready}, 200 if ready else 503)
+
+    async def model(self, request: Request) -> Response:
+        """Describe a model."""
+        params = request.path_params
+        found = self._models.get(params["name"], params.get("version", ""))
+        return _json(found.metadata(self._models.versions(found.name)))
+
+    async def model_ready(self, request: Request) -> Response:
+        """Say whether a model takes requests."""
+        params = request.path_params
+        found = self._models.get(params["name"], params.get("version", ""))
+        ready = not self._models.ending
+        return _json({"name": found.name, "ready": ready}, 200 if ready else 503)
+
+    async def statistics(self, request: Request) -> Response:
+        """Return the counts of one model, all versions of it, or all models."""
+        params = request.path_params
+        found = list(self._models)
+        if "name" in params:
+            versions = self._models.versions(params["name"])
+            if "version" in params:
+                versions = [self._models.get(params["name"], params["version"]).version]
+            found = [self._models.get(params["name"], version) for version in versions]
+        rows = [
+            {"name": each.name, "version": each.version, **each.statistics.as_dict()}
+            for each in found
+        ]
+        return _json({"model_stats": rows})
+
+    async def index(self, request: Request) -> Response:
+        """List the models."""
+        state = "UNAVAILABLE" if self._models.ending else "READY"
+        rows = [
+            {"name": each.name, "version": each.version, "state": state, "reason": ""}
+            for each in self._models
+        ]
+        return _json(rows)
+
+    async def fixed(self, request: Request) -> Response:
+        """Refuse to load or unload anything."""
+        raise RefusedError(
+            Reason.FORBIDDEN, "this server's models are fixed when it starts; start another one"
+        )
+
+    async def metrics(self, request: Request) -> Response:
+        """Return metrics for Prometheus."""
+        return Response(text_of(self._registry), headers={"Content-Type": CONTENT_TYPE})
+
+    async def infer(self, request: Request) -> Response:
+        """Compute."""
+        params, limits = request.path_params, self._models.limits
+        model = self._models.taking(params["name"], params.get("version", ""))
+        if request.headers.get("Content-Encoding", "identity") != "identity":
+            raise RefusedError(
+                Reason.UNSUPPORTED, "compressed requests are not taken; send the body as it is"
+            )
+        body = await self._bodies.read(request)
+        try:
+            made = RestCall(model, body, request.headers.get(HEADER_LENGTH), limits)
+            answer, header_length = made.write(await model.answer(made.call))
+        finally:
+            self._bodies.free(len(body))
+        if header_length is None:
+            return Response(answer, media_type="application/json")
+        headers = {HEADER_LENGTH: str(header_length)}
+        return Response(answer, media_type="application/octet-stream", headers=headers)
+
+
+class _Bodies:
+    """Reads bodies, and counts the bytes of all that are held."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._held = 0
+
+    async def read(self, request: Request) -> bytes:
+        """Return a body, whose bytes count until `free`.
+
+        Raises:
+            RefusedError: it is too large, comes too slowly, or there are too many of them.
+        """
+        announced = request.headers.get("Content-Length", "0")
+        if announced.isdigit() and int(announced[:20]) > self._limits.body_bytes:
+            raise self._too_large()
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            end = asyncio.get_running_loop().time() + self._limits.body_seconds
+            stream = request.stream()
+            while True:
+                left = end - asyncio.get_running_loop().time()
+                chunk = await asyncio.wait_for(anext(stream, None), max(left, 0))
+                if chunk is None:
+                    return b"".join(chunks)
+                size += len(chunk)
+                self._held += len(chunk)
+                chunks.append(chunk)
+                if size > self._limits.body_bytes:
+                    raise self._too_large()
+                if self._held > self._limits.pending_bytes:
+                    raise RefusedError(
+                        Reason.BUSY,
+                        f"requests hold {self._limits.pending_bytes} bytes already, which is the "
+                        "limit; try again later",
+                    )
+        except asyncio.TimeoutError:
+            self.free(size)
+            raise RefusedError(
+                Reason.TOO_SLOW,
+                f"the body did not come within {self._limits.body_seconds:g} s",
+            ) from None
+        except BaseException:
+            self.free(size)
+            raise
+
+    def free(self, size: int) -> None:
+        """Count the bytes of a body no more."""
+        self._held -= size
+
+    def _too_large(self) -> RefusedError:
+        return RefusedError(
+            Reason.TOO_LARGE,
+            f"a request may have {self._limits.body_bytes} bytes, and this one has more; send "
+            "fewer items at a time",
+        )

@@ -1,0 +1,73 @@
+"""Connections that bound what uvicorn leaves open: slow heads of requests, and slow readers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from polydevice.serve.limits import Limits
+
+SPARE_CONNECTIONS = 64
+"""Connections beyond the limit that are told so; more than these are closed without a word."""
+
+
+class BoundedProtocol(H11Protocol):
+    """A connection with limits.
+
+    Attributes:
+        limits: of the server; `bounded_protocol` makes a class with others.
+    """
+
+    limits = Limits()
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        """Make a connection as uvicorn does."""
+        super().__init__(*args, **settings)
+        self._head_due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request; close at once what is far beyond the limit."""
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections + SPARE_CONNECTIONS:
+            transport.abort()
+            return
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing any more."""
+        self._head_came()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read, and wait for the rest of a head of which a part has come."""
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._head_came()
+        elif self._head_due is None:
+            self._await_head()
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the client to take the answer."""
+        super().on_response_complete()
+        self.loop.call_later(self.limits.response_seconds, self._response_due)
+
+    def _await_head(self) -> None:
+        self._head_due = self.loop.call_later(self.limits.header_seconds, self.transport.abort)
+
+    def _head_came(self) -> None:
+        if self._head_due is not None:
+            self._head_due.cancel()
+            self._head_due = None
+
+    def _response_due(self) -> None:
+        """Give up a client that has not taken an answer, which waits in memory."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+
+def bounded_protocol(limits: Limits) -> type[BoundedProtocol]:
+    """Return the class of connections with these limits."""
+    return type("BoundedProtocol", (BoundedProtocol,), {"limits": limits})

@@ -1,0 +1,212 @@
+"""The Open Inference Protocol, asked by another project's client and by plain HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import grpc  # noqa: F401 - the module is skipped where it lacks
+from polydevice.serve.model import ModelSpec
+from polydevice.serve.server import Server
+from tests.cpu.models import build
+
+from .running import KINDS, ask, running, typed_model, values
+
+WEIGHT = np.random.default_rng(5).standard_normal((4, 3)).astype("f4")
+
+
+def product(scale: float = 1.0) -> bytes:
+    """y = relu(x w), and z = x + x."""
+    nodes = [
+        ("MatMul", ["x", "w"], ["m"], {}),
+        ("Relu", ["m"], ["y"], {}),
+        ("Add", ["x", "x"], ["z"], {}),
+    ]
+    return build(nodes, {"x": ("N", 4)}, ("y", "z"), {"w": WEIGHT * np.float32(scale)})
+
+
+def right(x: np.ndarray, scale: float = 1.0) -> np.ndarray:
+    return np.maximum(x @ (WEIGHT * np.float32(scale)), 0)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder: Path = tmp_path_factory.mktemp("models")
+    (folder / "product.onnx").write_bytes(product())
+    (folder / "double.onnx").write_bytes(product(2))
+    specs = [
+        ModelSpec(folder / "product.onnx", device="CPU"),
+        ModelSpec(folder / "double.onnx", name="product", version="10", device="CPU"),
+        ModelSpec(folder / "product.onnx", name="product", version="9", device="CPU"),
+    ]
+    for datatype, kind in KINDS.items():
+        (folder / f"{datatype}.onnx").write_bytes(typed_model(kind))
+        specs.append(ModelSpec(folder / f"{datatype}.onnx", device="CPU"))
+    with running(specs) as found:
+        yield found
+
+
+def clients(server: Server) -> Iterator[tuple[object, object]]:
+    """Yield module and client, for REST and gRPC."""
+    import tritonclient.grpc
+    import tritonclient.http
+
+    for module, port in (
+        (tritonclient.http, server.http_port),
+        (tritonclient.grpc, server.grpc_port),
+    ):
+        with module.InferenceServerClient(f"127.0.0.1:{port}") as client:
+            yield module, client
+
+
+@pytest.mark.filterwarnings("ignore")  # the client's own
+def test_another_projects_client(server: Server, rng: np.random.Generator) -> None:
+    for module, client in clients(server):
+        over_grpc = module.__name__.endswith("grpc")
+        assert client.is_server_live()
+        assert client.is_server_ready()
+        assert client.is_model_ready("product")
+        settings = {"as_json": True} if over_grpc else {}
+        found = client.get_model_metadata("product", **settings)
+        assert found["versions"] == ["1", "9", "10"]
+        (described,) = found["inputs"]
+        assert described["name"] == "x"
+        assert described["datatype"] == "FP32"
+        assert [int(size) for size in described["shape"]] == [-1, 4]
+        for version, scale in (("", 2), ("1", 1), ("10", 2)):
+            x = rng.standard_normal((rng.integers(1, 5), 4)).astype("f4")
+            given = module.InferInput("x", x.shape, "FP32")
+            given.set_data_from_numpy(x)
+            result = client.infer("product", [given], version, request_id="the one")
+            np.testing.assert_allclose(result.as_numpy("y"), right(x, scale), rtol=1e-4, atol=1e-5)
+            np.testing.assert_array_equal(result.as_numpy("z"), x + x)
+            one = client.infer(
+                "product", [given], outputs=[module.InferRequestedOutput("z")], timeout=9_000_000
+            )
+            np.testing.assert_array_equal(one.as_numpy("z"), x + x)
+            assert one.as_numpy("y") is None
+        for wrong in ("prodduct", "product/versions/7"):
+            name, _, version = wrong.partition("/versions/")
+            with pytest.raises(Exception, match=r"no model|no version"):
+                client.infer(name, [given], version)
+        with pytest.raises(Exception, match="fixed when it starts|not implemented|not found"):
+            client.load_model("product")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_datatype(server: Server, rng: np.random.Generator) -> None:
+    for module, client in clients(server):
+        for datatype in KINDS.keys() - {"BF16"}:  # whose NumPy type is another in each version
+            x = values(datatype, rng, (2, 3))
+            sent = (
+                np.array([v.encode() for v in x.flat], object).reshape(2, 3)
+                if (datatype == "BYTES")
+                else x
+            )
+            given = module.InferInput("x", x.shape, datatype)
+            given.set_data_from_numpy(sent)
+            got = client.infer(datatype, [given]).as_numpy("y")
+            if datatype == "BYTES":
+                got = np.array([each.decode() for each in got.flat], object).reshape(got.shape)
+            np.testing.assert_array_equal(got, x)
+
+
+def test_json_as_curl_sends_it(server: Server, rng: np.random.Generator) -> None:
+    for datatype in KINDS:
+        x = values(datatype, rng, (2, 3))
+        for data in (x.tolist(), x.reshape(-1).tolist()):  # nested or flat
+            tensor = {"name": "x", "datatype": datatype, "shape": [2, 3], "data": data}
+            status, found, _ = ask(
+                server, "POST", f"/v2/models/{datatype}/infer", {"id": "7", "inputs": [tensor]}
+            )
+            assert status == 200, found
+            assert found["model_name"] == datatype
+            assert found["model_version"] == "1"
+            assert found["id"] == "7"
+            (output,) = found["outputs"]
+            assert output["name"] == "y"
+            assert output["datatype"] == datatype
+            assert output["shape"] == [2, 3]
+            assert output["data"] == x.reshape(-1).tolist()
+
+
+def test_json_and_binary_mixed(server: Server, rng: np.random.Generator) -> None:
+    x = rng.standard_normal((2, 4)).astype("f4")
+    tensor = {
+        "name": "x", "datatype": "FP32", "shape": [2, 4],
+        "parameters": {"binary_data_size": x.nbytes},
+    }  # fmt: skip
+    wanted = [{"name": "z", "parameters": {"binary_data": True}}, {"name": "y"}]
+    header = json.dumps({"inputs": [tensor], "outputs": wanted}).encode()
+    status, found, headers = ask(
+        server, "POST", "/v2/models/product/versions/1/infer", header + x.tobytes(),
+        {"Inference-Header-Content-Length": str(len(header))},
+    )  # fmt: skip
+    assert status == 200, found
+    length = int(headers["inference-header-content-length"])
+    answer = json.loads(found[:length])
+    assert [each["name"] for each in answer["outputs"]] == ["z", "y"]
+    np.testing.assert_array_equal(np.frombuffer(found[length:], "f4").reshape(2, 4), x + x)
+    got = np.array(answer["outputs"][1]["data"]).reshape(2, 3)
+    np.testing.assert_allclose(got, right(x), rtol=1e-4, atol=1e-5)
+
+
+def test_numbers_that_json_has_not(server: Server) -> None:
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [3e38, 0, 0, 0]}
+    path = "/v2/models/product/infer"
+    status, found, _ = ask(server, "POST", path, {"inputs": [tensor]})
+    assert (status, "binary_data" in found["error"]) == (400, True)
+    document = {"inputs": [tensor], "parameters": {"binary_data_output": True}}
+    status, found, headers = ask(server, "POST", path, document)
+    assert status == 200
+    z = np.frombuffer(found, "f4", offset=len(found) - 16)
+    np.testing.assert_array_equal(z, np.array([np.inf, 0, 0, 0], "f4"))
+
+
+def test_health_index_statistics_and_metrics(server: Server) -> None:
+    assert ask(server, "GET", "/v2/health/live")[0] == 200
+    assert ask(server, "GET", "/v2/health/ready")[0] == 200
+    assert ask(server, "GET", "/v2/models/product/versions/9/ready")[0] == 200
+    status, found, _ = ask(server, "GET", "/v2")
+    assert (status, found["name"]) == (200, "polydevice")
+    status, found, _ = ask(server, "POST", "/v2/repository/index", {})
+    assert {"name": "product", "version": "10", "state": "READY", "reason": ""} in found
+    status, found, _ = ask(server, "POST", "/v2/repository/models/product/load", {})
+    assert (status, "fixed when it starts" in found["error"]) == (403, True)
+    _, before, _ = ask(server, "GET", "/v2/models/product/versions/9/stats")
+    tensor = {"name": "x", "datatype": "FP32", "shape": [3, 4], "data": [0] * 12}
+    for _ in range(2):
+        status, *_ = ask(
+            server, "POST", "/v2/models/product/versions/9/infer", {"inputs": [tensor]}
+        )
+        assert status == 200
+    _, after, _ = ask(server, "GET", "/v2/models/product/versions/9/stats")
+    (one,), (two,) = before["model_stats"], after["model_stats"]
+    assert two["execution_count"] - one["execution_count"] == 2
+    assert two["inference_stats"]["success"]["count"] == 2
+    assert two["inference_stats"]["compute_infer"]["ns"] > 0
+    status, text, headers = ask(server, "GET", "/metrics")
+    assert (status, headers["content-type"].startswith("text/plain")) == (200, True)
+    line = 'polydevice_requests_total{model="product",outcome="success",version="9"} 2.0'
+    assert line in text.decode().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 404),
+        ("GET", "/v2/models/none", 404),
+        ("GET", "/v2/models/product/versions/3", 404),
+        ("GET", "/v2/models/product/infer", 405),
+        ("GET", "/v2/models/..%2f..%2fetc%2fpasswd", 404),
+        ("POST", "/v2/models//tmp/x.onnx/infer", 404),
+    ],
+)
+def test_addresses_that_do_not_exist(server: Server, method: str, path: str, status: int) -> None:
+    found, answer, _ = ask(server, method, path)
+    assert found == status
+    assert answer["error"]
