@@ -197,6 +197,10 @@ def _validate(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
+    if options.server:
+        from polydevice.serve import measure
+
+        return measure.run(options)
     from polydevice.benchmark.application import run
 
     return run(options)

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc  # noqa: F401 - the module is skipped where it lacks
 import numpy as np
 import pytest
 
-import grpc  # noqa: F401 - the module is skipped where it lacks
+from polydevice.cli import main
 from polydevice.serve.model import ModelSpec
 from polydevice.serve.server import Server
 from tests.cpu.models import build
@@ -161,7 +162,7 @@ def test_numbers_that_json_has_not(server: Server) -> None:
     status, found, _ = ask(server, "POST", path, {"inputs": [tensor]})
     assert (status, "binary_data" in found["error"]) == (400, True)
     document = {"inputs": [tensor], "parameters": {"binary_data_output": True}}
-    status, found, headers = ask(server, "POST", path, document)
+    status, found, _ = ask(server, "POST", path, document)
     assert status == 200
     z = np.frombuffer(found, "f4", offset=len(found) - 16)
     np.testing.assert_array_equal(z, np.array([np.inf, 0, 0, 0], "f4"))
@@ -210,3 +211,24 @@ def test_addresses_that_do_not_exist(server: Server, method: str, path: str, sta
     found, answer, _ = ask(server, method, path)
     assert found == status
     assert answer["error"]
+
+
+def test_bench_measures_a_server(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "figures.json"
+    url = f"http://127.0.0.1:{server.http_port}"
+    command = ["bench", "--server", url, "-niter", "20", "-nireq", "2", "-json", str(file)]
+    assert main([*command, "-m", "product", "-b", "3"]) == 0
+    assert "Throughput:" in capsys.readouterr().out
+    (figures,) = json.loads(file.read_text())["results"]
+    assert figures["number of iterations"] >= 20
+    assert 0 < figures["latency p50 (ms)"] <= figures["latency p99 (ms)"]
+    for wrong, words in (
+        (["--server", "localhost:1", "-m", "x"], "use http://host:port"),
+        (["--server", url, "-m", "none"], "no model 'none' is served"),
+        (["--server", "http://127.0.0.1:1", "-m", "x"], "does not answer"),
+        (["--server", url, "-m", "product", "-data_shape", "[3,5]", "-niter", "1"], "has shape"),
+    ):
+        assert main(["bench", *wrong]) == 1
+        assert words in capsys.readouterr().err

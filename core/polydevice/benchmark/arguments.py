@@ -160,6 +160,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--compare", default="", metavar="RUNTIMES", help="onnxruntime,openvino: measured in turn")
     add("--first_inference", action="store_true",
         help="measure process start to first answer, cold and warm")  # fmt: skip
+    add("--server", default="", metavar="URL",
+        help="measure -m, a model of this server (http://host:port), instead of a file; of the "
+        "other options -api, -b, -data_shape, -i, -json, -latency_percentile, -niter, -nireq, "
+        "--seed and -t count")  # fmt: skip
     add("--seed", type=int, default=0, help="of the random inputs")
 
 
@@ -229,6 +233,12 @@ class Limits:
             given, iterations = iterations, -(-iterations // requests) * requests
             warn(f"-niter {given} is rounded up to {iterations}, a multiple of {requests} requests")
         return cls(iterations, seconds)
+
+    def are_reached(self, iterations: int, seconds: float) -> bool:
+        """Whether both limits are reached; with none of a kind, the other decides."""
+        enough = self.iterations is None or iterations >= self.iterations
+        late = self.seconds is None or seconds >= self.seconds
+        return enough and late
 
     def __str__(self) -> str:
         parts = []

@@ -107,7 +107,7 @@ def measure_sync(
     if not fills:
         run(inputs[0])
     start = time.perf_counter()
-    while not _reached(limits, len(times.all), time.perf_counter() - start):
+    while not limits.are_reached(len(times.all), time.perf_counter() - start):
         number = len(times.all)
         index = number % len(inputs) if fills else 0
         _keep_to_rate(rate, number * batch, start)
@@ -148,7 +148,7 @@ def measure_async(
     started = [False] * len(requests)
     iterations = 0
     start = time.perf_counter()
-    while not _reached(limits, iterations, time.perf_counter() - start) or iterations % len(
+    while not limits.are_reached(iterations, time.perf_counter() - start) or iterations % len(
         requests
     ):
         index = executable.get_idle_request_id()
@@ -177,13 +177,6 @@ def measure_async(
 def _fill(request: InferRequest, inputs: Mapping[str, Array]) -> None:
     for name, array in inputs.items():
         request.set_blob(name, array)
-
-
-def _reached(limits: Limits, iterations: int, seconds: float) -> bool:
-    """Whether both limits are reached; with none of a kind, the other decides."""
-    enough = limits.iterations is None or iterations >= limits.iterations
-    late = limits.seconds is None or seconds >= limits.seconds
-    return enough and late
 
 
 def _done(limits: Limits, iterations: int, seconds: float) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.errors import PolydeviceError
+from polydevice.errors import PolydeviceError, RequestError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.infer_request import InferRequest
 from polydevice.serve.limits import Limits
@@ -85,9 +85,7 @@ class Batcher:
         number = limits.requests or executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
         requests = [executable.create_infer_request() for _ in range(number)]
         self._threads = [
-            threading.Thread(
-                target=self._work, args=(each,), name=f"serve-{name}-{i}", daemon=True
-            )
+            threading.Thread(target=self._work, args=(each,), name=f"serve-{name}-{i}", daemon=True)
             for i, each in enumerate(requests)
         ]
         for thread in self._threads:
@@ -127,14 +125,18 @@ class Batcher:
             self._changed.notify()
         return job.future
 
+    def flush(self) -> None:
+        """Take no more requests, and let those that wait for others wait no longer."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
     def close(self, end: float) -> None:
         """Take no more requests, and answer those that wait until `end`, of ``time.monotonic()``.
 
         What is left then is refused.
         """
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        self.flush()
         for thread in self._threads:
             thread.join(max(end - time.monotonic(), 0))
         with self._changed:
@@ -217,7 +219,10 @@ class Batcher:
                 self._give_up([job], error)
 
     def _give_up(self, jobs: list[_Job], error: BaseException) -> None:
-        _log.warning("a request of model %r failed", self._name, exc_info=error)
+        trace = None if isinstance(error, RequestError) else error
+        _log.warning(
+            "%d requests of model %r failed: %s", len(jobs), self._name, error, exc_info=trace
+        )
         for job in jobs:
             self._statistics.failed(time.perf_counter_ns() - job.begin)
             job.fail(error)

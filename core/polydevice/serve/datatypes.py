@@ -32,12 +32,26 @@ _NAMES = {
     ElementType.f64: "FP64",
     ElementType.string: "BYTES",
 }
+_TYPES = {name: element_type for element_type, name in _NAMES.items()}
 _LENGTH = struct.Struct("<I")
 
 
 def datatype_of(element_type: ElementType) -> str | None:
     """Return the protocol's name of an element type; None where it has none."""
     return _NAMES.get(element_type)
+
+
+def element_type_of(datatype: str) -> ElementType:
+    """Return the element type that the protocol calls so.
+
+    Raises:
+        RefusedError: there is none.
+    """
+    if datatype not in _TYPES:
+        raise RefusedError(
+            Reason.INVALID, f"there is no datatype {datatype!r}; legal: {', '.join(_TYPES)}"
+        )
+    return _TYPES[datatype]
 
 
 def array_of(data: memoryview, element_type: ElementType, shape: tuple[int, ...]) -> Array:

@@ -91,9 +91,15 @@ class Models:
             raise RefusedError(Reason.ENDING, "the server is ending; ask another one")
         return self.get(name, version)
 
+    def end(self) -> None:
+        """Take no more requests, and compute what waits at once."""
+        self.ending = True
+        for model in self:
+            model.batcher.flush()
+
     def close(self, seconds: float) -> None:
         """Answer what waits, for so long at most, and close every network."""
-        self.ending = True
+        self.end()
         end = time.monotonic() + seconds
         for model in self:
             model.close(end)

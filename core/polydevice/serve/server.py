@@ -94,7 +94,7 @@ class Server:
                 stop = asyncio.create_task(self._stop.wait())
                 await asyncio.wait((stop, serving), return_when=asyncio.FIRST_COMPLETED)
                 stop.cancel()
-            self._models.ending = True
+            self._models.end()
             http.should_exit = True
             if rpc is not None:
                 await rpc.stop(limits.drain_seconds)
