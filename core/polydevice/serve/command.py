@@ -61,10 +61,12 @@ def run(options: argparse.Namespace) -> int:
         PolydeviceError: a model cannot be loaded, or the address is taken.
     """
     try:
-        import grpc  # noqa: F401 - to say at once that it lacks
-        import prometheus_client  # noqa: F401
+        import prometheus_client  # noqa: F401 - to say at once that it lacks
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
+
+        if not options.no_grpc:
+            import grpc  # noqa: F401
     except ImportError as error:
         raise PluginError(
             f"`polydevice serve` needs {error.name}; install it with  pip install polydevice[serve]"

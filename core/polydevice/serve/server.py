@@ -14,7 +14,6 @@ from polydevice.errors import DeviceError
 from polydevice.serve.app import make_app
 from polydevice.serve.http_protocol import bounded_protocol
 from polydevice.serve.repository import Models
-from polydevice.serve.rpc import make_server
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -83,6 +82,8 @@ class Server:
         rpc = None
         try:
             if self._grpc_wanted is not None:
+                from polydevice.serve.rpc import make_server  # REST alone needs no grpcio
+
                 rpc = make_server(self._models)
                 self.grpc_port = self._bind(rpc, self._grpc_wanted)
                 await rpc.start()
