@@ -18,18 +18,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polydevice import __version__
-from polydevice.benchmark.arguments import add_arguments
-from polydevice.benchmark.texts import key_and_value
+from polydevice.benchmark.arguments import add_arguments, positive
+from polydevice.benchmark.texts import key_and_value, parse_static_shapes, writable_place
 from polydevice.comparison import command as comparison
 from polydevice.compat import launcher
 from polydevice.core import Core
-from polydevice.errors import PolydeviceError, nearest
+from polydevice.errors import OptionValueError, PolydeviceError, nearest
 from polydevice.report import command as report
 from polydevice.serve import command as serving
 
 if TYPE_CHECKING:
     from polydevice.devices.plugin_names import Entry
     from polydevice.devices.registry import Registry
+    from polydevice.network import Network
     from polydevice.plugin import Line
 
 
@@ -91,7 +92,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = commands.add_parser("explain", help="say what becomes of each layer on a device")
     command.add_argument("model", help="model file")
     command.add_argument("-d", "--device", default="CPU", help="such as GPU.1")
-    command.add_argument("-b", "--batch", type=int, help="batch; the model's if left out")
+    command.add_argument(
+        "-b", "--batch", type=positive, help="batch; the model's if left out, 1 if it is not known"
+    )
+    command.add_argument(
+        "-shape", "--shape", default="", help="of the inputs: [1,3,224,224], or name[1,3],other[2]"
+    )
     command.add_argument("-w", "--weights", help=".bin of an IR, when it has another name")
     command.add_argument(
         "-c", "--config", action="append", type=key_and_value, default=[], metavar="KEY=VALUE"
@@ -169,6 +175,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `polydevice ops | head`: what is left has nowhere to go
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a file of the command line, which went away or cannot be written
+        print(f"polydevice: {error}", file=sys.stderr)
+        return 1
     return status
 
 
@@ -360,6 +369,8 @@ def _with_version(distribution: str) -> str:
 def _place(options: argparse.Namespace) -> int:
     from polydevice.placement_svg import placement_svg
 
+    if options.svg:
+        writable_place("--svg", Path(options.svg))
     with Core() as core:
         network = core.read_network(options.model, options.weights)
         rows = core.load_network(network, options.device).placement()
@@ -387,8 +398,7 @@ def _explain(options: argparse.Namespace) -> int:
     config = dict(options.config)
     with Core() as core:
         network = core.read_network(options.model, options.weights)
-        if options.batch:
-            network.batch_size = options.batch
+        _fix_shapes(network, options)
         loaded = core.load_network(network, options.device, config)
         text = loaded.explain()
     if options.json:
@@ -397,6 +407,33 @@ def _explain(options: argparse.Namespace) -> int:
     else:
         print(text)
     return 0
+
+
+def _fix_shapes(network: Network, options: argparse.Namespace) -> None:
+    """Give the inputs the sizes of the command line; a batch that is not known is 1.
+
+    Raises:
+        OptionValueError: sizes that are still not known.
+    """
+    if shapes := parse_static_shapes(options.shape, list(network.inputs)):
+        network.reshape(shapes)
+    if options.batch:
+        network.batch_size = options.batch
+    elif network.is_dynamic and not isinstance(network.batch_size, int):
+        print(
+            "polydevice: the batch is not known and is set to 1; -b sets another", file=sys.stderr
+        )
+        network.batch_size = 1
+    unknown = [
+        f"{name}{info.shape}"
+        for name, info in network.inputs.items()
+        if info.shape is None or not info.shape.is_static
+    ]
+    if unknown:
+        raise OptionValueError(
+            f"layers are explained for known sizes; give those of {', '.join(unknown)} with "
+            "--shape, such as --shape name[1,3,224,224]"
+        )
 
 
 def _completion(options: argparse.Namespace) -> int:

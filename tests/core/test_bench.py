@@ -497,3 +497,51 @@ def test_orders_of_counters() -> None:
     assert [names(order) for order in ("", "no_sort", "sort", "simple_sort")] == [
         "abc", "abc", "bac", "ab",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["-max_irate", "-5"], "-5 is not possible; use a number from 0"),
+        (["-max_irate", "nan"], "nan is not possible; use a number from 0"),
+        (["-niter", "x"], "x is not possible; use 0 or more"),
+        (["-t", "soon"], "soon is not possible; use a number of seconds above 0"),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused(given, said, capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "-m", "x.xml", *given])
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "given",
+    [["-json"], ["-dump_config"], ["-exec_graph_path"], ["-report_type", "no_counters"]],
+    ids=" ".join,
+)
+def test_what_cannot_be_written_is_said_before_anything_is_measured(given, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    option = "-report_folder" if "-report_type" in given else given.pop()
+    given += [option, str(tmp_path / "file" / "inside")]
+    assert main(["bench", "-m", str(dynamic(tmp_path)), "-niter", "1", *given]) == 1
+    done = capsys.readouterr()
+    assert f"{option} " in done.err
+    assert "cannot be made" in done.err
+    assert "[Step" not in done.out
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2]", '{"CPU": 3}', None])
+def test_a_configuration_that_is_none_is_refused(text, tmp_path, capsys) -> None:
+    path = tmp_path / "configuration.json"
+    if text is not None:
+        path.write_text(text)
+    arguments = ["-m", str(dynamic(tmp_path)), "-niter", "1", "-load_config", str(path)]
+    assert main(["bench", *arguments]) == 1
+    assert f"-load_config {str(path)!r}" in capsys.readouterr().err
+
+
+def test_shapes_of_data_are_read_before_the_network_is_loaded(tmp_path, capsys) -> None:
+    assert main(["bench", "-m", str(dynamic(tmp_path)), "-data_shape", "[1,x]"]) == 1
+    done = capsys.readouterr()
+    assert "sizes of data are numbers from 0" in done.err
+    assert "Loading the model" not in done.out

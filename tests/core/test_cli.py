@@ -120,6 +120,14 @@ def test_everything_listed_is_there_as_json(capsys: pytest.CaptureFixture[str]) 
     assert any("Convolution" in line for line in found["lines"])
     assert main(["explain", str(MODEL), "--batch", "2"]) == 0
     assert "Convolution" in capsys.readouterr().out
+    assert main(["explain", str(MODEL)]) == 0
+    done = capsys.readouterr()
+    assert "the batch is not known and is set to 1" in done.err
+    assert "Convolution" in done.out
+    assert main(["explain", str(MODEL), "--shape", "[?,3,128,128]", "-b", "1"]) == 1
+    assert "sizes must be numbers" in capsys.readouterr().err
+    assert main(["place", str(MODEL), "-d", "CPU", "--svg", f"{MODEL}/picture.svg"]) == 1
+    assert "--svg" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -33,6 +33,7 @@ from polydevice.benchmark.texts import (
     parse_data_shapes,
     parse_names,
     parse_shapes,
+    writable_place,
 )
 from polydevice.core import Core
 from polydevice.dtype import Array
@@ -171,6 +172,7 @@ class Application:
             warn("the batch is dynamic and -b is not given: it is set to 1")
             network.batch_size = 1
         self._note("reshape network time (ms)", (time.perf_counter() - begin) * 1e3)
+        parse_data_shapes(self.options.data_shape, list(network.inputs))  # wrong ones fail early
         info(f"Network batch size: {network.batch_size}")
         self.figures["shapes"] = {
             name: [int(size) if isinstance(size, int) else str(size) for size in info.shape or ()]
@@ -445,6 +447,7 @@ def run(options: argparse.Namespace) -> int:
     complete(options)
     if not Path(options.path_to_model).is_file():
         raise ModelFileError(f"model file {options.path_to_model!r} does not exist")
+    _check_places(options)
     results: list[dict[str, Any]] = []
     status = 0
     for device in options.target_device.split():
@@ -463,6 +466,19 @@ def run(options: argparse.Namespace) -> int:
         write_report(Path(options.report), runs_of(results, options.report))
         info(f"The report is in {options.report}")
     return status
+
+
+def _check_places(options: argparse.Namespace) -> None:
+    """Make the folders of what is written at the end.
+
+    Raises:
+        OptionValueError: one cannot be made, or written to.
+    """
+    for name in ("json", "exec_graph_path", "dump_config"):
+        if path := getattr(options, name):
+            writable_place(f"-{name}", Path(path))
+    if options.report_type and options.report_folder:
+        writable_place("-report_folder", Path(options.report_folder) / "benchmark_report.csv")
 
 
 def _print_table(results: Sequence[Mapping[str, Any]]) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from polydevice.benchmark.printing import warn
+
+Number = TypeVar("Number", int, float)
 
 _DEFAULT_SECONDS = {"CPU": 60.0, "GPU": 60.0}
 _UNKNOWN_SECONDS = 120.0
@@ -61,13 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("sync", "async"),
         help="async: many requests at once; sync is what is left out with -hint latency",
     )
-    add("-niter", "--number_iterations", type=_number, metavar="N",
+    add("-niter", "--number_iterations", type=_count, metavar="N",
         help="number of inferences; 0 compiles the network and ends")  # fmt: skip
-    add("-max_irate", "--maximum_inference_rate", type=float, default=0, metavar="FPS",
-        help="at most so many items per second")  # fmt: skip
-    add("-nireq", "--number_infer_requests", type=_positive, metavar="N", help="requests in flight")
-    add("-b", "--batch_size", type=_positive, metavar="N", help="batch; the model's if left out")
-    add("-t", "--time", type=_positive_seconds, metavar="S", help="seconds to measure")
+    add("-max_irate", "--maximum_inference_rate", type=_rate, default=0, metavar="FPS",
+        help="at most so many items per second; 0 has no limit")  # fmt: skip
+    add("-nireq", "--number_infer_requests", type=positive, metavar="N", help="requests in flight")
+    add("-b", "--batch_size", type=positive, metavar="N", help="batch; the model's if left out")
+    add("-t", "--time", type=_seconds, metavar="S", help="seconds to measure")
     add(
         "-shape",
         "--shape",
@@ -79,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the data, in turn, for a network of unknown sizes: [1,3,224,224][1,3,448,448]"
         )  # fmt: skip
     add("-nstreams", "--number_streams", default="", metavar="N", help="4, AUTO, or CPU:2,GPU:4")
-    add("-nthreads", "--number_threads", type=_positive, metavar="N", help="threads of the CPU")
+    add("-nthreads", "--number_threads", type=positive, metavar="N", help="threads of the CPU")
     add("-pin", "--infer_threads_pinning", type=str.upper, metavar="MODE",
         choices=("YES", "NO", "NUMA", "HYBRID_AWARE"),
         help="YES, NO, NUMA or HYBRID_AWARE: threads of the CPU kept on their cores")  # fmt: skip
@@ -183,22 +186,37 @@ def _truth(text: str) -> bool:
     raise argparse.ArgumentTypeError(f"{text} is not possible; use true or false")
 
 
-def _number(text: str) -> int:
-    number = int(text)
+def _number(text: str, kind: Callable[[str], Number], wanted: str) -> Number:
+    try:
+        return kind(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is not possible; use {wanted}") from None
+
+
+def _count(text: str) -> int:
+    number = _number(text, int, "0 or more")
     if number < 0:
         raise argparse.ArgumentTypeError(f"{text} is not possible; use 0 or more")
     return number
 
 
-def _positive(text: str) -> int:
-    number = int(text)
+def positive(text: str) -> int:
+    """Read a number from 1; raises ArgumentTypeError for anything else."""
+    number = _number(text, int, "1 or more")
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not possible; use 1 or more")
     return number
 
 
-def _positive_seconds(text: str) -> float:
-    number = float(text)
+def _rate(text: str) -> float:
+    number = _number(text, float, "a number from 0")
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not possible; use a number from 0")
+    return number
+
+
+def _seconds(text: str) -> float:
+    number = _number(text, float, "a number of seconds above 0")
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not possible; use a number of seconds above 0")
     return number

@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from polydevice.benchmark.arguments import HINTS
 from polydevice.benchmark.printing import warn
@@ -23,7 +24,7 @@ def make_configuration(core: Core, options: argparse.Namespace, device: str) -> 
     """
     config: dict[str, str] = {}
     if options.load_config:
-        loaded = json.loads(Path(options.load_config).read_text(encoding="utf-8"))
+        loaded = _read(Path(options.load_config))
         for name in (DeviceName.parse(device).family, device):
             config.update({key: str(value) for key, value in loaded.get(name, {}).items()})
     config.update(_counting(options, config))
@@ -65,6 +66,18 @@ def _for_some_devices(options: argparse.Namespace, device: str, keys: set[str]) 
     if options.quantization_bits:
         warn(f"-qb {options.quantization_bits} has no effect: it is for GNA devices, not {device}")
     return config
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        loaded = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OptionValueError(f"-load_config {str(path)!r}: {error.strerror}") from None
+    except ValueError as error:
+        raise OptionValueError(f"-load_config {str(path)!r} is no JSON: {error}") from None
+    if isinstance(loaded, dict) and all(isinstance(each, dict) for each in loaded.values()):
+        return loaded
+    raise OptionValueError(f"-load_config {str(path)!r} holds no {{device: {{key: value}}}}")
 
 
 def _dump(path: Path, devices: list[str], device: str, config: Mapping[str, str]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from polydevice.errors import OptionValueError
 from polydevice.shape import Dim, DimLike
@@ -18,6 +20,25 @@ def key_and_value(text: str) -> tuple[str, str]:
     if not key or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is no KEY=VALUE, such as PERF_COUNT=YES")
     return key, value
+
+
+def writable_place(option: str, path: Path) -> None:
+    """Make the folder of a file that is to be written.
+
+    Raises:
+        OptionValueError: it cannot be made, or the file cannot be written there.
+    """
+    folder = path.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionValueError(
+            f"{option} {str(path)!r}: the folder {str(folder)!r} cannot be made: {error.strerror}"
+        ) from None
+    if path.is_dir():
+        raise OptionValueError(f"{option} {str(path)!r} is a folder; name a file")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise OptionValueError(f"{option} {str(path)!r} cannot be written: permission denied")
 
 
 def parse_shapes(text: str, inputs: list[str]) -> dict[str, list[DimLike | None]]:
