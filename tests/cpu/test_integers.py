@@ -384,7 +384,7 @@ def test_dynamically_quantised_products(core, kind, dtype):
             "ConvInteger", "q", w, "z", point, pads=[1, 0, 0, 1] if kind == "padded" else [0] * 4
         )
     y = g.emit("Cast", y, to=TensorProto.FLOAT)
-    columns = form[1] if len(form) == 2 else 1
+    columns = form[1] if len(form) == 2 else (8, 1, 1) if kind == "conv" else 1
     scales = g.emit("Mul", "s", g.store(rng.uniform(0.002, 0.02, columns).astype(np.float32)))
     y = g.emit("Relu", g.emit("Add", g.emit("Mul", y, scales), g.store(np.float32(0.3))))
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(shape))]
@@ -394,12 +394,15 @@ def test_dynamically_quantised_products(core, kind, dtype):
     model = made.SerializeToString()
     executable = core.load_network(core.read_network(model), "CPU")
     request = executable.create_infer_request()
-    for seed in (1, 2):
-        feed = {"x": np.random.default_rng(seed).normal(1, 2, shape).astype(np.float32)}
+    for mean, spread in ((1, 2), (-1, 2), (7, 0.5), (-7, 0.5), (0, 0)):
+        feed = {"x": rng.normal(mean, spread, shape).astype(np.float32)}
         (theirs,) = reference(model, feed)
         (ours,) = request.infer(feed).values()
         np.testing.assert_allclose(ours, theirs, rtol=2e-6, atol=2e-6 * np.abs(theirs).max())
-    assert any("IntegerProduct" in step for step in steps(executable)), executable.explain()
+    found = steps(executable)
+    assert any("IntegerProduct" in step for step in found), executable.explain()
+    assert "DynamicRange" in found
+    assert not any("Multiply" in step for step in found), "the scales are the product's"
     assert not list(unproved(executable.latest_plan()))
 
 

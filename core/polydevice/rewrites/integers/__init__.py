@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from polydevice.network import Network
 from polydevice.rewrites.integers.dynamic import dynamic_products
+from polydevice.rewrites.integers.dynamic_range import recognise_dynamic_ranges
 from polydevice.rewrites.integers.fake_quantize import split_fake_quantize
 from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice.rewrites.integers.movement import raise_quantize, sink_dequantize
@@ -31,6 +32,7 @@ def hold_integers(network: Network) -> int:
     raise_quantize(network)
     sink_dequantize(network)
     integer_products(network)
+    recognise_dynamic_ranges(network)
     dynamic_products(network)
     return _products(network) - before
 

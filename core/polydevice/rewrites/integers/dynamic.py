@@ -12,22 +12,17 @@ from polydevice.ops.convert import Convert
 from polydevice.ops.convolution import Convolution
 from polydevice.ops.matmul import MatMul
 from polydevice.rewrites.integers.integer_product import IntegerProduct
-from polydevice.rewrites.integers.products import fits, shift_of
+from polydevice.rewrites.integers.products import fits
 from polydevice.rewrites.integers.quantised import NARROW, integers_of
-
-_F32 = Convert(destination_type=ElementType.f32)
+from polydevice.rewrites.pattern import Replacements
 
 
 def dynamic_products(network: Network) -> None:
-    """Replace MatMulInteger and ConvInteger whose results are all converted to f32.
-
-    What a zero point of a matrix product adds is taken off in f32, so only where every sum is below
-    2^24 and f32 has it exactly: differences of larger ones would lose what they are about.
-    """
+    """Replace MatMulInteger and ConvInteger whose results are all converted to f32."""
     users = network.consumers()
-    new: dict[Port, Port] = {}
+    replacements = Replacements()
+    zeros: dict[Port, Port] = {}
     for node in network.nodes():
-        node.inputs = [new.get(port, port) for port in node.inputs]
         if not isinstance(node.op, (MatMul, Convolution)):
             continue
         readers = [reader for reader, _ in users[node.output]]
@@ -36,46 +31,78 @@ def dynamic_products(network: Network) -> None:
             for reader in readers
         ):
             continue
-        made = _made(node, network.evaluate)
-        for reader in readers if made is not None else []:
-            assert made is not None
-            made.names |= reader.output.names
-            new[reader.output] = made
+        made = _made(node, network.evaluate, zeros)
+        if made is None:
+            continue
+        for reader in readers:
+            last, product = reader, made
+            for scaling in users[reader.output] if len(users[reader.output]) == 1 else []:
+                scaled = _scaled(made, reader.output, scaling[0])
+                if scaled is not None:
+                    last, product = scaling[0], scaled
+            replacements.put(last.output, product.output)
+    replacements.apply(network)
 
 
-def _made(node: Node, evaluate: Evaluate | None) -> Port | None:
+def _made(node: Node, evaluate: Evaluate | None, zeros: dict[Port, Port]) -> Node | None:
     found = _source(node.inputs[0])
     weights = integers_of(node.inputs[1], evaluate)
     if found is None or weights is None or not fits(node, weights):
         return None
     x, zero = found
-    inputs = [
-        x,
-        constant(f"{node.name}/weights", weights).output,
-        constant(f"{node.name}/scale", np.float32(1)).output,
-    ]
-    none = constant(f"{node.name}/zero", np.int32(0)).output
-    op = IntegerProduct(node.op)
-    if zero is None or isinstance(node.op, Convolution):
-        return Node(node.name, op, [*inputs, none if zero is None else zero]).output
-    most = np.abs(weights.astype(np.int64)).sum(axis=_terms_axis(node, weights)).max(initial=0)
-    if most * 255 >= 1 << 24 or node.inputs[0].desc.rank is None:
+    if zero is None:
+        zero = constant(f"{node.name}/zero", np.int32(0)).output
+    elif isinstance(zero.node.op, Convert):  # each product of a model converts it again
+        zero = zeros.setdefault(zero.node.inputs[0], zero)
+    one = constant(f"{node.name}/factor", np.float32(1)).output
+    scale = constant(f"{node.name}/scale", np.float32(1)).output
+    inputs = [x, constant(f"{node.name}/weights", weights).output, scale, zero, one]
+    return Node(node.name, IntegerProduct(node.op), inputs)
+
+
+def _scaled(made: Node, sums: Port, scaling: Node) -> Node | None:
+    """The product, and the product of two scales that its sums are multiplied by, as one."""
+    if not isinstance(scaling.op, Multiply):
         return None
-    made = Node(node.name, op, [*inputs, none])
-    sums = shift_of(node, weights, -1, np.float32(1))
-    wide = Node(f"{node.name}/zero_f32", _F32, [zero])
-    added = Node(
-        f"{node.name}/shift",
-        Multiply(),
-        [wide.output, constant(f"{node.name}/sums", sums).output],
-    )
-    return Node(f"{node.name}/shifted", Subtract(), [made.output, added.output]).output
+    left, right = scaling.inputs
+    scale = right if left is sums else left
+    if scale is sums or not isinstance(scale.node.op, Multiply):
+        return None
+    for given, factor in (scale.node.inputs, reversed(scale.node.inputs)):
+        numbers = given.node.constant
+        if numbers is None or not _is_one_number(factor) or numbers.dtype != np.float32:
+            continue
+        per_output = _per_output(made, numbers)
+        if per_output is None:
+            continue
+        x, weights, _one, zero, _factor, *rest = made.inputs
+        inputs = [x, weights, constant(f"{made.name}/scales", per_output).output, zero, factor]
+        return Node(scaling.name, made.op, [*inputs, *rest], rt_info=scaling.rt_info)
+    return None
 
 
-def _terms_axis(node: Node, weights: Array) -> int:
-    """The axis of a matrix along which products are summed."""
-    assert isinstance(node.op, MatMul)
-    return -1 if node.op.transpose_b or weights.ndim == 1 else -2
+def _is_one_number(port: Port) -> bool:
+    return port.element_type is ElementType.f32 and _is_single(port)
+
+
+def _per_output(made: Node, numbers: Array) -> Array | None:
+    """Numbers that broadcast to the product's result as its scale; None for others."""
+    rank = made.output.desc.rank
+    if rank is None or numbers.ndim > rank:
+        return None
+    if numbers.size == 1:
+        return numbers.reshape(())
+    product, weights = made.op, made.inputs[1].node.constant
+    assert isinstance(product, IntegerProduct)
+    assert weights is not None
+    if weights.ndim < 2:
+        return None
+    if isinstance(product.product, MatMul):
+        count, place = weights.shape[-2 if product.product.transpose_b else -1], rank - 1
+    else:
+        count, place = weights.shape[0], 1
+    shape = tuple(count if axis == place else 1 for axis in range(rank))
+    return numbers if (1,) * (rank - numbers.ndim) + numbers.shape == shape else None
 
 
 def _source(port: Port) -> tuple[Port, Port | None] | None:
@@ -84,12 +111,14 @@ def _source(port: Port) -> tuple[Port, Port | None] | None:
     if isinstance(node.op, Subtract):
         zero = node.inputs[1]
         node = node.inputs[0].node
-        shape = zero.shape
-        if shape is None or any(size != 1 for size in shape) or len(shape) > 1:
-            return None
-        if zero.element_type is not ElementType.i32:
+        if not _is_single(zero) or zero.element_type is not ElementType.i32:
             return None
     if not isinstance(node.op, Convert) or node.inputs[0].element_type not in NARROW:
         return None
     x = node.inputs[0]
     return None if x.node.constant is not None else (x, zero)
+
+
+def _is_single(port: Port) -> bool:
+    """Whether a value is one number, with one axis at most."""
+    return port.shape is not None and len(port.shape) <= 1 and all(n == 1 for n in port.shape)

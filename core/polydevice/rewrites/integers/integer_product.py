@@ -11,7 +11,7 @@ from polydevice.tensor import TensorDesc
 
 @operation("IntegerProduct", domain="polydevice")
 class IntegerProduct(Op):
-    """product(x - zero, w) * scale, the product summed in 32-bit integers.
+    """product(x - zero, w) * (scale * factor), the product summed in 32-bit integers.
 
     Padding is 0 after the zero point was subtracted.
 
@@ -23,6 +23,7 @@ class IntegerProduct(Op):
              w      as `product` takes it, i8
              scale  f32, one number or one per output channel; broadcasts to y
              zero   i32, one number
+             factor f32, one number
              ...    what else `product` reads
     Outputs: y      f32, shape of the product
     Source:  ONNX QLinearConv-10 and QLinearMatMul-21 before their results are quantised
@@ -32,6 +33,6 @@ class IntegerProduct(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the product's shape in f32."""
-        x, w, _scale, _zero, *rest = inputs
+        x, w, _scale, _zero, _factor, *rest = inputs
         wide = [desc.with_type(ElementType.f32) for desc in (x, w)]
         return [desc.without_value() for desc in self.product.infer([*wide, *rest])]

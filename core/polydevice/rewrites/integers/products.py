@@ -75,6 +75,7 @@ def _made(node: Node, network: Network) -> Node | str:
         constant(f"{node.name}/weights", w.integers).output,
         constant(f"{node.name}/scale", factor).output,
         constant(f"{node.name}/zero", np.asarray(x.zero - shift, np.int32)).output,
+        constant(f"{node.name}/factor", np.float32(1)).output,
         *rest,
     ]
     if not shift:

@@ -154,14 +154,18 @@ def _hold(
     is_turned: bool,
 ) -> bool:
     """Hold the primitive back, if it is right; `outputs` is the shape of one number per output."""
-    scale, zero = (port.desc.constant for port in node.inputs[2:4])
+    scale, zero, factor = (port.desc.constant for port in node.inputs[2:5])
     assert scale is not None
     scales = np.ascontiguousarray(scale, np.float32).reshape(-1)
+    if factor is not None:
+        scales = scales * factor.astype(np.float32).reshape(())
     single = scales.size == 1
     kind = DATA_TYPES[source.value.dtype]
     quantisation = [Quantisation(Arg.WEIGHTS, 0 if single else mask)]
-    if zero is None or zero.any():
-        quantisation.append(Quantisation(Arg.SRC, None, 0))
+    has_zero = zero is None or bool(zero.any())
+    if has_zero or factor is None:
+        masks = (0 if factor is None else None, 0 if has_zero else None)
+        quantisation.append(Quantisation(Arg.SRC, *masks))
 
     def narrow(post_ops: Sequence[PostOp], bias: bool, to: DataType) -> Primitive | None:
         made = create(kind, DataType.S8, to, Attributes(post_ops, quantisation), bias)
@@ -181,6 +185,10 @@ def _hold(
     argument = Arg.ATTR_SCALES | Arg.WEIGHTS
     shape = (1,) * len(outputs) if single else outputs
     links = [Link(Binary(Algorithm.BINARY_MUL, memory), argument, memory, shape)]
+    if factor is None:
+        one, place = Descriptor.dense((1,)), Arg.ATTR_SCALES | Arg.SRC
+        ones = (1,) * len(outputs)
+        links.append(Link(Binary(Algorithm.BINARY_MUL, one), place, one, ones))
     offset = _ANY_ZERO if zero is None else int(zero.reshape(-1)[0])
     reason = refusal(Claim(primitive, base, links, offset, window))
     if reason:
@@ -194,7 +202,10 @@ def _hold(
     if zero is None:
         computed = builder.array_value(node.inputs[3])
         arguments[Arg.ATTR_ZERO_POINTS | Arg.SRC] = Flow(computed.view((1,), (1,)))
-    elif offset:
+    if factor is None:
+        computed = builder.array_value(node.inputs[4])
+        arguments[Arg.ATTR_SCALES | Arg.SRC] = Flow(computed.view((1,), (1,)))
+    if offset and zero is not None:
         arguments[Arg.ATTR_ZERO_POINTS | Arg.SRC] = Packed(zero.astype(np.int32).reshape(1))
     pending = Pending(
         node,

@@ -13,6 +13,7 @@ from polydevice.node import Node, constant
 from polydevice.ops.arithmetic import Multiply, Subtract
 from polydevice.ops.convert import Convert
 from polydevice.ops.quantize_linear import DequantizeLinear
+from polydevice.ops.reshape import Reshape
 from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice.rewrites.integers.quantised import quantised
 from polydevice_cpu.lowering.table import lowers
@@ -157,11 +158,11 @@ def lower_in_float(builder: Builder, node: Node) -> None:
     """Compute a product of integers in f32, where oneDNN has no right code for integers."""
     op = node.op
     assert isinstance(op, IntegerProduct)
-    x, w, scale, zero, *rest = node.inputs
+    x, w, scale, zero, factor, *rest = node.inputs
     wide = Node(f"{node.name}/f32", Convert(destination_type=ElementType.f32), [x])
     nodes = [wide]
-    offset, factor = zero.desc.constant, scale.desc.constant
-    assert factor is not None
+    offset, numbers = zero.desc.constant, scale.desc.constant
+    assert numbers is not None
     if offset is None:
         wide_zero = Node(f"{node.name}/zero", Convert(destination_type=ElementType.f32), [zero])
         nodes.append(wide_zero)
@@ -169,12 +170,17 @@ def lower_in_float(builder: Builder, node: Node) -> None:
     elif offset.any():
         less = constant(f"{node.name}/zero", offset.astype(np.float32)).output
         nodes.append(Node(f"{node.name}/less", Subtract(), [wide.output, less]))
-    known = w.desc.constant
-    assert known is not None
-    weights = constant(f"{node.name}/w", builder.derived(known, "f32", _wide)).output
-    nodes.append(Node(f"{node.name}/product", op.product, [nodes[-1].output, weights, *rest]))
-    by = constant(f"{node.name}/scale", factor).output
-    nodes.append(Node(node.name, Multiply(), [nodes[-1].output, by]))
+    integers = w.desc.constant
+    assert integers is not None
+    weights = constant(f"{node.name}/w", builder.derived(integers, "f32", _wide)).output
+    product = Node(f"{node.name}/product", op.product, [nodes[-1].output, weights, *rest])
+    known = factor.desc.constant
+    by = constant(f"{node.name}/scale", numbers if known is None else numbers * known.reshape(()))
+    nodes += [product, Node(node.name, Multiply(), [product.output, by.output])]
+    if known is None:
+        axes = constant(f"{node.name}/axes", np.zeros(0, np.int64))
+        one = Node(f"{node.name}/factor", Reshape(), [factor, axes.output])
+        nodes += [one, Node(node.name, Multiply(), [nodes[-1].output, one.output])]
     builder.lower_instead(node.output, nodes)
 
 

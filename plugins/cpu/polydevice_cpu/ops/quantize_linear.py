@@ -11,6 +11,7 @@ from polydevice.ops.quantize_linear import (
     LinearQuantization,
     QuantizeLinear,
 )
+from polydevice.rewrites.integers.dynamic_range import DynamicRange
 from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice_cpu.implement import implements, run
 from polydevice_cpu.ops.convert import convert_to, saturated
@@ -68,10 +69,27 @@ def dequantize_linear(
 
 @implements(IntegerProduct)
 def integer_product(
-    op: IntegerProduct, x: Array, w: Array, scale: Array, zero: Array, *rest: Array
+    op: IntegerProduct,
+    x: Array,
+    w: Array,
+    scale: Array,
+    zero: Array,
+    factor: Array,
+    *rest: Array,
 ) -> Array:
     """Multiply in f32, in which sums below 2^24 are exact, and scale."""
     wide = x.astype(np.float32) - zero.astype(np.float32).reshape(())
     (sums,) = run(op.product, [wide, w.astype(np.float32), *rest])
-    result: Array = sums * scale
+    result: Array = sums * (scale * factor.reshape(()))
     return result
+
+
+@implements(DynamicRange)
+def dynamic_range(_: DynamicRange, x: Array) -> tuple[Array, Array]:
+    """Look for the largest and the least number; the rest is arithmetic of f32."""
+    high, low = (np.maximum(x.max(initial=0), 0), np.minimum(x.min(initial=0), 0))
+    scale = np.float32((high - low) / np.float32(255))
+    if scale == 0:
+        scale = np.float32(1)
+    zero = np.rint(np.clip(-low / scale, 0, 255))
+    return np.asarray(scale), np.asarray(0 if np.isnan(zero) else zero, np.uint8)

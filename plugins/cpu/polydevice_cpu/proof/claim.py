@@ -19,6 +19,7 @@ _PLACES: dict[int, str] = {
     Arg.SCALE: "SCALE",
     Arg.SHIFT: "SHIFT",
     Arg.ATTR_SCALES | Arg.WEIGHTS: "SCALES",
+    Arg.ATTR_SCALES | Arg.SRC: "FACTOR",
 }
 _ROW_MAJOR = "abcdefghijkl"
 SHAPES = 4096
