@@ -388,7 +388,7 @@ class Core:
             executable._cancel_all("the core was closed")  # all at once, to wait for them once
         end = closing_time()  # of all of them together
         for executable in networks:
-            executable._close(end)
+            executable.close_by(end)
         for plugin in plugins:
             plugin._close(end)
 

@@ -156,6 +156,7 @@ class ExecutableNetwork(ABC):
         layers: layer of the model that is no constant → type of its operation.
         memory: what all requests together may use; whoever allocates asks it first.
         executor: the threads of the streams.
+        closing_end: until when closing waits, of ``time.monotonic()``; for `release`.
     """
 
     survives_fork: ClassVar[bool] = False
@@ -208,6 +209,7 @@ class ExecutableNetwork(ABC):
         self._idle = threading.Condition()
         self._closed = False
         self._lost = False
+        self.closing_end = 0.0
         _all.add(self)
 
     def _reserve_requests(self, number: int) -> None:
@@ -253,8 +255,14 @@ class ExecutableNetwork(ABC):
         """Return the device's further metrics of this network; see `get_metric`."""
         return {}
 
+    def stop(self) -> None:
+        """End what the device does by itself, without waiting. Called once, as closing begins."""
+
     def release(self) -> None:
-        """Release what the device holds; no request is running. Called once, by `close`."""
+        """Release what the device holds; no request is running. Called once, by `close`.
+
+        What is waited for here is waited for until `closing_end` at most.
+        """
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -425,16 +433,18 @@ class ExecutableNetwork(ABC):
         A launch or primitive that runs is waited for, but no longer than 10 s in all; then its
         memory stays, and a warning is logged.
         """
-        self._close(closing_time())
+        self.close_by(closing_time())
 
-    def _close(self, end: float) -> None:
-        """Close; waits until `end`, of ``time.monotonic()``, at most."""
+    def close_by(self, end: float) -> None:
+        """Close, as a part of what closes several; waits until `end`, of ``time.monotonic()``."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
+            self.closing_end = end
         if self._lost:
             return
+        self.stop()
         self._cancel_all(self._closing)
         if self._owns_executor:
             self.executor.close(end)

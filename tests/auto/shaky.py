@@ -26,6 +26,7 @@ class Trouble:
         self.error: type[Exception] = DeviceLostError
         self.gate: threading.Event | None = None  # loading waits for it
         self.refuses = False
+        self.crash: BaseException | None = None  # of the plugin, while it loads
         self.loads = 0
         self.closed = 0
         self.runs: list[int] = []  # threads
@@ -67,6 +68,8 @@ class ShakyPlugin(CpuPlugin):
         if trouble.gate is not None:
             trouble.gate.wait(60)
         trouble.loads += 1
+        if trouble.crash is not None:
+            raise trouble.crash
         if trouble.refuses:
             raise KernelBuildError(f"{self.name} cannot compile it")
         if refused := self.unsupported_nodes(network, options):

@@ -209,6 +209,27 @@ def test_counters_come_from_the_device_that_ran(core, network, rng) -> None:
     assert any(row["status"] == "EXECUTED" for row in counts.values())
 
 
+def test_after_moving_over_a_request_holds_nothing_on_the_cpu(core, troubles, network, rng) -> None:
+    troubles["SHAKY"].gate = gate = threading.Event()
+    executable = core.load_network(network, "AUTO:SHAKY,CPU")
+    requests = [executable.create_infer_request() for _ in range(3)]
+    x = rng.standard_normal(5).astype("f4")
+    for request in requests:
+        request.infer(x)
+    (cpu,) = executable.schedule.members
+    gate.set()
+    until(lambda: device(executable) == "SHAKY")
+    assert all(request.runner.holds(cpu) for request in requests)
+    for request in requests:
+        np.testing.assert_array_equal(request.infer(x)["y"], right(x))
+        assert not request.runner.holds(cpu)
+    troubles["SHAKY"].lives = 0  # and it may go back
+    for request in requests:
+        np.testing.assert_array_equal(request.infer(x)["y"], right(x))
+        np.testing.assert_array_equal(request.infer(x)["y"], right(x))
+        assert request.runner.holds(cpu)
+
+
 # -- failing ----------------------------------------------------------------------------------
 
 
@@ -276,6 +297,25 @@ def test_variables_keep_a_request_where_it_is(core, troubles, rng) -> None:
         np.testing.assert_array_equal(next(iter(requests[0].infer(x).values())), x)
 
 
+@pytest.mark.parametrize("crash", [ValueError("oops"), MemoryError(), SystemExit(3)])
+def test_a_plugin_that_crashes_while_it_loads(core, troubles, network, rng, crash) -> None:
+    """Its defect costs its own device, whatever it raises."""
+    troubles["SHAKY"].crash = crash
+    executable = core.load_network(network, "AUTO:SHAKY,SHAKY2,CPU")
+    until(lambda: device(executable) == "SHAKY2")
+    infers(executable, rng)
+    executable = core.load_network(network, "AUTO:SHAKY,CPU")
+    until(lambda: not executable.get_metric("LOADING_DEVICES"))
+    assert device(executable) == "CPU"
+    infers(executable, rng)
+    if isinstance(crash, SystemExit):
+        return  # in the user's own thread it is the user's to see
+    for name in ("AUTO:SHAKY,SHAKY2", "MULTI:SHAKY,SHAKY2"):
+        executable = core.load_network(network, name)
+        assert device(executable) == "SHAKY2"
+        infers(executable, rng)
+
+
 # -- ending -----------------------------------------------------------------------------------
 
 
@@ -290,6 +330,42 @@ def test_closing_while_the_device_loads(core, troubles, network, rng, caplog) ->
     with pytest.raises(DeviceError, match="closed"):
         executable.infer({"x": np.zeros(5, "f4")})
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+
+
+def test_closing_waits_once_and_gives_up_loading_first(
+    core, troubles, network, rng, monkeypatch
+) -> None:
+    """Also where a request of it hangs, so that nothing is released."""
+    from polydevice.executable_network import ExecutableNetwork
+
+    ends, original = [], ExecutableNetwork.close_by
+
+    def noted(self, end) -> None:
+        ends.append(end)
+        original(self, end)
+
+    monkeypatch.setattr(ExecutableNetwork, "close_by", noted)
+    monkeypatch.setattr(
+        "polydevice.executable_network.closing_time", lambda: time.monotonic() + 0.05
+    )
+    for hangs in (False, True):
+        troubles["SHAKY"].gate = gate = threading.Event()
+        executable = core.load_network(network, "AUTO:SHAKY,CPU")
+        infers(executable, rng)
+        request = executable.create_infer_request()
+        ends.clear()
+        if hangs:
+            request._busy.acquire()
+        executable.close()
+        assert len(ends) == 1 + (not hangs)  # and the CPU's
+        assert len(set(ends)) == 1
+        (loader,) = [t for t in threading.enumerate() if t.name.endswith("-loading")]
+        gate.set()
+        loader.join(60)
+        assert not loader.is_alive()
+        if hangs:
+            request._busy.release()
+    assert troubles["SHAKY"].closed == troubles["SHAKY"].loads == 2
 
 
 @pytest.mark.parametrize("name", ["AUTO:SHAKY", "MULTI:SHAKY,SHAKY2"])

@@ -155,7 +155,7 @@ def test_all_networks_are_waited_for_until_one_time(core, monkeypatch):
 
         monkeypatch.setattr(cls, name, noted)
 
-    note(ExecutableNetwork, "_close")
+    note(ExecutableNetwork, "close_by")
     note(Executor, "close")
     monkeypatch.setattr(fake_device.FakeRunner, "run", run)
     monkeypatch.setattr("polydevice.core.closing_time", lambda: time.monotonic() + 0.05)

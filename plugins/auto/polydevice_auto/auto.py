@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +18,6 @@ from polydevice.errors import (
     PolydeviceError,
 )
 from polydevice.executable_network import ExecutableNetwork
-from polydevice.executor import CLOSE_SECONDS
 from polydevice.network import Network
 from polydevice.options import Options
 from polydevice.remote import RemoteContext
@@ -206,12 +206,12 @@ class AutoExecutable(SharedExecutable):
     def _move(self, load: Callable[[str], Member]) -> None:
         """Load the network on the first better device that can, and let it take over."""
         enter_bounds(self._bounds)
-        failures: dict[str, PolydeviceError] = {}
+        failures: dict[str, BaseException] = {}
         while self._loading and not self._ended:
             device = self._loading[0]
             try:
                 member = load(device)
-            except PolydeviceError as error:
+            except BaseException as error:  # noqa: BLE001 - a thread has nobody to raise it to
                 failures[device] = error
                 self.notes.append(f"{device}: not possible: {first_line(error)}")
                 self._loading.pop(0)
@@ -226,7 +226,7 @@ class AutoExecutable(SharedExecutable):
     def _take_over(self, member: Member) -> None:
         with self._ending:
             if self._ended:
-                member.executable.close()
+                member.executable.close_by(self.closing_end)
                 return
             self.executor.streams = max(self.streams, member.slots)
             self.schedule.prefer(member)
@@ -237,10 +237,11 @@ class AutoExecutable(SharedExecutable):
 
     def ran(self, runner: SharedRunner, member: Member) -> None:
         """Free what a request holds on the CPU, once another device runs it."""
-        if member is self._first and member is not self._preferred:
-            runner.leave(member)
-            if not self._keeps and self.schedule.close_idle(member):
-                member.executable.close()
+        if not runner.holds(self._first) or self._first is self._preferred:
+            return
+        runner.leave(self._first)
+        if not self._keeps and self.schedule.close_idle(self._first):
+            self._first.executable.close()
 
     # -- questions ----------------------------------------------------------------------------
 
@@ -255,13 +256,16 @@ class AutoExecutable(SharedExecutable):
     def _optimal(self, working: Sequence[Member]) -> int:
         return max(self._preferred.slots, REQUESTS if self._loading else 1)
 
-    def release(self) -> None:
-        """Give up loading, and close the devices' networks."""
+    def stop(self) -> None:
+        """Give up loading."""
         with self._ending:
             self._ended = True
         self._bounds.cancel(f"network {self.name!r} was closed")
+
+    def release(self) -> None:
+        """Wait for the end of loading, and close the devices' networks."""
         if self._loader is not None and self._loader is not threading.current_thread():
-            self._loader.join(CLOSE_SECONDS)
+            self._loader.join(max(self.closing_end - time.monotonic(), 0))
             if self._loader.is_alive():
                 _log.warning("AUTO still loads network %r after it was closed", self.name)
         super().release()

@@ -115,7 +115,7 @@ class SharedExecutable(ExecutableNetwork):
     def release(self) -> None:
         """Close the devices' networks, which nothing runs any more."""
         for member in self.schedule.members:
-            member.executable.close()
+            member.executable.close_by(self.closing_end)
 
 
 def has_variables(network: Network) -> bool:

@@ -15,6 +15,7 @@ from polydevice.errors import (
     UnknownMetricError,
     UnsupportedNetworkError,
 )
+from polydevice.internal import internal_error
 from polydevice.network import Network
 from polydevice.options import Options
 from polydevice.plugin import Plugin, Version
@@ -114,13 +115,18 @@ class SharedPlugin(Plugin):
         """Load the network on one device.
 
         Raises:
-            PolydeviceError: whatever the device raises.
+            PolydeviceError: whatever the device raises; what is none of ours as InternalError.
         """
         config = config_for(device, options, self.services)
-        return Member(device, self.services.load_network(network, device, config), slots)
+        try:
+            return Member(device, self.services.load_network(network, device, config), slots)
+        except PolydeviceError:
+            raise
+        except Exception as error:
+            raise internal_error(f"{device} failed while loading", error, network) from error
 
 
-def first_line(error: PolydeviceError) -> str:
+def first_line(error: BaseException) -> str:
     """Return what a log or a note says of an error."""
     return f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(":")
 

@@ -125,6 +125,10 @@ class SharedRunner(Runner):
                 self._own[port.key] = self.blobs[port.key]
         self._last = part
 
+    def holds(self, member: Member) -> bool:
+        """Whether the request has something on a device."""
+        return member in self._parts
+
     def leave(self, member: Member) -> None:
         """Let go of what the request holds on a device that gets no more requests."""
         self._parts.pop(member, None)

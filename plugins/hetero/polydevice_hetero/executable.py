@@ -190,7 +190,7 @@ class HeteroExecutable(ExecutableNetwork):
     def release(self) -> None:
         """Close the parts, which nothing runs any more."""
         for part in self.parts:
-            part.close()
+            part.close_by(self.closing_end)
 
 
 def _placement(
