@@ -100,16 +100,17 @@ def _outside(
 def disturbance(rng: Rng):
     """Return a function that changes every floating-point element by about its rounding."""
 
-    def disturb(value: Value) -> Value:
+    def disturb(value: Value, largest: float) -> Value:
         if isinstance(value, list):
-            return [disturb(each) for each in value]
+            return [disturb(each, largest) for each in value]
         if value is None or value.dtype.name not in TOLERANCES:
             return value
         noise = TOLERANCES[value.dtype.name].noise
         wide = value.astype(np.float64)
         signs = rng.choice((-1.0, 1.0), value.shape)
         # Small results of sums such as 1 + erf(x) are off by parts of the large ones.
-        size = np.abs(wide) + np.max(np.abs(wide), initial=0) / 16 * (wide != 0)
-        return (wide + noise * signs * size).astype(value.dtype)
+        of = np.max(np.abs(wide), initial=largest)
+        size = np.abs(wide) + of / 16 * (wide != 0)
+        return np.asarray(wide + noise * signs * size).astype(value.dtype)  # not a scalar
 
     return disturb

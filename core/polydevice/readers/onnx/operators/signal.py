@@ -62,9 +62,10 @@ def dft(n: OnnxNode) -> Port:
     length = n.optional(1)
     size = [] if length is None else [n.emit(Reshape(special_zero=False), length, [1])]
     if onesided and not inverse:
-        if not _may_be(x, 1):
-            raise n.unsupported("onesided is for real input, whose last axis is of size 1")
-        return n.emit(RDFT(), n.emit(Squeeze(), x, [-1]), axis, *size)
+        if not _may_be(x, 2):
+            return n.emit(RDFT(), n.emit(Squeeze(), x, [-1]), axis, *size)
+        whole = n.emit(DFT(), _as_complex(n, x), axis, *size)
+        return _first_half(n, whole, axis if isinstance(axis, Port) else n.value(axis))
     x = _as_complex(n, x)
     if inverse and onesided:
         return n.emit(Unsqueeze(), n.emit(IRDFT(), x, axis, *size), [-1])
@@ -75,7 +76,7 @@ def dft(n: OnnxNode) -> Port:
 def stft(n: OnnxNode) -> Port:
     """Fourier transforms of overlapping frames of a signal [B, T], [B, T, 1] or complex [B, T, 2].
 
-    The result is [B, frames, frequencies, 2]; a real signal's second half is left out if onesided.
+    The result is [B, frames, frequencies, 2]; the second half is left out if onesided.
     """
     x, step, window, length = n.input(0), n.input(1), n.optional(2), n.optional(3)
     if length is None:
@@ -87,13 +88,21 @@ def stft(n: OnnxNode) -> Port:
         window = n.emit(Broadcast(), n.like(1, x), shape)
     if n.rank(x) == 2:  # ONNX Runtime takes it too
         x = n.emit(Unsqueeze(), x, [2])
-    if n.attribute("onesided", 1):
-        if not _may_be(x, 1):
-            raise n.unsupported("the last axis must be 1 (real), or 2 (complex) with onesided=0")
+    onesided = bool(n.attribute("onesided", 1))
+    if onesided and not _may_be(x, 2):
         signal = n.emit(Squeeze(), x, [2])
         return n.emit(STFT(transpose_frames=False), signal, window, length, step)
     frames = n.emit(Multiply(), _frames(n, x, step, length), n.emit(Unsqueeze(), window, [1]))
-    return n.emit(DFT(), _as_complex(n, frames), [2])
+    whole = n.emit(DFT(), _as_complex(n, frames), [2])
+    return _first_half(n, whole, n.value([2])) if onesided else whole
+
+
+def _first_half(n: OnnxNode, spectrum: Port, axis: Port) -> Port:
+    """Keep frequencies up to half of the sampling rate, as ONNX's reference does of complex too."""
+    sizes = n.emit(ShapeOf(), spectrum)
+    size = n.emit(Gather(), sizes, n.emit(Convert(ElementType.i64), axis), 0)
+    end = n.emit(Add(), n.emit(Divide(), size, n.like([2], size)), n.like([1], size))
+    return n.emit(Slice(), spectrum, n.like([0], size), end, n.like([1], size), axis)
 
 
 def _may_be(x: Port, size: int) -> bool:
