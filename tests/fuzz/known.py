@@ -27,6 +27,10 @@ KNOWN_DIFFERENCES = (
         "Weights of other sizes than kernel_shape says: the reference follows the attribute.",
     ),
     Known(
+        "CenterCropPad", "value", "'', right is 0$",
+        "ONNX's reference pads texts with the number 0.",
+    ),
+    Known(
         "SoftmaxCrossEntropyLoss", "ShapeError", "0 at position . of the pattern copies a size",
         "ONNX's definition by other operators has no answer for no elements.",
     ),

@@ -44,11 +44,13 @@ def make_tail(
     if rest:
         inner = _read_from_outside(rest, {p for n in rest for p in n.outputs}, wanted)
         inputs = {port: f"input{number}" for number, port in enumerate(inner)}
-        outputs = {port: f"output{number}" for number, port in enumerate(wanted)}
+        distinct = list(dict.fromkeys(wanted))  # two outputs of the network may be one value
+        outputs = {port: f"output{number}" for number, port in enumerate(distinct)}
         whole = builder.network
         network = whole.extract(rest, inputs, outputs, name=whole.name)
         compiled = compile_(network)
-        start = _then(_interpret(first, boundary, inner), compiled)
+        places = [distinct.index(port) for port in wanted]
+        start = _then(_interpret(first, boundary, inner), compiled, places)
     values = [builder.array_value(port) for port in boundary]
     layers = tuple(node.name for node in nodes)
     numbers = [index for index, _ in results]
@@ -105,15 +107,16 @@ def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence
     return start
 
 
-def _then(first: Start, compiled: CompiledNetwork) -> Start:
-    """Run `first`, then the network with what it returned as inputs."""
+def _then(first: Start, compiled: CompiledNetwork, places: Sequence[int]) -> Start:
+    """Run `first`, then the network with what it returned as inputs; take its results in places."""
 
     def start(context: Context) -> Compute:
         before = first(context)
         execution = compiled.execution(context)
 
         def compute(*arrays: Array) -> Sequence[Array]:
-            return execution.infer(before(*arrays))
+            results = execution.infer(before(*arrays))
+            return [results[place] for place in places]
 
         return compute
 
