@@ -69,3 +69,23 @@ def test_sequences_are_inputs_and_outputs(name, rng):
         assert n == count + 1 == len(y)
         for found, right in zip(y, [*items, x]):
             np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize("unary", ["Sigmoid", "Sqrt", "Neg"])
+def test_items_without_axes_are_arrays_as_well(unary, device, rng):
+    """NumPy computes scalars of arrays without axes, which no blob can hold."""
+    nodes = [
+        _node("SequenceConstruct", "x x", "s"),
+        _node("SequenceAt", "s i", "a"),
+        _node(unary, "a", "b"),
+        _node(unary, "b", "y") if unary == "Neg" else _node("Abs", "b", "y"),
+    ]
+    i = tensor("i", np.array(-1))
+    proto = model(nodes, [value("x", [])], [value("b", []), value("y", [])], initializers=[i])
+    x = np.float32(rng.uniform(1, 2))
+    right = {"Sigmoid": 1 / (1 + np.exp(-x)), "Sqrt": np.sqrt(x), "Neg": -x}[unary]
+    for _ in range(2):
+        b, y = run(proto, np.asarray(x), device=device)
+        assert isinstance(b, np.ndarray)
+        np.testing.assert_allclose(b, right, 1e-5)
+        np.testing.assert_allclose(y, abs(right), 1e-5)

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
+from polydevice.errors import ShapeError
 from tests.onnx.models import model, onnxruntime_outputs, run, tensor, value
 
 INT64 = TensorProto.INT64
@@ -326,3 +327,19 @@ def test_transforms_of_real_or_complex_numbers(numbers, settings, device, rng):
     constants = [tensor("s", np.array(2)), tensor("w", window)]
     proto = model([stft], [value("x", ["b", "t", "c"])], initializers=constants, opset=17)
     _check(proto, device, x)
+
+
+def test_sizes_that_do_not_agree_are_refused_when_they_are_known(device, rng):
+    """Behind NonZero sizes are the data's; who does not take them says so, by its name."""
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["i"]),
+        helper.make_node("ReverseSequence", ["i", "l"], ["y"], name="turn", batch_axis=1),
+    ]
+    nodes[1].attribute.append(helper.make_attribute("time_axis", 0))
+    proto = model(nodes, [value("x", ["n"]), value("l", ["k"], INT64)], [value("y", None, INT64)])
+    x = np.array([0, 3, 0, 4, 5], np.float32)
+    for _ in range(2):
+        with pytest.raises(ShapeError, match=r"'turn' \(ReverseSequence.*sizes 3 and 2 do not"):
+            run(proto, x, np.array([1, 1]), device=device)
+        (y,) = run(proto, x, np.array([1, 1, 1]), device=device)
+        np.testing.assert_array_equal(y, [[1, 3, 4]])

@@ -10,10 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from polydevice.bounds import bounded
 from polydevice.dtype import Array
+from polydevice.errors import PolydeviceError, ShapeError
 from polydevice.network import Network
 from polydevice.node import Node, Port
+from polydevice.shape import Shape
+from polydevice.tensor import TensorDesc
 from polydevice_cpu.lowering.table import is_heavy
 from polydevice_cpu.plan.context import Context
 from polydevice_cpu.plan.growth import admit
@@ -96,8 +101,14 @@ def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence
             for node, run, forget in bounded(zip(nodes, computes, dead, strict=True)):
                 inputs = [known[port] for port in node.inputs]
                 admit(node.op, inputs)
-                outputs = run(*inputs)
-                known.update(zip(node.outputs, outputs, strict=True))
+                try:
+                    outputs = run(*inputs)
+                except (IndexError, ValueError) as error:
+                    _check(node, inputs, error)
+                    raise
+                for port, output in zip(node.outputs, outputs, strict=True):
+                    # NumPy makes scalars of what has no axes.
+                    known[port] = np.asarray(output) if isinstance(output, np.generic) else output
                 for port in forget:
                     known.pop(port, None)
             return [known[port] for port in wanted]
@@ -105,6 +116,25 @@ def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence
         return compute
 
     return start
+
+
+def _check(node: Node, inputs: Sequence[Array], failure: Exception) -> None:
+    """Return if the operation takes arrays of these sizes, which nobody could tell before.
+
+    Raises:
+        ShapeError: it does not; made here, once it has failed, so that the rest costs nothing.
+    """
+    described = [
+        TensorDesc(port.element_type, Shape(array.shape), array)
+        for port, array in zip(node.inputs, inputs, strict=True)
+        if isinstance(array, np.ndarray)
+    ]
+    if len(described) < len(inputs):  # sequences have no sizes
+        return
+    try:
+        node.op.infer(described)
+    except PolydeviceError as error:
+        raise ShapeError(f"{node.title}: {error}") from failure
 
 
 def _then(first: Start, compiled: CompiledNetwork, places: Sequence[int]) -> Start:
