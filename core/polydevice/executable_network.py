@@ -271,7 +271,12 @@ class ExecutableNetwork(ABC):
         self.check_open()
         made = InferRequest(self, self.create_runner())
         with self._lock:
-            self._made.add(made)
+            closed = self._closed
+            if not closed:
+                self._made.add(made)
+        if closed:  # meanwhile, without this one
+            made.runner.release()
+            self.check_open()
         return made
 
     def check_open(self) -> None:
@@ -386,7 +391,8 @@ class ExecutableNetwork(ABC):
         self.executor.submit(task, dropped)
 
     def _withdraw(self, request: InferRequest) -> bool:
-        return request._task is not None and self.executor.remove(request._task)
+        task = request._task
+        return task is not None and self.executor.remove(task)
 
     def _completed(self) -> None:
         with self._idle:

@@ -458,6 +458,7 @@ class InferRequest:
             outcome.error = error if known else self._failure(error)
             outcome.status = StatusCode.GENERAL_ERROR
         call = self._callback
+        self._ending = self._task = None  # they hold the request, and memory of the inference
         self._busy.release()  # from here the callback, or anyone, may start the request again
         if call is not None:
             callback, data = call
@@ -522,7 +523,7 @@ class InferRequest:
         if self._ending is not None:
             return
         self._bounds.cancel(reason)
-        if self._task is not None and self.executable._withdraw(self):
+        if self.executable._withdraw(self):
             self._complete(InferCancelledError(f"{reason} before it ran"))
 
     def set_completion_callback(self, callback: Callback | None, data: Any = None) -> None:

@@ -146,6 +146,10 @@ class Bindings(Generic[P, B]):
             left -= oldest.held_bytes
         return made
 
+    def latest(self) -> B | None:
+        """Return what was bound or used last, if there is anything."""
+        return next(reversed(self._bound.values()), None)
+
     def __len__(self) -> int:
         return len(self._bound)
 

@@ -68,10 +68,11 @@ class CpuExecutableNetwork(ExecutableNetwork):
         """Return the plan that was made or used last.
 
         Raises:
-            DeviceError: for a network with dynamic shapes before its first inference.
+            DeviceError: for a network with dynamic shapes before its first inference, or closed.
         """
         plan = self.compiled.plans.latest()
         if plan is None:
+            self.check_open()
             raise DeviceError(
                 f"network {self.name!r} has dynamic shapes and is planned at its first inference; "
                 "infer once, then ask again"
@@ -97,6 +98,10 @@ class CpuExecutableNetwork(ExecutableNetwork):
     def export(self) -> bytes:
         """Return the network and its configuration; weights are packed again when importing."""
         return export_network("CPU", self._source, self.options)
+
+    def release(self) -> None:
+        """Let go of plans and packed weights, once the network is closed."""
+        self.compiled.release()
 
     def create_runner(self) -> CpuRunner:
         """Make what runs the network for one request."""

@@ -58,6 +58,11 @@ class CpuRunner(Runner):
         else:
             self.bound.set_output(index, self._items(blob.array))
 
+    def release(self) -> None:
+        """Let go of the plan and its memory, once the network is closed; blobs stay."""
+        self.bound = None
+        self.execution.release()
+
     def set_batch(self, size: int) -> None:
         """Let the next inferences compute the first items of the batch only."""
         limit = self.executable.batch_limit

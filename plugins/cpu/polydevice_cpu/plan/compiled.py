@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -24,10 +24,26 @@ from polydevice_cpu.plan.weights import WeightStore
 from polydevice_cpu.plan.workspace import Workspace
 from polydevice_cpu.proof.ledger import keep_verdicts
 
-BodyStore = dict[int, "tuple[Network, CompiledNetwork]"]
-"""Bodies by identity, kept alive so that identities stay unique."""
 
-_BODIES = threading.RLock()
+class BodyStore:
+    """Compiled bodies of a network's operations, by identity of what they are made of."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # bodies have bodies
+        self._made: dict[int, tuple[Network, CompiledNetwork]] = {}
+
+    def get(self, body: Network, make: Callable[[], CompiledNetwork]) -> CompiledNetwork:
+        """Return what is compiled of a body, which is kept so that its identity stays unique."""
+        with self._lock:
+            known = self._made.get(id(body))
+            if known is None:
+                known = self._made[id(body)] = (body, make())
+            return known[1]
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        with self._lock:
+            self._made.clear()
 
 
 def shapes_of(arrays: Sequence[Array]) -> Shapes:
@@ -50,7 +66,7 @@ class CompiledNetwork:
         self.settings = settings
         self.weights = weights
         self.memory = memory
-        self.bodies: BodyStore = {} if bodies is None else bodies
+        self.bodies = BodyStore() if bodies is None else bodies
         self.decisions = Decisions()
         self.sizes = Sizes(network, lambda body: self.body(body).network)
         self.plans = PlanCache[Plan](plans_limit(memory))
@@ -91,14 +107,20 @@ class CompiledNetwork:
 
     def body(self, network: Network) -> CompiledNetwork:
         """Return the compiled form of the body of an operation; made once for all requests."""
-        with _BODIES:
-            known = self.bodies.get(id(network))
-            if known is None:
-                copy = network.clone()
-                copy.evaluate = evaluate
-                prepare(copy, integers=self.settings.integers)
-                known = self.bodies[id(network)] = (network, self._part(copy))
-            return known[1]
+
+        def make() -> CompiledNetwork:
+            copy = network.clone()
+            copy.evaluate = evaluate
+            prepare(copy, integers=self.settings.integers)
+            return self._part(copy)
+
+        return self.bodies.get(network, make)
+
+    def release(self) -> None:
+        """Let go of plans, bodies and packed weights, once nothing infers any more."""
+        self.plans.clear()
+        self.bodies.clear()
+        self.weights.clear()
 
     def execution(self, context: Context) -> Execution:
         """Return what a request runs this network with."""
@@ -114,6 +136,12 @@ class Execution:
         self.bindings = Bindings[Plan, BoundPlan](compiled.plans, plans_limit(compiled.memory))
         self._workspace = Workspace(compiled.memory)
         self._latest: tuple[Shapes, BoundPlan] | None = None
+
+    def release(self) -> None:
+        """Let go of the memory for computing."""
+        self.bindings.clear()
+        self._workspace = Workspace(self.compiled.memory)
+        self._latest = None
 
     def bound(self, shapes: Shapes) -> BoundPlan:
         """Return the bound plan for these input shapes."""

@@ -8,7 +8,7 @@ arrays as inputs, compiled for the sizes found; plans for sizes seen before are 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -106,9 +106,7 @@ def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence
                 except (IndexError, ValueError) as error:
                     _check(node, inputs, error)
                     raise
-                for port, output in zip(node.outputs, outputs, strict=True):
-                    # NumPy makes scalars of what has no axes.
-                    known[port] = np.asarray(output) if isinstance(output, np.generic) else output
+                known.update(zip(node.outputs, map(_array, outputs), strict=True))
                 for port in forget:
                     known.pop(port, None)
             return [known[port] for port in wanted]
@@ -118,19 +116,23 @@ def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence
     return start
 
 
+def _array(value: object) -> Array:
+    """Return an array also where NumPy made a scalar, as it does of what has no axes."""
+    return cast("Array", np.asarray(value) if isinstance(value, np.generic) else value)
+
+
 def _check(node: Node, inputs: Sequence[Array], failure: Exception) -> None:
     """Return if the operation takes arrays of these sizes, which nobody could tell before.
 
     Raises:
         ShapeError: it does not; made here, once it has failed, so that the rest costs nothing.
     """
+    if any(port.desc.kind != "tensor" for port in node.inputs):  # sequences have no sizes
+        return
     described = [
         TensorDesc(port.element_type, Shape(array.shape), array)
         for port, array in zip(node.inputs, inputs, strict=True)
-        if isinstance(array, np.ndarray)
     ]
-    if len(described) < len(inputs):  # sequences have no sizes
-        return
     try:
         node.op.infer(described)
     except PolydeviceError as error:

@@ -62,6 +62,12 @@ class WeightStore:
                 self._derived[key] = (array, make(array))
             return self._derived[key][1]
 
+    def clear(self) -> None:
+        """Forget all of them."""
+        with self._lock:
+            self._derived.clear()
+            self._packed.clear()
+
     @property
     def size_bytes(self) -> int:
         """Bytes of all packed weights together."""

@@ -61,7 +61,6 @@ class GpuRunner(Runner):
     def __init__(self, executable: GpuExecutable) -> None:
         """Prepare everything that can be before inputs are known."""
         super().__init__(executable)
-        self.last: BoundPlan | None = None
         self._last_plan: Plan | None = None
         self._batch = executable.batch_limit
         self._copies = Copies()
@@ -93,7 +92,11 @@ class GpuRunner(Runner):
     def release(self) -> None:
         """Let go of the memory that launches use, once the network is closed; blobs stay."""
         self._bindings.clear()
-        self.last = None
+
+    @property
+    def last(self) -> BoundPlan | None:
+        """The plan of the last inference with its memory, if there was any."""
+        return self._bindings.latest()
 
     def set_batch(self, size: int) -> None:
         """Let the next inferences compute the first items of the batch only.
@@ -149,6 +152,7 @@ class GpuRunner(Runner):
         with lock:
             self._enqueue(job, queue)
             end = self._mark(job, queue)
+            self._advance(job)  # the next one may be enqueued before this one ends
 
         def ending() -> None:
             end.wait()
@@ -170,6 +174,7 @@ class GpuRunner(Runner):
                 self._end = None
                 queue.finish()
         self._finish(job)
+        self._advance(job)  # what failed before has changed nothing
 
     def wait(self, seconds: float | None) -> bool:
         """Wait for an inference that `run` left on a user's queue."""
@@ -237,6 +242,9 @@ class GpuRunner(Runner):
         before = dataclasses.replace(queue.copies)
         job.bound.enqueue(queue, job.inputs, job.outputs, turns)
         self._copies = queue.copies.since(before).since(job.bound.backlog.copies_of_others)
+
+    def _advance(self, job: Job) -> None:
+        """Let the variables that the device computed have their next values."""
         for name, variable in self._variables.items():
             if name in job.outputs:
                 variable.advance(job.outputs[name])
@@ -249,9 +257,9 @@ class GpuRunner(Runner):
 
     def _finish(self, job: Job) -> None:
         """Publish what the host gets."""
-        for name, array in job.bound.complete(job.outputs).items():
+        computed = job.bound.complete(job.outputs)
+        for name, array in computed.items():
             if name in self._variables:
-                self._variables[name].advance(array.copy())
                 continue
             port, blob = self.executable.ports[name], self.blobs.get(name)
             if isinstance(blob, GpuBlob) and name not in self.kept:
@@ -261,7 +269,10 @@ class GpuRunner(Runner):
                 self._copies.uploads += 1
                 continue
             self.publish(name, array)
-        self.last, self._last_plan = job.bound, job.bound.plan
+        for name, variable in self._variables.items():
+            if name in computed:
+                variable.advance(computed[name].copy())
+        self._last_plan = job.bound.plan
         if self.executable.profiling:
             job.bound.plan.times.add(job.bound.layer_times())
             self.executable.note_plan(job.bound.plan)
