@@ -16,6 +16,7 @@ from polydevice.ops.nms import NonMaxSuppressionPadded
 from polydevice.ops.op import Op
 from polydevice.ops.proposal import Proposal
 from polydevice.readers.ir import read_ir
+from polydevice.rewrites.integers import hold_integers
 from polydevice.shape import Shape
 from polydevice.writers.ir import ir_bytes
 from tests.onnx.models import model, onnxruntime_outputs, tensor, value
@@ -117,3 +118,33 @@ def test_quantised_networks_come_back_the_same(seed):
         # A sum on the edge between two steps may fall to either side.
         assert np.abs(answer - expected).max() <= scale_y * 1.001
         assert (np.abs(answer - expected) > scale_y / 2).mean() < 0.01
+
+
+def test_quantised_networks_are_integers_again(rng):
+    """Two convolutions and a sum, so that each rounding of the first shows in what follows."""
+    stored = {f"s{k}": np.float32(v) for k, v in {"a": 0.02, "b": 0.013, "y": 0.05}.items()}
+    stored |= {f"z{k}": v for k, v in {"a": np.uint8(113), "b": np.uint8(3)}.items()}
+    stored |= {"zy": np.int8(-7), "sw": np.float32(0.01), "sv": np.float32(0.007)}
+    stored |= {key: rng.integers(-127, 128, (4, 4, 3, 3)).astype(np.int8) for key in "wv"}
+    nodes = [
+        *_quantised("a", "x"),
+        helper.make_node("DequantizeLinear", ["w", "sw"], ["wd"]),
+        helper.make_node("Conv", ["a", "wd"], ["c"], pads=[1, 1, 1, 1]),
+        *_quantised("b", "c"),
+        helper.make_node("DequantizeLinear", ["v", "sv"], ["vd"]),
+        helper.make_node("Conv", ["b", "vd"], ["d"], pads=[1, 1, 1, 1]),
+        helper.make_node("Add", ["d", "a"], ["e"]),
+        *_quantised("y", "e"),
+    ]
+    initializers = [tensor(name, array) for name, array in stored.items()]
+    proto = model(nodes, [value("x", (2, 4, 9, 7))], initializers=initializers)
+    with Core() as core:
+        first = core.read_network(proto.SerializeToString())
+        second = core.read_network(*ir_bytes(first))
+        loaded = [core.load_network(network, "CPU") for network in (first, second)]
+        for _ in range(2):
+            x = (rng.standard_normal((2, 4, 9, 7)) * 2).astype(np.float32)
+            one, other = (next(iter(each.infer({"x": x}).values())) for each in loaded)
+            np.testing.assert_array_equal(one, other)
+    for network in (first, second):
+        assert hold_integers(network) == 2

@@ -18,6 +18,7 @@ from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice.rewrites.integers.movement import raise_quantize, sink_dequantize
 from polydevice.rewrites.integers.products import integer_products
 from polydevice.rewrites.integers.unsigned import unsigned_integers
+from polydevice.rewrites.integers.written_out import put_together
 
 
 def hold_integers(network: Network) -> int:
@@ -27,6 +28,7 @@ def hold_integers(network: Network) -> int:
         How many there are that were none before.
     """
     before = _products(network)
+    put_together(network)
     split_fake_quantize(network)
     unsigned_integers(network)
     raise_quantize(network)
