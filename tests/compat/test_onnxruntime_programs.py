@@ -25,7 +25,7 @@ def with_onnxruntime(program: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("program", ["onnxruntime_everyday.py"])
+@pytest.mark.parametrize("program", ["onnxruntime_everyday.py", "onnxruntime_tools.py"])
 def test_the_same_is_printed(program: str, device: str) -> None:
     command = [sys.executable, "-m", "polydevice", "run", "--as", "onnxruntime", "-d", device]
     done = subprocess.run(

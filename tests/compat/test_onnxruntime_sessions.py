@@ -46,16 +46,20 @@ from polydevice_hetero.executable import HeteroExecutable
 F32 = TensorProto.FLOAT
 
 
-def model(*nodes: Any, inputs: Any = None, outputs: Any = None) -> bytes:
+def model(*nodes: Any, inputs: Any = None, outputs: Any = None, stored: Any = ()) -> bytes:
     inputs = inputs or [helper.make_tensor_value_info("x", F32, [2, 3])]
     outputs = outputs or [helper.make_tensor_value_info("y", F32, [2, 3])]
-    graph = helper.make_graph(list(nodes), "g", inputs, outputs)
+    graph = helper.make_graph(list(nodes), "g", inputs, outputs, list(stored))
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("org.example", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
 
 
 TWICE = model(helper.make_node("Add", ["x", "x"], ["y"]))
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
+WITH_WEIGHTS = model(
+    helper.make_node("Mul", ["x", "w"], ["y"]),
+    stored=[helper.make_tensor("w", F32, [3], [1, 2, 3])],
+)
 
 
 @pytest.fixture(autouse=True)
@@ -480,33 +484,47 @@ def test_a_trace_lists_the_layers_of_every_run(tmp_path: Path, on_device: list[s
     assert session.run(None, {"x": X})[0].tolist() == (X * 2).tolist()
 
 
-def test_an_optimised_model_is_written_as_ir_alone(tmp_path: Path) -> None:
+def test_an_optimised_model_is_written_as_ir_or_as_it_was(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     options = ort.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "model.xml")
     ort.InferenceSession(TWICE, options)
     again = ort.InferenceSession(str(tmp_path / "model.xml"))
     assert again.run(None, {"x": X})[0].tolist() == (X * 2).tolist()
     options.optimized_model_filepath = str(tmp_path / "model.onnx")
-    with pytest.raises(OrtNotImplemented, match="give it the suffix .xml"):
+    with caplog.at_level(logging.WARNING):
+        ort.InferenceSession(TWICE, options)
+    assert "model.onnx is the model as it was set up" in caplog.text
+    again = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    assert again.run(None, {"x": X})[0].tolist() == (X * 2).tolist()
+    options.optimized_model_filepath = str(tmp_path / "nowhere" / "model.onnx")
+    with pytest.raises(Fail, match="No such file"):
         ort.InferenceSession(TWICE, options)
 
 
-def test_an_initialiser_is_given_beside_the_model() -> None:
-    stored = [helper.make_tensor("w", F32, [3], [1, 2, 3])]
-    graph = helper.make_graph(
-        [helper.make_node("Mul", ["x", "w"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", F32, [2, 3])],
-        [helper.make_tensor_value_info("y", F32, [2, 3])],
-        stored,
+def test_what_is_written_holds_what_was_outside(tmp_path: Path) -> None:
+    content = onnx.load_model_from_string(WITH_WEIGHTS)
+    onnx.save(
+        content,
+        tmp_path / "model.onnx",
+        save_as_external_data=True,
+        location="data",
+        size_threshold=0,
     )
-    content = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
-    ).SerializeToString()
+    options = ort.SessionOptions()
+    (tmp_path / "elsewhere").mkdir()
+    options.optimized_model_filepath = str(tmp_path / "elsewhere" / "model.onnx")
+    ort.InferenceSession(tmp_path / "model.onnx", options)
+    again = onnxruntime.InferenceSession(options.optimized_model_filepath)
+    assert again.run(None, {"x": X})[0].tolist() == (X * [1, 2, 3]).tolist()
+
+
+def test_an_initialiser_is_given_beside_the_model() -> None:
     options = ort.SessionOptions()
     weights = np.array([5, 6, 7], np.float32)
     options.add_initializer("w", ort.OrtValue.ortvalue_from_numpy(weights))
-    session = ort.InferenceSession(content, options)
+    session = ort.InferenceSession(WITH_WEIGHTS, options)
     assert session.run(None, {"x": X})[0].tolist() == (X * weights).tolist()
 
 

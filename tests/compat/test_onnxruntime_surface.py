@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import inspect
+import sys
 
 import onnxruntime
 import pytest
@@ -11,7 +12,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as real_state
 
 import polydevice.compat.onnxruntime as ours
 from polydevice.compat.onnxruntime.capi import onnxruntime_pybind11_state as our_state
-from polydevice.compat.onnxruntime.surface import ABSENT, DIFFERENT, OURS
+from polydevice.compat.onnxruntime.surface import ABSENT, DIFFERENT, INSTALLED, OURS
 
 ACCIDENTS = {"contextlib"}
 """What `dir(onnxruntime)` lists because it imports it."""
@@ -51,10 +52,22 @@ def test_a_name_is_here_or_said_to_be_absent(name: str) -> None:
     assert held(name) != (name in ABSENT), f"{name} is neither here nor in ABSENT, or both"
 
 
-@pytest.mark.parametrize("name", ["backend", "datasets", "quantization", "tools", "transformers"])
-def test_a_package_is_said_to_be_absent(name: str) -> None:
-    assert importlib.util.find_spec(f"onnxruntime.{name}") is not None
-    assert name in ABSENT
+@pytest.mark.parametrize("name", INSTALLED)
+def test_a_package_is_that_of_the_onnxruntime_that_is_installed(name: str) -> None:
+    there = importlib.util.find_spec(f"onnxruntime.{name}")
+    assert there is not None
+    assert getattr(ours, name).__file__ == there.origin
+
+
+def test_a_package_is_said_to_be_absent_where_none_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in INSTALLED:
+        monkeypatch.delitem(sys.modules, f"{ours.__name__}.{name}", raising=False)
+        monkeypatch.delattr(ours, name, raising=False)
+    monkeypatch.setattr(ours, "__path__", ours.__path__[:1])
+    with pytest.raises(AttributeError, match="install onnxruntime beside polydevice"):
+        ours.quantization  # noqa: B018
 
 
 def test_the_tables_name_nothing_that_does_not_exist() -> None:

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from polydevice import Core
-from polydevice.errors import UnsupportedOperationError
+from polydevice.errors import ModelFormatError, UnsupportedOperationError
 from polydevice.network import Network
 from polydevice.ops.io import Constant
 from polydevice.readers.onnx import read_onnx
@@ -384,3 +384,36 @@ def test_old_opsets(opset: int, node: onnx.NodeProto, stored: dict[str, np.ndarr
         assert result.dtype == wanted.dtype
         assert result.shape == wanted.shape
         np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_nodes_may_stand_before_what_they_read() -> None:
+    """As converters write them; a cycle is still refused."""
+    body = helper.make_graph(
+        [helper.make_node("Mul", ["late", "x"], ["inner"])],
+        "body",
+        [],
+        [helper.make_tensor_value_info("inner", TensorProto.FLOAT, [2])],
+    )
+    nodes = [
+        helper.make_node("If", ["truth"], ["chosen"], then_branch=body, else_branch=body),
+        helper.make_node("Sub", ["chosen", "late"], ["y"]),
+        helper.make_node("Add", ["early", "x"], ["late"]),
+        helper.make_node("Neg", ["x"], ["early"]),
+        helper.make_node("Constant", [], ["truth"], value=helper.make_tensor("t", 9, [], [True])),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    x = np.array([2, 3], np.float32)
+    with Core() as core:
+        network = core.read_network(made.SerializeToString())
+        (y,) = core.load_network(network, "CPU").infer({"x": x}).values()
+    assert y.tolist() == onnxruntime_outputs(made, x)[0].tolist() == [0, 0]
+    graph.node[3].input[0] = "late"
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with Core() as core, pytest.raises(ModelFormatError, match="not defined"):
+        core.read_network(made.SerializeToString())

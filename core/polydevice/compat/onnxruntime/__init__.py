@@ -5,11 +5,15 @@ docs/coming-from.md lists every name, what stands behind it, and what is not the
 
 from __future__ import annotations
 
+import importlib
+import importlib.metadata
 import logging
 import platform
+from pathlib import Path
 
 import polydevice
-from polydevice.compat.onnxruntime import capi
+from polydevice.compat.onnxruntime import backend, capi
+from polydevice.compat.onnxruntime.capi import onnxruntime_validation
 from polydevice.compat.onnxruntime.enums import (
     ExecutionMode,
     ExecutionOrder,
@@ -34,7 +38,7 @@ from polydevice.compat.onnxruntime.providers import (
     get_device,
 )
 from polydevice.compat.onnxruntime.session import InferenceSession
-from polydevice.compat.onnxruntime.surface import missing
+from polydevice.compat.onnxruntime.surface import INSTALLED, missing
 from polydevice.compat.onnxruntime.values import OrtDevice, OrtMemoryInfo, OrtValue, copy_tensors
 
 __all__ = [
@@ -56,6 +60,7 @@ __all__ = [
     "OrtValue",
     "RunOptions",
     "SessionOptions",
+    "backend",
     "capi",
     "copy_tensors",
     "disable_telemetry_events",
@@ -66,6 +71,7 @@ __all__ = [
     "get_device",
     "get_version_string",
     "has_collective_ops",
+    "onnxruntime_validation",
     "preload_dlls",
     "print_debug_info",
     "set_default_logger_severity",
@@ -141,5 +147,22 @@ def print_debug_info() -> None:
     )
 
 
+def _installed() -> list[str]:
+    """Return the folder of an onnxruntime that is installed, of which `INSTALLED` are Python."""
+    try:
+        folder = importlib.metadata.distribution("onnxruntime").locate_file("onnxruntime")
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    return [str(folder)] if Path(str(folder)).is_dir() else []
+
+
+__path__ += _installed()
+
+
 def __getattr__(name: str) -> object:
+    if name in INSTALLED:
+        try:
+            return importlib.import_module(f"{__name__}.{name}")
+        except ModuleNotFoundError:
+            raise missing(name) from None
     raise missing(name)

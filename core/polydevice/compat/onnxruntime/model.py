@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from polydevice.compat.onnxruntime.errors import Fail, InvalidArgument, OrtError, load_failure
-from polydevice.compat.onnxruntime.errors import NotImplemented as OrtNotImplemented
 from polydevice.compat.onnxruntime.options import SessionOptions
 from polydevice.compat.onnxruntime.providers import Placement
 from polydevice.compat.onnxruntime.values import type_name
@@ -20,6 +18,7 @@ from polydevice.dtype import Array, ElementType
 from polydevice.errors import PolydeviceError, UnsupportedNetworkError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
+from polydevice.readers.onnx.copy import copy_onnx
 from polydevice.tensor import TensorDesc
 
 _log = logging.getLogger("polydevice.compat.onnxruntime")
@@ -104,19 +103,28 @@ def read(model: str | bytes, options: SessionOptions) -> Network:
         for name, value in options._initializers.items():
             network.set_constant(name, value.numpy())
         if options.optimized_model_filepath:
-            _write(network, options.optimized_model_filepath)
+            _write(network, model, options)
     except PolydeviceError as error:
         raise load_failure(error, source) from error
     return network
 
 
-def _write(network: Network, path: str) -> None:
-    if Path(path).suffix != ".xml":
-        raise OrtNotImplemented.of(
-            f"optimized_model_filepath={os.fspath(path)!r}: polydevice writes networks as OpenVINO "
-            "IR alone; give it the suffix .xml"
-        )
-    network.serialize(path)
+def _write(network: Network, model: str | bytes, options: SessionOptions) -> None:
+    """Write the model as it was set up; as IR where the file's suffix says so."""
+    path = options.optimized_model_filepath
+    is_ir = isinstance(model, str) and Path(model).suffix == ".xml"
+    if Path(path).suffix == ".xml" or is_ir:
+        network.serialize(path)
+        return
+    _log.warning(
+        "%s is the model as it was set up, for any runtime: polydevice optimises its own form of a "
+        "network, for one device, which ExecutableNetwork.export keeps",
+        path,
+    )
+    try:
+        copy_onnx(model, path, *options._dimensions.values())
+    except OSError as error:
+        raise Fail.of(f"optimized_model_filepath={path!r}: {error.strerror}") from error
 
 
 def load(network: Network, placement: Placement, options: SessionOptions) -> ExecutableNetwork:

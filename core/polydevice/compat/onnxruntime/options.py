@@ -96,9 +96,9 @@ class SessionOptions(_Settings):
 
     Those with an effect here: `intra_op_num_threads` (threads of the CPU device),
     `enable_profiling`, `profile_file_prefix`, `log_severity_level`, free dimensions, initialisers,
-    providers, and `optimized_model_filepath` with the suffix .xml. The others are kept and can be
-    read back; what they ask for (arenas, order of execution, level of optimisation) polydevice
-    decides at load.
+    providers, and `optimized_model_filepath` (an IR with the suffix .xml). The others are kept and
+    can be read back; what they ask for (arenas, order of execution, level of optimisation)
+    polydevice decides at load.
     """
 
     __slots__ = ("_dimensions", "_initializers", "_providers")

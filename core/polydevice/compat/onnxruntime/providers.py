@@ -93,7 +93,10 @@ def get_all_providers() -> list[str]:
 
 
 def get_device() -> str:
-    """Return "GPU" when there is one, else "CPU"."""
+    """Return "GPU" when there is one, else "CPU"; the device that `choose_device` named first."""
+    forced = chosen_device()
+    if forced is not None:
+        return "CPU" if forced.partition(".")[0] == "CPU" else "GPU"
     return "CPU" if gpu_name() is None else "GPU"
 
 

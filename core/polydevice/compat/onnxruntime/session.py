@@ -67,6 +67,7 @@ class InferenceSession(Surface):
         options = self._sess_options
         self._placement = place(providers or options._providers, provider_options)
         self._trace = Trace() if options.enable_profiling else None
+        self._profiled_from = 0 if self._trace is None else self._trace.start_ns
         began = time.perf_counter_ns()
         network = models.read(self._model, options)
         names = [str(name) for name in network.notes("onnx", "overridable").values()]
@@ -258,7 +259,7 @@ class InferenceSession(Surface):
 
     def get_profiling_start_time_ns(self) -> int:
         """Return when profiling began, in nanoseconds; 0 without profiling."""
-        return 0 if self._trace is None else self._trace.start_ns
+        return self._profiled_from
 
 
 def _ended_by(run_options: RunOptions | None) -> AbstractContextManager[object]:

@@ -13,7 +13,7 @@ _EP_CONTEXT = "there are no EP-context models; `ExecutableNetwork.export` keeps 
 _SPARSE = "values are dense; sparse initialisers of a model are read"
 _LIBRARIES = "devices are plugins found by entry points (docs/adding-a-device.md), not libraries"
 _ARENA = "memory is planned when a network is loaded; there are no arenas to set up"
-_PACKAGE = "it makes or changes models; install onnxruntime beside polydevice and use it for that"
+_PACKAGE = "it is Python of onnxruntime's own; install onnxruntime beside polydevice and it is used"
 
 ABSENT: dict[str, str] = {
     "AdapterFormat": _ADAPTERS,
@@ -34,18 +34,12 @@ ABSENT: dict[str, str] = {
     "(docs/remote-blobs.md)",
     "SessionIOBinding": "the C++ part of IOBinding; use `InferenceSession.io_binding`",
     "SparseTensor": _SPARSE,
-    "backend": "ONNX's backend interface is `polydevice.onnx_backend`",
     "create_and_register_allocator": _ARENA,
     "create_and_register_allocator_v2": _ARENA,
-    "datasets": "example models are not shipped",
     "get_ep_devices": _EP_DEVICES,
     "import_capi_exception": "there is no C++ part that could fail to load",
-    "onnxruntime_validation": "it checks onnxruntime's own installation",
-    "quantization": _PACKAGE,
     "register_execution_provider_library": _LIBRARIES,
-    "tools": _PACKAGE,
     "training": "polydevice infers; it does not train",
-    "transformers": _PACKAGE,
     "unregister_execution_provider_library": _LIBRARIES,
     "InferenceSession.create_ortvalue_from_shape_and_type": "use "
     "`OrtValue.ortvalue_from_shape_and_type`",
@@ -74,7 +68,11 @@ ABSENT: dict[str, str] = {
 }
 """Name, or class.name → why it is not there."""
 
+INSTALLED = dict.fromkeys(("datasets", "quantization", "tools", "transformers"), _PACKAGE)
+"""Packages of an onnxruntime that is installed, which run on polydevice → what to say otherwise."""
+
 DIFFERENT: dict[str, str] = {
+    **dict.fromkeys(INSTALLED, "that of an onnxruntime that is installed, run on polydevice"),
     "OrtSparseFormat": "for its numbers alone",
     "OrtMemoryInfo": "describes memory; nothing takes one",
     "copy_tensors": "copies through host memory",
@@ -119,7 +117,8 @@ DIFFERENT: dict[str, str] = {
     "SessionOptions.log_severity_level": "kept; has no effect",
     "SessionOptions.log_verbosity_level": "kept; has no effect",
     "SessionOptions.logid": "kept; has no effect",
-    "SessionOptions.optimized_model_filepath": "writes OpenVINO IR, suffix .xml; refuses others",
+    "SessionOptions.optimized_model_filepath": "writes the model as it was set up, not optimised, "
+    "and says so; with the suffix .xml as OpenVINO IR",
     "SessionOptions.register_custom_ops_library": "refused: write custom layers "
     "(docs/custom-layers.md)",
     "SessionOptions.set_provider_selection_policy": "chooses between GPU and CPU",
@@ -129,6 +128,7 @@ DIFFERENT: dict[str, str] = {
 """Name, or class.name → what is different."""
 
 OURS: dict[str, str] = {
+    "backend": "onnx_backend",
     "IOBinding": "InferRequest",
     "IOBinding.bind_cpu_input": "InferRequest.set_blob",
     "IOBinding.bind_input": "InferRequest.set_blob",
@@ -180,4 +180,4 @@ class Surface(missing_names.StandIn):
 
 def missing(name: str, owner: str = "") -> AttributeError:
     """Return the error for a name that is not there, with the reason where one is known."""
-    return missing_names.missing("onnxruntime", ABSENT, name, owner)
+    return missing_names.missing("onnxruntime", {**ABSENT, **INSTALLED}, name, owner)

@@ -16,6 +16,7 @@ from polydevice.readers.onnx import catalog
 from polydevice.readers.onnx.attributes import AttributeReader, Subgraph, resolved
 from polydevice.readers.onnx.budget import Budget
 from polydevice.readers.onnx.node import OnnxNode
+from polydevice.readers.onnx.order import in_order
 from polydevice.readers.onnx.protobuf import default_domain, opsets_of
 from polydevice.readers.onnx.scope import Draft, Scope
 from polydevice.readers.onnx.tensors import TensorReader
@@ -104,7 +105,7 @@ class GraphReader:
             raise ModelFormatError(f"graph {graph.proto.name!r} must not have inputs")
         scope.ranks = declared_ranks(graph.proto)
         self._initializers(graph.proto, scope)
-        for proto in graph.proto.node:
+        for proto in in_order(graph.proto.node):
             self.node(proto, scope)
         return [self._output(value.name, graph.proto, scope) for value in graph.proto.output]
 
@@ -133,7 +134,7 @@ class GraphReader:
             scope.define(value.name, draft.parameter(value.name, desc))
         scope.ranks = declared_ranks(graph)
         self._initializers(graph, scope)
-        for proto in graph.node:
+        for proto in in_order(graph.node):
             self.node(proto, scope)
         results = []
         for value in graph.output:

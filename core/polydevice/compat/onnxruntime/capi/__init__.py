@@ -6,6 +6,12 @@ from polydevice.compat.onnxruntime.capi import (
     _pybind_state,
     onnxruntime_inference_collection,
     onnxruntime_pybind11_state,
+    onnxruntime_validation,
 )
 
-__all__ = ["_pybind_state", "onnxruntime_inference_collection", "onnxruntime_pybind11_state"]
+__all__ = [
+    "_pybind_state",
+    "onnxruntime_inference_collection",
+    "onnxruntime_pybind11_state",
+    "onnxruntime_validation",
+]
