@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from polydevice.ops.arithmetic import Divide, FloorMod, Mod
 from polydevice_cpu.implement import run
+from polydevice_cpu.onednn.library import library
 from tests.cpu.loading import image, load
 from tests.cpu.models import answer, build
 
@@ -193,3 +196,30 @@ def test_the_least_integer_divided_by_minus_one(kind):
         (got,) = run(op, [a, b])
         assert got.dtype == kind
         np.testing.assert_array_equal(got, np.array(numbers, kind))
+
+
+class TestResizedAxes:
+    """oneDNN resizes the last axes alone; others are seen as such, what lies behind as channels."""
+
+    @pytest.mark.parametrize("mode", ["linear", "nearest"])
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [
+            ((1, 5, 7, 3), (1, 11, 14, 3)),
+            ((2, 6, 4, 1), (2, 12, 8, 1)),
+            ((3, 1, 5, 17), (3, 4, 10, 17)),
+            ((4, 6), (8, 6)),
+            ((5, 7, 3), (10, 14, 3)),
+            ((2, 3, 4, 5, 2), (2, 6, 8, 10, 2)),
+            ((1, 3, 4, 5), (1, 6, 4, 5)),
+            ((2, 3, 5, 16), (2, 6, 5, 32)),
+        ],
+    )
+    def test_as_the_reference(self, core, mode, before, after):
+        nodes = [("Resize", ["x", "", "", "sizes"], ["y"], {"mode": mode})]
+        model = build(nodes, {"x": before}, ["y"], {"sizes": np.array(after)})
+        x = image(3, *before)
+        (expected,) = ReferenceEvaluator(onnx.load_from_string(model)).run(None, {"x": x})
+        np.testing.assert_allclose(infer_twice(core, model, {"x": x})["y"], expected, 1e-4, 1e-5)
+        (step,) = load(core, model).latest_plan().steps
+        assert step.implementation != "numpy" or library() is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,10 +20,11 @@ from polydevice.ops.resampling import AxisTable
 from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
-from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.onednn.primitives import resampling
 from polydevice_cpu.ops.interpolate import interpolate_tables, resize_tables
 from polydevice_cpu.plan.step import PrimitiveStep
+from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
     from polydevice.node import Node
@@ -31,44 +33,95 @@ if TYPE_CHECKING:
 
 @lowers(Interpolate, Interpolate1, Interpolate4, Resize)
 def lower_interpolate(builder: Builder, node: Node) -> bool:
-    """Resize the spatial axes, nearest or linear."""
+    """Resize one to three neighbouring axes, nearest or linear."""
     source, *others = node.inputs
     constants = [port.desc.constant for port in others]
     shape, target = source.shape, node.outputs[0].shape
     if source.element_type is not ElementType.f32 or shape is None or target is None:
         return False
     before, after = shape.static, target.static
-    if any(c is None for c in constants) or not 3 <= len(before) <= 5 or before[:2] != after[:2]:
+    if any(c is None for c in constants) or 0 in before or 0 in after:
         return False
-    if 0 in before or 0 in after:
+    tables = _tables(node.op, before, [c for c in constants if c is not None])
+    linear = None if tables is None else _linear(tables, before)
+    if linear is None or tables is None:
         return False
-    given = [c for c in constants if c is not None]
-    linear = _linear(node, before, given)
-    if linear is None:
-        return False
+    axes = [table.axis for table in tables]
     value = builder.value(source)
     if not value.in_reach:
         return False
-    result = Descriptor.any(after, value.descriptor.data_type)
-    made = resampling(value.descriptor, result, Attributes(), linear=linear)
-    if made is None or made.is_reference:
+    if 3 <= len(before) <= 5 and min(axes, default=2) > 1:
+        wanted = Descriptor.any(after, value.descriptor.data_type)
+        output = _resized(builder, node, value, wanted, linear=linear)
+    else:
+        output = _resized_inside(builder, node, value, after, axes, linear=linear)
+    if output is None:
         return False
-    output = builder.new(made.dst)
-    builder.emit(
-        PrimitiveStep(node.name, node.type, made, {Arg.SRC: value, Arg.DST: output}, (Arg.DST,))
-    )
     builder.set(node.outputs[0], output)
     return True
 
 
-def _linear(node: Node, before: tuple[int, ...], constants: list[Array]) -> bool | None:
+def _resized(
+    builder: Builder, node: Node, value: Value, wanted: Descriptor, *, linear: bool
+) -> Value | None:
+    """Emit the primitive for [N, C, spatial...]; None where oneDNN has none."""
+    made = resampling(value.descriptor, wanted, Attributes(), linear=linear)
+    if made is None or made.is_reference:
+        return None
+    output = builder.new(made.dst)
+    builder.emit(
+        PrimitiveStep(node.name, node.type, made, {Arg.SRC: value, Arg.DST: output}, (Arg.DST,))
+    )
+    return output
+
+
+def _resized_inside(
+    builder: Builder,
+    node: Node,
+    value: Value,
+    after: tuple[int, ...],
+    axes: list[int],
+    *,
+    linear: bool,
+) -> Value | None:
+    """The same where other axes are resized: those behind them are seen as channels."""
+    if not axes or max(axes) - min(axes) > 2:
+        return None
+    first, last = min(axes), max(axes) + 1
+    value = builder.dense(value)
+
+    def seen(sizes: tuple[int, ...]) -> tuple[int, ...]:
+        return math.prod(sizes[:first]), math.prod(sizes[last:]), *sizes[first:last]
+
+    kind, before = value.descriptor.data_type, seen(value.shape)
+    source, wanted = (
+        Descriptor.strided(sizes, _channels_last(sizes), kind) for sizes in (before, seen(after))
+    )
+    # Not a view of its own making: the stride of an only image tells oneDNN the layout.
+    turned = Value(
+        value.storage,
+        before,
+        value.dtype,
+        _channels_last(before),
+        offset_bytes=value.offset_bytes,
+        descriptor=source,
+    )
+    output = _resized(builder, node, turned, wanted, linear=linear)
+    return None if output is None else output.view(after, row_major(after))
+
+
+def _channels_last(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a tensor [N, C, spatial...] whose channels lie next to each other."""
+    batch, channels, *spatial = sizes
+    outer, _, *inner = row_major((batch, 1, *spatial))
+    return outer * channels, 1, *(stride * channels for stride in inner)
+
+
+def _linear(tables: list[AxisTable], before: tuple[int, ...]) -> bool | None:
     """True: the same as oneDNN's linear; False: as its nearest; None: neither."""
     kinds = {False, True}
-    tables = _tables(node.op, before, constants)
-    if tables is None:
-        return None
     for table in tables:
-        if table.axis < 2 or (table.outside is not None and table.outside.any()):
+        if table.outside is not None and table.outside.any():
             return None
         kinds = {kind for kind in kinds if _same(table, before[table.axis], linear=kind)}
     return min(kinds) if kinds else None
