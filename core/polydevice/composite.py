@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 from typing_extensions import Self
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 class CompositeOptions(Options):
     """Keys of a device that has members; what it does not know waits for them."""
+
+    guards_whole: ClassVar[bool] = False
+    """Whether ACCURACY_GUARD is for what the members compute together; else each guards its own."""
 
     member_config: dict[str, Any] = Field({}, json_schema_extra={"key": "", "internal": True})
 
@@ -44,10 +47,14 @@ class CompositeOptions(Options):
 def config_for(member: str, options: CompositeOptions, services: Services) -> dict[str, Any]:
     """Return the keys that a member is loaded with: those of the configuration that it knows."""
     known = set(services.option_keys(member))
-    hints = {
+    hints: dict[str, Any] = {
         "PERFORMANCE_HINT": options.performance_hint,
         "PERFORMANCE_HINT_NUM_REQUESTS": options.hint_num_requests,
     }
+    if options.accuracy_guard and not options.guards_whole:
+        hints["ACCURACY_GUARD"] = options.accuracy_guard
+        hints["ACCURACY_GUARD_INPUTS"] = options.accuracy_guard_inputs
+        hints["ACCURACY_GUARD_SECONDS"] = options.accuracy_guard_seconds
     given = {**{key: hint for key, hint in hints.items() if hint}, **options.member_config}
     return {key: value for key, value in given.items() if key in known}
 

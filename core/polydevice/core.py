@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from polydevice.files.model_cache import ModelCache
     from polydevice.network import Network, PathLike
     from polydevice.ops.op import Op
+    from polydevice.options import Options
+    from polydevice.plugin import Plugin
     from polydevice.readers import ModelSource
     from polydevice.readers.limits import ReadLimits
     from polydevice.remote import RemoteContext
@@ -238,16 +240,39 @@ class Core:
         plugin, options, device_id = self._devices.resolve(name, config)
         prepared = self._prepared(network)
         with self._devices.contract(plugin.name, f"loading network {prepared.name!r}", prepared):
-            if self._model_cache is not None and plugin.can_export and context is None:
-                executable = self._model_cache.load_network(plugin, prepared, options, device_id)
-            else:
-                executable = plugin.load_network(prepared, options, device_id, context)
+            executable = self._loaded(plugin, prepared, options, device_id, context)
         optimal = num_requests == 0
         number = executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") if optimal else 0
         executable._reserve_requests(number or num_requests or 1)
         with self._lock:
             self._networks.add(executable)
         return executable
+
+    def _loaded(
+        self,
+        plugin: Plugin,
+        network: Network,
+        options: Options,
+        device_id: str,
+        context: RemoteContext | None,
+    ) -> ExecutableNetwork:
+        """Let a plugin load a network, guarded and through the model cache where that is set."""
+        from polydevice.accuracy import guarded, is_trying
+
+        def plain(network: Network, options: Options) -> ExecutableNetwork:
+            return plugin.load_network(network, options, device_id, context)
+
+        def load(network: Network) -> ExecutableNetwork:
+            return (
+                guarded(network, options, plain)
+                if options.accuracy_guard
+                else plain(network, options)
+            )
+
+        cached = self._model_cache is not None and plugin.can_export and context is None
+        if cached and self._model_cache is not None and not is_trying():
+            return self._model_cache.load_network(plugin, network, options, device_id, load)
+        return load(network)
 
     def create_context(self, device_name: str, params: Mapping[str, Any]) -> RemoteContext:
         """Make a context of the user's objects, such as an OpenCL context.

@@ -6,7 +6,7 @@ and, in files, as attributes of the layer. Constants are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from polydevice.network import Network
@@ -85,6 +85,28 @@ class Execution:
             "runtimePrecision": self.precisions[0] if self.precisions else "",
             **(self.further or {}),
         }
+
+
+def original_layers(node: Node, known: Collection[str]) -> list[str]:
+    """Return the model's layers that a node of an execution graph computes, each once.
+
+    Args:
+        node: of the graph; its note joins names by commas, which names may hold too.
+        known: names of the model's layers; others are left out.
+    """
+    parts = str(node.rt_info.get("originalLayersNames", "")).split(",")
+    longest = 1 + max((name.count(",") for name in known), default=0)
+    names: dict[str, None] = {}
+    start = 0
+    while start < len(parts):
+        for end in range(min(start + longest, len(parts)), start, -1):
+            name = ",".join(parts[start:end])
+            if name in known:
+                names[name] = None
+                start = end - 1
+                break
+        start += 1
+    return list(names)
 
 
 class ExecutedGraph:

@@ -30,6 +30,7 @@ from polydevice.errors import (
 from polydevice.executor import CLOSE_SECONDS, Executor, closing_time
 from polydevice.infer_queue import InferQueue
 from polydevice.infer_request import InferRequest, Inputs, StatusCode, contiguous, fits
+from polydevice.kept_layers import KeptLayers
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.placement import Placement
@@ -154,6 +155,7 @@ class ExecutableNetwork(ABC):
         ports: key → input or output, for devices, which keep memory by keys (`PortInfo`).
         output_keys: keys of the outputs, in order.
         layers: layer of the model that is no constant → type of its operation.
+        precision_lines: layers that are kept in f32, for `explain`, which ends with them.
         memory: what all requests together may use; whoever allocates asks it first.
         executor: the threads of the streams.
         closing_end: until when closing waits, of ``time.monotonic()``; for `release`.
@@ -200,6 +202,7 @@ class ExecutableNetwork(ABC):
         self._owns_executor = executor is None
         self._nodes = [(node.name, node.type) for node in network.nodes()]
         self.layers = {name: kind for name, kind in self._nodes if kind != "Const"}
+        self.precision_lines = KeptLayers.of(network).lines(network)
         self.timeout_ms = options.infer_timeout_ms
         self.memory = network_budget(options.memory_limit, f"network {self.name!r} on {device}")
         self._requests: list[InferRequest] | None = None
@@ -240,11 +243,12 @@ class ExecutableNetwork(ABC):
 
     def explain(self) -> str:
         """Say what became of each layer; one line a layer."""
-        return "\n".join(
+        lines = [
             f"{row.node}  {row.type}  {row.device or 'no device'}: {row.reason}"
             for row in self.placement()
             if row.type != "Const"
-        )
+        ]
+        return "\n".join([*lines, *self.precision_lines])
 
     def placement(self) -> list[Placement]:
         """Say for every node on which device it runs, why, and what crosses to reach it."""

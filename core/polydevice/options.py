@@ -23,6 +23,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from typing_extensions import Self
 
+from polydevice.accuracy_bound import LEGAL as LEGAL_ACCURACY
+from polydevice.accuracy_bound import AccuracyBound
 from polydevice.errors import OptionValueError, UnknownOptionError, nearest
 
 
@@ -53,6 +55,11 @@ def _bytes(value: object) -> int:
 
 Bytes = Annotated[int, BeforeValidator(_bytes)]
 """A number of bytes; in text also with a unit: 512M, 2 GiB."""
+
+
+def _accuracy(value: object) -> str:
+    bound = AccuracyBound.parse(value)
+    return "" if bound is None else str(bound)
 
 
 @dataclass(frozen=True)
@@ -148,6 +155,46 @@ class Options(BaseModel):
         "control groups have, and for device memory what the device has; a limit that is set holds "
         "for the sum of both.",
     )
+
+    accuracy_guard: Annotated[str, BeforeValidator(_accuracy)] = option(
+        "ACCURACY_GUARD",
+        "",
+        legal=LEGAL_ACCURACY,
+        exported=False,
+        help="How far the outputs of a network that the device computes in f16, bf16 or on 8-bit "
+        "integers may be from those in f32. Loading then compares the two, and keeps the fewest "
+        "layers in f32 that bring the outputs within the bound; `explain()` lists them. See "
+        "[the accuracy guard](accuracy-guard.md).",
+    )
+    accuracy_guard_inputs: str = option(
+        "ACCURACY_GUARD_INPUTS",
+        "",
+        legal="a path",
+        exported=False,
+        help="What the accuracy guard compares on: an .npz file with an array for each input, an "
+        ".npy file for a network with one input, or a folder of such files. Empty for random "
+        "values.",
+    )
+    accuracy_guard_seconds: int = option(
+        "ACCURACY_GUARD_SECONDS",
+        300,
+        ge=1,
+        exported=False,
+        help="Seconds after which the accuracy guard stops looking for the fewest layers, and "
+        "keeps whole groups of them in f32 instead.",
+    )
+
+    def trial(self, *, in_f32: bool) -> Self:
+        """Return the configuration with which the accuracy guard tries a network.
+
+        A device that computes in less than f32 overrides it; the guard compares what the two
+        configurations compute, and guards nothing where they are equal.
+
+        Args:
+            in_f32: whether all is to be computed in f32; else as this configuration says.
+        """
+        del in_f32
+        return self
 
     def hinted(self, field: str, throughput: int) -> int:
         """Return a number of streams: what was set explicitly, else what PERFORMANCE_HINT means.

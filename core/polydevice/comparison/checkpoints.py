@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from polydevice.errors import PolydeviceError
+from polydevice.exec_graph import original_layers
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
 from polydevice.node import Node, Port
@@ -87,8 +88,7 @@ def _steps(
         return []  # the device does not describe its execution
     steps = []
     for layer in graph.nodes():
-        names = dict.fromkeys(layer.rt_info.get("originalLayersNames", "").split(","))
-        nodes = tuple(by_name[name] for name in names if name in by_name)
+        nodes = tuple(by_name[name] for name in original_layers(layer, by_name))
         nodes = tuple(node for node in nodes if not _is_given(node))
         if nodes:
             steps.append((layer.rt_info.get("primitiveType", ""), nodes))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polydevice.accuracy.calibration import digest
 from polydevice.errors import PolydeviceError, UnknownMetricError
 from polydevice.files.archive import network_to_bytes
 from polydevice.files.file_cache import MODELS_SUFFIX, FileCache, digest_of
+from polydevice.kept_layers import ALL_F32
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork
@@ -28,11 +31,16 @@ class ModelCache:
         self.files = FileCache(folder, MODELS_SUFFIX, "compiled networks")
 
     def load_network(
-        self, plugin: Plugin, network: Network, options: Options, device_id: str
+        self,
+        plugin: Plugin,
+        network: Network,
+        options: Options,
+        device_id: str,
+        load: Callable[[Network], ExecutableNetwork],
     ) -> ExecutableNetwork:
-        """Import the network's entry; without one, let the plugin compile it and keep that."""
+        """Import the network's entry; without one, `load` it and keep that."""
         if not self.files.usable:
-            return plugin.load_network(network, options, device_id)
+            return load(network)
         key = _key(plugin, network, options, device_id)
         content = self.files.load(key)
         if content is not None:
@@ -40,8 +48,9 @@ class ModelCache:
                 return plugin.import_network(content, options, device_id)
             except PolydeviceError:
                 self.files.set_aside(key)
-        executable = plugin.load_network(network, options, device_id)
-        self.files.store(key, executable.export())
+        executable = load(network)
+        if ALL_F32 not in network.rt_info:  # else options say more than what was loaded
+            self.files.store(key, executable.export())
         return executable
 
 
@@ -54,4 +63,6 @@ def _key(plugin: Plugin, network: Network, options: Options, device_id: str) -> 
         device = f"{plugin.name}.{device_id}"
     settings = sorted(f"{key}={value}" for key, value in options.model_dump().items())
     versions = f"{__version__} {plugin.version}"
-    return digest_of(versions, device, "\n".join(settings), network_to_bytes(network))
+    compared = digest(options.accuracy_guard_inputs) if options.accuracy_guard else ""
+    parts = (versions, device, "\n".join(settings), compared)
+    return digest_of(*parts, network_to_bytes(network))

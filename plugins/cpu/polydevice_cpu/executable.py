@@ -9,6 +9,7 @@ from polydevice.errors import DeviceError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.executor import Executor
 from polydevice.exported import export_network
+from polydevice.kept_layers import KeptLayers
 from polydevice.network import Network
 from polydevice.passes.check_sizes import constant_bytes
 from polydevice_cpu.cores import cores_of_streams
@@ -52,6 +53,7 @@ class CpuExecutableNetwork(ExecutableNetwork):
             bf16=options.enforce_bf16,
             integers=options.integers,
             threads=options.threads_per_stream,
+            kept=KeptLayers.of(network),
         )
         self.batch_limit = batch_limit
         shapes = [parameter.output.shape for parameter in network.parameters]
@@ -93,7 +95,7 @@ class CpuExecutableNetwork(ExecutableNetwork):
         Raises:
             DeviceError: for a network with dynamic shapes before its first inference.
         """
-        return explanation(self.latest_plan(), self.layers)
+        return "\n".join([explanation(self.latest_plan(), self.layers), *self.precision_lines])
 
     def export(self) -> bytes:
         """Return the network and its configuration; weights are packed again when importing."""

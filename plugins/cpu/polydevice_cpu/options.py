@@ -6,6 +6,7 @@ import os
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
+from typing_extensions import Self
 
 from polydevice.options import Flag, Options, option
 
@@ -76,6 +77,13 @@ class CpuOptions(Options):
         help="Let the asynchronous requests of all networks loaded with this key run one after "
         "the other.",
     )
+
+    def trial(self, *, in_f32: bool) -> Self:
+        """Return the configuration with one stream."""
+        changes: dict[str, object] = {"throughput_streams": 1}
+        if in_f32:
+            changes.update(enforce_bf16=False, integers=False)
+        return self.model_copy(update=changes)
 
     def read(self, key: str) -> str:
         """Return the value of a key as text; of the streams, the number that runs."""

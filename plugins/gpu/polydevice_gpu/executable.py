@@ -162,7 +162,7 @@ class GpuExecutable(ExecutableNetwork):
         Raises:
             DeviceError: for a network with dynamic shapes before its first inference, or closed.
         """
-        return explanation(self.latest_plan())
+        return "\n".join([explanation(self.latest_plan()), *self.precision_lines])
 
     def latest_plan(self) -> Plan:
         """Return the plan of the latest timed inference, else the one made or used last.

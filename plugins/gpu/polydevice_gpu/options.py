@@ -7,6 +7,7 @@ import re
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
+from typing_extensions import Self
 
 from polydevice.errors import OptionValueError
 from polydevice.options import Flag, Options, option
@@ -256,6 +257,16 @@ class GpuOptions(Options):
         "across iterations. Otherwise they stay loops, on the device too; one that runs once is "
         "always written out.",
     )
+
+    def trial(self, *, in_f32: bool) -> Self:
+        """Return the configuration without tuning and dumps, with one stream."""
+        quiet = GpuOptions.model_construct()
+        fields = ("tuning_mode", "graph_dumps_dir", "sources_dumps_dir", "dump_kernels")
+        changes: dict[str, object] = {name: getattr(quiet, name) for name in fields}
+        changes["throughput_streams"] = 1
+        if in_f32:
+            changes["inference_precision"] = "f32"
+        return self.model_copy(update=changes)
 
     @property
     def streams(self) -> int:

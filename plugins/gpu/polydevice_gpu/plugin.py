@@ -6,6 +6,7 @@ import re
 import threading
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from polydevice.errors import (
@@ -16,6 +17,7 @@ from polydevice.errors import (
 )
 from polydevice.exported import ExportedNetwork
 from polydevice.files.container import unpack
+from polydevice.kept_layers import KeptLayers
 from polydevice.network import Network
 from polydevice.options import Options
 from polydevice.plugin import (
@@ -236,7 +238,7 @@ class GpuPlugin(Plugin):
         from polydevice_gpu.compiler.settings import CompileSettings
         from polydevice_gpu.executable import GpuExecutable
 
-        settings = CompileSettings.of(options, tuner)
+        settings = replace(CompileSettings.of(options, tuner), kept=KeptLayers.of(network))
         compiler = Compiler(context.device, settings, self.services, builder)
         prepared = compiler.prepare(network)
         if network.is_dynamic:

@@ -10,6 +10,7 @@ than the QuantizeLinear that it becomes: both round to even, but count from diff
 
 from __future__ import annotations
 
+from polydevice.kept_layers import KeptLayers
 from polydevice.network import Network
 from polydevice.rewrites.integers.dynamic import dynamic_products
 from polydevice.rewrites.integers.dynamic_range import recognise_dynamic_ranges
@@ -24,16 +25,19 @@ from polydevice.rewrites.integers.written_out import put_together
 def hold_integers(network: Network) -> int:
     """Rewrite a network in place so that quantised products are computed on integers.
 
+    Products of layers that are kept in f32 stay in floating point.
+
     Returns:
         How many there are that were none before.
     """
     before = _products(network)
+    kept = KeptLayers.of(network)
     put_together(network)
     split_fake_quantize(network)
     unsigned_integers(network)
     raise_quantize(network)
     sink_dequantize(network)
-    integer_products(network)
+    integer_products(network, kept)
     recognise_dynamic_ranges(network)
     dynamic_products(network)
     return _products(network) - before

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.kept_layers import KeptLayers
 from polydevice.network import Network
 from polydevice.node import Node, Port, constant
 from polydevice.ops.arithmetic import Add
@@ -39,14 +40,14 @@ _LARGEST_TERM = 255 * 128
 _LARGEST_SUM = (1 << 31) - 1
 
 
-def integer_products(network: Network) -> None:
+def integer_products(network: Network, kept: KeptLayers) -> None:
     """Replace products whose sources are dequantised integers; note why others stay."""
     new: dict[Port, Port] = {}
     for node in network.nodes():
         node.inputs = [new.get(port, port) for port in node.inputs]
         if not isinstance(node.op, PRODUCTS) or node.output.element_type is not ElementType.f32:
             continue
-        made = _made(node, network)
+        made = _made(node, network) if not kept.has(node.layers) else "it is kept in f32"
         if isinstance(made, Node):
             made.output.names |= node.output.names
             new[node.output] = made.output

@@ -223,7 +223,7 @@ def _channels_last(builder: Builder, node: Node, order: Order) -> tuple[Descript
 def _element_type(builder: Builder, node: Node) -> DataType:
     """The type to compute in: f32 for one input channel, where bf16 is up to 8 times slower."""
     source = node.inputs[0].shape
-    return DataType.F32 if source is not None and source[1] == 1 else builder.heavy_type
+    return DataType.F32 if source is not None and source[1] == 1 else builder.heavy_type(node)
 
 
 def _sizes(node: Node) -> tuple[int, ...]:

@@ -47,7 +47,7 @@ def lower_matmul(builder: Builder, node: Node) -> bool:
         array = np.swapaxes(constant, -1, -2) if op.transpose_b else constant
         array = array.reshape((1,) * (rank - array.ndim) + array.shape)
         right = Packed(array, Query.WEIGHTS)
-        wanted = Descriptor.any(array.shape, builder.heavy_type)
+        wanted = Descriptor.any(array.shape, builder.heavy_type(node))
     else:
         value = matrix(builder, builder.value(b), rank, transpose=op.transpose_b)
         if not value.in_reach:
@@ -64,7 +64,7 @@ def _hold(
     right_layout: Descriptor,
     shape: tuple[int, ...],
 ) -> bool:
-    heavy = builder.heavy_type
+    heavy = builder.heavy_type(node)
     candidates = [(_typed(left, heavy), _retyped(right_layout, heavy))]
     candidates.append(
         (Descriptor.dense(left.shape, heavy), Descriptor.any(right_layout.shape, heavy))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.kept_layers import NONE_KEPT, KeptLayers
 from polydevice.node import Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.rewrites.integers.products import FLOAT_REASON
@@ -42,6 +43,8 @@ class Settings:
     """Whether quantised products are computed on integers."""
     threads: int = 1
     """With how many threads a plan may compute; a small one takes a single one."""
+    kept: KeptLayers = NONE_KEPT
+    """Layers that are computed in f32 all the same."""
 
 
 class Builder:
@@ -186,10 +189,10 @@ class Builder:
         self._stable.add(result.__array_interface__["data"][0])
         return result
 
-    @property
-    def heavy_type(self) -> DataType:
-        """The element type that heavy primitives compute on."""
-        return DataType.BF16 if self.settings.bf16 else DataType.F32
+    def heavy_type(self, node: Node) -> DataType:
+        """The element type that the heavy primitive of a node computes on."""
+        narrow = self.settings.bf16 and not self.settings.kept.has(node.layers)
+        return DataType.BF16 if narrow else DataType.F32
 
     # -- what lowerings emit ------------------------------------------------------------------
 

@@ -107,6 +107,11 @@ def nest_bodies(work: Work) -> None:
 def lower(work: Work) -> None:
     """Make the graph."""
     work.graph = lowering.lower(
-        work.network, work.target, floats=work.floats, nested=work.nested, layers=work.layers
+        work.network,
+        work.target,
+        floats=work.floats,
+        kept=work.settings.kept,
+        nested=work.nested,
+        layers=work.layers,
     )
     work.graph.loose = work.loose

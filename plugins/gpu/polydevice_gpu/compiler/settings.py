@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from polydevice.dtype import ElementType
+from polydevice.kept_layers import KeptLayers
 from polydevice_gpu.custom.layer import CustomLayer
 from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.reports.dumps import Dumps
@@ -20,6 +21,7 @@ class CompileSettings:
     Attributes:
         floats: type in which f16 and f32 values are stored between layers, None for each its own;
             sums stay in f32.
+        kept: layers whose values are stored as f32 all the same.
         quantized_in_f32: whether networks with quantisation store all of them as f32.
         memory_pool: whether values that do not live at the same time share memory.
         loop_unrolling: whether loops of more than one iteration become plain layers.
@@ -32,6 +34,7 @@ class CompileSettings:
     """
 
     floats: ElementType | None = None
+    kept: KeptLayers = field(default_factory=KeptLayers)
     quantized_in_f32: bool = False
     memory_pool: bool = True
     loop_unrolling: bool = True

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from polydevice.dtype import ElementType
+from polydevice.kept_layers import KeptLayers
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
@@ -35,22 +36,26 @@ class _Lowering:
         graph: what is built.
         target: the device.
         floats: the type in which f16 and f32 values are stored; None for each its own.
+        kept: layers whose results and constants are stored as f32 whatever `floats` says.
     """
 
     graph: GpuGraph
     target: Target
     floats: ElementType | None
+    kept: KeptLayers
 
     def holds(self, *values: Value) -> bool:
         """Whether kernels can hold all of these values (float8 and strings they cannot)."""
         return all(storage_type(v.element_type, fp64=self.target.fp64) is not None for v in values)
 
-    def stored(self, element_type: ElementType, *, own: bool = False) -> ElementType:
+    def stored(
+        self, element_type: ElementType, *, own: bool = False, kept: bool = False
+    ) -> ElementType:
         """Return the type in which a value is stored; `own` for one that the hint leaves alone."""
-        floats = None if own else self.floats
+        floats = ElementType.f32 if kept else None if own else self.floats
         return stored_as(element_type, fp64=self.target.fp64, floats=floats)
 
-    def value(self, port: Port, *, own: bool = False) -> Value:
+    def value(self, port: Port, *, own: bool = False, kept: bool = False) -> Value:
         """Make the value of a port; what device memory cannot hold lives on the host."""
         kind = port.element_type
         if lives_on_host(port.desc):
@@ -58,23 +63,25 @@ class _Lowering:
             value.on_host, value.kind = True, port.desc.kind
             return value
         assert port.shape is not None
-        return Value(port.name, kind, port.shape.static, storage=self.stored(kind, own=own))
+        stored = self.stored(kind, own=own, kept=kept)
+        return Value(port.name, kind, port.shape.static, storage=stored)
 
-    def constant(self, node: Node, *, own: bool) -> Value:
+    def constant(self, node: Node, *, own: bool, kept: bool) -> Value:
         """Make the value of a Constant node."""
         assert isinstance(node.op, Constant)
         value = constant_value(node.name, node.op.value, node.op.element_type)
-        value.storage = self.stored(value.element_type, own=own)
+        value.storage = self.stored(value.element_type, own=own, kept=kept)
         return value
 
     def add(self, node: Node, inputs: Sequence[Value], nested: Nested | None) -> list[Value]:
         """Add a node: its bodies run on the device, or all of it on the host, or by a kernel."""
-        outputs = [self.value(port) for port in node.outputs]
+        kept = self.kept.has(node.layers)
+        outputs = [self.value(port, kept=kept) for port in node.outputs]
         op = node.op
         opaque = nested is not None or bool(why_on_host(node))
         pointwise_ = not opaque and pointwise.find(type(op)) is not None
         if pointwise_ and self.holds(*inputs, *outputs):
-            kinds = [self.stored(value.element_type) for value in inputs]
+            kinds = [self.stored(value.element_type, kept=kept) for value in inputs]
             op = Fused(single(op, kinds, outputs[0].storage))
         made = GpuNode(node.name, op, inputs, outputs, node.layers)
         if opaque:
@@ -90,6 +97,7 @@ def lower(
     target: Target,
     *,
     floats: ElementType | None = None,
+    kept: KeptLayers | None = None,
     nested: Mapping[Node, Nested] | None = None,
     layers: Mapping[str, str] | None = None,
 ) -> GpuGraph:
@@ -100,21 +108,24 @@ def lower(
         target: the device. Where it has no double precision, f64 is stored as f32.
         floats: the type in which f16 and f32 are stored between layers; None for each its own.
             What enters and leaves the network keeps its type: the first and last kernels convert.
+        kept: layers whose results and constants are stored as f32 all the same.
         nested: the loops and Ifs whose bodies the device runs.
         layers: layer of the model → type of its operation; those of the network if left out.
     """
-    lowering = _Lowering(GpuGraph(network.name), target, floats)
+    lowering = _Lowering(GpuGraph(network.name), target, floats, kept or KeptLayers())
     graph = lowering.graph
     graph.types = dict(layers_of(network) if layers is None else layers)
     values: dict[Port, Value] = {}
     exact = _parameters(network)
+    wide = _read_by(network, lowering.kept)
     for node in network.nodes():
         if isinstance(node.op, Result):
             continue
         if isinstance(node.op, Parameter):
             values[node.output] = graph.inputs[node.name] = lowering.value(node.output, own=True)
         elif isinstance(node.op, Constant):
-            values[node.output] = lowering.constant(node, own=node in exact)
+            value = lowering.constant(node, own=node in exact, kept=node in wide)
+            values[node.output] = value
         else:
             inputs = [values[port] for port in node.inputs]
             outputs = lowering.add(node, inputs, nested.get(node) if nested else None)
@@ -126,7 +137,7 @@ def lower(
         value.is_output = True
         if value.constant is not None and lives_on_host(port.desc):
             value.on_host = True  # nothing makes it, and no kernel could copy it
-        if floats is not None and value.element_type in FLOATS and value.producer is not None:
+        if value.element_type in FLOATS and value.producer is not None:
             value.storage = value.element_type
     return graph
 
@@ -155,3 +166,9 @@ def _parameters(network: Network) -> set[Node]:
                 small = port.node.op.value.size <= SMALL
                 (found if exact and small else others).add(port.node)
     return found - others
+
+
+def _read_by(network: Network, kept: KeptLayers) -> set[Node]:
+    """Return the constants that layers read which are kept in f32."""
+    readers = [node for node in network.nodes() if kept.has(node.layers)] if kept else []
+    return {port.node for node in readers for port in node.inputs if port.node.constant is not None}

@@ -1,0 +1,195 @@
+"""The accuracy guard: loads a network so that its outputs stay near those in f32."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from polydevice.accuracy.calibration import Sample, given_samples, random_samples
+from polydevice.accuracy.search import Search, Step
+from polydevice.accuracy_bound import AccuracyBound
+from polydevice.dtype import Array
+from polydevice.errors import PolydeviceError
+from polydevice.exec_graph import original_layers
+from polydevice.executable_network import ExecutableNetwork
+from polydevice.kept_layers import ALL_F32, GUARD, keep
+from polydevice.network import Network
+from polydevice.ops.io import Constant, Parameter, Result
+from polydevice.options import Options
+
+_log = logging.getLogger("polydevice.accuracy")
+_trying: ContextVar[bool] = ContextVar("trying", default=False)
+
+Load = Callable[[Network, Options], ExecutableNetwork]
+"""Loads a network, which it may change, on the device in question."""
+
+
+def is_trying() -> bool:
+    """Whether what is loaded now is a trial of a guard, of which nothing is to be kept."""
+    return _trying.get()
+
+
+def guarded(network: Network, options: Options, load: Load) -> ExecutableNetwork:
+    """Load a network whose outputs are within ACCURACY_GUARD of those in f32.
+
+    Args:
+        network: the device's own copy.
+        options: with `accuracy_guard`.
+        load: loads on the device.
+
+    Raises:
+        OptionValueError: the inputs to compare on cannot be read, or cannot be made up.
+        PolydeviceError: (a subclass) the network cannot be loaded or run.
+    """
+    bound = AccuracyBound.parse(options.accuracy_guard)
+    reduced, exact = options.trial(in_f32=False), options.trial(in_f32=True)
+    if bound is None or reduced == exact:
+        return load(network, options)
+    path = options.accuracy_guard_inputs
+    samples = given_samples(network, path) if path else random_samples(network)
+    with _trial():
+        trials = _Trials(network, bound, samples, reduced, load, options.accuracy_guard_seconds)
+        trials.reference = trials.outputs(network.clone(), exact)
+        unguarded = trials.error(frozenset())
+        search = Search(trials.steps, trials.error, bound.limit, trials.expired)
+        found = search.run(unguarded)
+    where = f"{len(samples)} {'given' if path else 'random'} inputs"
+    said = f"bound {bound}; without it {bound.said(unguarded)}, on {where}"
+    if not found:
+        text = f"all is computed in f32, since what else was tried stays beyond the {said}"
+        _log.warning("%s: %s", network.name, text)
+        network.rt_info.update({GUARD: text, ALL_F32: True})
+        everything = [name for step in trials.steps for name in step]
+        keep(network, dict.fromkeys(everything, "nothing less helps"))
+        return load(network, exact.model_copy(update=_own(options, exact, reduced)))
+    keep(network, {name: _why(bound, own) for step, own in search.kept.items() for name in step})
+    number = f"{len(search.kept)} of {len(trials.steps)} steps kept in f32"
+    network.rt_info[GUARD] = f"{number}; error {bound.said(search.error)}; {said}"
+    _log.info("%s: %s, found in %.1f s", network.name, network.rt_info[GUARD], trials.seconds)
+    return load(network, options)
+
+
+def _why(bound: AccuracyBound, own: float) -> str:
+    return f"in less, it alone moves an output by {bound.said(own)}"
+
+
+def _own(options: Options, exact: Options, reduced: Options) -> dict[str, object]:
+    """Return the fields in which trials differ from what was asked, except for the precision."""
+    fields = type(options).model_fields
+    return {
+        name: getattr(options, name)
+        for name in fields
+        if getattr(exact, name) == getattr(reduced, name)
+    }
+
+
+@contextmanager
+def _trial() -> Iterator[None]:
+    token = _trying.set(True)
+    try:
+        yield
+    finally:
+        _trying.reset(token)
+
+
+@dataclass
+class _Trials:
+    """Loads of one network with other layers kept, and what they compute.
+
+    Attributes:
+        network: what is loaded; every trial has a copy.
+        bound: in whose units errors are.
+        samples: the inputs.
+        reduced: the configuration of trials.
+        load: loads on the device.
+        limit_s: seconds after which the time is over.
+        reference: outputs of each sample in f32.
+        steps: the network's layers by the steps that the device computes, in order; known after
+            the first trial of the reduced configuration.
+        count: of trials so far.
+    """
+
+    network: Network
+    bound: AccuracyBound
+    samples: list[Sample]
+    reduced: Options
+    load: Load
+    limit_s: float
+    reference: list[Mapping[str, Array]] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    count: int = 0
+    _start: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        """Time since the first trial began."""
+        return time.monotonic() - self._start
+
+    def expired(self) -> bool:
+        """Whether the time is over."""
+        return self.seconds > self.limit_s
+
+    def outputs(self, network: Network, options: Options) -> list[Mapping[str, Array]]:
+        """Load, run every sample on a request of its own, whose variables are fresh, and let go."""
+        executable = self.load(network, options)
+        try:
+            found: list[Mapping[str, Array]] = [
+                {name: value.copy() for name, value in self._infer(executable, sample).items()}
+                for sample in self.samples
+            ]
+            if options is self.reduced and not self.steps:
+                self.steps = _steps(self.network, executable)
+            return found
+        finally:
+            executable.close()
+
+    def _infer(self, executable: ExecutableNetwork, sample: Sample) -> Mapping[str, Array]:
+        return executable.create_infer_request().infer(sample)
+
+    def error(self, kept: AbstractSet[Step]) -> float:
+        """Return the largest error of an output with some steps kept in f32."""
+        network = self.network.clone()
+        keep(network, {name: "a trial" for step in kept for name in step})
+        answers = self.outputs(network, self.reduced)
+        error = max(
+            self.bound.error(ours[name], value)
+            for ours, reference in zip(answers, self.reference, strict=True)
+            for name, value in reference.items()
+        )
+        self.count += 1
+        _log.info(
+            "%s: trial %d, %d of %d steps in f32: %s; %.0f of at most %.0f s",
+            self.network.name, self.count, len(kept), len(self.steps), self.bound.said(error),
+            self.seconds, self.limit_s,
+        )  # fmt: skip
+        return error
+
+
+def _steps(network: Network, executable: ExecutableNetwork) -> list[Step]:
+    """Return the network's layers by the steps that a device computes.
+
+    What it computes in no step of its own, such as a view, counts to the layer before. Where a
+    device does not describe its execution, every layer is a step.
+    """
+    given = (Constant, Parameter, Result)
+    layers = [node.name for node in network.nodes() if not isinstance(node.op, given)]
+    known = set(layers)
+    try:
+        nodes = executable.get_exec_graph_info().nodes()
+    except PolydeviceError:
+        return [(name,) for name in layers]
+    number: dict[str, int] = {}
+    for index, node in enumerate(nodes):
+        for name in original_layers(node, known):
+            number.setdefault(name, index)
+    steps: dict[int, list[str]] = {}
+    latest = -1
+    for name in layers:
+        latest = number.get(name, latest)
+        steps.setdefault(latest, []).append(name)
+    return [tuple(names) for names in steps.values()]
