@@ -343,3 +343,19 @@ def test_sizes_that_do_not_agree_are_refused_when_they_are_known(device, rng):
             run(proto, x, np.array([1, 1]), device=device)
         (y,) = run(proto, x, np.array([1, 1, 1]), device=device)
         np.testing.assert_array_equal(y, [[1, 3, 4]])
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_resize_of_five_axes(mode, device, rng):
+    """More axes than images have, which are known to change only when the sizes are."""
+    node = helper.make_node(
+        "Resize", ["x", "", "", "s"], ["y"], mode=mode,
+        coordinate_transformation_mode="align_corners", nearest_mode="floor",
+    )  # fmt: skip
+    sizes = tensor("s", np.array([4, 1, 5, 3, 4]))
+    proto = model([node], [value("x", list("abcde"))], initializers=[sizes])
+    for shape in ((2, 1, 3, 2, 3), (3, 1, 5, 2, 5), (2, 1, 3, 2, 3)):
+        x = rng.standard_normal(shape).astype(np.float32)
+        (expected,) = ReferenceEvaluator(proto).run(None, {"x": x})
+        (y,) = run(proto, x, device=device)
+        np.testing.assert_allclose(y, expected, 1e-4, 1e-5)

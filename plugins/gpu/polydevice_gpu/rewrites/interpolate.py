@@ -30,12 +30,20 @@ from polydevice.shape import normalize_axis
 from polydevice_gpu.ops import Resample
 
 
+AXES = 3
+"""Most axes that the kernel interpolates at once."""
+
+
 def resample(
     build: Emitter, x: Port, tables: Sequence[AxisTable], *, half_away: bool = False
 ) -> list[Port]:
     """Apply the tables of an interpolation."""
     if not tables:
         return [x]
+    exact = not x.element_type.is_integer or all(table.weight is None for table in tables)
+    if len(tables) > AXES and exact:  # what is rounded in between would be rounded twice
+        (x,) = resample(build, x, tables[:-AXES])
+        tables = tables[-AXES:]
     parameters = []
     for table in tables:
         parameters.append(table.index.astype(np.int32))
@@ -43,8 +51,8 @@ def resample(
         if table.outside is not None:
             weight = np.where(table.outside[:, None], 0.0, weight)
         # Halves are common where integers are resampled; in f32 they would round either way.
-        exact = half_away and x.element_type.is_integer
-        parameters.append(weight.astype(np.float64 if exact else np.float32))
+        wide = half_away and x.element_type.is_integer
+        parameters.append(weight.astype(np.float64 if wide else np.float32))
     op = Resample(axes=tuple(table.axis for table in tables), half_away=half_away)
     return build.emit_all(op, x, *parameters)
 
