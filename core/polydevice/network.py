@@ -160,6 +160,8 @@ class Network:
         def inner(port: Port) -> Port:
             if port not in copies:
                 known = port.desc.constant
+                if known is None:  # texts are no values that anything follows from
+                    known = port.node.constant
                 if known is None:
                     raise NetworkError(f"{port.name!r} is read, but not among the inputs of {name}")
                 copies[port] = Node(port.name, Constant(known, port.element_type)).output

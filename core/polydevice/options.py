@@ -149,11 +149,10 @@ class Options(BaseModel):
         legal="bytes, also with K, M, G or T behind the number (of 1024 each)",
         exported=False,
         help="The most memory that the network may use, all its requests together: constants and "
-        "packed weights and the memory of plans, inputs and outputs; and each value whose size is "
-        "known only when it is computed must fit beside them, though such values are not added up. "
-        "It is checked before memory is taken (DeviceMemoryError). 0 is what the machine or its "
-        "control groups have, and for device memory what the device has; a limit that is set holds "
-        "for the sum of both.",
+        "packed weights, the memory of plans, inputs and outputs, and values whose size is known "
+        "only when they are computed. It is checked before memory is taken (DeviceMemoryError). "
+        "0 is what the machine or its control groups have, and for device memory what the device "
+        "has; a limit that is set holds for the sum of both.",
     )
 
     accuracy_guard: Annotated[str, BeforeValidator(_accuracy)] = option(

@@ -281,3 +281,21 @@ def test_loading_is_linear_in_layers(core, device):
         (y,) = executable.infer({"x": x}).values()
         np.testing.assert_allclose(y, want, rtol=1e-3)
     assert calls[2] < 2.4 * calls[1]
+
+
+def test_values_of_late_sizes_add_up(core: Core, device: str) -> None:
+    """Each of them fits, all together do not; what failed gives everything back."""
+    nodes = [
+        helper.make_node("Compress", ["x", "m"], ["k"], axis=0),
+        *(helper.make_node(kind, ["k"], [kind]) for kind in ("Sin", "Cos", "Exp", "Abs")),
+    ]
+    outputs = [(kind, FLOAT, [None]) for kind in ("Sin", "Cos", "Exp", "Abs")]
+    content = model(nodes, [("x", FLOAT, [None]), ("m", BOOL, [None])], outputs)
+    x = np.random.default_rng(3).standard_normal(1 << 18).astype(np.float32)  # 1 MiB
+    with core.load_network(core.read_network(content), device, {"MEMORY_LIMIT": "5M"}) as network:
+        request = network.create_infer_request()
+        for _ in range(2):
+            with pytest.raises(DeviceMemoryError, match="MEMORY_LIMIT"):
+                request.infer({"x": x, "m": np.ones(len(x), bool)})
+            results = request.infer({"x": x[:4096], "m": np.ones(4096, bool)})
+            np.testing.assert_allclose(results["Sin"], np.sin(x[:4096]), 1e-3, 1e-5)

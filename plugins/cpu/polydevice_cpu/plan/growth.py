@@ -1,4 +1,4 @@
-"""growth: whether the result of an operation fits, found out before it is computed.
+"""growth: whether the result of an operation fits, found out before it is computed, and its memory.
 
 Needed where sizes are known at inference alone: a Tile, a Range, a padding or a product of two
 vectors makes any number of bytes of a few.
@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
@@ -18,6 +21,9 @@ from polydevice.tensor import desc_of
 SMALL_BYTES = 1 << 26
 """Results of other operations are at most the product of their inputs' bytes; up to this product
 nothing is asked, since describing a node takes some 20 µs."""
+
+COUNTED_BYTES = 1 << 16
+"""Results from this size on count as memory of the network; counting one takes some 3 µs."""
 
 
 def admit(op: Op, inputs: Sequence[Array]) -> None:
@@ -36,3 +42,22 @@ def admit(op: Op, inputs: Sequence[Array]) -> None:
         return  # computing it says what is wrong
     size = sum(desc.span_bytes or 0 for desc in descs if desc.is_static)
     current_bounds().admit(size, op.type)
+
+
+def counted(op: Op, result: Array | np.generic | list[Array] | None) -> Any:
+    """Return what an operation computed as an array, counted as the network's until it is gone.
+
+    NumPy makes scalars of what has no axes. A view is not counted: what it looks at is.
+
+    Raises:
+        DeviceMemoryError: it is more than the network may use.
+    """
+    if isinstance(result, np.generic):
+        return np.asarray(result)
+    if not isinstance(result, np.ndarray):  # a sequence, or nothing
+        return result
+    if result.nbytes >= COUNTED_BYTES and result.base is None:
+        memory = current_bounds().memory
+        if memory is not None:
+            memory.hold(result, result.nbytes, op.type)
+    return result

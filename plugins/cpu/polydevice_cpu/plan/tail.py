@@ -8,9 +8,7 @@ arrays as inputs, compiled for the sizes found; plans for sizes seen before are 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from polydevice.bounds import bounded
 from polydevice.dtype import Array
@@ -21,7 +19,7 @@ from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.lowering.table import is_heavy
 from polydevice_cpu.plan.context import Context
-from polydevice_cpu.plan.growth import admit
+from polydevice_cpu.plan.growth import admit, counted
 from polydevice_cpu.plan.start import starter
 from polydevice_cpu.plan.step import Compute, Start, TailStep
 
@@ -106,7 +104,8 @@ def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence
                 except (IndexError, ValueError) as error:
                     _check(node, inputs, error)
                     raise
-                known.update(zip(node.outputs, map(_array, outputs), strict=True))
+                for port, output in zip(node.outputs, outputs, strict=True):
+                    known[port] = counted(node.op, output)
                 for port in forget:
                     known.pop(port, None)
             return [known[port] for port in wanted]
@@ -114,11 +113,6 @@ def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence
         return compute
 
     return start
-
-
-def _array(value: object) -> Array:
-    """Return an array also where NumPy made a scalar, as it does of what has no axes."""
-    return cast("Array", np.asarray(value) if isinstance(value, np.generic) else value)
 
 
 def _check(node: Node, inputs: Sequence[Array], failure: Exception) -> None:

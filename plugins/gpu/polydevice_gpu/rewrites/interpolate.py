@@ -29,7 +29,6 @@ from polydevice.rewrites.facts import (
 from polydevice.shape import normalize_axis
 from polydevice_gpu.ops import Resample
 
-
 AXES = 3
 """Most axes that the kernel interpolates at once."""
 
