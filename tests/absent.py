@@ -15,6 +15,7 @@ PACKAGES = {
     "grpc": "the server speaks its protocol",
     "onnxruntime": "its answers are compared with",
     "openvino": "its answers are compared with",
+    "ray": "networks run on a cluster of its; polydevice[ray] is not part of polydevice[dev]",
     "skimage": "its photographs are looked at",
     "tritonclient": "it asks the server",
 }

@@ -77,7 +77,14 @@ def test_every_library_that_is_imported_is_declared() -> None:
     names = {"PIL": "pillow", "google": "protobuf", "pydantic_core": "pydantic"}
     own = {"polydevice", "polydevice_auto", "polydevice_cpu", "polydevice_gpu", "polydevice_hetero"}
     optional = {"pytest", "onnxruntime", "openvino"}  # the shipped suites; `bench --compare`
-    optional |= {"grpc", "h11", "prometheus_client", "starlette", "uvicorn"}  # polydevice[serve]
+    optional |= {
+        "grpc",
+        "h11",
+        "prometheus_client",
+        "ray",
+        "starlette",
+        "uvicorn",
+    }  # polydevice[serve]
     for path in [*(ROOT / "core").rglob("*.py"), *(ROOT / "plugins").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             found = []

@@ -42,7 +42,7 @@ class ModelSpec:
     """What a model is loaded from, and how.
 
     Attributes:
-        path: of the model file.
+        path: of the model file; or a network that was read already.
         name: by which clients ask for it; the file's without its ending if left out.
         version: a number, as text.
         device: on which it runs.
@@ -50,7 +50,7 @@ class ModelSpec:
         shapes: name → sizes of inputs, where the model leaves them open or has others.
     """
 
-    path: str | Path
+    path: str | Path | Network
     name: str = ""
     version: str = "1"
     device: str = "AUTO"
@@ -63,7 +63,8 @@ class ModelSpec:
         Raises:
             DeviceNameError: for a name or version that cannot stand in an address.
         """
-        object.__setattr__(self, "name", self.name or Path(self.path).stem)
+        own = self.path.name if isinstance(self.path, Network) else Path(self.path).stem
+        object.__setattr__(self, "name", self.name or own)
         legal = all(char.isalnum() or char in "._-" for char in self.name)
         if not legal or not self.name.isascii() or not 0 < len(self.name) <= 128:
             raise DeviceNameError(
@@ -101,7 +102,8 @@ class ServedModel:
         self.name, self.version, self.spec = spec.name, spec.version, spec
         self.limits = limits
         self.batched = limits.max_batch > 1
-        network = core.read_network(spec.path)
+        given = spec.path
+        network = given.clone() if isinstance(given, Network) else core.read_network(given)
         if spec.shapes:
             network.reshape(spec.shapes)
         if self.batched:

@@ -107,6 +107,7 @@ class GpuPlugin(Plugin):
             "RANGE_FOR_ASYNC_INFER_REQUESTS": (1, 2, 1),
             "RANGE_FOR_STREAMS": (1, 2),
             "DEVICE_TYPE": "integrated" if facts.unified_memory else "discrete",
+            "DEVICE_PCI_ADDRESS": facts.pci_address,
             "DEVICE_GOPS": lambda: gops(facts, self._open(options, device_id).capabilities),
             "GPU_DEVICE_TOTAL_MEM_SIZE": facts.global_memory_bytes,
             "GPU_UARCH_VERSION": _architecture(facts),

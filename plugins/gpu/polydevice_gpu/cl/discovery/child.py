@@ -38,10 +38,12 @@ _DEVICE_NUMBERS = {
     "unified_memory": 0x1035,
     "ip_version_intel": 0x4250,
     "feature_capabilities_intel": 0x4256,
-    "pci_bus_nv": 0x4008,
     "compute_capability_major_nv": 0x4000,
     "compute_capability_minor_nv": 0x4001,
 }
+
+_PCI_BUS_INFO_KHR = 0x410F
+_PCI_NV = (0x400A, 0x4008, 0x4009)
 
 
 def main(argument: dict[str, Any], report: Callable[[Any], None]) -> None:
@@ -82,7 +84,27 @@ def _device(cl: ctypes.CDLL, device: int) -> dict[str, Any]:
         facts[key] = library.info_text(cl.clGetDeviceInfo, device, code)
     for key, code in _DEVICE_NUMBERS.items():
         facts[key] = _number(library.info_bytes(cl.clGetDeviceInfo, device, code))
+    facts["pci_address"] = _pci_address(
+        library.info_bytes(cl.clGetDeviceInfo, device, _PCI_BUS_INFO_KHR),
+        [library.info_bytes(cl.clGetDeviceInfo, device, code) for code in _PCI_NV],
+    )
     return facts
+
+
+def _pci_address(khr: bytes | None, nv: list[bytes | None]) -> str:
+    """Return where a device is on the PCI bus, as Linux writes it; empty where nobody says.
+
+    Args:
+        khr: answer of cl_khr_pci_bus_info: domain, bus, device and function.
+        nv: answers of cl_nv_device_attribute_query: domain, bus, and device.
+    """
+    if khr is not None and len(khr) == 16:
+        domain, bus, device, function = struct.unpack("=4I", khr)
+        return f"{domain:04x}:{bus:02x}:{device:02x}.{function:x}"
+    if all(nv):
+        domain, bus, device = (_number(answer) for answer in nv)
+        return f"{domain:04x}:{bus:02x}:{device:02x}.0"
+    return ""
 
 
 def _number(answer: bytes | None) -> int:

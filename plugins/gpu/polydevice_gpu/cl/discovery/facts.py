@@ -82,6 +82,7 @@ class DeviceFacts:
     feature_capabilities_intel: int = 0
     compute_capability_major_nv: int = 0
     compute_capability_minor_nv: int = 0
+    pci_address: str = ""
 
     @property
     def is_gpu(self) -> bool:
