@@ -18,6 +18,8 @@ PACKAGES = {
     "ray": "networks run on a cluster of its; polydevice[ray] is not part of polydevice[dev]",
     "skimage": "its photographs are looked at",
     "tritonclient": "it asks the server",
+    "opentelemetry": "it is handed spans",
+    "prometheus_client": "it is handed figures",
 }
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from polydevice.runtime.layer_times import LayerTime
 from polydevice_cpu.plan.bound import BoundPlan
 from polydevice_cpu.plan.context import Context
 from polydevice_cpu.plan.plan import Plan
@@ -56,8 +55,8 @@ class GuardedPlan(BoundPlan):
     def run(self) -> None:
         self._between_copies(super().run)
 
-    def run_timed(self) -> dict[int, LayerTime]:
-        return self._between_copies(super().run_timed)
+    def run_marked(self) -> list[int]:
+        return self._between_copies(super().run_marked)
 
     def _between_copies(self, run: Callable) -> object:
         for place in (*self._arena_places, *(place for _, place in self._wanted.values())):

@@ -20,8 +20,10 @@ from polydevice.remote import (
     make_shared_blob_nv12,
     make_shared_context,
 )
+from polydevice.runtime.follower import Follower
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc
+from polydevice.trace import Trace
 from polydevice.validation import Validation, validate
 
 __version__ = "0.1.0"
@@ -35,6 +37,7 @@ __all__ = [
     "DeviceReport",
     "Dim",
     "ElementType",
+    "Follower",
     "NV12Blob",
     "PolydeviceError",
     "RemoteBlob",
@@ -43,6 +46,7 @@ __all__ = [
     "Shape",
     "StatusCode",
     "TensorDesc",
+    "Trace",
     "Validation",
     "Version",
     "__version__",

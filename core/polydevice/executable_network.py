@@ -41,6 +41,7 @@ from polydevice.tensor import TensorDesc
 if TYPE_CHECKING:
     from polydevice.options import Options
     from polydevice.remote import RemoteContext
+    from polydevice.runtime.follower import Follower
     from polydevice.runtime.runner import Runner
 
 _log = logging.getLogger(__name__)
@@ -159,6 +160,7 @@ class ExecutableNetwork(ABC):
         memory: what all requests together may use; whoever allocates asks it first.
         executor: the threads of the streams.
         closing_end: until when closing waits, of ``time.monotonic()``; for `release`.
+        followers: are told of inferences (`follow`).
     """
 
     survives_fork: ClassVar[bool] = False
@@ -208,6 +210,7 @@ class ExecutableNetwork(ABC):
         self._requests: list[InferRequest] | None = None
         self._num_requests = 1
         self._made: weakref.WeakSet[InferRequest] = weakref.WeakSet()
+        self.followers: tuple[Follower, ...] = ()
         self._lock = threading.RLock()
         self._idle = threading.Condition()
         self._closed = False
@@ -278,10 +281,34 @@ class ExecutableNetwork(ABC):
             closed = self._closed
             if not closed:
                 self._made.add(made)
+                if self.followers:
+                    made.follow(self.followers)
         if closed:  # meanwhile, without this one
             made.runner.release()
             self.check_open()
         return made
+
+    def follow(self, follower: Follower) -> None:
+        """Tell a follower of every inference, of requests that are made later as well.
+
+        Inferences that run are not told of, and waited for.
+
+        Raises:
+            DeviceError: the network is closed.
+            RequestBusyError: an inference goes on for 10 s.
+        """
+        self.check_open()
+        self._set_followers((*self.followers, follower))
+
+    def leave(self, follower: Follower) -> None:
+        """Tell a follower nothing more; the network may be closed."""
+        self._set_followers(tuple(each for each in self.followers if each is not follower))
+
+    def _set_followers(self, followers: tuple[Follower, ...]) -> None:
+        with self._lock:
+            self.followers = followers
+            for request in list(self._made):
+                request.follow(followers)
 
     def check_open(self) -> None:
         """Return if the network can be used.

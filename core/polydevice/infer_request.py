@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -25,9 +26,11 @@ from polydevice.errors import (
     RequestError,
     nearest,
 )
+from polydevice.executor import CLOSE_SECONDS
 from polydevice.internal import inference_defect, is_ours
 from polydevice.overlap import check_outputs, host_arrays, overwritten
 from polydevice.remote import Copies, RemoteBlob
+from polydevice.runtime.follower import Follower, Inference, tell
 from polydevice.shape import Shape
 from polydevice.variable_state import VariableState
 
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _BLOBS = (Blob, NV12Blob, BatchedBlob)
+
+_numbers = itertools.count()
 
 
 class StatusCode(IntEnum):
@@ -90,12 +95,15 @@ class InferRequest:
     Attributes:
         executable: the network.
         runner: computes; for devices that run networks of others.
+        number: unique among the requests of the process.
     """
 
     def __init__(self, executable: ExecutableNetwork, runner: Runner) -> None:
         """Make an idle request of an executable network; see `create_infer_request` there."""
         self.executable = executable
         self.runner = runner
+        self.number = next(_numbers)
+        self._followers: tuple[Follower, ...] = ()
         self._ports: dict[str | int, PortInfo] = dict(enumerate(executable.inputs.values()))
         self._ports.update(executable.outputs)
         self._ports.update(executable.inputs)
@@ -361,17 +369,54 @@ class InferRequest:
         """Run, with copies of those inputs that share host memory with what is written."""
         if self._rebound:
             self._find_shared()
+        run = self._run_followed if self._followers else self.runner.run
         if not self._shared:
-            self.runner.run(stream)
+            run(stream)
             return
         held = {name: self._blobs[name] for name in self._shared}
         try:
             for name, blob in held.items():
                 self.runner.bind(name, Blob(blob.array.copy(), blob.element_type))
-            self.runner.run(stream)
+            run(stream)
         finally:
             for name, blob in held.items():
                 self.runner.bind(name, blob)
+
+    # -- followers ----------------------------------------------------------------------------
+
+    def follow(self, followers: tuple[Follower, ...]) -> None:
+        """Tell these followers, and no others, of each inference; see `ExecutableNetwork.follow`.
+
+        What was enqueued on a user's own queue is not told: nobody waits for its end.
+
+        Raises:
+            RequestBusyError: an inference runs, and goes on for 10 s.
+        """
+        if not self._busy.acquire(timeout=CLOSE_SECONDS):
+            raise self._busy_error()
+        try:
+            self.runner.follow(followers)
+            self._followers = followers
+        finally:
+            self._busy.release()
+
+    def _run_followed(self, stream: int) -> None:
+        """Run, and tell the followers."""
+        outcome, error = self._outcome, None
+        start = time.perf_counter_ns()
+        try:
+            self.runner.run(stream)
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            end, network = time.perf_counter_ns(), self.executable
+            queued = None if outcome is _FAILED else round(outcome.start * 1e9)
+            thread = threading.get_native_id()
+            done = Inference(
+                *(network.name, network.device, self.number, queued, start, end, thread, error)
+            )
+            tell(self._followers, lambda follower: follower.inference(done))
 
     def _find_shared(self) -> None:
         inputs = host_arrays(self._blobs, self.executable.inputs)

@@ -43,6 +43,7 @@ from polydevice.network import Network
 from polydevice.report.command import write_report
 from polydevice.report.run import runs_of
 from polydevice.shape import Shape
+from polydevice.trace import Trace
 
 _TITLES = (
     "Parsing and validating input arguments",
@@ -62,8 +63,11 @@ _TITLES = (
 class Application:
     """One run of the tool on one device."""
 
-    def __init__(self, options: argparse.Namespace, device: str) -> None:
-        """Keep the command line and the device of this run."""
+    def __init__(
+        self, options: argparse.Namespace, device: str, trace: Trace | None = None
+    ) -> None:
+        """Keep the command line and the device of this run, and the trace of all runs."""
+        self._trace = trace
         self.options = options
         self.device = device
         self.figures: dict[str, Any] = {"device": device, "model": options.path_to_model}
@@ -250,11 +254,17 @@ class Application:
         if options.inference_only is None:
             fills = options.api == "sync" or bool(options.data_shape)
         how: dict[str, Any] = {"fills": fills, "rate": options.maximum_inference_rate}
-        with progress_bar("measuring", options) as progress:
-            if options.api == "sync":
-                run = executable.requests[0].infer
-                return measure_sync(run, inputs, limits, batch, progress, **how)
-            return measure_async(executable, inputs, limits, batch, progress, **how)
+        if self._trace is not None:
+            self._trace.follow(executable)
+        try:
+            with progress_bar("measuring", options) as progress:
+                if options.api == "sync":
+                    run = executable.requests[0].infer
+                    return measure_sync(run, inputs, limits, batch, progress, **how)
+                return measure_async(executable, inputs, limits, batch, progress, **how)
+        finally:
+            if self._trace is not None:
+                self._trace.leave()
 
     def _compare(
         self, executable: ExecutableNetwork, inputs: Sequence[Mapping[str, Array]]
@@ -450,8 +460,9 @@ def run(options: argparse.Namespace) -> int:
     _check_places(options)
     results: list[dict[str, Any]] = []
     status = 0
+    trace = Trace() if options.trace else None
     for device in options.target_device.split():
-        application = Application(options, device)
+        application = Application(options, device, trace)
         try:
             results.append(application.run())
         except PolydeviceError as error:
@@ -462,6 +473,8 @@ def run(options: argparse.Namespace) -> int:
         _print_table(results)
     if options.json:
         report.write_json(Path(options.json), {"results": results})
+    if trace is not None:
+        _write_trace(trace, options.trace)
     if options.report:
         write_report(Path(options.report), runs_of(results, options.report))
         info(f"The report is in {options.report}")
@@ -474,11 +487,26 @@ def _check_places(options: argparse.Namespace) -> None:
     Raises:
         OptionValueError: one cannot be made, or written to.
     """
-    for name in ("json", "exec_graph_path", "dump_config"):
+    for name in ("json", "exec_graph_path", "dump_config", "report", "trace"):
         if path := getattr(options, name):
             writable_place(f"-{name}", Path(path))
     if options.report_type and options.report_folder:
         writable_place("-report_folder", Path(options.report_folder) / "benchmark_report.csv")
+
+
+def _write_trace(trace: Trace, path: str) -> None:
+    """Write a trace, and say what is not in it.
+
+    Raises:
+        OptionValueError: it cannot be written.
+    """
+    try:
+        trace.write(path)
+    except OSError as error:
+        raise OptionValueError(f"--trace {path!r} cannot be written: {error.strerror}") from None
+    info(f"The trace is in {path}; open it at ui.perfetto.dev or chrome://tracing")
+    if trace.left_out:
+        warn(f"{trace.left_out} events were left out: the trace is full; measure a shorter time")
 
 
 def _print_table(results: Sequence[Mapping[str, Any]]) -> None:

@@ -124,6 +124,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-json", "--json", metavar="FILE", help="write every figure as JSON")
     add("--report", default="", metavar="FILE",
         help="write an HTML page; measures layers and new processes too")  # fmt: skip
+    add("--trace", default="", metavar="FILE",
+        help="write what ran when, for Perfetto and chrome://tracing")  # fmt: skip
     add("-dump_config", "--dump_config", metavar="FILE", help="write {device: {key: value}}")
     add(
         "-load_config",

@@ -25,6 +25,7 @@ from polydevice.tensor import TensorDesc
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork, PortInfo
     from polydevice.profiling import LayerCount
+    from polydevice.runtime.follower import Follower
     from polydevice.runtime.variable import RequestVariable
 
 
@@ -186,6 +187,12 @@ class Runner(ABC):
         return Copies()
 
     # -- what only some devices have ----------------------------------------------------------
+
+    def follow(self, followers: tuple[Follower, ...]) -> None:
+        """Tell these followers, and no others, from now on what runs in `run`, and when.
+
+        Whole inferences are told by the request; a device that cannot tell more does nothing.
+        """
 
     def counts(self) -> list[LayerCount]:
         """Return the counters of the last inference, in execution order.

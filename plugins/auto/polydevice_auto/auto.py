@@ -229,6 +229,8 @@ class AutoExecutable(SharedExecutable):
                 member.executable.close_by(self.closing_end)
                 return
             self.executor.streams = max(self.streams, member.slots)
+            for follower in self.followers:
+                member.executable.follow(follower)
             self.schedule.prefer(member)
             self._say(f"{member.device}: chosen, the first candidate that loads the network")
             self._loading.clear()

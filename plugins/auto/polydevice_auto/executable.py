@@ -11,6 +11,7 @@ from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
 from polydevice.options import Options
 from polydevice.placement import Placement
+from polydevice.runtime.follower import Follower
 from polydevice_auto.member import Member
 from polydevice_auto.runner import SharedRunner
 from polydevice_auto.schedule import Schedule
@@ -48,6 +49,18 @@ class SharedExecutable(ExecutableNetwork):
 
     def ran(self, runner: SharedRunner, member: Member) -> None:
         """Called after every inference, with the device that ran it or failed to."""
+
+    def follow(self, follower: Follower) -> None:
+        """Tell a follower of inferences, and of what runs on the devices."""
+        super().follow(follower)
+        for member in self.schedule.working:
+            member.executable.follow(follower)
+
+    def leave(self, follower: Follower) -> None:
+        """Tell a follower nothing more."""
+        super().leave(follower)
+        for member in self.schedule.members:
+            member.executable.leave(follower)
 
     def export(self) -> bytes:
         """Refuse: where the network is imported, other devices may be there, or be chosen.

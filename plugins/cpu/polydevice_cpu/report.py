@@ -12,7 +12,7 @@ from polydevice.profiling import LayerCount, Status
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.plan.plan import Plan
-from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep
+from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep, name_of
 from polydevice_cpu.plan.value import Kind, Value
 
 
@@ -61,11 +61,6 @@ def explanation(plan: Plan, layers: Mapping[str, str]) -> str:
         f"{plan.scratchpad_bytes} bytes"
     )
     return "\n".join(lines)
-
-
-def name_of(step: Step, index: int) -> str:
-    """Return what a step is called: like a layer, or by its type and number."""
-    return step.name or f"{step.type}_{index}"
 
 
 def execution_graph(network: Network, plan: Plan) -> Network:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ from polydevice.dtype import Array
 from polydevice.errors import InferenceError, RequestError
 from polydevice.executor import is_stream_thread
 from polydevice.profiling import LayerCount
+from polydevice.runtime.follower import Follower, tell
+from polydevice.runtime.layer_times import LayerTime
 from polydevice.runtime.runner import Runner
 from polydevice.runtime.variable import RequestVariable
 from polydevice.shape import Shape
@@ -41,6 +44,8 @@ class CpuRunner(Runner):
         self._regions: list[RoiBlob] = []
         self._batch = executable.batch_limit  # items of the next inferences; 0 for all there are
         self._variables = variables(executable.compiled.network, self._context)
+        self._followers: tuple[Follower, ...] = ()
+        self._is_timed = executable.perf_count
 
     def bind(self, name: str, blob: Blob) -> None:
         """Point the bound plan to other memory."""
@@ -90,8 +95,8 @@ class CpuRunner(Runner):
         bound = self.bound or self._prepare()
         for region in self._regions:
             region.gather()
-        if self.executable.perf_count:
-            bound.plan.times.add(bound.run_timed())
+        if self._is_timed:
+            self._run_timed(bound)
         else:
             bound.run()
         if bound.tail_outputs:
@@ -100,6 +105,19 @@ class CpuRunner(Runner):
                 self.publish(keys[index], array)
         if self._variables:
             self._context.commit()
+
+    def _run_timed(self, bound: BoundPlan) -> None:
+        """Run, and note the times of the steps for counters and followers."""
+        marks = bound.run_marked()
+        tell(self._followers, lambda follower: follower.steps(bound.plan.labels, marks))
+        if self.executable.perf_count:
+            lengths = ((end - start) / 1e3 for start, end in itertools.pairwise(marks))
+            bound.plan.times.add({n: LayerTime(us, us) for n, us in enumerate(lengths)})
+
+    def follow(self, followers: tuple[Follower, ...]) -> None:
+        """Tell these followers of the steps."""
+        self._followers = followers
+        self._is_timed = bool(followers) or self.executable.perf_count
 
     def _prepare(self) -> BoundPlan:
         """Choose the plan for the inputs' shapes and point it to inputs and outputs."""

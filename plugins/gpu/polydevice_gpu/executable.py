@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from polydevice.errors import DeviceError, ModelFormatError
@@ -18,6 +18,7 @@ from polydevice.node import Node
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.placement import Placement
 from polydevice.profiling import LayerCount
+from polydevice.runtime.follower import Follower
 from polydevice.runtime.plan_cache import PlanCache, Shapes, plans_limit
 from polydevice_gpu import cl
 from polydevice_gpu.blobs.context import GpuContext
@@ -28,8 +29,9 @@ from polydevice_gpu.host_layers import why_left_on_host, why_on_host
 from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.reports.execution_graph import execution_graph
 from polydevice_gpu.reports.report import explanation, layer_counts
-from polydevice_gpu.runtime.plan import Plan
+from polydevice_gpu.runtime.plan import HostStep, NestedStep, Plan
 from polydevice_gpu.runtime.runner import GpuRunner
+from polydevice_gpu.runtime.stream_queues import StreamQueues
 from polydevice_gpu.runtime.weights import WeightStore
 from polydevice_gpu.tuning.tuner import Tuner, TuningMode
 from polydevice_gpu.tuning.tuning_file import TuningFile
@@ -93,7 +95,7 @@ class GpuExecutable(ExecutableNetwork):
         self.plans = PlanCache[Plan](plans_limit(self.device_memory))
         """By the shapes of inputs and then variables; None while one has its initial value."""
         self._latest: Plan | None = None
-        self._queues, self._queue_locks = _queues(context, options, streams)
+        self._queues = StreamQueues(context, options, streams)
         if not network.is_dynamic:
             self._compile_ahead()
 
@@ -137,7 +139,29 @@ class GpuExecutable(ExecutableNetwork):
         plan = self._compiler.plan(self._prepared, shapes, self._weights, self.memory)
         plan.layers = self.layers
         self.check_going_on()
+        for follower in self.followers:
+            _follow_on_host(plan, follower)
         return plan
+
+    def follow(self, follower: Follower) -> None:
+        """Tell a follower of inferences, and of what runs in them on the device and on the host.
+
+        Meanwhile inferences run on other queues, which record times; on a user's queue only whole
+        inferences are told.
+        """
+        self.check_open()
+        self._queues.record(True)
+        for plan in self.plans.plans():
+            _follow_on_host(plan, follower)
+        super().follow(follower)
+
+    def leave(self, follower: Follower) -> None:
+        """Tell a follower nothing more."""
+        super().leave(follower)
+        for plan in self.plans.plans():
+            for executable in _on_host(plan):
+                executable.leave(follower)
+        self._queues.record(bool(self.followers))
 
     def note_plan(self, plan: Plan) -> None:
         """Note which plan the latest timed inference ran."""
@@ -182,8 +206,7 @@ class GpuExecutable(ExecutableNetwork):
 
     def queue(self, stream: int) -> tuple[cl.Queue, TurnLock]:
         """Return a stream's queue and the lock to hold while using it."""
-        index = stream % len(self._queues)
-        return self._queues[index], self._queue_locks[index]
+        return self._queues.of(stream)
 
     def export(self) -> bytes:
         """Return network, configuration and compiled kernels, for a device of the same kind.
@@ -214,8 +237,7 @@ class GpuExecutable(ExecutableNetwork):
 
     def release(self) -> None:
         """Let go of the plans and of the constants on the device."""
-        for queue in self._queues:
-            queue.finish()
+        self._queues.finish()
         self.plans.clear()
         self._latest = None
         self._weights.clear()
@@ -237,19 +259,19 @@ def choices_from(extra: Mapping[str, bytes]) -> Tuner | None:
     return made if rows else None
 
 
-def _queues(
-    context: GpuContext, options: GpuOptions, streams: int
-) -> tuple[list[cl.Queue], list[TurnLock]]:
-    """Return the queue of each stream, and the lock to hold while using it."""
-    wanted: dict[str, Any] = {
-        "profiling": options.perf_count,
-        "priority": options.plugin_priority,
-        "throttle": options.plugin_throttle,
-    }
-    if context.has_queue:
-        return [context.user_queue(**wanted)], [context.lock]
-    queues = [context.device.queue(**wanted) for _ in range(streams)]
-    return queues, [TurnLock() for _ in queues]
+def _on_host(plan: Plan) -> Iterator[ExecutableNetwork]:
+    """Yield the networks that the host computes in a plan."""
+    for step in plan.steps:
+        if isinstance(step, HostStep):
+            yield step.executable
+        elif isinstance(step, NestedStep):
+            for inner in step.plans:
+                yield from _on_host(inner)
+
+
+def _follow_on_host(plan: Plan, follower: Follower) -> None:
+    for executable in _on_host(plan):
+        executable.follow(follower)
 
 
 def _why_on_host(node: Node) -> str:

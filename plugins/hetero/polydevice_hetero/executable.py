@@ -14,6 +14,7 @@ from polydevice.node import Node, Port
 from polydevice.passes.lower_state import Variable
 from polydevice.placement import Placement, bytes_of
 from polydevice.remote import RemoteContext
+from polydevice.runtime.follower import Follower
 from polydevice_hetero.affinity import AFFINITY, Assignment
 from polydevice_hetero.options import HeteroOptions
 from polydevice_hetero.runner import HeteroRunner
@@ -74,6 +75,18 @@ class HeteroExecutable(ExecutableNetwork):
     def create_runner(self) -> HeteroRunner:
         """Make what runs the parts for one request."""
         return HeteroRunner(self)
+
+    def follow(self, follower: Follower) -> None:
+        """Tell a follower of inferences, and of what runs in the parts."""
+        for part in self.parts:
+            part.follow(follower)
+        super().follow(follower)
+
+    def leave(self, follower: Follower) -> None:
+        """Tell a follower nothing more."""
+        super().leave(follower)
+        for part in self.parts:
+            part.leave(follower)
 
     def parts_to_run(self, starting: frozenset[str]) -> list[int]:
         """Return the parts that an inference needs, in order.

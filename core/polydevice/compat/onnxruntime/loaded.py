@@ -19,8 +19,8 @@ from polydevice.dtype import Array
 from polydevice.errors import BlobError, PolydeviceError
 from polydevice.infer_request import InferRequest, StatusCode
 from polydevice.network import Network
-from polydevice.profiling import Trace
 from polydevice.tensor import TensorDesc
+from polydevice.trace import Trace
 from polydevice.values import from_array, to_array
 
 Done = Callable[[list[Any], Any, str], None]

@@ -19,7 +19,7 @@ from polydevice.compat.onnxruntime.providers import place
 from polydevice.compat.onnxruntime.surface import Surface
 from polydevice.compat.onnxruntime.values import OrtValue
 from polydevice.errors import PolydeviceError
-from polydevice.profiling import Trace
+from polydevice.trace import Trace
 
 
 class InferenceSession(Surface):

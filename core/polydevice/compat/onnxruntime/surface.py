@@ -137,7 +137,7 @@ OURS: dict[str, str] = {
     "IOBinding.bind_output": "InferRequest.set_blob, .keep_on_device",
     "IOBinding.get_outputs": "InferRequest.get_blob",
     "InferenceSession": "Core.read_network, .load_network",
-    "InferenceSession.end_profiling": "profiling.Trace",
+    "InferenceSession.end_profiling": "Trace",
     "InferenceSession.get_inputs": "ExecutableNetwork.inputs",
     "InferenceSession.get_modelmeta": "Network.rt_info",
     "InferenceSession.get_outputs": "ExecutableNetwork.outputs",

@@ -12,7 +12,6 @@ import numpy as np
 from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
-from polydevice.runtime.layer_times import LayerTime
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.engine import MemoryObject
@@ -92,28 +91,29 @@ class BoundPlan:
                 if status:
                     raise self._failure(call, status)
 
-    def run_timed(self) -> dict[int, LayerTime]:
-        """Run as `run` does; return the time of each step by its number."""
+    def run_marked(self) -> list[int]:
+        """Run as `run` does; return when the first step began and when each ended.
+
+        The times are of `time.perf_counter_ns`; there is one more than steps.
+        """
         before = self._get_threads()
         try:
-            return self._run_timed()
+            return self._run_marked()
         finally:
             self._set_threads(before)
 
-    def _run_timed(self) -> dict[int, LayerTime]:
-        times = {}
-        now, check = time.perf_counter, current_bounds().check
-        for number, (step, call) in enumerate(zip(self.plan.steps, self._calls, strict=True)):
+    def _run_marked(self) -> list[int]:
+        now, check = time.perf_counter_ns, current_bounds().check
+        marks = [now()]
+        for step, call in zip(self.plan.steps, self._calls, strict=True):
             check()
             if isinstance(step, PrimitiveStep):
                 self._set_threads(step.primitive.threads)
-            start = now()
             status = call()
-            spent = (now() - start) * 1e6
-            times[number] = LayerTime(spent, spent)
+            marks.append(now())
             if status:
                 raise self._failure(call, status)
-        return times
+        return marks
 
     def _with_threads(self) -> list[Call]:
         """The calls, and between them those that change the number of threads."""

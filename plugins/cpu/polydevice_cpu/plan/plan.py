@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from polydevice.runtime import follower
 from polydevice.runtime.arena import Life, place_in_one
 from polydevice.runtime.layer_times import LayerTimes
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
 from polydevice_cpu.plan.accumulate import accumulate
-from polydevice_cpu.plan.step import PrimitiveStep, Step
+from polydevice_cpu.plan.step import PrimitiveStep, Step, name_of
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
 PRIMITIVE_BYTES = 80_000
@@ -72,6 +74,14 @@ class Plan:
             (s.primitive.scratchpad_bytes for s in steps if isinstance(s, PrimitiveStep)),
             default=0,
         )
+
+    @functools.cached_property
+    def labels(self) -> list[follower.Step]:
+        """What followers are told of the steps."""
+        return [
+            follower.Step(name_of(step, index), step.type, step.implementation)
+            for index, step in enumerate(self.steps)
+        ]
 
     @staticmethod
     def _place(storages: Sequence[Storage]) -> int:

@@ -112,3 +112,8 @@ class TailStep:
 
 
 Step = PrimitiveStep | ArrayStep | TailStep
+
+
+def name_of(step: Step, index: int) -> str:
+    """Return what a step is called: like a layer, or by its type and number."""
+    return step.name or f"{step.type}_{index}"

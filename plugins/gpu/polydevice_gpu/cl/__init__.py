@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from polydevice_gpu.cl.profile import LaunchTime
     from polydevice_gpu.cl.program import Kernel, Program, ProgramBuilder, ProgramSource, define
     from polydevice_gpu.cl.queue import Queue
+    from polydevice_gpu.cl.recording_queue import RecordingQueue
 
 __all__ = [
     "Buffer",
@@ -55,6 +56,7 @@ __all__ = [
     "ProgramBuilder",
     "ProgramSource",
     "Queue",
+    "RecordingQueue",
     "Report",
     "Selection",
     "define",
@@ -78,6 +80,7 @@ _HOMES = {
     "ProgramBuilder": "program",
     "ProgramSource": "program",
     "Queue": "queue",
+    "RecordingQueue": "recording_queue",
     "define": "program",
     "handles_of": "device",
     "open_device": "device",

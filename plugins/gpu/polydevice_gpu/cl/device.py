@@ -15,6 +15,7 @@ from polydevice_gpu.cl.discovery.facts import DeviceFacts, Enumeration
 from polydevice_gpu.cl.discovery.selection import AdmittedDevice
 from polydevice_gpu.cl.memory import Memory
 from polydevice_gpu.cl.queue import Queue
+from polydevice_gpu.cl.recording_queue import RecordingQueue
 from polydevice_gpu.cl.status import translated
 
 _OUT_OF_ORDER, _PROFILING = 1 << 0, 1 << 1
@@ -139,6 +140,7 @@ class Device:
         out_of_order: bool = False,
         priority: int = 0,
         throttle: int = 0,
+        lane: str = "",
     ) -> Queue:
         """Make a queue.
 
@@ -147,6 +149,7 @@ class Device:
             out_of_order: let commands overtake each other.
             priority: 0 for none, 1 low, 2 medium, 3 high.
             throttle: 0 for none, 1 low, 2 medium, 3 high.
+            lane: what followers are told that the queue is, if it records for them.
 
         Raises:
             OptionValueError: if the device has no such queues, naming the extension.
@@ -160,6 +163,7 @@ class Device:
                 )
         if out_of_order and not self.facts.out_of_order:
             raise OptionValueError(f"{self.name} has no out-of-order queues")
+        profiling = profiling or bool(lane)
         bits = (_OUT_OF_ORDER if out_of_order else 0) | (_PROFILING if profiling else 0)
         properties: Any = bits  # pyopencl's types know neither combinations nor lists
         if priority or throttle:
@@ -168,6 +172,11 @@ class Device:
             properties += [_QUEUE_THROTTLE, _HINT[throttle], 0] if throttle else [0]
         with translated(f"making a queue on {self.name}"):
             handle = ocl.CommandQueue(self.context, self.handle, properties)
+        if lane:
+            unified = bool(self.facts.unified_memory)
+            return RecordingQueue(
+                *(handle, self.name), unified_memory=unified, profiling=True, lane=lane
+            )
         return self.wrap_queue(handle, profiling=profiling)
 
     def wrap_queue(self, handle: ocl.CommandQueue, *, profiling: bool = False) -> Queue:

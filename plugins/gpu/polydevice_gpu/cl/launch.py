@@ -108,6 +108,7 @@ class LaunchList:
             use_command_buffer = device.capabilities.command_buffers
         self._use_command_buffer = use_command_buffer
         self._launches: list[_Launch] = []
+        self._names: list[str] = []
         self._calls: list[Callable[[], int]] = []
         self._calls_queue = 0
         self._recording: command_buffer.CommandBuffer | None = None
@@ -201,7 +202,7 @@ class LaunchList:
         """
         if self._events is None:
             raise DeviceError("nothing was timed: enqueue on a queue made with profiling=True")
-        return self._events.times([launch.name for launch in self._launches])
+        return self._events.times(self._names)
 
     def _check_local_memory(self, launch: _Launch) -> None:
         """Refuse more than the device has; PoCL 3.1 crashes the process instead."""
@@ -259,8 +260,11 @@ class LaunchList:
         for number, launch in enumerate(self._launches):
             begin = time.perf_counter_ns()
             code = self._enqueue_one(queue, launch, self._events.slot(number))
+            self._events.begun_ns[number] = begin
             self._events.enqueuing_ns[number] = time.perf_counter_ns() - begin
-            check(code, self._describe(launch))
+            if code:
+                raise exception_for(code, self._describe(launch))
+        queue.timed(self._events, self._names)
 
     def _replay(self, queue: Queue) -> bool:
         """Replay the recording, making it if needed; False if the driver does not take it."""
@@ -294,6 +298,7 @@ class LaunchList:
     def _forget_prepared(self) -> None:
         self._forget_recording()
         self._calls_queue = 0
+        self._names = [launch.name for launch in self._launches]
 
     def _describe(self, launch: _Launch) -> str:
         local = None if launch.local_size is None else tuple(launch.local_size)

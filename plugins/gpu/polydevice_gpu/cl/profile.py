@@ -39,8 +39,10 @@ class LaunchEvents:
     def __init__(self, count: int) -> None:
         """Make room for the events of `count` launches."""
         self._events = (ctypes.c_void_p * count)()
+        self.begun_ns = [0] * count
+        """When the host began to enqueue each, set by whoever enqueues."""
         self.enqueuing_ns = [0] * count
-        """How long the host took for each, set by whoever enqueues."""
+        """How long the host took for each, likewise."""
         library.release_with(self, _release, self._events)
 
     def slot(self, number: int) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from polydevice_gpu.cl.event import Event
 from polydevice_gpu.cl.image import Image
 from polydevice_gpu.cl.memory import Buffer, map_host
 from polydevice_gpu.cl.status import check
+
+if TYPE_CHECKING:
+    from polydevice_gpu.cl.profile import LaunchEvents
 
 _BLOCKING, _ASYNCHRONOUS = 1, 0
 
@@ -42,6 +45,7 @@ class Queue:
         self.pointer = handle.int_ptr
         self.profiling = profiling
         self.copies = Copies()
+        self._event: Any = None  # where a transfer's event goes
         self._unified = unified_memory
         self._name = device_name
         self._cl = library.library()
@@ -70,7 +74,7 @@ class Queue:
             array.ctypes.data,
             0,
             None,
-            None,
+            self._event,
         )
         check(code, f"uploading {array.nbytes} bytes to {buffer.name!r} on {self._name}")
 
@@ -103,9 +107,12 @@ class Queue:
             array.ctypes.data,
             0,
             None,
-            None,
+            self._event,
         )
         check(code, f"downloading {array.nbytes} bytes of {buffer.name!r} from {self._name}")
+
+    def timed(self, events: LaunchEvents, names: Sequence[str]) -> None:
+        """Take notice of launches that were enqueued with events; plain queues do nothing."""
 
     def publish(self, buffer: Buffer) -> None:
         """Hand ``buffer.host`` over to the launches enqueued after this.
@@ -143,7 +150,7 @@ class Queue:
             return
         code = self._cl.clEnqueueCopyBuffer(
             *(self.pointer, source.whole, target.whole),
-            *(source.offset_bytes, target.offset_bytes, size, 0, None, None),
+            *(source.offset_bytes, target.offset_bytes, size, 0, None, self._event),
         )
         self._copied(code, source.name, target.name)
 

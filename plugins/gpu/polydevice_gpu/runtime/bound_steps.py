@@ -111,7 +111,9 @@ class BoundSteps:
             arguments = [
                 argument_of(a, step.scratch, self.plan.weights, region) for a in launch.arguments
             ]
-            number = launches.add(kernel, launch.global_size, launch.local_size, arguments)
+            sizes = launch.global_size, launch.local_size
+            name = f"{kernel.name} of {step.node.name}"
+            number = launches.add(kernel, *sizes, arguments, name=name)
             for position, argument in enumerate(launch.arguments):
                 memory = argument.memory if isinstance(argument, Value) else argument
                 if isinstance(memory, Memory):

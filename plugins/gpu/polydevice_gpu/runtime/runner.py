@@ -11,6 +11,7 @@ from polydevice.errors import BlobError, InferenceError, RequestError
 from polydevice.executable_network import PortInfo
 from polydevice.profiling import LayerCount
 from polydevice.remote import Copies, RemoteBlob
+from polydevice.runtime.follower import Follower, tell
 from polydevice.runtime.plan_cache import Bindings, Shapes, plans_limit
 from polydevice.runtime.runner import Runner
 from polydevice.runtime.variable import RequestVariable
@@ -65,6 +66,7 @@ class GpuRunner(Runner):
         self._batch = executable.batch_limit
         self._copies = Copies()
         self._end: cl.Event | None = None
+        self._followers: tuple[Follower, ...] = ()
         limit = min(ARENAS_BYTES, plans_limit(executable.device_memory))
         self._bindings = Bindings[Plan, BoundPlan](executable.plans, limit)
         self._variables = {
@@ -173,8 +175,20 @@ class GpuRunner(Runner):
             else:
                 self._end = None
                 queue.finish()
+            if self._followers:
+                self._tell(queue)
         self._finish(job)
         self._advance(job)  # what failed before has changed nothing
+
+    def follow(self, followers: tuple[Follower, ...]) -> None:
+        """Tell these followers what is enqueued."""
+        self._followers = followers
+
+    def _tell(self, queue: cl.Queue) -> None:
+        """Tell what was enqueued since the last time, with the queue's lock."""
+        if isinstance(queue, cl.RecordingQueue):
+            batch = queue.take()
+            tell(self._followers, lambda follower: follower.batch(batch))
 
     def wait(self, seconds: float | None) -> bool:
         """Wait for an inference that `run` left on a user's queue."""
