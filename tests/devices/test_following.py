@@ -12,7 +12,7 @@ import pytest
 
 from polydevice import Core, Follower, Trace
 from polydevice.cli import main
-from polydevice.errors import DeviceError, InferenceError, OptionValueError, PolydeviceError
+from polydevice.errors import DeviceError, InferenceError, PolydeviceError
 from tests.cpu.models import build
 
 X = {"x": np.linspace(-1, 1, 2 * 3 * 9 * 7, dtype=np.float32).reshape(2, 3, 9, 7)}
@@ -188,7 +188,7 @@ def test_times_of_a_device_are_put_on_the_clock_of_the_host(monkeypatch) -> None
 
 
 def test_bench_writes_a_trace(device: str, model: bytes, tmp_path: Path, capsys) -> None:
-    file, path = tmp_path / "model.onnx", tmp_path / "trace.json"
+    file, path = tmp_path / "model.onnx", tmp_path / "new folder" / "trace.json"
     file.write_bytes(model)
     options = ["-m", str(file), "-d", device, "-niter", "6", "-nireq", "2"]
     assert main(["bench", *options, "--trace", str(path)]) == 0
@@ -196,20 +196,6 @@ def test_bench_writes_a_trace(device: str, model: bytes, tmp_path: Path, capsys)
     events = json.loads(path.read_text(encoding="utf-8"))
     check_format(events)
     assert len([e for e in spans(events, "inference") if e["pid"] == 1]) == 6
-    with pytest.raises(OptionValueError, match="cannot be written"):
-        main_raising(["bench", *options, "--trace", str(tmp_path / "none" / "t.json")])
-
-
-def main_raising(arguments: list[str]) -> None:
-    """Run ``bench`` without the command line's handling of errors."""
-    import argparse
-
-    from polydevice.benchmark.application import run
-    from polydevice.benchmark.arguments import add_arguments
-
-    parser = argparse.ArgumentParser(add_help=False)
-    add_arguments(parser)
-    run(parser.parse_args(arguments[1:]))
 
 
 def test_spans_of_opentelemetry(device: str, model: bytes, monkeypatch) -> None:
