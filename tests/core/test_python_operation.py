@@ -11,7 +11,13 @@ from onnx import TensorProto, helper
 
 import polydevice
 from polydevice import Core, ElementType
-from polydevice.errors import ElementTypeError, KernelBuildError, NetworkError, ShapeError
+from polydevice.errors import (
+    ElementTypeError,
+    KernelBuildError,
+    NetworkError,
+    OptionValueError,
+    ShapeError,
+)
 from polydevice.testing import check
 
 from .ir_text import edges, layer, net, parameter, result
@@ -50,6 +56,42 @@ def halves(x, *, axes: tuple[int, ...] = (0,)):
     return first, np.signbit(second)
 
 
+@polydevice.operation("RowSoftmax", domain=DOMAIN, shapes=lambda x, **_: [x, x[:-1]],
+                      types=["same", "f32"])  # fmt: skip
+def row_softmax(x, *, scale: float = 1.0):
+    """Softmax of rows, and the logarithms of their sums."""
+    wide = scale * x.astype(np.float64)
+    top = wide.max(-1, keepdims=True)
+    sums = np.exp(wide - top).sum(-1, keepdims=True)
+    return (np.exp(wide - top) / sums).astype(x.dtype), (np.log(sums) + top)[..., 0].astype("f4")
+
+
+@row_softmax.opencl(
+    work_groups=lambda x, **_: max(1, int(np.prod(x[:-1]))),
+    local_size=32,
+    local={"part": "float[32]"},
+)
+def _(x, y, sums):
+    """
+    const int lane = get_local_id(0);
+    const int count = x_elements / sums_elements, row = get_group_id(0) * count;
+    float top = -INFINITY;
+    for (int i = lane; i < count; i += 32) top = fmax(top, scale * x_at(row + i));
+    part[lane] = top;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = 0; i < 32; i++) top = fmax(top, part[i]);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    float sum = 0;
+    for (int i = lane; i < count; i += 32) sum += exp(scale * x_at(row + i) - top);
+    part[lane] = sum;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    sum = 0;
+    for (int i = 0; i < 32; i++) sum += part[i];
+    for (int i = lane; i < count; i += 32) y_set(row + i, exp(scale * x_at(row + i) - top) / sum);
+    if (lane == 0) sums_set(get_group_id(0), log(sum) + top);
+    """
+
+
 def onnx_model(kind: str, inputs: dict[str, list], **attributes) -> bytes:
     """Write relu → the operator → ×2."""
     names = list(inputs)
@@ -75,6 +117,96 @@ def test_beside_its_function(device: str) -> None:
     pairs = [[[3, 5], [3, 5]], [[2, 3, 17], [17]], [[4, 1], [1, 6]], [[1], [7, 9]]]
     check(blend, shapes=pairs, types=["f32", "i32", "i64"], devices=[device], shift=3)
     check(blend, shapes=pairs, first=True, devices=[device])
+
+
+def test_work_groups_beside_their_function(device: str) -> None:
+    shapes = [[[1]], [[5, 7]], [[2, 3, 65]], [[4, 1, 3, 33]]]
+    check(row_softmax, shapes=shapes, scale=0.5, devices=[device])
+    check(row_softmax, shapes=shapes[1:3], types=["f16"], tolerance=2e-3, devices=[device])
+
+
+def test_work_groups_in_networks_of_unknown_sizes(device: str) -> None:
+    """Between two operators that lie otherwise: turned around, from ONNX, for several sizes."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["turned"], perm=[1, 0]),
+        helper.make_node("RowSoftmax", ["turned"], ["y", "s"], domain=DOMAIN, scale=2.0),
+        helper.make_node("Add", ["y", "y"], ["z"]),
+    ]
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [info("x", TensorProto.FLOAT, ["n", 6])],
+        [info("z", TensorProto.FLOAT, None), info("s", TensorProto.FLOAT, None)],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    with Core() as core:
+        executable = core.load_network(core.read_network(model), device)
+        for n in (5, 40, 5, 1):
+            x = np.random.default_rng(n).standard_normal((n, 6)).astype(np.float32)
+            answer = executable.infer({"x": x})
+            y, sums = row_softmax(x.T, scale=2.0)
+            np.testing.assert_allclose(answer["z"], 2 * y, rtol=1e-5, atol=1e-7)
+            np.testing.assert_allclose(answer["s"], sums, rtol=1e-5)
+        if device == "GPU":
+            kernels = executable.get_exec_graph_info().nodes()
+            assert any(n.rt_info.get("primitiveType") == "python_operation" for n in kernels)
+
+
+def test_work_groups_that_cannot_be() -> None:
+    def body(x, y, sums):
+        """y_set(0, 1);"""
+
+    def groups(x, **_):
+        return 1
+
+    for said, arguments in {
+        "work_groups=3 is no function": {"work_groups": 3},
+        "local_size=0; legal": {"work_groups": groups, "local_size": 0},
+        "local memory 'p' is 'float'": {"work_groups": groups, "local": {"p": "float"}},
+        "local memory 'p' is 'bool": {"work_groups": groups, "local": {"p": "bool[3]"}},
+        "'scale' names two things": {"work_groups": groups, "local": {"scale": "int[3]"}},
+        "local memory is a work-group's": {"local": {"p": "int[3]"}},
+    }.items():
+        with pytest.raises(NetworkError, match=said):
+            row_softmax.opencl(**arguments)(body)
+    with pytest.raises(NetworkError, match="2 parameters where .* 1 inputs, all given, and 2 out"):
+        row_softmax.opencl(work_groups=groups)(lambda x, y: None)
+
+
+def test_what_fails_in_a_work_group_is_said_with_its_place() -> None:
+    @polydevice.operation("Broken", domain=DOMAIN, shapes="same")
+    def broken(x):
+        return x
+
+    @broken.opencl(
+        work_groups=lambda x: x[0] - 2,
+        local_size=1,
+    )
+    def body(x, y):
+        """
+        for (int i = 0; i < x_elements; i++)
+            y_set(i, no_such_name);
+        """
+
+    lines, first = inspect.getsourcelines(body)
+    at = first + next(n for n, line in enumerate(lines) if "no_such_name" in line)
+    with Core() as core, pytest.raises(KernelBuildError, match="no_such_name") as caught:
+        core.load_network(core.read_network(onnx_model("Broken", {"x": [3]})), "GPU")
+    assert f"{Path(__file__).name}:{at}" in str(caught.value)
+    with Core() as core, pytest.raises(ShapeError, match=r"returns 0 for \[2\]; legal"):
+        core.load_network(core.read_network(onnx_model("Broken", {"x": [2]})), "GPU")
+
+
+def test_checks_that_would_check_nothing() -> None:
+    for nothing in ({"shapes": []}, {"types": []}, {"devices": []}, {"types": "f32"}):
+        with pytest.raises(OptionValueError, match="tries nothing"):
+            check(swish, **nothing)
+    with pytest.raises(ElementTypeError, match="unknown element type 'float'"):
+        check(swish, types=["float"])
+    with pytest.raises(OptionValueError, match="what polydevice.operation made"):
+        check(np.exp)
 
 
 def test_what_is_wrong_is_found() -> None:
@@ -165,6 +297,22 @@ def test_what_cannot_be_an_operation() -> None:
     def with_dict(x, *, table: dict):
         return x
 
+    for domain in ("opset1", "opset", "onnx", "ai.onnx.ml", "polydevice_gpu", None, 3):
+        with pytest.raises(NetworkError, match="domain"):
+            polydevice.operation("A", domain=domain)
+    with pytest.raises(NetworkError, match="the name of an operation is a text"):
+        polydevice.operation(7)
+    with pytest.raises(NetworkError, match="made of a function"):
+        polydevice.operation("A", domain=DOMAIN)("text")
+    for types in (3, [], None, [3], ["f32", None]):
+        with pytest.raises(ElementTypeError, match="A: "):
+            polydevice.operation("A", domain=DOMAIN, types=types)(lambda x: x)
+    with pytest.raises(ShapeError, match=r"shapes=\[1\] is no rule"):
+        polydevice.operation("A", domain=DOMAIN, shapes=[1])(lambda x: x)
+    for reserved in ("infer", "compute", "definition", "type", "attributes"):
+        function = eval(f"lambda x, *, {reserved}=1: x")
+        with pytest.raises(NetworkError, match=f"'{reserved}' cannot be an attribute"):
+            polydevice.operation("A", domain=DOMAIN)(function)
     with pytest.raises(NetworkError, match="attribute 'table'"):
         polydevice.operation("A", domain=DOMAIN)(with_dict)
     with pytest.raises(NetworkError, match="defined already"):

@@ -12,6 +12,7 @@ import pytest
 from polydevice.errors import UnsupportedNetworkError
 from polydevice.network import Network
 from polydevice.ops.op import Op
+from polydevice.ops.python_operation import PythonOperation
 from polydevice_cpu.implement import evaluate
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.compiler.stages import build_graph
@@ -36,9 +37,9 @@ ABLE = (_PROCESSOR, dataclasses.replace(_PROCESSOR, scalar_lanes=32, vector_widt
 """Devices, with and without lanes in lockstep, that can all that kernels ask for."""
 
 
-# Custom layers bring their own kernels, and no single operation becomes a ResampleYuv;
-# test_custom_layers and test_fused_frames have those.
-ELSEWHERE = (Custom, ResampleYuv)
+# Custom layers and operations written in Python bring their own kernels, and no single operation
+# becomes a ResampleYuv; test_custom_layers, test_python_operation and test_fused_frames have those.
+ELSEWHERE = (Custom, PythonOperation, ResampleYuv)
 OPERATIONS = {op: kernels for op, kernels in all_kernels().items() if op not in ELSEWHERE}
 KERNELS = [(op, kernel) for op, kernels in OPERATIONS.items() for kernel in kernels]
 

@@ -55,15 +55,30 @@ class Search:
         if error <= self.limit:
             return True
         self._add(tuple(self.steps), error)
-        while self._open:
+        while self._open and not self.expired():
             negative, _, group = heapq.heappop(self._open)
-            if len(group) > 1 and not self.expired():
+            if len(group) > 1:
                 self._halve(group)
             else:
-                self.kept.update(dict.fromkeys(group, -negative))
+                self._keep(group, -negative)
             if self._is_worth_measuring() and self._suffices():
                 return True
+        return self._keep_groups()
+
+    def _keep_groups(self) -> bool:
+        """Keep whole groups: those that alone break the bound, then twice as many each time."""
+        number = max(1, sum(-error > self.limit for error, _, _ in self._open))
+        while self._open:
+            for _ in range(min(number, len(self._open))):
+                negative, _, group = heapq.heappop(self._open)
+                self._keep(group, -negative)
+            if self._suffices():
+                return True
+            number *= 2
         return False
+
+    def _keep(self, group: tuple[Step, ...], error: float) -> None:
+        self.kept.update(dict.fromkeys(group, error))
 
     def _halve(self, group: tuple[Step, ...]) -> None:
         middle = len(group) // 2
@@ -78,7 +93,7 @@ class Search:
         return math.sqrt(sum(error * error for error, _, _ in self._open))
 
     def _is_worth_measuring(self) -> bool:
-        if self.expired() or not self._open:
+        if not self._open:
             return True
         largest = -self._open[0][0]
         return largest <= self.limit and self._estimate() * self._scale <= self.limit

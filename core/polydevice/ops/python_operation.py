@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import textwrap
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -28,7 +29,12 @@ TypeRule = str | ElementType | Sequence[str | ElementType]
 MOST_OPENCL_INPUTS = 5
 """Inputs that a pointwise expression of a kernel has names for."""
 
+LOCAL_TYPES = {"float": 4, "int": 4, "uint": 4, "half": 2, "ushort": 2, "double": 8}
+"""OpenCL types that local memory may be declared of → bytes of one."""
+
 _ATTRIBUTE_KINDS = (int, float, str, bool)
+_LOCAL = re.compile(r"(\w+)\s*\[\s*(\d+)\s*\]")
+_OWN_DOMAINS = re.compile(r"(opset\d*|onnx|ai\.onnx(\..*)?|unknown|runtime|polydevice.*|)")
 
 
 class PythonOperation(Op):
@@ -95,6 +101,33 @@ class OpenClBody:
     line: int
 
 
+WorkGroups = Callable[..., Any]
+"""The inputs' shapes, and attributes by keyword → number of work-groups, one or up to three."""
+
+
+@dataclass(frozen=True)
+class OpenClGroupBody:
+    """What a work-group computes in OpenCL C.
+
+    Attributes:
+        parameters: names of the inputs, then of the outputs.
+        body: statements.
+        file: Python file in which the body stands.
+        line: its first line there.
+        work_groups: says how many work-groups there are.
+        local_size: work-items of a group in up to three dimensions.
+        local: name → (type, elements) of memory that a group shares.
+    """
+
+    parameters: tuple[str, ...]
+    body: str
+    file: str
+    line: int
+    work_groups: WorkGroups
+    local_size: tuple[int, ...]
+    local: Mapping[str, tuple[str, int]]
+
+
 class CustomOperation:
     """A function that is an operation; calling it calls the function.
 
@@ -104,14 +137,16 @@ class CustomOperation:
         domain: operation set in IR files, domain in ONNX files.
         op: class of the operation, for networks built in Python.
         element: computes an element in OpenCL C; None where there is no such body.
+        group: what a work-group computes in OpenCL C; None where there is no such body.
     """
 
     def __init__(
-        self, function: Callable[..., Any], name: str, domain: str, shapes: ShapeRule, types: Any
+        self, function: Callable[..., Any], name: str, domain: str, shapes: Any, types: Any
     ) -> None:
         """Make the operation; `operation` says what is legal."""
         self.function, self.name, self.domain = function, name, domain
         self.element: OpenClBody | None = None
+        self.group: OpenClGroupBody | None = None
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
         self._shapes, self._types = shapes, types
@@ -125,14 +160,17 @@ class CustomOperation:
         self.input_counts = least, None if more else len(positional)
         if callable(shapes):
             self._check_callable(shapes)
-        elif shapes not in ("same", "broadcast"):
+        elif not isinstance(shapes, str) or shapes not in ("same", "broadcast"):
             raise ShapeError(
                 f"{self.title}: shapes={shapes!r} is no rule; legal: 'same', 'broadcast', or a "
                 "function of the inputs' shapes"
             )
-        self.infer_types(
-            ElementType.f32, 1 if isinstance(types, (str, ElementType)) else len(types)
-        )
+        if not isinstance(types, (str, ElementType, tuple, list)) or not types:
+            raise ElementTypeError(
+                f"{self.title}: types={types!r} is no rule; legal: 'same', an element type, or a "
+                "list of these, one for each output"
+            )
+        self.infer_types(ElementType.f32, self._output_count())
         self.op = self._make_class([p for p in parameters if p.kind is p.KEYWORD_ONLY])
 
     def __call__(self, *inputs: Any, **attributes: Any) -> Any:
@@ -147,28 +185,90 @@ class CustomOperation:
         """Name with the domain."""
         return f"{self.domain}.{self.name}"
 
-    def opencl(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Give the operation a kernel on GPU: the body of one element in OpenCL C.
+    def opencl(
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        work_groups: WorkGroups | None = None,
+        local_size: int | Sequence[int] = 64,
+        local: Mapping[str, str] | None = None,
+    ) -> Callable[..., Any]:
+        """Give the operation a kernel on GPU: an element's, or with `work_groups` a work-group's.
 
-        The body is the text of the decorated function's docstring, statements that end in
-        `return`; the function's parameters name the inputs' elements there, and attributes go by
-        their own names. It is fused with what stands before and after, works with any layout and
-        size, and is compiled with that. Elements of f16 are handed over as float::
+        The body is the text of the decorated function's docstring; attributes go by their own
+        names there. An element's body are statements that end in `return`, and the parameters name
+        the inputs' elements. It is fused with what stands before and after, works with any layout
+        and size, and is compiled with that. Elements of f16 are handed over as float::
 
             @swish.opencl
             def element(x):
                 '''return x / (1 + exp(-beta * x));'''
 
+        A work-group's body is a kernel's: the parameters name the inputs and then the outputs, each
+        in row-major order. ``x_at(i)`` reads element i, as float of f16, ``y_set(i, value)`` writes
+        one, ``x_size0``, ``x_size1``… are its sizes and ``x_elements`` their product; ``x`` is the
+        pointer. Sizes are arguments, so that one program serves all of them::
+
+            @row_sum.opencl(work_groups=lambda x: x[0], local_size=64, local={"part": "float[64]"})
+            def group(x, y):
+                '''
+                const int row = get_group_id(0), lane = get_local_id(0);
+                float sum = 0;
+                for (int i = lane; i < x_size1; i += 64) sum += x_at(row * x_size1 + i);
+                part[lane] = sum;
+                barrier(CLK_LOCAL_MEM_FENCE);
+                ...
+                '''
+
+        Args:
+            function: what is decorated.
+            work_groups: a function of the inputs' sizes, with the attributes by keyword, that
+                returns the number of work-groups, or of those in two or three dimensions.
+            local_size: work-items of a group, in as many dimensions.
+            local: name → type and number of what a group shares, such as "float[64]".
+
         Raises:
-            NetworkError: the shapes follow a function instead of "same" or "broadcast", the number
-                of parameters is another than the number of inputs or above 5, or there is no text.
+            NetworkError: the body does not fit the operation, or an argument is not legal; the
+                message says what would be.
         """
-        names = tuple(inspect.signature(function).parameters)
-        text = function.__doc__ or ""
+        if work_groups is None and local is not None:
+            raise NetworkError(f"{self.title}: local memory is a work-group's; give work_groups")
+
+        def decorate(given: Callable[..., Any]) -> Callable[..., Any]:
+            text = getattr(given, "__doc__", None) or ""
+            code = getattr(given, "__code__", None)
+            if code is None:
+                raise NetworkError(f"{self.title}: .opencl decorates a function, not {given!r}")
+            names = tuple(inspect.signature(given).parameters)
+            line = code.co_firstlineno + _lines_above(code) + len(text) - len(text.lstrip("\n"))
+            place = (names, textwrap.dedent(text).strip("\n"), code.co_filename, line)
+            if work_groups is None:
+                self._check_element(names, text)
+                self._check_attributes()
+                self.element, self.group = OpenClBody(*place), None
+            else:
+                sizes, shared = self._check_group(names, text, work_groups, local_size, local or {})
+                self._check_attributes()
+                self.group = OpenClGroupBody(*place, work_groups, sizes, shared)
+                self.element = None
+            return given
+
+        return decorate if function is None else decorate(function)
+
+    def _check_attributes(self) -> None:
+        if not all(f.type in (int, float, bool) for f in dataclasses.fields(self.op)):  # type: ignore[arg-type]
+            raise NetworkError(
+                f"{self.title}: the OpenCL body has numbers and truth values for attributes only"
+            )
+
+    def _check_element(self, names: Sequence[str], text: str) -> None:
         least, most = self.input_counts
         problem = ""
         if callable(self._shapes):
-            problem = "computes an element, so that shapes must be 'same' or 'broadcast'"
+            problem = (
+                "computes an element, so that shapes must be 'same' or 'broadcast'; give "
+                "work_groups for one that computes anything else"
+            )
         elif least != most or len(names) != most:
             problem = (
                 f"takes {len(names)} elements where the operation has {most} inputs, all given"
@@ -177,15 +277,54 @@ class CustomOperation:
             problem = f"takes {len(names)} elements; at most {MOST_OPENCL_INPUTS} are possible"
         elif "return" not in text:
             problem = "has no text with a `return` in its docstring"
-        elif not all(f.type in (int, float, bool) for f in dataclasses.fields(self.op)):  # type: ignore[arg-type]
-            problem = "has numbers and truth values for attributes only"
         if problem:
             raise NetworkError(f"{self.title}: the OpenCL body {problem}")
-        code = function.__code__
-        line = code.co_firstlineno + 2 + len(text) - len(text.lstrip("\n"))
-        body = textwrap.dedent(text).strip("\n")
-        self.element = OpenClBody(names, body, code.co_filename, line)
-        return function
+
+    def _check_group(
+        self,
+        names: Sequence[str],
+        text: str,
+        work_groups: Any,
+        local_size: Any,
+        local: Mapping[str, str],
+    ) -> tuple[tuple[int, ...], dict[str, tuple[str, int]]]:
+        """Return the local sizes and the shared memory as numbers."""
+        sizes = tuple(local_size) if isinstance(local_size, (tuple, list)) else (local_size,)
+        least, most = self.input_counts
+        count = self._output_count()
+        shared = {}
+        problem = ""
+        if not callable(work_groups):
+            problem = f"work_groups={work_groups!r} is no function of the inputs' sizes"
+        elif not 1 <= len(sizes) <= 3 or any(type(n) is not int or n < 1 for n in sizes):
+            problem = f"local_size={local_size!r}; legal: one to three numbers from 1"
+        elif least != most or (self._counts_outputs() and len(names) != least + count):
+            problem = (
+                f"its body has {len(names)} parameters where the operation has {most} inputs, all "
+                f"given, and {count} outputs"
+            )
+        elif not text.strip():
+            problem = "its body has no text in its docstring"
+        for name, said in local.items():
+            found = _LOCAL.fullmatch(str(said).strip())
+            if found is None or found[1] not in LOCAL_TYPES or not int(found[2]):
+                problem = (
+                    f"local memory {name!r} is {said!r}; legal: a number of one of "
+                    f"{', '.join(LOCAL_TYPES)}, such as 'float[64]'"
+                )
+                break
+            shared[name] = (found[1], int(found[2]))
+        taken = [*names, *local, *(f.name for f in dataclasses.fields(self.op))]  # type: ignore[arg-type]
+        twice = next((name for name in taken if taken.count(name) > 1), None)
+        if not problem and twice is not None:
+            problem = f"{twice!r} names two things"
+        if problem:
+            raise NetworkError(f"{self.title}: {problem}")
+        return sizes, shared
+
+    def _counts_outputs(self) -> bool:
+        """Whether the number of outputs is known before there are shapes."""
+        return not callable(self._shapes) or not isinstance(self._types, (str, ElementType))
 
     def infer_shapes(
         self, shapes: Sequence[Shape | None], attributes: dict[str, Any]
@@ -229,7 +368,7 @@ class CustomOperation:
                 continue
             try:
                 found.append(ElementType(rule))
-            except ValueError:
+            except (ValueError, TypeError):
                 legal = ", ".join(kind.value for kind in ElementType)
                 raise ElementTypeError(
                     f"{self.title}: type {rule!r} is not known; legal: same, {legal}"
@@ -272,6 +411,11 @@ class CustomOperation:
             inner = (
                 typing.get_args(kind)[:1] if typing.get_origin(kind) in (tuple, list) else (kind,)
             )
+            if hasattr(PythonOperation, parameter.name) or parameter.name == "definition":
+                raise NetworkError(
+                    f"{self.title}: {parameter.name!r} cannot be an attribute, since operations "
+                    "have something of that name; call it otherwise"
+                )
             if inner[0] not in _ATTRIBUTE_KINDS:
                 raise NetworkError(
                     f"{self.title}: attribute {parameter.name!r} has the type {kind!r}; legal: "
@@ -331,13 +475,19 @@ def operation(
         NetworkError: the domain is one of polydevice's own, the operation exists already, or an
             attribute has a type that files cannot hold.
     """
-    if domain in ("", "opset", "onnx", "ai.onnx", "unknown") or domain.startswith("polydevice"):
+    texts: list[tuple[str, Any]] = [("name", name), ("domain", domain)]
+    for what, text in texts:
+        if not isinstance(text, str) or not text.isprintable() or (what == "name" and not text):
+            raise NetworkError(f"the {what} of an operation is a text, not {text!r}")
+    if _OWN_DOMAINS.fullmatch(domain):
         raise NetworkError(
             f"domain {domain!r} is not for operations of yours; use a name of your own, such as "
             "'my.company'"
         )
 
     def make(function: Callable[..., Any]) -> CustomOperation:
+        if not inspect.isroutine(function):
+            raise NetworkError(f"operation {name!r} is made of a function, not of {function!r}")
         known = table.find_in_domain(domain, name)
         if known is not None and issubclass(known, PythonOperation):
             before = known.definition.function
@@ -355,3 +505,15 @@ def operation(
 
 def _sizes(item: Any) -> Sequence[DimLike | None]:
     return list(item)
+
+
+def _lines_above(code: Any) -> int:
+    """Return how many lines of a function stand above the first of its docstring's text.
+
+    The first line of code is that of the first decorator; the docstring begins below `def`.
+    """
+    try:
+        lines, _ = inspect.getsourcelines(code)
+    except (OSError, TypeError):
+        return 2  # a decorator and the def
+    return next((n for n, line in enumerate(lines) if re.search(r"\"\"\"|'''", line)), 2)

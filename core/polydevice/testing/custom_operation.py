@@ -9,6 +9,7 @@ import numpy as np
 
 from polydevice.core import Core
 from polydevice.dtype import Array, ElementType
+from polydevice.errors import OptionValueError
 from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.io import Parameter, Result
@@ -45,13 +46,20 @@ def check(
 
     Raises:
         AssertionError: naming device, shapes and the first element that differs.
+        OptionValueError: nothing would be tried, or an argument is not legal.
     """
+    if not isinstance(operation, CustomOperation):
+        raise OptionValueError(f"check() takes what polydevice.operation made, not {operation!r}")
     count = operation.input_counts[0]
     tried = shapes if shapes is not None else [[shape] * count for shape in SHAPES]
+    for name, given in (("shapes", tried), ("types", types), ("devices", devices)):
+        if given is not None and (isinstance(given, str) or not len(given)):
+            raise OptionValueError(f"{name}={given!r} tries nothing; give a list of some, or None")
+    kinds = [ElementType.parse(kind) for kind in types]
     rng = np.random.default_rng(seed)
     with Core() as core:
         for device in devices or core.available_devices:
-            for kind in types:
+            for kind in kinds:
                 for sizes in tried:
                     _check_on(core, operation, device, kind, sizes, attributes, tolerance, rng)
 
@@ -60,13 +68,12 @@ def _check_on(
     core: Core,
     operation: CustomOperation,
     device: str,
-    kind: str,
+    element_type: ElementType,
     sizes: Sequence[Sequence[int]],
     attributes: dict[str, Any],
     tolerance: float,
     rng: np.random.Generator,
 ) -> None:
-    element_type = ElementType(kind)
     parameters = [
         Node(f"input{number}", Parameter(element_type, Shape(size)))
         for number, size in enumerate(sizes)
@@ -82,7 +89,7 @@ def _check_on(
         expected = operation.function(*arrays, **attributes)
         expected = expected if isinstance(expected, (tuple, list)) else [expected]
         answers = executable.infer({f"input{n}": array for n, array in enumerate(arrays)})
-        what = f"{operation.title} on {device}, {kind} {[list(size) for size in sizes]}"
+        what = f"{operation.title} on {device}, {element_type} {[list(size) for size in sizes]}"
         for number, want in enumerate(expected):
             got = answers[f"output{number}"]
             _compare(f"{what}, output {number}", got, np.asarray(want), tolerance)

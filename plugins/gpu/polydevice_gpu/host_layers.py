@@ -82,7 +82,7 @@ def _kind(op: Op, inputs: Sequence[ElementType]) -> str:
         for kind in (inputs[0], op.destination_type):
             if kind.bits < 8 or (kind.is_float and kind is not ElementType.f32):
                 return f"kernels may hold {kind} in other bits"
-    if isinstance(op, PythonOperation) and op.definition.element is None:
+    if isinstance(op, PythonOperation) and not (op.definition.element or op.definition.group):
         return "it has no OpenCL body"
     if isinstance(op, GroupedMatMul) and len(inputs) > 2:
         return "which rows belong together depends on values"

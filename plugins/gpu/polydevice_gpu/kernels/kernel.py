@@ -24,6 +24,7 @@ from typing import Any, ClassVar, TypeVar
 
 from polydevice.dtype import ElementType
 from polydevice.ops.op import Op
+from polydevice.ops.python_operation import PythonOperation
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.launch import Launch
 from polydevice_gpu.kernels.source import Call
@@ -165,6 +166,8 @@ def kernel(*ops: type[Op]) -> Callable[[K], K]:
 def kernels_of(op: type[Op]) -> list[Kernel]:
     """Return the kernels of an operation, best first; empty when there is none."""
     _load()
+    if issubclass(op, PythonOperation):  # each is a class of its own, made when it is defined
+        op = PythonOperation
     return _TABLE.get(op, [])
 
 
