@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import numpy as np
@@ -37,6 +38,16 @@ def test_unwritable_places(tmp_path):
     with pytest.raises(ModelFileError, match="m.bin' cannot be written"):
         write_ir(network, tmp_path / "m.xml")
     assert [path.name for path in tmp_path.iterdir()] == ["m.bin"]
+
+
+def test_what_is_no_file_keeps_its_place(tmp_path):
+    """As /dev/null has to: a pipe here, which nobody else uses."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for paths in ((pipe,), (tmp_path / "m.xml", pipe)):
+        with pytest.raises(ModelFileError, match="pipe' cannot be written: it is no regular file"):
+            write_ir(relu_network(), *paths)
+    assert pipe.is_fifo() and [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
 @pytest.mark.parametrize("old", [True, False])

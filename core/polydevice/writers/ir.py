@@ -50,12 +50,16 @@ def write_ir(
 
     Raises:
         UnsupportedOperationError: IR cannot express some operations; all are listed.
-        ModelFileError: a file cannot be written, or both paths are the same.
+        ModelFileError: a file cannot be written, both paths are the same, or one is a device.
     """
     xml = Path(xml_path)
     weights = xml.with_suffix(".bin") if bin_path is None else Path(bin_path)
     if xml.absolute() == weights.absolute():
         raise ModelFileError(f"topology and weights cannot both be written to {str(xml)!r}")
+    for path in (xml, weights):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            # A new file would take the place of /dev/null, for every program there is.
+            raise ModelFileError(f"{str(path)!r} cannot be written: it is no regular file")
     prepared = prepared_copy(network)
     check_writable(prepared)
     with _written(xml) as xml_part, _written(weights) as weights_part:
