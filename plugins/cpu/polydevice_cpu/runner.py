@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from polydevice.blob import Blob, RoiBlob
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError, RequestError
@@ -95,16 +97,23 @@ class CpuRunner(Runner):
         bound = self.bound or self._prepare()
         for region in self._regions:
             region.gather()
-        if self._is_timed:
-            self._run_timed(bound)
+        if bound.plan.computes_arrays:
+            with np.errstate(all="ignore"):  # infinities and NaN are values like others
+                self._compute(bound)
         else:
-            bound.run()
+            self._compute(bound)
         if bound.tail_outputs:
             keys = self.executable.output_keys
             for index, array in bound.tail_outputs.items():
                 self.publish(keys[index], array)
         if self._variables:
             self._context.commit()
+
+    def _compute(self, bound: BoundPlan) -> None:
+        if self._is_timed:
+            self._run_timed(bound)
+        else:
+            bound.run()
 
     def _run_timed(self, bound: BoundPlan) -> None:
         """Run, and note the times of the steps for counters and followers."""

@@ -1,23 +1,33 @@
-"""Convert from narrow integers to f32, which a reorder does on all threads."""
+"""Convert: narrow integers to f32 by a reorder, on all threads; others while they are copied."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from polydevice.dtype import ElementType
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
 from polydevice.ops.convert import Convert
 from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitives import reorder
-from polydevice_cpu.plan.step import PrimitiveStep
+from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep
 
 if TYPE_CHECKING:
     from polydevice.node import Node
     from polydevice_cpu.plan.builder import Builder
 
 INTEGERS = (ElementType.u8, ElementType.i8)
+PLAIN = (
+    *(ElementType.i8, ElementType.i16, ElementType.i32, ElementType.i64),
+    *(ElementType.u8, ElementType.u16, ElementType.u32, ElementType.u64),
+    *(ElementType.f32, ElementType.f64),
+)
+"""Types that NumPy converts to and from as Convert does, but for floats to narrow integers."""
 
 
 @lowers(Convert)
@@ -28,7 +38,7 @@ def lower_convert(builder: Builder, node: Node) -> bool:
         builder.set(target, builder.value(source))
         return True
     if source.element_type not in INTEGERS or target.element_type is not ElementType.f32:
-        return False
+        return _copied(builder, node)
     value = builder.value(source)
     if not value.in_reach or value.strides is None:
         return False
@@ -41,3 +51,27 @@ def lower_convert(builder: Builder, node: Node) -> bool:
     )
     builder.set(target, result)
     return True
+
+
+def _copied(builder: Builder, node: Node) -> bool:
+    """Let NumPy convert while it copies, where that is all there is to do (see `narrow`)."""
+    source, (target,) = node.inputs[0], node.outputs
+    if source.element_type not in PLAIN or target.element_type not in PLAIN:
+        return False
+    if source.element_type.is_float and target.element_type.bits < 32:
+        return False
+    assert target.shape is not None
+    result = builder.new_dense(target.shape.static, target.element_type.dtype)
+    value = builder.array_value(source)
+    builder.emit(ArrayStep(node.name, node.type, _start, [value], [result], writes=True))
+    builder.set(target, result)
+    return True
+
+
+def _start(_: Context) -> Compute:
+    return _convert
+
+
+def _convert(x: Array, y: Array) -> Sequence[Array]:
+    np.copyto(y, x, casting="unsafe")
+    return ()

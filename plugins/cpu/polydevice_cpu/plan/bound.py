@@ -18,7 +18,7 @@ from polydevice_cpu.onednn.engine import MemoryObject
 from polydevice_cpu.onednn.primitive import execution_error
 from polydevice_cpu.plan.context import Context
 from polydevice_cpu.plan.plan import Plan
-from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep
+from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep, outputs_of
 from polydevice_cpu.plan.value import Kind, Storage, Value
 from polydevice_cpu.plan.workspace import Workspace
 
@@ -177,6 +177,8 @@ class BoundPlan:
         outputs = self._arrays(step.outputs)
         compute = step.start(self._context)
         if step.writes:
+            if all(self._home(value.storage) is not None for value in step.values):
+                return partial(compute, *inputs, *outputs)
 
             def write() -> None:
                 compute(*inputs, *outputs)
@@ -185,14 +187,21 @@ class BoundPlan:
         if len(outputs) == 1:
 
             def run_one() -> None:
-                (result,) = compute(*inputs)
-                _store(outputs[0], result, step)
+                result = compute(*inputs)
+                if type(result) is not np.ndarray:
+                    (result,) = outputs_of(result)
+                place = outputs[0]
+                if result.shape != place.shape or result.dtype != place.dtype:
+                    raise _mismatch(place, result, step)
+                np.copyto(place, result)
 
             return run_one
 
         def run() -> None:
-            for place, result in zip(outputs, compute(*inputs), strict=True):
-                _store(place, result, step)
+            for place, result in zip(outputs, outputs_of(compute(*inputs)), strict=True):
+                if result.shape != place.shape or result.dtype != place.dtype:
+                    raise _mismatch(place, result, step)
+                np.copyto(place, result)
 
         return run
 
@@ -201,7 +210,7 @@ class BoundPlan:
         found, compute = self.tail_outputs, step.start(self._context)
 
         def run() -> None:
-            for index, result in zip(step.results, compute(*inputs), strict=True):
+            for index, result in zip(step.results, outputs_of(compute(*inputs)), strict=True):
                 # What is passed on as it is lies in the arena, where later steps write.
                 shared = any(np.may_share_memory(result, array) for array in inputs)
                 found[index] = result.copy(order="C") if shared else result
@@ -275,14 +284,9 @@ def _view(value: Value, data: Array) -> Array:
     return data if value.dtype.hasobject else value.array(data)
 
 
-def _store(place: Array, result: Array, step: ArrayStep) -> None:
+def _mismatch(place: Array, result: Array, step: ArrayStep) -> InferenceError:
+    what = f"{step.type} {step.name!r} computed"
     if result.shape != place.shape:
-        raise InferenceError(
-            f"{step.type} {step.name!r} computed shape {list(result.shape)} where "
-            f"{list(place.shape)} was inferred"
-        )
-    if result.dtype != place.dtype:
-        raise InferenceError(
-            f"{step.type} {step.name!r} computed {result.dtype} where {place.dtype} was inferred"
-        )
-    np.copyto(place, result)
+        shapes = list(result.shape), list(place.shape)
+        return InferenceError(f"{what} shape {shapes[0]} where {shapes[1]} was inferred")
+    return InferenceError(f"{what} {result.dtype} where {place.dtype} was inferred")

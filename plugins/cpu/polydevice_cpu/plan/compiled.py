@@ -10,6 +10,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
+from polydevice.ops.control_flow import Iteration
 from polydevice.runtime.plan_cache import Bindings, PlanCache, Shapes, plans_limit
 from polydevice_cpu.implement import evaluate
 from polydevice_cpu.passes import prepare
@@ -18,6 +19,7 @@ from polydevice_cpu.plan.builder import Builder, Settings
 from polydevice_cpu.plan.context import Context
 from polydevice_cpu.plan.decisions import Decisions, Unlike
 from polydevice_cpu.plan.plan import Plan
+from polydevice_cpu.plan.rounds import Rounds
 from polydevice_cpu.plan.sizes import Sized, Sizes
 from polydevice_cpu.plan.tail import make_tail
 from polydevice_cpu.plan.weights import WeightStore
@@ -136,12 +138,25 @@ class Execution:
         self.bindings = Bindings[Plan, BoundPlan](compiled.plans, plans_limit(compiled.memory))
         self._workspace = Workspace(compiled.memory)
         self._latest: tuple[Shapes, BoundPlan] | None = None
+        self._rounds: Rounds | None = None
 
     def release(self) -> None:
         """Let go of the memory for computing."""
         self.bindings.clear()
         self._workspace = Workspace(self.compiled.memory)
         self._latest = None
+        self._rounds = None
+
+    def rounds(self, op: Iteration, shapes: Shapes) -> Rounds | None:
+        """Return the body of `op`, bound for all iterations; None where they may differ."""
+        if None in shapes:
+            return None
+        if self._rounds is None or self._rounds.shapes != shapes:
+            plan = self.compiled.plan(shapes)
+            if not Rounds.suit(op, plan):
+                return None
+            self._rounds = Rounds(op, plan, shapes, self.context, self._workspace)
+        return self._rounds
 
     def bound(self, shapes: Shapes) -> BoundPlan:
         """Return the bound plan for these input shapes."""

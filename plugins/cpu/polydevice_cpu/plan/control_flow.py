@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -21,8 +21,9 @@ from polydevice.ops.control_flow import (
 )
 from polydevice.shape import normalize_axis
 from polydevice.tensor import TensorDesc, desc_of
-from polydevice_cpu.plan.compiled import Execution
+from polydevice_cpu.plan.compiled import Execution, shapes_of
 from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.rounds import Rounds
 from polydevice_cpu.plan.start import starts
 from polydevice_cpu.plan.step import Compute, Start
 
@@ -84,45 +85,84 @@ def start_iteration(op: Iteration) -> Start:
 
 
 def _iterate(op: Iteration, execution: Execution, inputs: Sequence[Array]) -> list[Array]:
-    given: dict[int, Array] = {}
-    sliced = []
-    for tie in op.body_inputs:
-        if tie.slicing is None:
-            given[tie.parameter] = inputs[tie.input]
-        else:
-            sliced.append(tie)
+    given = {tie.parameter: inputs[tie.input] for tie in op.body_inputs if tie.slicing is None}
+    changing = _changing(op, inputs)
     count, goes_on = _bounds(op, inputs)
-    counter = op.current_iteration if isinstance(op, Loop) else None
     condition = op.execution_condition if isinstance(op, Loop) else None
     parts: dict[int, list[Array]] = {t.output: [] for t in op.body_outputs if t.slicing}
     held, bounds = 0, current_bounds()
-    results: list[Array] | None = None
+    results: Sequence[Array] | None = None
+    rounds: Rounds | None = None
     iteration = 0
     while goes_on and (count is None or iteration < count):
-        bounds.check()
         if iteration >= ITERATION_LIMIT:
             raise InferenceError(f"{op.type} has run {ITERATION_LIMIT} iterations without an end")
-        for tie in sliced:
-            assert tie.slicing is not None
-            whole = inputs[tie.input]
-            axis = normalize_axis(tie.slicing.axis, whole.ndim)
-            where = tie.slicing.part(iteration, whole.shape[axis])
-            given[tie.parameter] = whole[(slice(None),) * axis + (where,)]
-        if counter is not None:
-            given[counter] = _number(op, counter, iteration)
-        results = execution.infer([given[k] for k in sorted(given)])
-        for out in op.body_outputs:
+        values = changing(iteration)
+        if iteration == 0:
+            given.update(values)
+            rounds = _rounds(op, execution, given)
+        if rounds is None:
+            given.update(values)
+            results = _infer(op, execution, given)
+        else:
+            results = rounds.run(iteration, values)
+        for out in op.body_outputs if parts else ():
             if out.slicing is not None:
-                parts[out.output].append(results[out.result])
-                held += results[out.result].nbytes
+                part = results[out.result]
+                parts[out.output].append(part if rounds is None else part.copy())
+                held += part.nbytes
         if held:  # as much again is needed to join them
             bounds.admit(2 * held, f"{op.type}, after {iteration + 1} iterations,")
-        for edge in op.back_edges:
-            given[edge.parameter] = results[edge.result]
         if condition is not None:
             goes_on = bool(np.asarray(results[condition]).all())
         iteration += 1
+    if rounds is not None and results is not None:
+        results = [result.copy() for result in results]
     return _collect(op, inputs, given, results, parts)
+
+
+def _infer(op: Iteration, execution: Execution, given: dict[int, Array]) -> Sequence[Array]:
+    """Run an iteration that need not be like the last one; carried values go into `given`."""
+    current_bounds().check()
+    results = execution.infer([given[k] for k in sorted(given)])
+    for edge in op.back_edges:
+        given[edge.parameter] = results[edge.result]
+    return results
+
+
+def _changing(op: Iteration, inputs: Sequence[Array]) -> Callable[[int], dict[int, Array]]:
+    """What each iteration gets that is its own, by parameter: slices, and its number."""
+    counter = op.current_iteration if isinstance(op, Loop) else None
+    number = None if counter is None else _number(op, counter)
+    slices = [
+        (tie.parameter, tie.slicing, whole, normalize_axis(tie.slicing.axis, whole.ndim))
+        for tie in op.body_inputs
+        for whole in [inputs[tie.input]]
+        if tie.slicing is not None
+    ]
+
+    def values(iteration: int) -> dict[int, Array]:
+        found = {}
+        for parameter, slicing, whole, axis in slices:
+            where = slicing.part(iteration, whole.shape[axis])
+            found[parameter] = whole[(slice(None),) * axis + (where,)]
+        if counter is not None and number is not None:
+            number[...] = iteration
+            found[counter] = number
+        return found
+
+    return values
+
+
+def _rounds(op: Iteration, execution: Execution, given: dict[int, Array]) -> Rounds | None:
+    """The body bound for all iterations, with the values of the first; None where they differ."""
+    for parameter, array in given.items():
+        if not array.flags.c_contiguous:
+            given[parameter] = array.copy(order="C")
+    rounds = execution.rounds(op, shapes_of([given[k] for k in sorted(given)]))
+    if rounds is not None:
+        rounds.begin(given)
+    return rounds
 
 
 def _bounds(op: Iteration, inputs: Sequence[Array]) -> tuple[int | None, bool]:
@@ -133,10 +173,11 @@ def _bounds(op: Iteration, inputs: Sequence[Array]) -> tuple[int | None, bool]:
     return (None if trips < 0 else trips), bool(np.asarray(inputs[1]).all())
 
 
-def _number(op: Iteration, parameter: int, iteration: int) -> Array:
+def _number(op: Iteration, parameter: int) -> Array:
+    """An array of the form in which a parameter takes the iteration's number."""
     own = op.body.parameters[parameter].output.desc
     shape = own.shape.static if own.shape is not None and own.shape.is_static else ()
-    return np.full(shape, iteration, own.element_type.dtype)
+    return np.zeros(shape, own.element_type.dtype)
 
 
 def _described(value: Array) -> TensorDesc:
@@ -147,7 +188,7 @@ def _collect(
     op: Iteration,
     inputs: Sequence[Array],
     given: dict[int, Array],
-    results: list[Array] | None,
+    results: Sequence[Array] | None,
     parts: dict[int, list[Array]],
 ) -> list[Array]:
     """The operation's outputs after the last iteration."""

@@ -40,6 +40,7 @@ class Plan:
         whole_outputs: which outputs are values.
         result_bytes: memory of the outputs that are values.
         times: by number of the step, of all inferences that were timed.
+        computes_arrays: whether some step is no primitive.
         held_bytes: estimate of what the plan takes by itself.
     """
 
@@ -66,6 +67,7 @@ class Plan:
         for step in steps:
             if isinstance(step, PrimitiveStep):
                 step.primitive.compile()
+        self.computes_arrays = any(not isinstance(step, PrimitiveStep) for step in steps)
         self.held_bytes = sum(
             PRIMITIVE_BYTES if isinstance(step, PrimitiveStep) else ARRAY_BYTES for step in steps
         )

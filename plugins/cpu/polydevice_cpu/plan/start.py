@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TypeVar
 
-from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.ops.op import Op
 from polydevice_cpu.implement import find_implementation
@@ -61,9 +60,7 @@ def starter(op: Op) -> Start:
     if function is None:
         raise InferenceError(f"CPU has no implementation of {op.type} ({op.opset})")
 
-    def compute(*inputs: Array) -> tuple[Array, ...]:
-        outputs = function(op, *inputs)
-        return outputs if isinstance(outputs, tuple) else (outputs,)
+    compute = partial(function, op)
 
     def start(_: Context) -> Compute:
         return compute

@@ -10,8 +10,14 @@ from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.plan.context import Context
 from polydevice_cpu.plan.value import Value
 
-Compute = Callable[..., Sequence[Array]]
-"""``f(*inputs)`` returns the outputs; it never writes its inputs."""
+Compute = Callable[..., Array | Sequence[Array]]
+"""``f(*inputs)`` returns the output or a sequence of them; it never writes its inputs."""
+
+
+def outputs_of(computed: Array | Sequence[Array]) -> Sequence[Array]:
+    """Return what a `Compute` returned as a sequence."""
+    return computed if isinstance(computed, (tuple, list)) else (computed,)
+
 
 Start = Callable[[Context], Compute]
 """Makes the function for one request, which may keep something in its context."""

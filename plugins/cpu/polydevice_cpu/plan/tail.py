@@ -21,7 +21,7 @@ from polydevice_cpu.lowering.table import is_heavy
 from polydevice_cpu.plan.context import Context
 from polydevice_cpu.plan.growth import admit, counted
 from polydevice_cpu.plan.start import starter
-from polydevice_cpu.plan.step import Compute, Start, TailStep
+from polydevice_cpu.plan.step import Compute, Start, TailStep, outputs_of
 
 if TYPE_CHECKING:
     from polydevice_cpu.plan.builder import Builder
@@ -100,7 +100,7 @@ def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence
                 inputs = [known[port] for port in node.inputs]
                 admit(node.op, inputs)
                 try:
-                    outputs = run(*inputs)
+                    outputs = outputs_of(run(*inputs))
                 except (IndexError, ValueError) as error:
                     _check(node, inputs, error)
                     raise
@@ -141,7 +141,7 @@ def _then(first: Start, compiled: CompiledNetwork, places: Sequence[int]) -> Sta
         execution = compiled.execution(context)
 
         def compute(*arrays: Array) -> Sequence[Array]:
-            results = execution.infer(before(*arrays))
+            results = execution.infer(outputs_of(before(*arrays)))
             return [results[place] for place in places]
 
         return compute

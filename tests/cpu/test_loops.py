@@ -1,0 +1,89 @@
+"""Loops against ONNX Runtime: what is carried, sliced, counted and joined, and when they end."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.cpu.loading import load
+
+F, WHOLE, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+def info(name, kind, shape):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def node(kind, inputs, outputs, **attributes):
+    return helper.make_node(kind, inputs.split(), outputs.split(), **attributes)
+
+
+def model(body, graph_nodes, inputs, outputs, **constants) -> bytes:
+    loop = helper.make_node("Loop", ["n", "go", "x", "z"], ["p", "q", "all"], body=body)
+    stored = [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]
+    graph = helper.make_graph([loop, *graph_nodes], "g", inputs, outputs, stored)
+    imports = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
+
+
+def body_of(nodes, kept, limit, shape):
+    """A body that carries two values of a shape and gives a third one to be joined."""
+    return helper.make_graph(
+        [
+            node("Cast", "number", "step", to=F),
+            *nodes,
+            node("ReduceSum", "p", "sum", keepdims=0),
+            node("Less", "sum limit", "below"),
+            node("And", "below given", "goes"),
+        ],
+        "body",
+        [info("number", WHOLE, []), info("given", B, []), info("a", F, shape), info("b", F, shape)],
+        [info("goes", B, []), info("p", F, shape), info("q", F, shape), info(kept, F, None)],
+        [numpy_helper.from_array(np.float32(limit), "limit")],
+    )
+
+
+BODIES = {
+    "swapped": ([node("Add", "b step", "p"), node("Mul", "a half", "q")], "p"),
+    "one for both": ([node("Add", "a b", "p"), node("Identity", "p", "q")], "q"),
+    "counted": ([node("Add", "a step", "p"), node("Sub", "b step", "q")], "step"),
+    "passed on": ([node("Identity", "a", "p"), node("Add", "b row", "q")], "row"),
+}
+
+
+@pytest.mark.parametrize("trips", [0, 1, 2, 7])
+@pytest.mark.parametrize("limit", [3.0, 1e9])
+@pytest.mark.parametrize("kind", BODIES)
+def test_as_onnx_runtime(core, kind, limit, trips):
+    nodes, kept = BODIES[kind]
+    nodes = [node("Gather", "rows number", "row", axis=0), *nodes]
+    shape = (3, 2)
+    made = model(
+        body_of(nodes, kept, limit, shape),
+        [],
+        [
+            info("n", WHOLE, []),
+            info("x", F, shape),
+            info("z", F, shape),
+            info("rows", F, [7, *shape]),
+        ],
+        [info("p", F, None), info("q", F, None), info("all", F, None)],
+        go=np.array(True),
+        half=np.float32(0.5),
+    )
+    session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
+    executable = load(core, made)
+    rng = np.random.default_rng(trips)
+    before = None
+    for _ in range(3):
+        names = ("x", "z")
+        feed = {name: rng.normal(size=shape).astype(np.float32) for name in names}
+        feed |= {"rows": rng.normal(size=(7, *shape)).astype(np.float32), "n": np.array(trips)}
+        expected = session.run(None, feed)
+        found = [array.copy() for array in executable.infer(feed).values()]
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, 1e-5, 1e-5)
+        assert before is None or trips == 0 or not np.array_equal(found[0], before)
+        before = found[0]
