@@ -63,7 +63,7 @@ class SharedRunner(Runner):
         """Make nothing yet, except where variables are kept."""
         super().__init__(executable)
         self._parts: dict[Member, _Part] = {}
-        self._own: dict[str, Blob] = {}  # outputs that the user did not set
+        self._left: dict[str, Blob] = {}  # outputs that lie where a device left them
         self._last: _Part | None = None
         self._pinned = executable.schedule.pin() if executable.has_variables else None
         if self._pinned is not None:
@@ -115,14 +115,14 @@ class SharedRunner(Runner):
             name: blob
             for name, port in network.outputs.items()
             if (blob := self.blobs.get(port.key)) is not None
-            and blob is not self._own.get(port.key)
+            and blob is not self._left.get(port.key)
         }
         results = part.infer(inputs, outputs, slot)
         for name, port in network.outputs.items():
             held = self.blobs.get(port.key)
             if held is None or held.array is not results[name]:
                 self.give(port.key, results[name])
-                self._own[port.key] = self.blobs[port.key]
+                self._left[port.key] = self.blobs[port.key]
         self._last = part
 
     def holds(self, member: Member) -> bool:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from polydevice_gpu.ops import Fragment, Fused
 if TYPE_CHECKING:
     from polydevice_gpu.control_flow.nested import Nested
     from polydevice_gpu.kernels.kernel import Choice
+
+O = TypeVar("O", bound=Op)  # noqa: E741 - an operation
 
 
 class Place(enum.Enum):
@@ -193,6 +195,17 @@ class GpuNode:
         """Type of the operation's own result, before the epilogue."""
         for value in self.outputs:
             value.producer = self
+
+    def operation(self, kind: type[O]) -> O:
+        """Return the operation, which is one of this kind.
+
+        Raises:
+            TypeError: it is another one; kernels and views are registered for theirs.
+        """
+        op = self.op
+        if not isinstance(op, kind):
+            raise TypeError(f"{self.name} is {self.op.type}, not {kind.__name__}")
+        return op
 
     @property
     def output(self) -> Value:

@@ -96,8 +96,7 @@ def _split(node: GpuNode) -> list[Layout]:
 
 @_view(StridedSlice)
 def _strided_slice(node: GpuNode) -> list[Layout]:
-    op, x = node.op, node.inputs[0]
-    assert isinstance(op, StridedSlice)
+    op, x = node.operation(StridedSlice), node.inputs[0]
     begin, end = integers(node, 1), integers(node, 2)
     strides = integers(node, 3) if len(node.inputs) > 3 else [1] * len(begin)
     pitches, offset, axis = [], x.placed.offset, 0
@@ -134,8 +133,7 @@ def _pad(node: GpuNode) -> list[Layout]:
 
 @_view(Broadcast)
 def _broadcast(node: GpuNode) -> list[Layout]:
-    op, x, out = node.op, node.inputs[0], node.output.shape
-    assert isinstance(op, Broadcast)
+    op, x, out = node.operation(Broadcast), node.inputs[0], node.output.shape
     axes = integers(node, 2) if len(node.inputs) > 2 else None
     try:
         aligned = op.aligned(x.shape, out, axes)
@@ -157,8 +155,7 @@ def _broadcast(node: GpuNode) -> list[Layout]:
 
 @_view(Reverse)
 def _reverse(node: GpuNode) -> list[Layout]:
-    op, x = node.op, node.inputs[0]
-    assert isinstance(op, Reverse)
+    op, x = node.operation(Reverse), node.inputs[0]
     reversed_axes = set(op.axes(integers(node, 1), x.rank))
     starts = [x.shape[a] - 1 if a in reversed_axes and x.shape[a] else 0 for a in range(x.rank)]
     steps = [-1 if a in reversed_axes else 1 for a in range(x.rank)]

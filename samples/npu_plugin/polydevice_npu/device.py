@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
@@ -21,9 +21,8 @@ from polydevice.options import Flag, Options, option
 from polydevice.plugin import Plugin, Version, unsupported
 from polydevice.profiling import LayerCount
 from polydevice.remote import RemoteContext
+from polydevice.rewrites import Wishes, always, rewrite, rules
 from polydevice.runtime.runner import Runner
-
-Array = npt.NDArray[Any]
 
 
 def _softmax(op: SoftMax, x: Array) -> Array:
@@ -37,6 +36,9 @@ OPERATIONS: dict[type[Op], Callable[..., Array]] = {
     Relu: lambda _, x: np.maximum(x, 0),
     SoftMax: _softmax,
 }
+
+WISHES = Wishes(decompose=dict.fromkeys(rules(), always))
+"""Whatever is made of simpler operations may be made of ours: a batch normalisation is."""
 
 
 class NpuOptions(Options):
@@ -64,10 +66,12 @@ class NpuPlugin(Plugin):
         return {"FULL_DEVICE_NAME": "Sample NPU", "OPTIMIZATION_CAPABILITIES": ["FP32"]}
 
     def unsupported_nodes(self, network: Network, options: Options) -> dict[str, str]:
-        """Everything outside the table of operations, with the reason."""
+        """Layers of which something is outside the table of operations, with the reason."""
+        network = network.clone()
+        rewrite(network, WISHES, self.services.evaluate)
         runs = (*OPERATIONS, Parameter, Constant, Result)
         nodes = [node for node in network.nodes() if not isinstance(node.op, runs)]
-        return {node.name: f"the NPU has no operation {node.type}" for node in nodes}
+        return {name: f"the NPU has no {node.type}" for node in nodes for name in node.layers}
 
     def load_network(
         self,
@@ -79,6 +83,7 @@ class NpuPlugin(Plugin):
         """Compile; raises UnsupportedNetworkError, naming every node that cannot run."""
         if refused := self.unsupported_nodes(network, options):
             raise unsupported(network, self.name, refused)
+        rewrite(network, WISHES, self.services.evaluate)
         return NpuExecutable(network, self.name, options)
 
 
@@ -111,16 +116,15 @@ class NpuRunner(Runner):
         values = dict(self.executable.constants)
         for name, port in self.executable.input_ports:
             values[port] = self.array(name)
-        layers = []
+        self.layers = layers = list[LayerCount]()
         for index, node in enumerate(self.executable.steps):
             start = time.perf_counter()
-            result = OPERATIONS[type(node.op)](node.op, *(values[port] for port in node.inputs))
-            values[node.output] = result
+            inputs = (values[port] for port in node.inputs)
+            values[node.output] = OPERATIONS[type(node.op)](node.op, *inputs)
             us = (time.perf_counter() - start) * 1e6
             layers.append(LayerCount(node.name, "EXECUTED", node.type, "numpy", us, us, index))
         for name, port in self.executable.output_ports:
             self.array(name)[...] = values[port]
-        self.layers = layers
 
     def counts(self) -> list[LayerCount]:
         """Return the times of the last inference's layers."""

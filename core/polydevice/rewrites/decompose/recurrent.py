@@ -147,7 +147,15 @@ def _cell(build: Emitter, op: Cell, inputs: Sequence[Port]) -> list[Port]:
     return _step(build, op, r, more)(_projected(build, op, x, w, more), states)
 
 
-@decomposes(SequenceOf, where=lambda op, inputs: count_of(inputs[0]) > 0)
+MAX_STEPS = 1024
+"""Longer sequences stay whole: each step becomes a dozen nodes, which take time to compile."""
+
+
+def _is_short(op: SequenceOf, inputs: Sequence[Port]) -> bool:
+    return count_of(inputs[0]) > 0 and shape_of(inputs[0])[1] <= MAX_STEPS
+
+
+@decomposes(SequenceOf, where=_is_short)
 def _sequence(build: Emitter, op: SequenceOf, inputs: Sequence[Port]) -> list[Port]:
     """Add the nodes of every step; a device should say up to how many."""
     x, *states = inputs[: 1 + op.states]

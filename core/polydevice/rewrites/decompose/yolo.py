@@ -15,7 +15,7 @@ from polydevice.rewrites.facts import result_shapes, shape_of
 from polydevice.rewrites.rule import decomposes
 
 
-@decomposes(RegionYolo)
+@decomposes(RegionYolo, where=lambda op, _: op.coords >= 2)  # else x and y are no part of them
 def _region_yolo(build: Emitter, op: RegionYolo, inputs: Sequence[Port]) -> list[Port]:
     (x,) = inputs
     batch, _, height, width = shape_of(x)

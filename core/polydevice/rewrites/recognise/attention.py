@@ -285,10 +285,12 @@ def _mask(build: Emitter, found: _Pattern, query: Port) -> Port | None:
         return None
     if not found.hides:
         return _of_type(build, mask, query.element_type)
-    if np.isneginf(found.fill):
+    if np.isneginf(found.fill) or (is_known(mask) and array_of(mask).any(axis=-1).all()):
         return mask
     # Scores that are all hidden become equal, not undefined: add a number instead of hiding, and
     # one so far away that nothing of the scores is left.
+    if query.element_type is not ElementType.f32:
+        raise Declined(f"{query.element_type} holds no number that far away")
     zero, far = build.like(0.0, query), build.like(min(found.fill, _VANISHING), query)
     if is_known(mask):
         return build.value(np.where(array_of(mask) != 0, array_of(zero), array_of(far)))
@@ -300,6 +302,8 @@ def _of_type(build: Emitter, mask: Port, kind: ElementType) -> Port:
     if mask.element_type is kind:
         return mask
     array, least = array_of(mask), float(np.finfo(kind.dtype).min)
+    if (array < least).all(axis=-1).any():
+        raise Declined(f"scores that are all hidden differ by more than {kind} tells apart")
     return build.value(np.where(np.isneginf(array), array, np.maximum(array, least)), kind)
 
 

@@ -126,7 +126,7 @@ def _root(found: _Found, value: Port) -> bool:
     if isinstance(op, Add):
         for value_, eps in (node.inputs, node.inputs[::-1]):
             number, root = scalar(eps), value_.node
-            if number is not None and isinstance(root.op, Sqrt):
+            if number is not None and number >= 0 and isinstance(root.op, Sqrt):
                 found.nodes.append(root)
                 found.eps, found.inside = number, False
                 return _variance(found, root.inputs[0])

@@ -89,8 +89,7 @@ class CustomRef(Kernel):
         for number, value in enumerate(node.inputs):
             macros += _tensor_macros(f"INPUT{number}", value)
         macros += _tensor_macros("OUTPUT0", node.output)
-        assert isinstance(node.op, Custom)
-        attributes = node.op.original.to_ir()
+        attributes = node.operation(Custom).original.to_ir()
         macros += [_user_macro(define, attributes, node.name) for define in layer.defines]
         text = "\n".join(
             [
@@ -113,8 +112,7 @@ class CustomRef(Kernel):
 
 
 def _layer(node: GpuNode) -> CustomLayer:
-    assert isinstance(node.op, Custom)
-    return node.op.layer
+    return node.operation(Custom).layer
 
 
 def _layout(value: Value, form: str) -> Layout:

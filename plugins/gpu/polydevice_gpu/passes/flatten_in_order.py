@@ -68,8 +68,8 @@ def _multiplies(user: GpuNode, rows: Value) -> bool:
 def _ordered(user: GpuNode, places: np.ndarray) -> Value:  # type: ignore[type-arg, unused-ignore]
     """Return the matrix with its rows in another order."""
     weights = user.inputs[1]
-    assert isinstance(user.op, MatMul)
-    array = np.take(np.asarray(weights.constant), places, 1 if user.op.transpose_b else 0)
+    op = user.operation(MatMul)
+    array = np.take(np.asarray(weights.constant), places, 1 if op.transpose_b else 0)
     made = constant_value(f"{weights.name}/in order", array, weights.element_type)
     made.storage = weights.storage
     return made

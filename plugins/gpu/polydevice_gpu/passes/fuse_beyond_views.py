@@ -135,8 +135,8 @@ def _is_copied(part: Value) -> bool:
 
 
 def _axis(concat: GpuNode) -> int:
-    assert isinstance(concat.op, Concat)
-    return normalize_axis(concat.op.axis, concat.output.rank)
+    op = concat.operation(Concat)
+    return normalize_axis(op.axis, concat.output.rank)
 
 
 def _aligned(operand: Value, rank: int) -> tuple[int, ...]:

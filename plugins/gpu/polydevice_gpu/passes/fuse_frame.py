@@ -106,10 +106,10 @@ def _replace(graph: GpuGraph, node: GpuNode, frames: list[GpuNode], between: lis
             part = Value(
                 f"{frame.name}/resized", result.element_type, shape, storage=result.storage
             )
-        assert isinstance(frame.op, FromYuv)
+        op = frame.operation(FromYuv)
         made = GpuNode(
             f"{node.name}/{frame.name}" if len(frames) > 1 else node.name,
-            ResampleYuv(frame.op, result.element_type),
+            ResampleYuv(op, result.element_type),
             [*frame.inputs, *tables],
             [part],
             frame.origins,

@@ -128,8 +128,7 @@ def _shrink(view: GpuNode, border: Border) -> None:
 
 def _pad_more(node: GpuNode, border: Border) -> None:
     """Add to what the convolution pads itself; its data has the border still."""
-    op = node.op
-    assert isinstance(op, Convolution)
+    op = node.operation(Convolution)
     before, after = op.window(node.inputs[1].shape).pads(node.inputs[0].shape[2:])
     node.op = op.replace(
         pads_begin=tuple(a + b for a, (b, _) in zip(before, border[2:], strict=True)),

@@ -210,17 +210,17 @@ def _without_repetition(fragment: Fragment, inputs: list[Value], first: int) -> 
 
 
 def _merge(host: GpuNode, node: GpuNode) -> None:
-    assert isinstance(node.op, Fused)
+    op = node.operation(Fused)
     positions = [i for i, value in enumerate(node.inputs) if value is host.output]
     others = [value for i, value in enumerate(node.inputs) if i not in positions]
     if isinstance(host.op, Fused):
-        fragment = host.op.fragment.then(node.op.fragment, positions)
+        fragment = host.op.fragment.then(op.fragment, positions)
         host.inputs += others
         host.op = Fused(_without_repetition(fragment, host.inputs, 0))
     else:
         before = host.epilogue or Fragment((host.output.storage,))
         own, extras = host.own_inputs, [*host.extra_inputs, *others]
-        fragment = before.then(node.op.fragment, positions)
+        fragment = before.then(op.fragment, positions)
         host.epilogue = _without_repetition(fragment, extras, 1)
         host.inputs = [*own, *extras]
     host.outputs = [node.output]

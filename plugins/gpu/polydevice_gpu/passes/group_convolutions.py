@@ -112,8 +112,7 @@ def _replace(
 ) -> None:
     first, concat = convs[0], users[convs[0].output][0]
     weights = np.stack([np.asarray(conv.inputs[1].constant) for conv in convs])
-    assert isinstance(first.op, Convolution)
-    op = GroupConvolution(**first.op.attributes())
+    op = GroupConvolution(**first.operation(Convolution).attributes())
     inputs = [split.inputs[0], _constant(first.inputs[1], weights), *extras]
     origins = [origin for conv in convs for origin in conv.origins]
     grouped = GpuNode(first.name, op, inputs, [concat.output], dict.fromkeys(origins))

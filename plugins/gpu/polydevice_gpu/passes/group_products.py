@@ -92,8 +92,8 @@ def _constant(like: Value, array: Array) -> Value:
 
 def _replace(graph: GpuGraph, products: Sequence[GpuNode], extras: Sequence[Value]) -> None:
     first = products[0]
-    assert isinstance(first.op, MatMul)
-    axis = 0 if first.op.transpose_b else 1
+    op = first.operation(MatMul)
+    axis = 0 if op.transpose_b else 1
     matrices = [np.asarray(node.inputs[1].constant) for node in products]
     weights = _constant(first.inputs[1], np.concatenate(matrices, axis))
     out = first.output
@@ -104,7 +104,7 @@ def _replace(graph: GpuGraph, products: Sequence[GpuNode], extras: Sequence[Valu
     )  # fmt: skip
     origins = dict.fromkeys(origin for node in products for origin in node.origins)
     inputs = [first.inputs[0], weights, *extras]
-    grouped = GpuNode(f"{first.name}/columns", first.op, inputs, [whole], origins)
+    grouped = GpuNode(f"{first.name}/columns", op, inputs, [whole], origins)
     grouped.result_type, grouped.epilogue = first.result_type, first.epilogue
     last_axis = constant_value(f"{first.name}/axis", np.asarray(whole.rank - 1, np.int64))
     sizes = constant_value(f"{first.name}/sizes", np.asarray(columns, np.int64))

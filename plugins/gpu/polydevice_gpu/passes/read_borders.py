@@ -37,9 +37,9 @@ def read_borders(graph: GpuGraph, target: Target) -> None:
 
 def _is_plain(node: GpuNode) -> bool:
     """Whether a border is a finite number around a value that is computed."""
-    assert isinstance(node.op, Pad)
+    op = node.operation(Pad)
     x, *parameters = node.inputs
-    if node.op.pad_mode is not PadMode.CONSTANT or any(v.constant is None for v in parameters):
+    if op.pad_mode is not PadMode.CONSTANT or any(v.constant is None for v in parameters):
         return False
     fill = np.asarray(parameters[2].constant) if len(parameters) > 2 else np.zeros(())
     ends = [*integers(node, 1), *integers(node, 2)]

@@ -85,8 +85,8 @@ def declare(call: Call, lanes: int = 1, *, by_keys: bool = False) -> Heads:
     the same for a vector of keys.
     """
     node = call.node
-    op, found, optional = node.op, heads(node), dict(enumerate(node.own_inputs))
-    assert isinstance(op, ScaledDotProductAttention)
+    op = node.operation(ScaledDotProductAttention)
+    found, optional = heads(node), dict(enumerate(node.own_inputs))
     widths = (lanes,) if lanes > 1 else ()
     for role, layout, shape in zip(
         ("IN0", "IN1", "IN2"), found.inputs, found.shapes(), strict=True

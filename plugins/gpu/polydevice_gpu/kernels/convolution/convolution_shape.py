@@ -11,8 +11,7 @@ from polydevice_gpu.layout import Layout
 
 def convolution_geometry(node: GpuNode) -> Geometry:
     """Return the window of a convolution node."""
-    op = node.op
-    assert isinstance(op, Convolution)
+    op = node.operation(Convolution)
     x, w = node.inputs[0], node.inputs[1]
     window = op.window(w.shape)
     begin, _ = window.pads(x.shape[2:])
@@ -21,8 +20,7 @@ def convolution_geometry(node: GpuNode) -> Geometry:
 
 def groups_of(node: GpuNode) -> tuple[int, int, int]:
     """Return groups, output channels per group, input channels per group."""
-    op, w = node.op, node.inputs[1]
-    assert isinstance(op, Convolution)
+    op, w = node.operation(Convolution), node.inputs[1]
     if op.grouped:
         return w.shape[0], w.shape[1], w.shape[2]
     return 1, w.shape[0], w.shape[1]

@@ -36,8 +36,7 @@ from polydevice_gpu.layout import Layout, channels_last
 
 def deconvolution_geometry(node: GpuNode) -> Geometry:
     """Return the window; its pads are what is cropped from the beginning of the full result."""
-    op = node.op
-    assert isinstance(op, ConvolutionBackpropData)
+    op = node.operation(ConvolutionBackpropData)
     x, w = node.inputs[0], node.inputs[1]
     window = op.window(w.shape)
     crops = op.crops(x.shape[2:], window, node.output.shape[2:])
@@ -46,8 +45,7 @@ def deconvolution_geometry(node: GpuNode) -> Geometry:
 
 def groups_of(node: GpuNode) -> tuple[int, int, int]:
     """Return groups, output channels per group, input channels per group."""
-    op, w = node.op, node.inputs[1]
-    assert isinstance(op, ConvolutionBackpropData)
+    op, w = node.operation(ConvolutionBackpropData), node.inputs[1]
     if op.grouped:
         return w.shape[0], w.shape[2], w.shape[1]
     return 1, w.shape[1], w.shape[0]

@@ -72,8 +72,7 @@ def phases_of_axis(
 
 
 def _axes(node: GpuNode) -> list[list[Phase]]:
-    op, x, w = node.op, node.inputs[0], node.inputs[1]
-    assert isinstance(op, ConvolutionBackpropData)
+    op, x, w = node.operation(ConvolutionBackpropData), node.inputs[0], node.inputs[1]
     window = op.window(w.shape)
     crops = op.crops(x.shape[2:], window, node.output.shape[2:])
     return [
@@ -97,8 +96,7 @@ def _part(value: Value, starts: list[int], counts: list[int], steps: list[int]) 
 def _convolution(node: GpuNode, phases: tuple[Phase, ...], weights: Array) -> GpuNode:
     """Return the ordinary convolution that computes one phase."""
     x, out = node.inputs[0], node.output
-    op = node.op
-    assert isinstance(op, ConvolutionBackpropData)
+    op = node.operation(ConvolutionBackpropData)
     strides = list(op.window(node.inputs[1].shape).strides)
     starts = [0, 0, *(phase.start for phase in phases)]
     counts = [*out.shape[:2], *(phase.count for phase in phases)]
@@ -146,8 +144,7 @@ class DeconvolutionPhases(Kernel):
 
     def refuses(self, node: GpuNode, target: Target) -> str:
         """A product kernel takes the phases; there are few of them."""
-        op, w = node.op, node.inputs[1]
-        assert isinstance(op, ConvolutionBackpropData)
+        op, w = node.operation(ConvolutionBackpropData), node.inputs[1]
         refused = unless(
             (not op.grouped, "it has groups"),
             (w.constant is not None, VARIABLE_WEIGHTS),

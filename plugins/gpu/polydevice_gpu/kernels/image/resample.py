@@ -20,8 +20,8 @@ class ResampleRef(SingleLaunch):
 
     def refuses(self, node: GpuNode, target: Target) -> str:
         """The kernel has three table slots."""
-        assert isinstance(node.op, Resample)
-        return unless((len(node.op.axes) <= 3, "it has more than three axes"))
+        axes = node.operation(Resample).axes
+        return unless((len(axes) <= 3, "it has more than three axes"))
 
     def describe(self, call: Call, op: Resample, mode: Mode) -> None:
         """Sum over the taps of up to three axes, the others being one coordinate."""

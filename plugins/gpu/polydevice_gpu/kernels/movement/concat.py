@@ -15,9 +15,9 @@ from polydevice_gpu.ops import Fragment, Fused
 
 def parts(node: GpuNode) -> list[Layout]:
     """Return where each input of a concatenation lies within the result."""
-    assert isinstance(node.op, Concat)
+    op = node.operation(Concat)
     out = node.output
-    axis = normalize_axis(node.op.axis, out.rank)
+    axis = normalize_axis(op.axis, out.rank)
     layouts, start = [], 0
     for value in node.inputs:
         layouts.append(sliced(out.placed, [start if a == axis else 0 for a in range(out.rank)]))

@@ -72,12 +72,12 @@ class Iteration:
 
         And that coordinate; None where all lie alike, or squares would be mostly empty.
         """
-        assert isinstance(node.op, Fused)
+        op = node.operation(Fused)
         out = node.output
         if step_along(out.placed, out.shape, self.groups) != 1 or self.sizes[2] < TILE // 2:
             return None
         for number, (value, layout) in enumerate(zip(node.inputs, self.layouts, strict=True)):
-            kind = compute_type(node.op.fragment.inputs[number])
+            kind = compute_type(op.fragment.inputs[number])
             if value.constant is not None or value.border is not None:
                 continue
             if kind not in ("float", "int"):
@@ -149,8 +149,8 @@ class ElementwiseRef(SingleLaunch):
     def _describe_tiled(self, call: Call, iteration: Iteration, source: int, across: int) -> None:
         """Let one input come from local memory; all others as usual."""
         node, groups, sizes = call.node, iteration.groups, iteration.sizes
-        assert isinstance(node.op, Fused)
-        out, fragment = node.output, node.op.fragment
+        op = node.operation(Fused)
+        out, fragment = node.output, op.fragment
         operands = []
         for number, (value, layout) in enumerate(zip(node.inputs, iteration.layouts, strict=True)):
             role = f"IN{number}"
@@ -211,5 +211,5 @@ class ElementwiseRef(SingleLaunch):
 
 
 def _is_vectorizable(node: GpuNode) -> bool:
-    assert isinstance(node.op, Fused)
-    return is_vectorizable(node.op.fragment) and compute_type(node.output.storage) == "float"
+    fragment = node.operation(Fused).fragment
+    return is_vectorizable(fragment) and compute_type(node.output.storage) == "float"

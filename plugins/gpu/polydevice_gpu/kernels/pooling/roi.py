@@ -46,8 +46,7 @@ class RoiAlignRef(SingleLaunch):
 
     def refuses(self, node: GpuNode, target: Target) -> str:
         """Floats; the number of samples must be bounded."""
-        assert isinstance(node.op, ROIAlign)
-        few = node.op.sampling_ratio <= MAX_SAMPLES
+        few = node.operation(ROIAlign).sampling_ratio <= MAX_SAMPLES
         return unless((_is_float(node), NO_FLOATS), (few, _SAMPLES))
 
     def describe(self, call: Call, op: ROIAlign, mode: Mode) -> None:
@@ -89,8 +88,7 @@ class PsRoiPoolingRef(SingleLaunch):
 
     def refuses(self, node: GpuNode, target: Target) -> str:
         """Floats; the number of samples must be bounded."""
-        op = node.op
-        assert isinstance(op, PSROIPooling)
+        op = node.operation(PSROIPooling)
         few = max(op.spatial_bins_x, op.spatial_bins_y) <= MAX_SAMPLES
         return unless((_is_float(node), NO_FLOATS), (few, _SAMPLES))
 
@@ -109,8 +107,7 @@ class DeformablePsRoiPoolingRef(SingleLaunch):
 
     def refuses(self, node: GpuNode, target: Target) -> str:
         """Floats; the number of samples must be bounded, and offsets there for every region."""
-        op, rois = node.op, node.inputs[1]
-        assert isinstance(op, DeformablePSROIPooling)
+        op, rois = node.operation(DeformablePSROIPooling), node.inputs[1]
         offsets = node.own_inputs[2].shape if len(node.own_inputs) > 2 else None
         parts = (op.part_size, op.part_size)
         whole = offsets is None or (
@@ -144,8 +141,7 @@ class RoiAlignRotatedRef(SingleLaunch):
 
     def refuses(self, node: GpuNode, target: Target) -> str:
         """Floats; the number of samples must be bounded."""
-        assert isinstance(node.op, ROIAlignRotated)
-        few = node.op.sampling_ratio <= MAX_SAMPLES
+        few = node.operation(ROIAlignRotated).sampling_ratio <= MAX_SAMPLES
         return unless((_is_float(node), NO_FLOATS), (few, _SAMPLES))
 
     def describe(self, call: Call, op: ROIAlignRotated, mode: Mode) -> None:

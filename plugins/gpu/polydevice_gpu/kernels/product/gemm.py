@@ -269,8 +269,7 @@ class MatmulProduct(Product):
 
     def no_product(self, node: GpuNode) -> str:
         """Say why the node is no product of this kind: one constant matrix, rows one by one."""
-        op, b = node.op, node.inputs[1]
-        assert isinstance(op, MatMul)
+        op, b = node.operation(MatMul), node.inputs[1]
         return unless(
             (b.constant is not None, "its second factor is no constant"),
             (b.rank >= 2 and math.prod(b.shape[:-2]) == 1, "its constant is not one matrix"),
@@ -301,9 +300,9 @@ class MatmulProduct(Product):
 
     def matrix(self, node: GpuNode, array: Array) -> Array:
         """Order weights as [column, term]."""
-        assert isinstance(node.op, MatMul)
+        op = node.operation(MatMul)
         matrix = array.reshape(array.shape[-2:])
-        return matrix if node.op.transpose_b else matrix.T
+        return matrix if op.transpose_b else matrix.T
 
     def declare(self, call: Call, widths: Sequence[int]) -> Groups:
         """Declare rows as one line of pixels."""

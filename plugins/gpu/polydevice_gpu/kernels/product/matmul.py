@@ -125,8 +125,7 @@ class MatmulVector(SingleLaunch):
 
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
         """Columns of the second factor side by side."""
-        op, b = node.op, node.inputs[1]
-        assert isinstance(op, MatMul)
+        op, b = node.operation(MatMul), node.inputs[1]
         column = b.rank - 2 if op.transpose_b else b.rank - 1
         if b.placed.pitches[column] == 1:
             return {}

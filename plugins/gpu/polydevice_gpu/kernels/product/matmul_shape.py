@@ -44,8 +44,7 @@ class Matrices:
 
 def matrices(node: GpuNode) -> Matrices:
     """Describe a MatMul node."""
-    op = node.op
-    assert isinstance(op, MatMul)
+    op = node.operation(MatMul)
     a, b = node.inputs[0], node.inputs[1]
     shape_a, pitches_a = list(a.shape), list(a.placed.pitches)
     shape_b, pitches_b = list(b.shape), list(b.placed.pitches)

@@ -85,8 +85,7 @@ class RecurrentKernel(SingleLaunch):
 
     def declare(self, call: Call, mode: Mode) -> tuple[int, int]:
         """Declare everything but the states; return their size and the number of sequences."""
-        node, op = call.node, call.node.op
-        assert isinstance(op, RecurrentSteps)
+        node, op = call.node, call.node.operation(RecurrentSteps)
         layer, x = op.layer, node.inputs[0]
         optional = [
             *(["LENGTHS"] if op.has_lengths else []),
@@ -163,8 +162,7 @@ class RecurrentGroup(RecurrentKernel):
 
     def refuses(self, node: GpuNode, target: Target) -> str:
         """States and the sums of all gates fit real local memory."""
-        assert isinstance(node.op, RecurrentSteps)
-        layer = node.op.layer
+        layer = node.operation(RecurrentSteps).layer
         size = 8 if _is_double(node) else 4
         needed = size * (2 + layer.gates) * (layer.hidden_size + 3)
         return unless(
@@ -175,8 +173,8 @@ class RecurrentGroup(RecurrentKernel):
 
     def default_mode(self, node: GpuNode, target: Target) -> int:
         """A work-item a column, as far as the device has them."""
-        assert isinstance(node.op, RecurrentSteps)
-        columns = node.op.layer.gates * node.op.layer.hidden_size
+        layer = node.operation(RecurrentSteps).layer
+        columns = layer.gates * layer.hidden_size
         fitting = [i for i, m in enumerate(self.modes) if m["LANES"] <= target.max_work_group_size]
         return next((i for i in fitting if self.modes[i]["LANES"] >= columns), fitting[-1])
 

@@ -75,8 +75,7 @@ class Reduction(RowKernel):
 
     def declare_result(self, call: Call, rows: Rows) -> None:
         """One element for a row."""
-        op = call.node.op
-        assert isinstance(op, reduce.Reduction)
+        op = call.node.operation(reduce.Reduction)
         left = sorted(rows.kept)
         call.result([rows.kept if op.keep_dims else tuple(left.index(a) for a in rows.kept)])
 

@@ -17,8 +17,7 @@ class Normalizer(RowKernel):
 
     def axes(self, node: GpuNode) -> Sequence[int]:
         """The axis of the operation."""
-        assert isinstance(node.op, SoftMax)
-        return (normalize_axis(node.op.axis, node.inputs[0].rank),)
+        return (normalize_axis(node.operation(SoftMax).axis, node.inputs[0].rank),)
 
     def formula(self, node: GpuNode) -> Formula:
         """A part of -infinity alone adds nothing; a row of it is NaN."""

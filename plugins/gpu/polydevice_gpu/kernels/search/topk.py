@@ -23,8 +23,7 @@ from polydevice_gpu.kernels.types import c_type, compute_type
 
 def sizes_of(node: GpuNode) -> tuple[int, int, int]:
     """Return the number of rows, their length, and how many elements are wanted."""
-    op, x = node.op, node.inputs[0]
-    assert isinstance(op, TopK)
+    op, x = node.operation(TopK), node.inputs[0]
     axis = normalize_axis(op.axis, x.rank)
     rows = math.prod(size for a, size in enumerate(x.shape) if a != axis)
     return rows, x.shape[axis], node.output.shape[axis]
@@ -41,8 +40,7 @@ class Selection(SingleLaunch):
     def declare(self, call: Call) -> tuple[int, int, int]:
         """Declare rows, results and their order; return the sizes."""
         node = call.node
-        op, x, indices = node.op, node.inputs[0], node.outputs[1]
-        assert isinstance(op, TopK)
+        op, x, indices = node.operation(TopK), node.inputs[0], node.outputs[1]
         rows, count, wanted = sizes_of(node)
         axis = normalize_axis(op.axis, x.rank)
         others = tuple(a for a in range(x.rank) if a != axis)
