@@ -17,6 +17,7 @@ from polydevice_gpu.compiler.preparation import Prepared
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.compiler.stages import GRAPH, PLAN, PREPARE, SPECIALISE, build_graph
 from polydevice_gpu.graph import GpuGraph, Memory
+from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.runtime.plan import Plan
 from polydevice_gpu.runtime.weights import WeightStore
 
@@ -81,13 +82,15 @@ class Compiler:
         network.evaluate = self.services.evaluate
         for stage in SPECIALISE:
             stage(prepared, network, shapes)
-        graph = build_graph(network, self.target, self.services.evaluate, self.settings)
+        target = replace(self.target, sizes_vary=prepared.network.is_dynamic)
+        graph = build_graph(network, target, self.services.evaluate, self.settings)
         with within(Bounds(memory=memory)):  # which layers on the host share
-            return self._plan(graph, weights.for_plan(prepared.constants))
+            return self._plan(graph, target, weights.for_plan(prepared.constants))
 
     def _plan(
         self,
         graph: GpuGraph,
+        target: Target,
         weights: WeightStore,
         outside: AbstractSet[Memory] = frozenset(),
         programs: dict[str, cl.Program] | None = None,
@@ -96,10 +99,10 @@ class Compiler:
         built = {} if programs is None else programs
 
         def compile_body(body: GpuGraph, outside: AbstractSet[Memory]) -> Plan:
-            return self._plan(body, weights, outside, built)
+            return self._plan(body, target, weights, outside, built)
 
         work = PlanWork(
-            *(graph, self.target, self.builder, weights, self.services, self.settings),
+            *(graph, target, self.builder, weights, self.services, self.settings),
             *(compile_body, outside, built, len(GRAPH) + 1),
         )
         for stage in PLAN:

@@ -190,8 +190,11 @@ class Call:
         self.define(**{f"{role}_T": types.c_type(storage)})
         kind = types.compute_type(storage)
         self.define(**{f"{role}_C": kind})
-        for width, aligned in {1: True, **(widths or {})}.items():
+        # Processor cores read vectors from anywhere as fast: one program serves all sizes.
+        anywhere = self.target.sizes_vary and not self.target.is_throughput
+        for width, at_multiple in {1: True, **(widths or {})}.items():
             tail = "" if width == 1 else str(width)
+            aligned = at_multiple and (width == 1 or not anywhere)
             read = types.load(storage, name, "(i)", width, aligned=aligned)
             self.define(**{f"{role}_LOAD{tail}(i)": read})
             if role.startswith("OUT"):

@@ -29,6 +29,8 @@ class Target:
             sub-group, ``f(value, lane)``; "" where there is none.
         sub_group_block_read: whether a sub-group reads neighbouring 32-bit values at once.
         sub_group_block_read_16bit: the same of 16-bit values.
+        sizes_vary: whether the network comes with other sizes too, so that programs should serve
+            many of them.
     """
 
     fp64: bool = True
@@ -48,8 +50,22 @@ class Target:
     sub_group_share: str = ""
     sub_group_block_read: bool = False
     sub_group_block_read_16bit: bool = False
+    sizes_vary: bool = False
 
     @property
     def is_throughput(self) -> bool:
         """Whether many work-items run in lockstep, so that neighbours should read neighbours."""
         return self.scalar_lanes > 1
+
+    def nominal(self, size: int) -> int:
+        """Return the size to choose a mode by; one for many where sizes vary.
+
+        Tiles of half the size or less waste little whatever the size is, and large ones little in
+        any size from twice the largest tile on.
+        """
+        if not self.sizes_vary:
+            return size
+        return _LARGE if size >= _MANY_TILES else 1 << max(size.bit_length() - 2, 0)
+
+
+_MANY_TILES, _LARGE = 32, 1 << 16

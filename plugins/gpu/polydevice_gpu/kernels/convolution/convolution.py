@@ -52,12 +52,13 @@ def _waste(size: int, tile: int) -> float:
     return -(-size // tile) * tile / max(size, 1)
 
 
-def best_mode(modes: Sequence[Mode], lanes: int, width: int) -> int:
+def best_mode(modes: Sequence[Mode], lanes: int, size: int, target: Target) -> int:
     """Return the mode of those lanes whose tiles fit the width best, larger tiles preferred.
 
     A tile of p pixels loads p inputs and one vector of weights for p products, so that small
     tiles wait for loads: (p + 1) / p.
     """
+    width = target.nominal(size)
     fitting = [i for i, mode in enumerate(modes) if mode["LANES"] == lanes]
 
     def cost(index: int) -> float:
@@ -125,7 +126,7 @@ class ConvolutionDepthwise(SingleLaunch):
         lanes = vector_lanes(target)
         while groups_of(node)[0] % lanes:
             lanes //= 2
-        best = best_mode(self.modes, lanes, spatial(node.output.shape)[2])
+        best = best_mode(self.modes, lanes, spatial(node.output.shape)[2], target)
         if target.is_throughput:
             wanted = _ITEMS_PER_LANE * target.compute_units * target.scalar_lanes
             most = max(1, node.output.elements // lanes // wanted)
@@ -194,7 +195,7 @@ class ConvolutionDirect(SingleLaunch):
         lanes = vector_lanes(target)
         while lanes > 4 and (group_out % lanes if groups > 1 else group_out <= lanes // 2):
             lanes //= 2
-        return best_mode(self.modes, lanes, pixel_groups(node)[1][3])
+        return best_mode(self.modes, lanes, pixel_groups(node)[1][3], target)
 
     def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """Loop over the window and the channels, a vector of weights at a time."""

@@ -108,7 +108,8 @@ class DeconvolutionDirect(SingleLaunch):
         while groups == 1 and lanes > 4 and group_out <= lanes // 2:
             lanes //= 2
         stride = deconvolution_geometry(node).strides[2]
-        return best_mode(self.modes, lanes, -(-spatial(node.output.shape)[2] // stride))
+        width = -(-spatial(node.output.shape)[2] // stride)
+        return best_mode(self.modes, lanes, width, target)
 
     def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """Loop over the window positions that reach the tile, and the channels."""

@@ -92,6 +92,9 @@ class Iteration:
         return None
 
 
+_LONG = 16
+
+
 @kernel(Fused)
 class ElementwiseRef(SingleLaunch):
     """One work-item computes WIDTH neighbours along the innermost axis in memory.
@@ -121,6 +124,8 @@ class ElementwiseRef(SingleLaunch):
             return 0
         most = 4 if target.is_throughput else target.vector_width
         size = iteration.sizes[2]
+        if size >= _LONG:  # shorter ones are channels, as a rule, which do not vary
+            size = target.nominal(size)
         fitting = [i for i, m in enumerate(self.modes[:4]) if m["WIDTH"] <= min(most, max(size, 1))]
 
         def cost(index: int) -> int:

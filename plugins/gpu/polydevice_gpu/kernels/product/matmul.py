@@ -73,7 +73,8 @@ class MatmulPacked(SingleLaunch):
     def default_mode(self, node: GpuNode, target: Target) -> int:
         """As for a convolution of that many pixels."""
         shape = matrices(node)
-        return best_mode(self.modes, _lanes(target, shape.n), shape.batches * shape.m)
+        rows = shape.batches * shape.m
+        return best_mode(self.modes, _lanes(target, shape.n), rows, target)
 
     def describe(self, call: Call, op: MatMul, mode: Mode) -> None:
         """Rows are pixels, columns are channels."""
