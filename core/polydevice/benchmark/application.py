@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from polydevice import __version__
-from polydevice.benchmark import report
+from polydevice.benchmark import report, turns
 from polydevice.benchmark.arguments import CUMULATIVE, Limits, complete
 from polydevice.benchmark.configuration import make_configuration
 from polydevice.benchmark.first_inference import measure_first_inference
@@ -165,23 +165,31 @@ class Application:
 
     def _reshape(self, network: Network) -> None:
         shapes = parse_shapes(self.options.shape, list(network.inputs))
+        in_turn = self._data_shapes(list(network.inputs))  # wrong ones fail early
         begin = time.perf_counter()
-        if shapes:
+        if self.options.shapes:
+            turns.prepare(network, in_turn)
+        elif shapes:
             network.reshape(shapes)
         if self.options.batch_size:
             network.batch_size = self.options.batch_size
-        elif self.options.data_shape:
+        elif self.options.data_shape or self.options.shapes:
             pass  # the data says how large it is
         elif network.is_dynamic and isinstance(network.batch_size, int) is False:
             warn("the batch is dynamic and -b is not given: it is set to 1")
             network.batch_size = 1
         self._note("reshape network time (ms)", (time.perf_counter() - begin) * 1e3)
-        parse_data_shapes(self.options.data_shape, list(network.inputs))  # wrong ones fail early
         info(f"Network batch size: {network.batch_size}")
         self.figures["shapes"] = {
             name: [int(size) if isinstance(size, int) else str(size) for size in info.shape or ()]
             for name, info in network.inputs.items()
         }
+
+    def _data_shapes(self, inputs: list[str]) -> dict[str, list[list[int]]]:
+        """Return the shapes of the data, in turn; none where the network says them."""
+        if self.options.shapes:
+            return turns.parse_turns(self.options.shapes, inputs, self.options.seed)
+        return parse_data_shapes(self.options.data_shape, inputs)
 
     def _set_precisions(self, network: Network) -> None:
         names = [*network.inputs, *network.outputs]
@@ -219,8 +227,9 @@ class Application:
         )
         self._next()
         requests = len(executable.requests)
-        shapes = parse_data_shapes(options.data_shape, list(executable.inputs))
-        sets = max([2, requests, *map(len, shapes.values())])
+        shapes = self._data_shapes(list(executable.inputs))
+        least = 1 if options.shapes else max(2, requests)
+        sets = max([least, *map(len, shapes.values())])
         inputs = make_inputs(executable.inputs, options.paths_to_input, options.seed, sets, shapes)
         limits = Limits.of(options, requests, self.device)
         summary = (
@@ -233,8 +242,12 @@ class Application:
             executable.requests[0].infer(inputs[0])
             self._note("first inference time (ms)", (time.perf_counter() - begin) * 1e3)
             info(f"First inference took {self.figures['first inference time (ms)']:.2f} ms")
+        new = inputs[1:] or inputs if options.shapes else []  # the first is warm by now
+        first = turns.first_times(executable.requests[0].infer, new)
         batch = _batch(executable, inputs[0])
         statistics = self._loop(executable, inputs, limits, batch)
+        if options.shapes:
+            self.figures["over shapes (ms)"] = turns.over_shapes(first, statistics)
         if self._recorder is not None:
             self._recorder.inputs = inputs
             self._recorder.measured(statistics)
@@ -252,7 +265,7 @@ class Application:
         options = self.options
         fills = not options.inference_only
         if options.inference_only is None:
-            fills = options.api == "sync" or bool(options.data_shape)
+            fills = options.api == "sync" or bool(options.data_shape or options.shapes)
         how: dict[str, Any] = {"fills": fills, "rate": options.maximum_inference_rate}
         if self._trace is not None:
             self._trace.follow(executable)
@@ -335,6 +348,8 @@ class Application:
             shapes = [" ".join(f"{n}{list(a.shape)}" for n, a in one.items()) for one in inputs]
             for line in report.lines_by_shape(statistics, shapes, options.latency_percentile):
                 info(line)
+        for line in turns.lines(self.figures.get("over shapes (ms)", {}), len(inputs)):
+            info(line[0].upper() + line[1:])
         for line in report.closing_lines(statistics, options.latency_percentile):
             print(line)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from polydevice.benchmark.printing import warn
+from polydevice.errors import OptionValueError
 
 Number = TypeVar("Number", int, float)
 
@@ -81,6 +82,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-data_shape", "--data_shape", default="", metavar="SHAPES",
         help="of the data, in turn, for a network of unknown sizes: [1,3,224,224][1,3,448,448]"
         )  # fmt: skip
+    add("--shapes", default="", metavar="SHAPES",
+        help="take turns with these: 1x3x224x224,1x3x320x200 or random:50:1x3x32..640x32..640, "
+        "a=1x8+b=1x1 where inputs differ; percentiles over shapes, of the first inference with "
+        "each and of later ones")  # fmt: skip
     add("-nstreams", "--number_streams", default="", metavar="N", help="4, AUTO, or CPU:2,GPU:4")
     add("-nthreads", "--number_threads", type=positive, metavar="N", help="threads of the CPU")
     add("-pin", "--infer_threads_pinning", type=str.upper, metavar="MODE",
@@ -174,7 +179,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def complete(options: argparse.Namespace) -> argparse.Namespace:
     """Fill in what follows from other options."""
-    options.api = options.api or ("sync" if options.perf_hint == "latency" else "async")
+    if options.shapes and (options.shape or options.data_shape or options.batch_size):
+        raise OptionValueError("--shapes says all about shapes; leave out -shape, -data_shape, -b")
+    one_by_one = options.perf_hint == "latency" or options.shapes
+    options.api = options.api or ("sync" if one_by_one else "async")
     if options.perf_counts_sort and options.perf_counts is None:
         options.perf_counts = True
     return options
