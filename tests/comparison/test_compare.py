@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
 from polydevice import Core, compare, opset
 from polydevice.cli import main
+from polydevice.comparison.values import read_values, write_values
 from polydevice.errors import OptionValueError
+from polydevice.node import Node
 from polydevice.ops.math import Sin
 from polydevice_cpu import implement
 
@@ -231,3 +235,74 @@ def test_settings_that_are_none_are_refused(
 def test_command_on_equal_sides(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", str(model), "-d", "CPU", "--all", "--shape", "[3,5]"]) == 0
     assert "First value beyond the bound\n  none" in capsys.readouterr().out
+
+
+def test_sizes_of_given_inputs_and_names_with_commas(device: str) -> None:
+    """A size that only the array says; layers whose names hold commas are compared too."""
+    x = opset.parameter([2, None, None], "f32", name="x")
+    y = opset.sin(opset.relu(x, name="a,b"), name="c,d,e")
+    network = opset.network("n", {"y": opset.softmax(opset.exp(y, name="a"), axis=2, name="last")})
+    value = np.random.default_rng(4).standard_normal((2, 3, 5)).astype(np.float32)
+    found = compare(network, device, inputs={"x": value})
+    assert found.is_equal and found.outputs[0].difference.shape == (2, 3, 5)
+    named = {name for layer in found.layers for name in (layer.layer, *layer.fused)}
+    assert {"a,b", "c,d,e", "a", "last"} <= named
+    with pytest.raises(OptionValueError, match="no input 'z'; inputs: x"):
+        compare(network, device, inputs={"z": value})
+
+
+def test_values_of_every_type_are_written_without_pickles(tmp_path: Path) -> None:
+    texts = np.array([["a", "ü,\n"], ["", "c\0"]], object)
+    values = {
+        "texts": texts,
+        "bf16": np.arange(3).astype(ml_dtypes.bfloat16),
+        "f8": np.arange(4).reshape(2, 2).astype(ml_dtypes.float8_e4m3fn),
+        "f32": np.float32(np.pi),
+        "truth": np.array([True, False]),
+        "none": np.zeros((0, 3), np.int64),
+    }
+    write_values(tmp_path / "v.npz", {name: np.asarray(value) for name, value in values.items()})
+    found = read_values(tmp_path / "v.npz")
+    assert found.keys() == values.keys()
+    for name, value in values.items():
+        assert found[name].dtype == np.asarray(value).dtype and found[name].shape == np.shape(value)
+        assert (found[name] == value).all(), name
+
+
+MODULE = """
+import polydevice
+
+@polydevice.operation("PlusOne", domain="tests.reproduction", types="same")
+def plus_one(x):
+    return x + 1
+
+@plus_one.opencl
+def _(x):
+    '''return x + 1.5f;'''
+"""
+
+
+@pytest.mark.full
+def test_a_reproduction_knows_the_users_operations(tmp_path: Path, monkeypatch) -> None:
+    """In another process, which cannot import the module that defines them."""
+    with Core() as core:
+        if "GPU" not in core.available_devices:
+            pytest.skip("no GPU here")
+    (tmp_path / "plus").mkdir()
+    (tmp_path / "plus" / "plus_one_operation.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path / "plus"))
+    module = importlib.import_module("plus_one_operation")
+    x = opset.parameter([3], "f32", name="x")
+    plus = Node("plus", module.plus_one.op(), [opset.transpose(x, [0])])
+    network = opset.network("n", {"y": opset.softmax(plus.output, axis=0)})
+    found = compare(network, "GPU", reproduction=tmp_path / "found")
+    assert found.reproduction and found.guilty is not None
+    assert list((tmp_path / "found" / "kernels").glob("*.cl"))
+    done = subprocess.run(
+        [sys.executable, tmp_path / "found" / "reproduce.py"],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 1 and "relative" in done.stdout, done.stderr

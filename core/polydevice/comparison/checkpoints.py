@@ -61,14 +61,21 @@ def checkpoints(network: Network, executable: ExecutableNetwork) -> list[Checkpo
     return sorted(found.values(), key=lambda c: (order[c.port.node], c.port.index))
 
 
-def groups(found: Sequence[Checkpoint], limit_bytes: int) -> Iterator[list[Checkpoint]]:
-    """Cut into groups whose values take at most so many bytes together, at least one in each."""
+def groups(
+    found: Sequence[Checkpoint], limit_bytes: int, *, entering: bool = False
+) -> Iterator[list[Checkpoint]]:
+    """Cut into groups whose values take at most so many bytes together, at least one in each.
+
+    Args:
+        found: what to cut.
+        limit_bytes: of a group.
+        entering: whether what the steps read is kept too.
+    """
     group: list[Checkpoint] = []
     held = 0
     for checkpoint in found:
-        desc = checkpoint.port.desc
-        known = desc.shape is not None and desc.shape.is_static
-        size = (desc.span_bytes if known else None) or _UNKNOWN_BYTES
+        read = read_from_outside(checkpoint) if entering else []
+        size = sum(map(_bytes_of, [checkpoint.port, *read]))
         if group and held + size > limit_bytes:
             yield group
             group, held = [], 0
@@ -76,6 +83,20 @@ def groups(found: Sequence[Checkpoint], limit_bytes: int) -> Iterator[list[Check
         held += size
     if group:
         yield group
+
+
+def _bytes_of(port: Port) -> int:
+    desc = port.desc
+    known = desc.shape is not None and desc.shape.is_static
+    return (desc.span_bytes if known else None) or _UNKNOWN_BYTES
+
+
+def read_from_outside(checkpoint: Checkpoint) -> list[Port]:
+    """Return the ports that a step reads and that neither it makes nor anybody knows ahead."""
+    inside = set(checkpoint.layers)
+    ports = [port for node in checkpoint.layers for port in node.inputs]
+    outside = [p for p in ports if p.node not in inside and p.desc.constant is None]
+    return list(dict.fromkeys(outside))
 
 
 def _steps(

@@ -9,16 +9,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from polydevice.benchmark.inputs import make_inputs
-from polydevice.comparison.checkpoints import Checkpoint, checkpoints, groups, step_of
+from polydevice.comparison.checkpoints import (
+    Checkpoint,
+    checkpoints,
+    groups,
+    read_from_outside,
+    step_of,
+)
 from polydevice.comparison.difference import Difference, difference
-from polydevice.comparison.isolation import isolate, read_from_outside
+from polydevice.comparison.isolation import isolate
 from polydevice.comparison.reproduction import write_reproduction
 from polydevice.comparison.result import Compared, Comparison
 from polydevice.comparison.sides import DeviceSide, Side, make_side, precision_config
 from polydevice.core import Core
 from polydevice.dtype import Array
-from polydevice.errors import OptionValueError
+from polydevice.errors import OptionValueError, nearest
 from polydevice.network import Network
 from polydevice.node import Port
 from polydevice.shape import DimLike, Shape
@@ -26,8 +34,8 @@ from polydevice.shape import DimLike, Shape
 BOUNDS = {"": 1e-4, "f32": 1e-4, "f16": 1e-2, "bf16": 5e-2}
 """Largest difference by precision that counts as none, as a part of the largest element."""
 
-GROUP_BYTES = 1 << 30
-"""Of values that are kept at once on each side."""
+GROUP_BYTES = 1 << 28
+"""Of values that are kept at once on each side; a device holds them twice while they leave it."""
 
 Progress = Callable[[int, int, str], None]
 """Told the number of values compared so far, their number in all, and the one at hand."""
@@ -66,6 +74,7 @@ def compare(
         precision: f32, f16 or bf16; by default what the device does by itself.
         config: further configuration of the device.
         inputs: name → array; random ones (normal floats, integers below 100) for those left out.
+            Unknown sizes are those of the arrays.
         files: as the option -i of ``polydevice bench``: pictures, .npy or raw files.
         shapes: name → sizes of inputs. Where nothing but the first size is unknown, it is 1.
         bound: largest difference that counts as none, as a part of the reference's largest element;
@@ -90,9 +99,10 @@ def compare(
     start = time.monotonic()
     with _core(core) as used:
         network = model.clone() if isinstance(model, Network) else used.read_network(model, weights)
-        network.reshape({**_one_item(network), **(shapes or {})})
+        sizes = {**_sizes_of(network, inputs or {}), **(shapes or {})}
+        network.reshape({**_one_item(network), **sizes})
         configured = {**(config or {}), **precision_config(used, device, precision)}
-        reference = make_side(used, against, model, network, shapes or {})
+        reference = make_side(used, against, model, network, sizes)
         executable = used.load_network(network, device, configured)
         try:
             given = make_inputs(executable.inputs, files, seed, 1)[0]
@@ -104,8 +114,9 @@ def compare(
         run = _Run(used, network, device, configured, reference, given, allowed)
         outputs = run.outputs(answers, found)
         layers: list[Compared] = []
-        for group in groups(found, group_bytes):
-            for layer in run.layers(group, alone or reproduction is not None):
+        apart = alone or reproduction is not None
+        for group in groups(found, group_bytes, entering=apart):
+            for layer in run.layers(group, apart):
                 layers.append(layer)
                 if progress is not None:
                     progress(len(layers), len(found), layer.layer)
@@ -125,6 +136,25 @@ def compare(
         guilty = next(c for c in found if c.port.name == made.guilty.layer)
         run.reproduce(folder, guilty, against)
         return made.written(folder)
+
+
+def _sizes_of(network: Network, inputs: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+    """Return the sizes of arrays that are given for inputs of unknown sizes.
+
+    Raises:
+        OptionValueError: there is no such input.
+    """
+    nodes = {node.name: node for node in network.parameters}
+    found = {}
+    for name, value in inputs.items():
+        if name not in nodes:
+            raise OptionValueError(
+                f"{network.name!r} has no input {name!r}; inputs: {', '.join(nodes)}."
+                + nearest(name, nodes)
+            )
+        if not nodes[name].output.desc.is_static:
+            found[name] = np.shape(value)
+    return found
 
 
 def _one_item(network: Network) -> dict[str, list[DimLike]]:

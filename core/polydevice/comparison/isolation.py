@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from polydevice.comparison.checkpoints import Checkpoint
+from polydevice.comparison.checkpoints import Checkpoint, read_from_outside
 from polydevice.comparison.sides import as_kept
 from polydevice.dtype import Array
 from polydevice.network import Network
@@ -26,14 +26,6 @@ class Isolated:
     network: Network
     inputs: Mapping[str, Array]
     expected: Array
-
-
-def read_from_outside(checkpoint: Checkpoint) -> list[Port]:
-    """Return the ports that a step reads and that neither it makes nor anybody knows ahead."""
-    inside = set(checkpoint.layers)
-    ports = [port for node in checkpoint.layers for port in node.inputs]
-    outside = [p for p in ports if p.node not in inside and p.desc.constant is None]
-    return list(dict.fromkeys(outside))
 
 
 def isolate(

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from polydevice.comparison.isolation import Isolated
+from polydevice.comparison.values import keep_operations, write_values
 from polydevice.core import Core
 from polydevice.errors import ModelFileError, UnsupportedOperationError
 from polydevice.files import archive
@@ -28,18 +27,18 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
-
 from polydevice import Core
 from polydevice.comparison import difference
+from polydevice.comparison.values import import_operations, read_values
 from polydevice.files.archive import network_from_bytes
 
 folder = Path(__file__).resolve().parent
 settings = json.loads((folder / "settings.json").read_text())
 device = sys.argv[1] if len(sys.argv) > 1 else settings["device"]
 config = settings["config"] if device == settings["device"] else {}
-inputs = dict(np.load(folder / "inputs.npz"))
-expected = np.load(folder / "expected.npz")["output_0"]
+inputs = read_values(folder / "inputs.npz")
+expected = read_values(folder / "expected.npz")["output_0"]
+import_operations(folder / "operations", settings["operations"])
 with Core() as core:
     if (folder / "model.xml").exists():
         network = core.read_network(folder / "model.xml")
@@ -69,7 +68,8 @@ def write_reproduction(
     Args:
         folder: made if need be. It gets ``model.xml`` and ``.bin`` (``model.archive`` where IR has
             no such operation), ``inputs.npz``, ``expected.npz``, ``settings.json``,
-            ``reproduce.py`` and, where the device writes them, ``kernels/``.
+            ``reproduce.py``, ``operations/`` with the modules of operations that are not
+            polydevice's own, and, where the device writes them, ``kernels/``.
         core: that loads the step once more for its kernels.
         step: the network with its inputs.
         device: that differs.
@@ -81,10 +81,11 @@ def write_reproduction(
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        np.savez(folder / "inputs.npz", **dict(step.inputs))  # type: ignore[arg-type]
-        np.savez(folder / "expected.npz", output_0=step.expected)
+        write_values(folder / "inputs.npz", step.inputs)
+        write_values(folder / "expected.npz", {"output_0": step.expected})
         texts = {key: str(value) for key, value in config.items()}
-        settings = {"device": device, "config": texts, **told}
+        operations = keep_operations(folder / "operations", step.network)
+        settings = {"device": device, "config": texts, "operations": operations, **told}
         (folder / "settings.json").write_text(json.dumps(settings, indent=2) + "\n")
         try:
             step.network.serialize(folder / "model.xml")
