@@ -166,6 +166,8 @@ def test_lanes_share_values_by_every_function_that_the_device_has(
     skip_without(opencl, share)
     if share and not (has.sub_group_size_required and size in has.sub_group_sizes):
         pytest.skip(f"{opencl.facts.name} gives no kernel sub-groups of {size}")
+    if share and size > 8 and is_pocl(opencl):
+        pytest.skip("PoCL makes a barrier of each value that is shared: minutes of compiling")
     blocks = share.startswith("intel")
     target = {
         "sub_group_sizes": SIZES,
@@ -173,6 +175,8 @@ def test_lanes_share_values_by_every_function_that_the_device_has(
         "sub_group_size_required": bool(share),
         "sub_group_block_read": blocks and has.sub_group_block_read,
         "sub_group_block_read_16bit": blocks and has.sub_group_block_read_16bit,
+        # PoCL 6 writes over the heap where a sub-group ends before others of its work-group.
+        "sub_groups_end_alone": not is_pocl(opencl),
     }
     for kernel, op, made in KERNELS:
         check(monkeypatch, opencl, builder, kernel, op, size, made, kind, **GPU, **target)
@@ -191,6 +195,11 @@ def test_sub_groups_of_another_size_than_expected_share_through_local_memory(
             monkeypatch, opencl, builder, kernel, op, size, made, ElementType.f32,
             **GPU, **target,
         )  # fmt: skip
+
+
+def is_pocl(device: cl.Device) -> bool:
+    """Whether sub-groups are PoCL's: loops over the work-group."""
+    return "portable" in device.facts.platform_name.lower()
 
 
 def skip_without(opencl, share: str) -> None:

@@ -30,6 +30,8 @@ def target_of(device: cl.Device) -> Target:
         fp16_is_faster=can.fp16_arithmetic and _prefers_half(can),
         sub_group_sizes=can.sub_group_sizes,
         sub_group_size_required="cl_intel_required_subgroup_size" in device.facts.extension_names,
+        # Not asked of the driver: PoCL 6 claims independent progress, and writes over the heap.
+        sub_groups_end_alone=device.facts.kind == "GPU",
         sub_group_share=_share(can),
         sub_group_block_read=can.sub_group_block_read,
         sub_group_block_read_16bit=can.sub_group_block_read_16bit,

@@ -25,6 +25,8 @@ class Target:
         fp16_is_faster: whether the device says that it computes half faster than float.
         sub_group_sizes: sub-groups that kernels get, in work-items; empty where there are none.
         sub_group_size_required: whether a kernel may ask for one of these sizes.
+        sub_groups_end_alone: whether a sub-group may end while others of its work-group go on.
+            Where sub-groups are loops their functions are barriers for the whole work-group.
         sub_group_share: the OpenCL C function that gives one lane's value to all lanes of a
             sub-group, ``f(value, lane)``; "" where there is none.
         sub_group_block_read: whether a sub-group reads neighbouring 32-bit values at once.
@@ -47,6 +49,7 @@ class Target:
     fp16_is_faster: bool = False
     sub_group_sizes: tuple[int, ...] = ()
     sub_group_size_required: bool = False
+    sub_groups_end_alone: bool = False
     sub_group_share: str = ""
     sub_group_block_read: bool = False
     sub_group_block_read_16bit: bool = False

@@ -90,6 +90,11 @@ TROUBLES: tuple[Trouble, ...] = (
         "hands over none",
     ),
     Trouble(
+        *("PoCL 6.0", _POCL, (6,), ()),
+        "writes over memory where a sub-group ends before others of its work-group do",
+        "lets sub-groups end together on processors",
+    ),
+    Trouble(
         *("PoCL 6.0", _POCL, (6,), (7,)),
         "ends the process on some kernels: LLVM 18's InstCombine finds no fixpoint",
         "writes those that were met (chains of remainders) so that it does",

@@ -1,7 +1,7 @@
 // Lanes of a sub-group that hand each other values, each in turn to all. Work-groups are lines of
 // SUBS sub-groups of SG lanes.
 // Needs: SG, SUBS; SIZE_REQUIRED (the kernel gets sub-groups of that size, whatever its compiler
-// likes); SHARE (the function that gives a lane's value to all lanes; not defined where there is
+// likes); END_ALONE (sub-groups with nothing to do may end before the others of their work-group); SHARE (the function that gives a lane's value to all lanes; not defined where there is
 // none); LANE_T (type of the values).
 // A lane sums products for TM rows and TN columns, SG apart; with HALF a few terms in half.
 // Where sub-groups turn out to have another size, and where there are none, values go through local

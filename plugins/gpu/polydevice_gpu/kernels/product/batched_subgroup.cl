@@ -34,7 +34,7 @@ KERNEL(batched_subgroup) {
     const int group = get_group_id(0), b = group / TILES_N / TILES_M;
     const int first_n = group % TILES_N * BN;
     const int first_m = group / TILES_N % TILES_M * BM + sub * TM;
-#if SIZE_REQUIRED
+#if END_ALONE
     if (first_m >= M) return;
 #endif
     DECLARE_SUMS

@@ -18,7 +18,7 @@ KERNEL(gemm_subgroup) {
     DECLARE_LANES(TM)
     const int first_m = get_group_id(1) * BM + sub * TM, first_n = get_group_id(0) * BN;
     const int part = get_group_id(2);
-#if SIZE_REQUIRED
+#if END_ALONE
     if (first_m >= ROWS) return;
 #endif
     DECLARE_ROWS(TM, first_m, 1)

@@ -48,7 +48,8 @@ def declare_lanes(call: Call, mode: Mode, kind: str) -> None:
     """
     target = call.target
     required = target.sub_group_size_required
-    call.define(LANE_T=kind, SIZE_REQUIRED=required)
+    alone = required and target.sub_groups_end_alone
+    call.define(LANE_T=kind, SIZE_REQUIRED=required, END_ALONE=alone)
     if target.sub_group_share:
         call.function(_EXTENSIONS)
         call.define(SHARE=target.sub_group_share)
