@@ -18,21 +18,45 @@ from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
 
 
+class ExportedModel(bytes):
+    """What `CompiledModel.export_model` returns: bytes, as it was, that read like a stream."""
+
+    def getvalue(self) -> bytes:
+        """Return the bytes."""
+        return self
+
+    def getbuffer(self) -> memoryview:
+        """Return the bytes' memory."""
+        return memoryview(self)
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the bytes, or so many of the first."""
+        return self if size < 0 else self[:size]
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        """Do nothing: `read` begins at the beginning."""
+        return 0
+
+
 class CompiledModel(Surface):
     """A model that was loaded on a device; calling it runs an inference."""
 
-    __slots__ = ("__weakref__", "_infer_request", "_loaded")
+    __slots__ = ("__weakref__", "_given", "_infer_request", "_loaded")
+    _given: dict[str, Any]
     _infer_request: InferRequest | None
     _loaded: LoadedModel
 
     def __init__(self, other: CompiledModel, weights: Any = None) -> None:
         """Share another; `Core.compile_model` makes one."""
-        self._loaded = other._loaded
+        self._loaded, self._given = other._loaded, other._given
         self._infer_request = None
 
     @classmethod
-    def _of(cls, executable: ExecutableNetwork, network: Network) -> CompiledModel:
+    def _of(
+        cls, executable: ExecutableNetwork, network: Network, config: Any = None
+    ) -> CompiledModel:
         made = cls.__new__(cls)
+        made._given = settings.pairs(config or {})
         made._loaded = LoadedModel(executable, network)
         made._infer_request = None
         return made
@@ -123,7 +147,7 @@ class CompiledModel(Surface):
         """
         content = self._loaded.executable.export()
         if model_stream is None:
-            return content
+            return ExportedModel(content)
         model_stream.write(content)
         return None
 
@@ -151,7 +175,11 @@ class CompiledModel(Surface):
             return executable.streams
         if name in metrics:
             return executable.get_metric(name)
+        if name == "MODEL_NAME":
+            name = "NETWORK_NAME"
         found = settings.from_config(name, executable.get_config, keys)
+        if found is None:
+            found = settings.kept(name, self._given)
         if found is None:
             raise UnknownOptionError(
                 f"Cannot get unsupported property: {name}; there are: "

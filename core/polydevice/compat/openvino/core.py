@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import platform
 from collections.abc import Mapping
 from typing import Any
 
@@ -123,6 +124,7 @@ class Core(Surface):
             self._set.setdefault(given[0], {}).update(properties)
             devices = _members(chosen_device() or given[0])
         else:
+            self._set.setdefault("", {}).update(properties)
             if "CACHE_DIR" in properties:
                 self._core.set_config({"CACHE_DIR": os.fspath(properties["CACHE_DIR"])})
             names = self._core.available_devices
@@ -139,6 +141,8 @@ class Core(Surface):
             RuntimeError: there is none of that name.
         """
         name = str(device_name if property is None else property)
+        if property is None and name == "CACHE_DIR":
+            return str(self._set.get("", {}).get(name, ""))
         named = "CPU" if property is None else device_name
         device_name = _members(chosen_device() or named)[0]
         metrics = self._core.get_metric(device_name, "SUPPORTED_METRICS")
@@ -147,9 +151,17 @@ class Core(Surface):
             own = [metric for metric in metrics if metric != "SUPPORTED_CONFIG_KEYS"]
             listed = dict.fromkeys(own, "RO") | dict.fromkeys(settings.properties_of(keys), "RW")
             return {**listed, "SUPPORTED_PROPERTIES": "RO"}
-        if name in metrics:
+        if name in metrics and name != "DEVICE_TYPE":
             return self._core.get_metric(device_name, name)
+        if name == "EXECUTION_DEVICES":
+            return [device_name]
+        if name == "DEVICE_TYPE":
+            return settings.device_type(str(self._kind(device_name, metrics)))
+        if name == "DEVICE_ARCHITECTURE":
+            return platform.machine()
         found = settings.from_config(name, lambda k: self._core.get_config(device_name, k), keys)
+        if found is None:
+            found = settings.kept(name, self._set.get(named, {}))
         if found is None:
             found = self._set.get(named, {}).get(name)
         if found is None:
@@ -158,6 +170,10 @@ class Core(Surface):
                 f"Cannot get unsupported property: {name} of {device_name}; there are: {legal}"
             )
         return found
+
+    def _kind(self, device: str, metrics: list[str]) -> Any:
+        known = "DEVICE_TYPE" in metrics
+        return self._core.get_metric(device, "DEVICE_TYPE") if known else "integrated"
 
     # -- models -------------------------------------------------------------------------------
 
@@ -218,15 +234,16 @@ class Core(Surface):
             executable = self._core.load_network(
                 network, device_name._context, self._config(config, device)
             )
-            return CompiledModel._of(executable, shown)
+            return CompiledModel._of(executable, shown, config)
         device = self._device(device_name, config)
         executable = self._core.load_network(network, device, self._config(config, device))
-        return CompiledModel._of(executable, shown)
+        return CompiledModel._of(executable, shown, config)
 
     def _device(self, name: str | None, config: Any = None) -> str:
         device = chosen_device() or str(name or "AUTO")
-        priorities = settings.pairs(config or {}).get(settings.PRIORITIES)
-        if priorities and ":" not in device:
+        given = settings.pairs(config or {})
+        priorities = next((given[name] for name in settings.PRIORITIES if name in given), None)
+        if priorities and ":" not in device and chosen_device() is None:
             device = f"{device}:{priorities}"
         return device
 
@@ -268,7 +285,7 @@ class Core(Surface):
             made.output.names |= info.tensor_names
             outputs.append(Node(f"{info.name}/result", ops.Result(), [made.output]))
         shown = Network(executable.name, inputs, outputs, evaluate=evaluate)
-        return CompiledModel._of(executable, shown)
+        return CompiledModel._of(executable, shown, config)
 
     # -- contexts -----------------------------------------------------------------------------
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from enum import IntEnum
 from typing import Any
 
+from polydevice.compat.openvino.properties.property import Listed
 from polydevice.compat.openvino.surface import Surface
+from polydevice.placement import Placement
 
 
-class Status(IntEnum):
+class Status(Listed):
     """What became of a layer."""
 
     NOT_RUN = 0
@@ -40,4 +41,11 @@ class ProfilingInfo(Surface):
         made.real_time = timedelta(microseconds=count["real_time"])
         made.cpu_time = timedelta(microseconds=count["cpu_time"])
         made.exec_type, made.node_type = count["exec_type"], count["layer_type"]
+        return made
+
+    @classmethod
+    def _unmeasured(cls, placed: Placement) -> ProfilingInfo:
+        """Describe a layer of a model that was loaded without PERF_COUNT."""
+        made = cls()
+        made.node_name, made.node_type, made.exec_type = placed.node, placed.type, "unknown"
         return made

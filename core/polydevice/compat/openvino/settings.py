@@ -22,49 +22,51 @@ RENAMED: dict[str, tuple[str, ...]] = {
 }
 """Property → the configuration keys that it is, the first that a device has."""
 
-WITHOUT_EFFECT = frozenset(
-    {
-        "AFFINITY",
-        "ALLOW_AUTO_BATCHING",
-        "AUTO_BATCH_TIMEOUT",
-        "CACHE_ENCRYPTION_CALLBACKS",
-        "CACHE_MODE",
-        "CPU_BIND_THREAD",
-        "CPU_DENORMALS_OPTIMIZATION",
-        "CPU_SPARSE_WEIGHTS_DECOMPRESSION_RATE",
-        "DEVICE_BIND_BUFFER",
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE",
-        "ENABLE_CPU_PINNING",
-        "ENABLE_CPU_RESERVATION",
-        "ENABLE_HYPER_THREADING",
-        "ENABLE_MMAP",
-        "ENABLE_RUNTIME_FALLBACK",
-        "ENABLE_STARTUP_FALLBACK",
-        "ENABLE_TENSOR_PARALLEL",
-        "ENABLE_WEIGHTLESS",
-        "FORCE_TBB_TERMINATE",
-        "GPU_DISABLE_WINOGRAD_CONVOLUTION",
-        "GPU_ENABLE_SDPA_OPTIMIZATION",
-        "GPU_HOST_TASK_PRIORITY",
-        "KEY_CACHE_GROUP_SIZE",
-        "KEY_CACHE_PRECISION",
-        "KV_CACHE_PRECISION",
-        "LOG_LEVEL",
-        "MODEL_DISTRIBUTION_POLICY",
-        "MODEL_PRIORITY",
-        "MODEL_PTR",
-        "SCHEDULE_POLICY",
-        "SCHEDULING_CORE_TYPE",
-        "TBB_PARTITIONER",
-        "VALUE_CACHE_GROUP_SIZE",
-        "VALUE_CACHE_PRECISION",
-        "WEIGHTS_PATH",
-        "WORKLOAD_TYPE",
-    }
-)
-"""Properties that are taken, and change nothing: they are about how OpenVINO itself works."""
+WITHOUT_EFFECT: dict[str, Any] = {
+    "AFFINITY": None,
+    "ALLOW_AUTO_BATCHING": True,
+    "AUTO_BATCH_TIMEOUT": 1000,
+    "CACHE_ENCRYPTION_CALLBACKS": None,
+    "CACHE_MODE": None,
+    "CPU_BIND_THREAD": None,
+    "CPU_DENORMALS_OPTIMIZATION": False,
+    "CPU_SPARSE_WEIGHTS_DECOMPRESSION_RATE": 1.0,
+    "DEVICE_BIND_BUFFER": False,
+    "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+    "ENABLE_CPU_PINNING": False,
+    "ENABLE_CPU_RESERVATION": False,
+    "ENABLE_HYPER_THREADING": True,
+    "ENABLE_MMAP": True,
+    "ENABLE_RUNTIME_FALLBACK": True,
+    "ENABLE_STARTUP_FALLBACK": True,
+    "ENABLE_TENSOR_PARALLEL": False,
+    "ENABLE_WEIGHTLESS": False,
+    "FORCE_TBB_TERMINATE": False,
+    "GPU_DISABLE_WINOGRAD_CONVOLUTION": False,
+    "GPU_ENABLE_SDPA_OPTIMIZATION": True,
+    "GPU_HOST_TASK_PRIORITY": None,
+    "KEY_CACHE_GROUP_SIZE": 0,
+    "KEY_CACHE_PRECISION": Type("dynamic"),
+    "KV_CACHE_PRECISION": Type("dynamic"),
+    "LOG_LEVEL": None,
+    "MODEL_DISTRIBUTION_POLICY": frozenset(),
+    "MODEL_PRIORITY": None,
+    "MODEL_PTR": None,
+    "SCHEDULE_POLICY": None,
+    "SCHEDULING_CORE_TYPE": None,
+    "TBB_PARTITIONER": None,
+    "VALUE_CACHE_GROUP_SIZE": 0,
+    "VALUE_CACHE_PRECISION": Type("dynamic"),
+    "WEIGHTS_PATH": "",
+    "WORKLOAD_TYPE": None,
+}
+"""Properties that are taken, and change nothing: they are about how OpenVINO itself works.
 
-PRIORITIES = "MULTI_DEVICE_PRIORITIES"
+Each with what it is where nobody sets it, None for what then cannot be asked for.
+"""
+
+PRIORITIES = ("MULTI_DEVICE_PRIORITIES", "DEVICE_PRIORITIES")
+"""What lists the devices of MULTI, AUTO and HETERO, in one name or the other."""
 NESTED = "DEVICE_PROPERTIES"
 
 
@@ -107,7 +109,7 @@ def to_config(given: Any, known: Iterable[str], device: str) -> dict[str, Any]:
         if name == NESTED:
             inner: Any = next((p for d, p in dict(value).items() if device.startswith(d)), {})
             config.update(to_config(inner, keys, device))
-        elif name == PRIORITIES:
+        elif name in PRIORITIES:
             continue  # part of the device's name
         elif name in SPECIAL:
             config.update(SPECIAL[name](value, keys))
@@ -198,6 +200,46 @@ def properties_of(known: Iterable[str]) -> list[str]:
     return [*keys, *renamed, *precision]
 
 
+def device_type(kind: str) -> Any:
+    """Return OpenVINO's form of core's metric DEVICE_TYPE."""
+    from polydevice.compat.openvino.properties import device
+
+    return device.Type[kind.upper()]
+
+
+def kept(name: str, given: Mapping[str, Any]) -> Any:
+    """Return a property that changes nothing as it was set, or as it is left; None for others.
+
+    Args:
+        name: of the property.
+        given: what was set; see `pairs`.
+    """
+    from polydevice.compat.openvino.properties.hint import (
+        ExecutionMode,
+        Priority,
+        SchedulingCoreType,
+    )
+    from polydevice.compat.openvino.properties.log import Level
+
+    listed: dict[str, Any] = {
+        "EXECUTION_MODE_HINT": ExecutionMode.PERFORMANCE,
+        "LOG_LEVEL": Level.NO,
+        "MODEL_PRIORITY": Priority.MEDIUM,
+        "SCHEDULING_CORE_TYPE": SchedulingCoreType.ANY_CORE,
+    }
+    left = listed.get(name, WITHOUT_EFFECT.get(name))
+    value = given.get(name)
+    if value is None or left is None:
+        return value if name in WITHOUT_EFFECT else left
+    kind = type(left)
+    if issubclass(kind, Enum):
+        known = kind.__members__
+        return known.get(str(value).upper().rpartition(".")[2], left)
+    if kind is bool:
+        return str(value).upper() in ("TRUE", "YES", "1")
+    return value if kind is frozenset else kind(value)
+
+
 def from_config(name: str, read: Callable[[str], str], known: Iterable[str]) -> Any:
     """Return a property that is a configuration key, or several; None when it is none.
 
@@ -220,4 +262,5 @@ def from_config(name: str, read: Callable[[str], str], known: Iterable[str]) -> 
         from polydevice.compat.openvino.properties.hint import PerformanceMode
 
         return PerformanceMode[text or "LATENCY"]
-    return int(text) if name in RENAMED and text.isdecimal() else text
+    counts = name in RENAMED or name == "PERFORMANCE_HINT_NUM_REQUESTS"
+    return int(text) if counts and text.isdecimal() else text

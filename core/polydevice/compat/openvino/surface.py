@@ -115,7 +115,6 @@ DIFFERENT: dict[str, str] = {
     "Core.register_plugin": "takes an importable module, not a library",
     "Core.register_plugins": "refused: plugins are found by entry points",
     "Core.set_property": "properties about how OpenVINO itself works are taken and change nothing",
-    "InferRequest.profiling_info": "raises without PERF_COUNT",
     "InferRequest.set_input_tensors": "items of a batch are joined in host memory, in every "
     "inference",
     "InferRequest.set_tensors": "items of a batch are joined in host memory, in every inference",

@@ -185,8 +185,8 @@ def _which(ports: Any, key: Any, what: str) -> int:
 def _tensor_layout(tensor: InputTensorInfo, model_layout: Layout) -> Layout:
     if tensor._layout is not None:
         return tensor._layout
-    planar = tensor._color in _SPLIT or tensor._color in _ONE_PLANE
-    return Layout("NHWC") if planar else model_layout
+    interleaved = (*_SPLIT, *_ONE_PLANE, ColorFormat.RGBX, ColorFormat.BGRX)
+    return Layout("NHWC") if tensor._color in interleaved else model_layout
 
 
 def _tensor_shape(

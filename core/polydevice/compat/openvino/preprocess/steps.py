@@ -189,6 +189,7 @@ def resize(algorithm: ResizeAlgorithm, height: int | None, width: int | None) ->
             "sizes",
             pads,
             pads,
+            cube_coeff=-0.5 if algorithm is ResizeAlgorithm.RESIZE_BICUBIC_PILLOW else -0.75,
             axes=np.asarray(axes, np.int64),
             opset=11,
         )
@@ -226,11 +227,11 @@ def crop(begin: Sequence[int], end: Sequence[int]) -> Step:
 
 def pad(begin: Sequence[int], end: Sequence[int], number: Any, mode: PaddingMode) -> Step:
     """Put numbers around a value."""
-    if np.ndim(number):
-        raise RuntimeError("pad() takes one value for all channels; pad channels one by one")
+    if np.size(number) != 1:
+        raise RuntimeError(f"pad() takes one value for all channels, not {number}")
 
     def step(value: Value) -> Value:
-        fill = np.asarray(number, value.port.element_type.dtype)
+        fill = np.asarray(number, value.port.element_type.dtype).reshape(())
         first, last = np.asarray(begin, np.int64), np.asarray(end, np.int64)
         return value.with_port(call("pad", value.port, first, last, mode.name.lower(), fill))
 

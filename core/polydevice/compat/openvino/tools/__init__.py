@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.metadata
+import io
+import os
 from pathlib import Path
 from typing import Any
 
 from polydevice.compat.openvino.core import Core
+from polydevice.compat.openvino.element_type import element_of
 from polydevice.compat.openvino.model import Model
-from polydevice.compat.openvino.shapes import PartialShape
+from polydevice.compat.openvino.shapes import Dimension, PartialShape, Shape
 
 __all__ = ["convert_model"]
 
@@ -26,8 +29,9 @@ def convert_model(
     """Read an ONNX model, or an OpenVINO IR.
 
     Args:
-        input_model: path, bytes, or an ONNX ModelProto.
-        input: shapes for inputs: a shape, a list of them, or name → shape.
+        input_model: path, bytes, stream of bytes, or an ONNX ModelProto.
+        input: a shape, or (name, shape, type) in any number and order, or a list of such, or
+            name → shape; types are taken where they are those of the inputs.
         output: the name of an output, or several, which are kept alone.
         example_input: of a PyTorch model, which is not read.
         extension: not taken: an extension is a library of OpenVINO's.
@@ -42,7 +46,7 @@ def convert_model(
         Core().add_extension(extension)
     if hasattr(input_model, "SerializeToString"):
         input_model = input_model.SerializeToString()
-    if not isinstance(input_model, (str, bytes, Path)):
+    if not isinstance(input_model, (str, bytes, os.PathLike, io.BytesIO)):
         raise RuntimeError(
             f"a model of type {type(input_model).__name__} cannot be converted here; save it as "
             "ONNX with its framework's own exporter and give that file"
@@ -60,17 +64,39 @@ def convert_model(
 
 
 def _shapes(model: Model, given: Any) -> dict[Any, Any]:
+    """Return input → shape."""
     if isinstance(given, dict):
         return given
-    if isinstance(given, (tuple, list)) and given and not isinstance(given[0], (int, float)):
-        if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str):
-            return {given[0]: given[1]}
-        found: dict[Any, Any] = {}
-        for index, each in enumerate(given):
-            named = isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str)
-            found[each[0] if named else index] = each[1] if named else each
-        return found
-    return {model.input(): PartialShape(given)}
+    if not isinstance(given, (list, tuple)) or _is_shape(given):
+        return {model.input(): PartialShape(given)}
+    if isinstance(given, tuple) and not all(isinstance(each, (list, tuple)) for each in given):
+        given = [given]
+    found: dict[Any, Any] = {}
+    for index, each in enumerate(given):
+        parts = each if isinstance(each, (list, tuple)) and not _is_shape(each) else [each]
+        key: Any = next((part for part in parts if isinstance(part, str)), index)
+        _check_type(model, key, parts)
+        shapes = [part for part in parts if _is_shape(part)]
+        if shapes:
+            found[key] = shapes[0]
+    return found
+
+
+def _is_shape(value: Any) -> bool:
+    if isinstance(value, (PartialShape, Shape)):
+        return True
+    sizes = isinstance(value, (list, tuple))
+    return sizes and all(isinstance(s, (int, Dimension)) and not isinstance(s, bool) for s in value)
+
+
+def _check_type(model: Model, key: Any, parts: Any) -> None:
+    for part in parts:
+        if not isinstance(part, (str, list, tuple, PartialShape, Shape)):
+            wanted, own = element_of(part), element_of(model.input(key).get_element_type())
+            if wanted is not own:
+                raise RuntimeError(
+                    f"input {key!r} is {own}; convert it to {wanted} with PrePostProcessor"
+                )
 
 
 def _installed() -> list[str]:
