@@ -33,6 +33,7 @@ def with_openvino(program: str) -> str:
         "openvino_bodies.py",
         "openvino_everyday.py",
         "openvino_operations.py",
+        "openvino_passes.py",
         "openvino_samples.py",
     ],
 )

@@ -200,8 +200,8 @@ class InferRequest(Surface):
     def profiling_info(self) -> list[ProfilingInfo]:
         """Times of the layers in the last inference; none were run without PERF_COUNT."""
         executable = self._loaded.executable
-        counted = "PERF_COUNT" not in executable.options or executable.get_config("PERF_COUNT")
-        if counted == "NO":
+        keys = executable.options.keys()
+        if "PERF_COUNT" in keys and executable.get_config("PERF_COUNT") == "NO":
             return [ProfilingInfo._unmeasured(placed) for placed in executable.placement()]
         counts = self._request.get_perf_counts()
         return [ProfilingInfo._of(name, count) for name, count in counts.items()]

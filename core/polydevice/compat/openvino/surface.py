@@ -11,9 +11,6 @@ _EXTENSION = (
     "extensions are libraries, or classes, of OpenVINO's; register operations with the hook "
     "register_operations (docs/hooks.md), kernels as custom layers (docs/custom-layers.md)"
 )
-_PATTERN = (
-    "patterns over OpenVINO's own graph; change a model through its nodes, or with core's passes"
-)
 _CLASS = "nodes of one's own are operations of the hook register_operations (docs/hooks.md)"
 _FRONTEND = "readers are polydevice's own: `Core.read_model` reads OpenVINO IR and ONNX"
 _VA = "surfaces of VA-API are shared as OpenCL memory (docs/remote-blobs.md)"
@@ -22,6 +19,11 @@ _NARROW = "there is no such element type here; the nearest are u2, u4 and u8"
 _BOUNDS = "shapes are inferred by `Model.validate_nodes_and_infer_types`"
 
 ABSENT: dict[str, str] = {
+    "FrontEnd.add_extension": _EXTENSION,
+    "FrontEnd.convert_partially": _FRONTEND,
+    "FrontEnd.decode": _FRONTEND,
+    "FrontEnd.normalize": _FRONTEND,
+    "Matcher.get_symbols": "there are no symbols of sizes",
     "Extension": _EXTENSION,
     "Node.set_output_size": _CLASS,
     "Node.set_output_type": _CLASS,
@@ -36,18 +38,9 @@ ABSENT: dict[str, str] = {
     "experimental": _BOUNDS,
     "frontend.ConversionExtension": _EXTENSION,
     "frontend.DecoderTransformationExtension": _EXTENSION,
-    "frontend.FrontEnd": _FRONTEND,
-    "frontend.FrontEndManager.load_by_framework": _FRONTEND,
-    "frontend.FrontEndManager.load_by_model": _FRONTEND,
-    "frontend.FrontEndManager.register_front_end": _FRONTEND,
-    "frontend.GeneralFailure": _FRONTEND,
-    "frontend.InitializationFailure": _FRONTEND,
-    "frontend.InputModel": _FRONTEND,
+    "FrontEndManager.register_front_end": _FRONTEND,
     "frontend.NodeContext": _EXTENSION,
-    "frontend.NotImplementedFailure": _FRONTEND,
-    "frontend.OpConversionFailure": _FRONTEND,
     "frontend.OpExtension": _EXTENSION,
-    "frontend.OpValidationFailure": _FRONTEND,
     "frontend.Place": _FRONTEND,
     "frontend.ProgressReporterExtension": _EXTENSION,
     "frontend.TelemetryExtension": "there is no telemetry",
@@ -62,32 +55,12 @@ ABSENT: dict[str, str] = {
     "op.util.IndexReduction": _CLASS,
     "op.util.UnaryElementwiseArithmetic": _CLASS,
     "package_utils": _INTERNAL,
-    "passes.AnyInput": _PATTERN,
-    "passes.BackwardGraphRewrite": _PATTERN,
-    "passes.GraphRewrite": _PATTERN,
     "passes.LowLatency2": "write the network with ReadValue and Assign",
-    "passes.MakeStateful": "write the network with ReadValue and Assign",
-    "passes.Matcher": _PATTERN,
-    "passes.MatcherPass": _PATTERN,
-    "passes.Optional": _PATTERN,
-    "passes.Or": _PATTERN,
-    "passes.PassBase": _PATTERN,
-    "passes.Predicate": _PATTERN,
     "passes.Version": _INTERNAL,
     "passes.VisualizeTree": "`polydevice place --svg` draws a network (docs/hetero.md)",
-    "passes.WrapType": _PATTERN,
-    "passes.attrs_match": _PATTERN,
-    "passes.consumers_count": _PATTERN,
-    "passes.graph_rewrite": _PATTERN,
-    "passes.has_static_dim": _PATTERN,
-    "passes.has_static_dims": _PATTERN,
-    "passes.has_static_rank": _PATTERN,
-    "passes.has_static_shape": _PATTERN,
+    "passes.graph_rewrite": _INTERNAL,
     "passes.manager": _INTERNAL,
-    "passes.rank_equals": _PATTERN,
-    "passes.shape_matches": _PATTERN,
-    "passes.type_matches": _PATTERN,
-    "passes.type_matches_any": _PATTERN,
+    "passes.shape_matches": "ask for sizes with a predicate of your own",
     "preprocess.get_version": _INTERNAL,
     "torch": "models of PyTorch are not read; export them to ONNX",
     "utils.classproperty": _INTERNAL,
@@ -103,6 +76,35 @@ ABSENT: dict[str, str] = {
 }
 """Name, or class.name → why it is not there; the names of submodules with theirs in front."""
 
+_EDITED = "a model is edited as a Model, after `FrontEnd.convert`"
+for _name in (
+    "add_name_for_tensor",
+    "add_output",
+    "cut_and_add_new_input",
+    "cut_and_add_new_output",
+    "extract_subgraph",
+    "free_name_for_operation",
+    "free_name_for_tensor",
+    "get_element_type",
+    "get_inputs",
+    "get_outputs",
+    "get_partial_shape",
+    "get_place_by_input_index",
+    "get_place_by_operation_name",
+    "get_place_by_operation_name_and_input_port",
+    "get_place_by_operation_name_and_output_port",
+    "get_place_by_tensor_name",
+    "override_all_inputs",
+    "override_all_outputs",
+    "remove_output",
+    "set_element_type",
+    "set_name_for_dimension",
+    "set_name_for_operation",
+    "set_name_for_tensor",
+    "set_partial_shape",
+    "set_tensor_value",
+):
+    ABSENT[f"InputModel.{_name}"] = _EDITED
 for _number in range(1, 18):
     ABSENT[f"opset{_number}.ops"] = _INTERNAL
 
@@ -128,6 +130,10 @@ DIFFERENT: dict[str, str] = {
     "convert_model": "ONNX and OpenVINO IR",
     "op": "the nodes with a class of their own",
     "opset17": "has the functions of all sets before it too",
+    **dict.fromkeys(
+        [f"passes.{name}" for name in ("AnyInput", "Optional", "Or", "WrapType")],
+        "a pattern is no node: it has `output` alone",
+    ),
     "save_model": "constants of f32 and f64 whose values f16 cannot hold stay as they are",
     "set_batch": "without layouts, the first axis of every input",
     "shutdown": "does nothing: devices are closed when the process ends",

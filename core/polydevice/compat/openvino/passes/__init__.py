@@ -6,31 +6,64 @@ from typing import Any
 
 from polydevice.compat.openvino.errors import translated
 from polydevice.compat.openvino.model import Model
+from polydevice.compat.openvino.passes.patterns import (
+    AnyInput,
+    Optional,
+    Or,
+    Predicate,
+    WrapType,
+    attrs_match,
+    consumers_count,
+    has_static_dim,
+    has_static_dims,
+    has_static_rank,
+    has_static_shape,
+    rank_equals,
+    type_matches,
+    type_matches_any,
+)
+from polydevice.compat.openvino.passes.rewriting import (
+    BackwardGraphRewrite,
+    GraphRewrite,
+    Matcher,
+    MatcherPass,
+    ModelPass,
+    PassBase,
+)
+from polydevice.compat.openvino.passes.stateful import MakeStateful
 from polydevice.compat.openvino.process import evaluate
 from polydevice.compat.openvino.surface import Surface, missing
 from polydevice.compat.openvino.writing import serialize
 from polydevice.passes.compress_constants import compress_constants
 from polydevice.passes.constant_folding import constant_folding
 
-__all__ = ["ConstantFolding", "ConvertFP32ToFP16", "Manager", "ModelPass", "Serialize"]
-
-
-class ModelPass(Surface):
-    """Something that is done to a model; a subclass has `run_on_model`."""
-
-    _name = ""
-
-    def get_name(self) -> str:
-        """Return the name: that of the class, unless another was set."""
-        return self._name or type(self).__name__
-
-    def set_name(self, name: str) -> None:
-        """Give it a name."""
-        self._name = name
-
-    def run_on_model(self, model: Model) -> bool:
-        """Change a model; returns whether anything was changed."""
-        raise NotImplementedError(f"{type(self).__name__} does not define run_on_model()")
+__all__ = [
+    "AnyInput",
+    "BackwardGraphRewrite",
+    "ConstantFolding",
+    "ConvertFP32ToFP16",
+    "GraphRewrite",
+    "MakeStateful",
+    "Manager",
+    "Matcher",
+    "MatcherPass",
+    "ModelPass",
+    "Optional",
+    "Or",
+    "PassBase",
+    "Predicate",
+    "Serialize",
+    "WrapType",
+    "attrs_match",
+    "consumers_count",
+    "has_static_dim",
+    "has_static_dims",
+    "has_static_rank",
+    "has_static_shape",
+    "rank_equals",
+    "type_matches",
+    "type_matches_any",
+]
 
 
 class ConstantFolding(ModelPass):
@@ -73,16 +106,31 @@ class Manager(Surface):
         """Begin with none."""
         self._passes: list[ModelPass] = []
 
-    def register_pass(self, *args: Any, **kwargs: Any) -> ModelPass:
-        """Add a pass on whole models.
+    def register_pass(self, *args: Any, **kwargs: Any) -> Any:
+        """Add a pass on whole models, or one that looks for a pattern.
+
+        Args:
+            args: the pass; or the name of one that takes no arguments, such as "ConstantFolding".
+            kwargs: the same by name.
 
         Raises:
             TypeError: anything else.
         """
-        (transformation,) = (*args, *kwargs.values())
-        if not isinstance(transformation, ModelPass):
-            raise TypeError(f"{transformation!r} is no pass on whole models")
-        self._passes.append(transformation)
+        transformation: Any
+        transformation, *rest = (*args, *kwargs.values())
+        if isinstance(transformation, str):
+            made = _BY_NAME.get(transformation)
+            if made is None:
+                raise TypeError(f"there is no pass {transformation!r}; by name: {list(_BY_NAME)}")
+            transformation = made(*rest)
+        if isinstance(transformation, MatcherPass):
+            rewrite = GraphRewrite()
+            rewrite.add_matcher(transformation)
+            self._passes.append(rewrite)
+        elif isinstance(transformation, ModelPass):
+            self._passes.append(transformation)
+        else:
+            raise TypeError(f"{transformation!r} is no pass")
         return transformation
 
     def run_passes(self, model: Model) -> bool:
@@ -92,6 +140,11 @@ class Manager(Surface):
 
     def set_per_pass_validation(self, new_state: bool) -> None:
         """Do nothing: passes keep types and shapes right."""
+
+
+_BY_NAME: dict[str, Any] = {
+    each.__name__: each for each in (ConstantFolding, ConvertFP32ToFP16, MakeStateful, Serialize)
+}
 
 
 def __getattr__(name: str) -> object:
