@@ -1,10 +1,13 @@
-"""Reductions: over the spatial axes as pooling, over other axes as a reduction primitive."""
+"""Reductions: of images as pooling, of short rows by NumPy, others as a reduction primitive."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from polydevice.dtype import ElementType
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
 from polydevice.ops import reduce
 from polydevice.ops.op import Op
 from polydevice.shape import normalize_axis
@@ -14,7 +17,8 @@ from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import pooling, reduction
-from polydevice_cpu.plan.step import PrimitiveStep
+from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
@@ -30,6 +34,13 @@ ALGORITHMS: dict[type[Op], Algorithm] = {
 _POOLING: dict[type[Op], Algorithm] = {
     reduce.ReduceMean: Algorithm.POOLING_AVG_INCLUDE_PADDING,
 }
+
+ROW = 512
+"""NumPy adds up rows of this length at most. 1,000 rows take it 1.4 µs of 2 numbers, 30 of 64 and
+98 of 384, oneDNN 170, 182 and 215: each row costs that 0.17 µs."""
+
+COLUMNS = 12
+"""Rows up to here column by column."""
 
 
 @lowers(*ALGORITHMS)
@@ -52,8 +63,10 @@ def lower_reduce(builder: Builder, node: Node) -> bool:
     if kept == value.shape:
         builder.set(node.outputs[0], value if op.keep_dims else _dropped(builder, value, axes))
         return True
-    result = _as_pooling(builder, node, value, axes, kept) or _as_reduction(
-        builder, node, value, kept
+    result = (
+        _as_pooling(builder, node, value, axes, kept)
+        or _as_rows(builder, node, value, axes, kept)
+        or _as_reduction(builder, node, value, kept)
     )
     if result is None:
         return False
@@ -84,6 +97,36 @@ def _as_pooling(
         Attributes(),
     )
     return _emitted(builder, node, value, made)
+
+
+def _as_rows(
+    builder: Builder, node: Node, value: Value, axes: set[int], kept: tuple[int, ...]
+) -> Value | None:
+    """Let NumPy add up short rows."""
+    last = len(value.shape) - 1
+    if axes != {last} or value.shape[last] > ROW:
+        return None
+    source = builder.dense(value)
+    result = builder.new_dense(kept, source.dtype)
+    is_mean = isinstance(node.op, reduce.ReduceMean)
+
+    def write(x: Array, y: Array) -> Sequence[Array]:
+        total = y[..., 0]
+        if x.shape[-1] > COLUMNS:
+            np.add.reduce(x, axis=-1, out=total)
+        else:
+            np.add(x[..., 0], x[..., 1], out=total)
+            for column in range(2, x.shape[-1]):
+                np.add(total, x[..., column], out=total)
+        if is_mean:
+            np.divide(total, x.shape[-1], out=total)
+        return ()
+
+    def start(_: Context) -> Compute:
+        return write
+
+    builder.emit(ArrayStep(node.name, node.type, start, [source], [result], writes=True))
+    return result
 
 
 def _as_reduction(
