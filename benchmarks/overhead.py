@@ -11,7 +11,9 @@ onnxruntime`, `as openvino` and `as inference_engine` are polydevice through the
 
 from __future__ import annotations
 
+import argparse
 import itertools
+import json
 import os
 import sys
 from pathlib import Path
@@ -59,6 +61,9 @@ def many(run: Run, times: int = 200) -> Run:
 
 def main() -> int:
     """Measure and print microseconds per call."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--json", type=Path, help="also write every figure here")
+    options = parser.parse_args()
     random = np.random.default_rng(0)
     sets = [{n: random.standard_normal(4).astype(np.float32) for n in "ab"} for _ in range(2)]
     inputs, turns = sets[0], itertools.cycle(sets)
@@ -73,9 +78,9 @@ def main() -> int:
         session = onnxruntime.InferenceSession(
             content, settings, providers=["CPUExecutionProvider"]
         )
-        options = polydevice.compat.onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        facade = polydevice.compat.onnxruntime.InferenceSession(content, options)
+        wanted = polydevice.compat.onnxruntime.SessionOptions()
+        wanted.intra_op_num_threads = 1
+        facade = polydevice.compat.onnxruntime.InferenceSession(content, wanted)
         compiled = openvino.Core().compile_model(
             openvino.Core().read_model(content), "CPU", {"INFERENCE_NUM_THREADS": 1}
         )
@@ -108,12 +113,16 @@ def main() -> int:
             right = [np.allclose(value, one["a"] + one["b"]) for one in sets]
             assert any(right), f"{name} gives a wrong answer"
         times = interleave({name: many(run) for name, run in runs.items()}, rounds=15, block_ms=20)
-    print(
+    title = (
         f"polydevice {__version__}, onnxruntime {onnxruntime.__version__}, openvino "
         f"{openvino.__version__}, Python {sys.version.split()[0]}, {os.cpu_count()} cores"
     )
-    for name, milliseconds in times.items():
-        print(f"{name:<24}{milliseconds * 1e3 / 200:>8.2f} µs per call")
+    print(title)
+    found = {name: milliseconds * 1e3 / 200 for name, milliseconds in times.items()}
+    for name, microseconds in found.items():
+        print(f"{name:<24}{microseconds:>8.2f} µs per call")
+    if options.json:
+        options.json.write_text(json.dumps({"title": title, "us": found}, indent=1) + "\n")
     return 0
 
 

@@ -17,6 +17,7 @@ from enum import Enum
 from pathlib import Path
 from types import ModuleType
 
+from comparison_page import comparison
 from driver_matrix import drivers
 
 DOCS = Path(__file__).parent
@@ -268,6 +269,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "errors.md": errors,
     "coming-from.md": coming_from,
     "drivers.md": drivers,
+    "comparison.md": comparison,
 }
 
 

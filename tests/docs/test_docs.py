@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+import math
 import re
 import subprocess
 import sys
@@ -93,3 +95,20 @@ def test_all_lists_the_public_names() -> None:
     modules = {n for n, value in vars(polydevice).items() if inspect.ismodule(value)}
     public = {n for n in vars(polydevice) if not n.startswith("_")} - modules - {"annotations"}
     assert public <= set(polydevice.__all__)
+
+
+def test_the_first_page_says_what_was_measured() -> None:
+    """Its figures are those of docs/measured, its pictures are there, its commands exist."""
+    text = (ROOT / "README.md").read_text()
+    cpu, calls = (
+        json.loads((ROOT / f"docs/measured/{name}.json").read_text())
+        for name in ("cpu", "overhead")
+    )
+    ratios = [r["ratio"] for r in cpu["rows"] if (r["threads"], r["type"]) == (1, "f32")]
+    assert f"| {len(ratios)} real models" in text
+    assert f"**{math.prod(ratios) ** (1 / len(ratios)):.2f}**" in text
+    assert f"**{calls['us']['polydevice, prepared']:.1f} µs**" in text
+    for name in re.findall(r'<img src="([^"]+)"', text):
+        assert (ROOT / name).is_file(), name
+    for name in re.findall(r"`python (\S+\.py)", text):
+        assert (ROOT / name).is_file(), name

@@ -12,6 +12,7 @@ import pytest
 from polydevice import Core
 from polydevice.cli import main
 from polydevice.errors import OptionValueError
+from polydevice.report import peaks as measured
 from polydevice.report.charts import Scale
 from polydevice.report.gather import MemorySampler, profile, split_explanation
 from polydevice.report.markup import shown
@@ -175,6 +176,21 @@ def test_shares_of_peaks():
     assert shares(layer, None).of_peak is None
     still = layer.model_copy(update={"time_us": 0.0})
     assert shares(still, peaks) == (None, None, None, None)
+
+
+def test_peaks_are_measured(device: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(measured, "_SIZES", (256,))
+    monkeypatch.setattr(measured, "_ELEMENTS", 1 << 20)
+    with Core() as core:
+        found = measured.measure_peaks(core, device, {})
+        half = {} if device == "CPU" else measured.measure_peaks(core, device, HALF).operations
+    assert set(found.operations) == {"f32"} and set(half) <= {"f32", "f16"}
+    # Between a calculator and all computers together: a wrong unit would be outside.
+    assert 1e6 < found.operations["f32"] < 1e17 and 1e6 < found.bytes < 1e15
+    assert "256 × 256" in found.how
+
+
+HALF = {"INFERENCE_PRECISION_HINT": "f16"}
 
 
 def test_scales_and_thinning():

@@ -16,6 +16,7 @@ from polydevice.errors import PolydeviceError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
 from polydevice.report.gather import MemorySampler, machine, profile
+from polydevice.report.peaks import measure_peaks
 from polydevice.report.run import Details, thinned
 
 Load = Callable[[Mapping[str, str]], ExecutableNetwork]
@@ -74,7 +75,7 @@ class Recorder:
             yield {**config, "CACHE_DIR": folder}
 
     def profile(self, config: Mapping[str, str]) -> None:
-        """Load the network again with PERF_COUNT, and time its layers."""
+        """Load the network again with PERF_COUNT, time its layers, and measure the peaks."""
         if self.load is None or not self.inputs:
             return
         try:
@@ -83,6 +84,10 @@ class Recorder:
         except PolydeviceError as error:  # the other parts of the report are worth having
             for part in ("layers", "fates", "places"):
                 self.details.missing.setdefault(part, str(error))
+        try:
+            self.details.peaks = measure_peaks(self._core, self._device, config)
+        except PolydeviceError as error:
+            self.details.missing["peaks"] = f"The device's peaks are not measured: {error}"
 
     def figures(self) -> dict[str, Any]:
         """Return the date and what was collected, for JSON."""

@@ -13,10 +13,7 @@ from xml.etree.ElementTree import Element
 
 from polydevice.report.charts import Scale, chart, horizontal, short, vertical
 from polydevice.report.markup import element
-from polydevice.report.run import Layer, Peaks
-
-_TYPES = {"FP32": "f32", "FP16": "f16", "BF16": "bf16", "I8": "i8", "U8": "i8", "FP64": "f64"}
-"""The Inference Engine's names of element types → names of peaks."""
+from polydevice.report.run import PEAK_TYPES, Layer, Peaks
 
 LABELLED = 6
 """Points with a number, which is the row in the table of layers."""
@@ -57,7 +54,7 @@ def shares(layer: Layer, peaks: Peaks | None) -> Shares:
 def _peak(layer: Layer, peaks: Peaks | None) -> float:
     if peaks is None:
         return 0.0
-    return peaks.operations.get(_TYPES.get(layer.element_type, ""), 0.0)
+    return peaks.operations.get(PEAK_TYPES.get(layer.element_type, ""), 0.0)
 
 
 def roofline(
@@ -79,7 +76,7 @@ def roofline(
     if not points:
         return None
     roofs = {name: rate for name, rate in peaks.operations.items() if rate} if peaks else {}
-    used = {_TYPES.get(layer.element_type) for layer in layers}
+    used = {PEAK_TYPES.get(layer.element_type) for layer in layers}
     roofs = {name: rate for name, rate in roofs.items() if name in used} or roofs
     bandwidth = peaks.bytes if peaks else 0.0
     knees = [rate / bandwidth for rate in roofs.values()] if bandwidth else []

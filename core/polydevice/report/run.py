@@ -15,6 +15,11 @@ from polydevice.errors import OptionValueError
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Time = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
+PEAK_TYPES = {
+    "FP32": "f32", "FP16": "f16", "BF16": "bf16", "I8": "i8", "U8": "i8", "FP64": "f64",
+}  # fmt: skip
+"""The Inference Engine's names of element types → names of peaks."""
+
 LARGEST_FILE_BYTES = 256 << 20
 """Of a file that is read; one of 10,000 layers has 3 MiB."""
 
