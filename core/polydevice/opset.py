@@ -22,17 +22,22 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from polydevice.dtype import ElementType
+import numpy as np
+
+from polydevice.arguments import integer, shown, text
+from polydevice.dtype import Array, ElementType
 from polydevice.emitter import Emitter, Input
-from polydevice.errors import NetworkError, PolydeviceError, nearest
+from polydevice.errors import ElementTypeError, NetworkError, PolydeviceError, ShapeError, nearest
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import Op, operations
 from polydevice.ops.state import Assign
-from polydevice.shape import DimLike, Shape
+from polydevice.opset_values import as_attribute, as_input, as_values
+from polydevice.shape import Dim, DimLike, Shape
 
 _OWN = (Constant, Parameter, Result)
+_LARGEST = (1 << 63) - 1
 
 
 def parameter(
@@ -46,22 +51,48 @@ def parameter(
         name: of the input.
 
     Raises:
-        NetworkError: there is no such element type, or the shape is none.
+        NetworkError: (or a subclass) there is no such element type, the shape is none, or the name
+            is no text.
     """
-    try:
-        kind = ElementType(element_type)
-    except ValueError:
-        legal = ", ".join(each.value for each in ElementType)
-        raise NetworkError(
-            f"input {name!r}: element type {element_type!r} is not known; legal: {legal}"
-        ) from None
-    return Node(name, Parameter(kind, Shape(shape))).output
+    if not text(name, "the name of an input", NetworkError):
+        raise NetworkError("an input needs a name")
+    what = f"input {name!r}"
+    if not isinstance(shape, (list, tuple)):
+        raise ShapeError(f"{what}: {shown(shape)} is no shape; give a list of sizes")
+    sizes: list[DimLike | None] = []
+    for size in shape:
+        known = size is None or isinstance(size, Dim)
+        sizes.append(
+            size if known else integer(size, f"{what}: a size", ShapeError, least=-1, most=_LARGEST)
+        )
+    return Node(name, Parameter(_element_type(what, element_type), Shape(sizes))).output
 
 
 def constant(value: Any, element_type: str | ElementType | None = None, *, name: str = "") -> Port:
-    """Return a constant; integers become i64 and a list of floats f64 without a type."""
-    kind = None if element_type is None else ElementType(element_type)
-    return Emitter(name or "constant").value(value, kind)
+    """Return a constant; integers become i64 and a list of floats f64 without a type.
+
+    Args:
+        value: a number, text, array, or lists of them.
+        element_type: such as "f16"; numbers must fit into it.
+        name: of the constant.
+
+    Raises:
+        NetworkError: (or a subclass) the value is none of these, or does not fit the type.
+    """
+    text(name, "the name of a constant", NetworkError)
+    what = f"constant {name!r}" if name else "constant"
+    kind = None if element_type is None else _element_type(what, element_type)
+    array = as_values(what, value)
+    if array.dtype == object and kind not in (None, ElementType.string):
+        raise ElementTypeError(f"{what}: {shown(value)} are texts, which {kind} cannot hold")
+    if kind is None:
+        if array.dtype == object:
+            kind = ElementType.string
+        elif array.dtype.kind in "iu" and not isinstance(value, (np.ndarray, np.generic)):
+            kind = ElementType.i64
+    if kind is not None and array.dtype != kind.dtype:
+        array = _converted(what, value, array, kind)
+    return Emitter(name or "constant").value(array, kind)
 
 
 def network(
@@ -71,15 +102,29 @@ def network(
 
     Args:
         name: of the network.
-        outputs: name → value; of a list the values' own names.
+        outputs: name → value; of a list the values' own names; or one value.
         inputs: results of `parameter`, in their order; those that are found when left out.
 
     Raises:
-        NetworkError: an input is missing in `inputs` or is none, or two have one name.
+        NetworkError: there are no outputs or they are no values, a name is no text, an input is
+            missing in `inputs` or is none, or two have one name.
     """
+    text(name, "the name of a network", NetworkError)
+    if isinstance(outputs, Port):
+        outputs = [outputs]
+    if not isinstance(outputs, (Mapping, list, tuple)) or not outputs:
+        raise NetworkError(
+            f"network {name!r}: {shown(outputs)} are no outputs; give name → value, or a list"
+        )
+    if inputs is not None and not isinstance(inputs, (list, tuple)):
+        raise NetworkError(f"network {name!r}: {shown(inputs)} are no inputs; give a list")
     named = outputs.items() if isinstance(outputs, Mapping) else [("", port) for port in outputs]
     results = [
-        Node(f"{label or _port(port).name}/result", Result(output_name=label), [_port(port)])
+        Node(
+            f"{text(label, 'the name of an output', NetworkError) or _port(port).name}/result",
+            Result(output_name=label),
+            [_port(port)],
+        )
         for label, port in named
     ]
     made = Network(name, [], results)
@@ -117,7 +162,7 @@ def _name(nodes: Sequence[Node], taken: set[str]) -> None:
 def _port(value: Any) -> Port:
     if isinstance(value, Port):
         return value
-    raise NetworkError(f"{type(value).__name__} is no value of a network; give what opset returns")
+    raise NetworkError(f"{shown(value)} is no value of a network; give what opset returns")
 
 
 def _classes() -> dict[str, type[Op]]:
@@ -141,18 +186,26 @@ def _function(cls: type[Op]) -> Callable[..., Any]:
                 f"{cls.type} has no attribute {unknown[0]!r}; it has: "
                 f"{', '.join(sorted(fields)) or 'none'}." + nearest(unknown[0], fields)
             )
+        text(name, f"{cls.type}: the name of a node", NetworkError)
+        given = [
+            item if isinstance(item, Port) else as_input(f"{cls.type}: input {number}", item)
+            for number, item in enumerate(inputs)
+        ]
+        described = ", ".join(_described(item) for item in given)
+        made = {key: as_attribute(cls, key, value) for key, value in attributes.items()}
         try:
-            op = cls(**{key: _hashable(value) for key, value in attributes.items()})
+            op = cls(**made)
         except TypeError as error:
-            raise NetworkError(f"{cls.type}: {error}") from error
+            missing = [key for key in _required(cls) if key not in made]
+            lacks = f"it needs the attribute {missing[0]!r}" if missing else str(error)
+            raise NetworkError(f"{cls.type}({described}): {lacks}") from None
         emitter = Emitter(name or cls.type)
         try:
-            outputs = emitter.emit_all(op, *inputs)
-        except PolydeviceError:
-            raise
-        except (TypeError, ValueError) as error:
-            given = ", ".join(type(item).__name__ for item in inputs)
-            raise NetworkError(f"{cls.type} does not accept ({given}): {error}") from error
+            outputs = emitter.emit_all(op, *given)
+        except PolydeviceError as error:
+            raise type(error)(f"{error}; given: {described or 'nothing'}") from error
+        except (TypeError, ValueError, OverflowError, IndexError, AttributeError) as error:
+            raise NetworkError(f"{cls.type} does not accept ({described}): {error}") from error
         return outputs[0] if len(outputs) == 1 else list(outputs)
 
     make.__name__ = make.__qualname__ = _snake(cls.type)
@@ -160,8 +213,47 @@ def _function(cls: type[Op]) -> Callable[..., Any]:
     return make
 
 
-def _hashable(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def _required(cls: type[Op]) -> list[str]:
+    return [
+        field.name
+        for field in dataclasses.fields(cls)  # type: ignore[arg-type]
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    ]
+
+
+def _described(item: Any) -> str:
+    if isinstance(item, Port):
+        return str(item.desc.without_value())
+    if isinstance(item, np.ndarray):
+        return f"{item.dtype}{list(item.shape)}"
+    return shown(item)
+
+
+def _element_type(what: str, given: Any) -> ElementType:
+    if isinstance(given, ElementType):
+        return given
+    if not isinstance(given, str):
+        raise ElementTypeError(f"{what}: {shown(given)} is no element type; give one such as 'f32'")
+    try:
+        return ElementType.parse(given)
+    except ElementTypeError as error:
+        raise ElementTypeError(f"{what}: {error}") from None
+
+
+def _converted(what: str, given: Any, array: Array, kind: ElementType) -> Array:
+    """Return values in a type that can hold them; floats may be rounded to floats."""
+    if kind is ElementType.dynamic:
+        raise ElementTypeError(f"{what}: dynamic is the type of nothing that is known")
+    if kind is ElementType.string:
+        raise ElementTypeError(f"{what}: {shown(given)} are no texts")
+    if array.dtype.kind == "c" and kind.dtype.kind != "c":
+        raise ElementTypeError(f"{what}: {shown(given)} is complex, which {kind} cannot hold")
+    with np.errstate(all="ignore"):
+        made: Array = array.astype(kind.dtype)
+        exact = kind.is_float or kind.dtype.kind == "c" or bool((made == array).all())
+    if not exact:
+        raise ElementTypeError(f"{what}: {shown(given)} does not fit into {kind}")
+    return made
 
 
 def _snake(kind: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polydevice import Core, opset
+from polydevice import Core, ElementType, opset
 from polydevice.errors import ElementTypeError, NetworkError, ShapeError
 from polydevice.ops.op import operations
 
@@ -70,9 +70,9 @@ def test_what_does_not_fit_is_said_where_it_is_written() -> None:
         opset.softmax(x, axes=1)
     with pytest.raises(AttributeError, match="Did you mean 'relu'"):
         opset.relux  # noqa: B018
-    with pytest.raises(NetworkError, match="'f33' is not known"):
+    with pytest.raises(NetworkError, match="unknown element type 'f33'"):
         opset.parameter([1], "f33", name="x")
-    with pytest.raises(NetworkError, match="list is no value of a network"):
+    with pytest.raises(NetworkError, match="is no value of a network"):
         opset.network("n", [[x]])
 
 
@@ -88,3 +88,61 @@ def test_inputs_of_a_network() -> None:
         opset.network("n", [total], [a, b, total])
     with pytest.raises(NetworkError, match="two inputs of one name"):
         opset.network("n", [opset.add(a, opset.parameter([2], name="a"))])
+
+
+X = opset.parameter([2, 3], "f32", name="x")
+WRONG = {
+    "no constant": lambda: opset.constant({"a": 1}),
+    "is no array": lambda: opset.constant([[1, 2], [3]]),
+    "None .* is no constant": lambda: opset.constant(None),
+    "unknown element type 'f33'": lambda: opset.constant(1, "f33"),
+    "3 .int. is no element type": lambda: opset.constant(1, 3),
+    "are texts, which f32 cannot hold": lambda: opset.constant("abc", "f32"),
+    "300 .int. does not fit into u8": lambda: opset.constant(300, "u8"),
+    "1.5. .list. does not fit into i32": lambda: opset.constant([1.5], "i32"),
+    "the name of a constant 3": lambda: opset.constant(1, name=3),
+    "input 'x': 3 .int. is no shape": lambda: opset.parameter(3, name="x"),
+    "input 'x': a size=1.5": lambda: opset.parameter([1.5], name="x"),
+    "the name of an input 3": lambda: opset.parameter([1], name=3),
+    "an input needs a name": lambda: opset.parameter([1], name=""),
+    "are no outputs": lambda: opset.network("n", None),
+    r"\[\] .list. are no outputs": lambda: opset.network("n", []),
+    "the name of a network 3": lambda: opset.network(3, [X]),
+    "the name of an output 3": lambda: opset.network("n", {3: X}),
+    "3 .int. are no inputs": lambda: opset.network("n", [X], 3),
+    "'x' .str. is no value": lambda: opset.network("n", [X], ["x"]),
+    r"cannot be broadcast; given: f32\[2,3\], float32\[4\]": lambda: opset.add(
+        X, np.zeros(4, np.float32)
+    ),
+    r"given: f32\[2,3\], int32\[3\]": lambda: opset.add(X, np.zeros(3, np.int32)),
+    r"given: f32\[2,3\]$": lambda: opset.add(X),
+    "Add: input 1: None": lambda: opset.add(X, None),
+    "SoftMax: axis=.one. .str. is not legal": lambda: opset.softmax(X, axis="one"),
+    "SoftMax: axis=True": lambda: opset.softmax(X, axis=True),
+    "strides=3 .int. is not legal": lambda: opset.convolution(X, X, strides=3),
+    "destination_type='f99'": lambda: opset.convert(X, destination_type="f99"),
+    "rounding_type='up' .str. is not legal: legal: floor": lambda: opset.max_pool(
+        X, kernel=(2,), rounding_type="up"
+    ),
+    r"Concat\(f32\[2,3\]\): it needs the attribute 'axis'": lambda: opset.concat(X),
+    "the name of a node 3": lambda: opset.relu(X, name=3),
+}
+
+
+@pytest.mark.parametrize("said", WRONG, ids=lambda said: said[:30])
+def test_what_is_wrong_is_said_with_what_was_given(said: str) -> None:
+    with pytest.raises(NetworkError, match=said):
+        WRONG[said]()
+
+
+def test_names_of_types_and_lists_stand_for_attributes_and_texts_for_constants() -> None:
+    pooled = opset.max_pool(
+        opset.parameter([1, 2, 5, 5], "f32", name="x"), kernel=[2, 2], strides=[2, 2],
+        pads_begin=[0, 0], pads_end=[0, 0], rounding_type="ceil",
+    )  # fmt: skip
+    first = pooled[0] if isinstance(pooled, list) else pooled
+    assert first.shape == (1, 2, 3, 3)
+    assert opset.convert(X, destination_type="f16").element_type is ElementType.f16
+    assert opset.constant(["a", "b"]).element_type is ElementType.string
+    assert opset.constant(255, "u8").node.constant == 255
+    assert opset.network("n", X).inputs.keys() == {"x"}
