@@ -87,6 +87,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument("-d", "--device", default="HETERO:GPU,CPU", help="such as HETERO:GPU,CPU")
     command.add_argument("-w", "--weights", help=".bin of an IR, when it has another name")
     command.add_argument("--svg", metavar="FILE", help="also draw a picture")
+    command.add_argument(
+        "-c", "--config", action="append", type=key_and_value, default=[], metavar="KEY=VALUE"
+    )
     _add_json(command)
     command.set_defaults(run=_place)
     command = commands.add_parser("explain", help="say what becomes of each layer on a device")
@@ -373,7 +376,7 @@ def _place(options: argparse.Namespace) -> int:
         writable_place("--svg", Path(options.svg))
     with Core() as core:
         network = core.read_network(options.model, options.weights)
-        rows = core.load_network(network, options.device).placement()
+        rows = core.load_network(network, options.device, dict(options.config)).placement()
     if options.svg:
         Path(options.svg).write_text(placement_svg(network, rows), encoding="utf-8")
     if options.json:

@@ -42,7 +42,7 @@ def assign(
     """
     manual = any(AFFINITY in node.rt_info for node in network.nodes())
     placed = _manual(network) if manual else _automatic(network, members, refused)
-    _place_followers(network, placed, members[0])
+    place_followers(network, placed, members[0])
     return placed
 
 
@@ -109,11 +109,16 @@ def claims(
 ) -> dict[str, str]:
     """Return node name → member for the nodes that some member can run; see `assign`."""
     placed, homeless = _claimed(network, members, refused)
-    _place_followers(network, placed, members[0], homeless)
+    place_followers(network, placed, members[0], homeless)
     return {node.name: assignment.device for node, assignment in placed.items()}
 
 
-def _place_followers(
+def is_follower(node: Node) -> bool:
+    """Whether a node computes nothing, and goes where its neighbours are."""
+    return node.type in _FOLLOWERS
+
+
+def place_followers(
     network: Network,
     placed: dict[Node, Assignment],
     default: str,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from polydevice.errors import DeviceError, UnknownOptionError
 from polydevice.exec_graph import ExecutedGraph, Execution
@@ -71,6 +72,16 @@ class HeteroExecutable(ExecutableNetwork):
         self.results = dict(network.output_ports())
         self.has_fixed_inputs = all(port.sizes is not None for port in self.inputs.values())
         self._placement = _placement(whole, network, placed, subgraphs, self.sharing)
+
+    def explain_choice(self, times: Mapping[str, float]) -> None:
+        """Add to every reason how long placements of the whole network took, in milliseconds."""
+        text = ", ".join(f"{taken:.3g} ms {name}" for name, taken in times.items())
+        self._placement = [
+            replace(row, reason=f"{row.reason}; whole network: {text}")
+            if text and row.subgraph is not None
+            else row
+            for row in self._placement
+        ]
 
     def create_runner(self) -> HeteroRunner:
         """Make what runs the parts for one request."""

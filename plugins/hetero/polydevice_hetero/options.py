@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from typing_extensions import Self
 
 from polydevice.composite import CompositeOptions
@@ -19,6 +21,20 @@ class HeteroOptions(CompositeOptions):
         "TARGET_FALLBACK",
         "",
         help="Devices in order of preference, joined by commas; set by the name 'HETERO:GPU,CPU'.",
+    )
+    affinity: Literal["FIRST", "COST"] = option(
+        "HETERO_AFFINITY",
+        "FIRST",
+        help="How operations are placed that have no affinity of their own. FIRST: on the first "
+        "device that can run them. COST: parts and the whole network are measured on the devices "
+        "when it is loaded, and what is quickest stays; never slower than FIRST, but loading "
+        "takes several times as long.",
+    )
+    memory: str = option(
+        "HETERO_MEMORY",
+        "",
+        help="Bytes of weights that devices hold, such as GPU.0:8000000000,GPU.1:8000000000; what "
+        "is more goes to the next one. Empty: three quarters of what a device says that it has.",
     )
     dump_graph_dot: Flag = option(
         "HETERO_DUMP_GRAPH_DOT",

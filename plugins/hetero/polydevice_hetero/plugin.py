@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from polydevice.bounds import Bounds, enter_bounds, network_budget
@@ -13,21 +14,57 @@ from polydevice.errors import (
     DeviceError,
     DeviceNotFoundError,
     ModelFormatError,
+    PolydeviceError,
+    UnknownMetricError,
     UnsupportedNetworkError,
 )
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.exported import ExportedNetwork
 from polydevice.network import Network
+from polydevice.node import Node
 from polydevice.options import Options
 from polydevice.passes.constant_folding import constant_folding
-from polydevice.passes.lower_state import lower_state
+from polydevice.passes.lower_state import Variable, lower_state
 from polydevice.plugin import Plugin, Version
 from polydevice.remote import RemoteContext
-from polydevice_hetero.affinity import AFFINITY, assign, claims
+from polydevice_hetero.affinity import (
+    AFFINITY,
+    Assignment,
+    assign,
+    claims,
+    is_follower,
+    place_followers,
+)
+from polydevice_hetero.cost import GAIN, choose, estimate, measure
 from polydevice_hetero.dot import write_dot
 from polydevice_hetero.executable import MEMBERS, PART, HeteroExecutable
 from polydevice_hetero.options import HeteroOptions
+from polydevice_hetero.room import SHARE, make_room, parse_memory, weight_bytes
 from polydevice_hetero.split import Subgraph, split
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """What every placement of one network starts from.
+
+    Attributes:
+        whole: the network as the user gave it.
+        network: the same with constants folded and variables made inputs and outputs.
+        options: the configuration.
+        variables: what a request carries from one inference to the next.
+        exports: parts that members exported before.
+    """
+
+    whole: Network
+    network: Network
+    options: HeteroOptions
+    variables: Sequence[Variable]
+    exports: Mapping[str, bytes]
+
+    def cut(self, placed: Mapping[Node, Assignment]) -> list[Subgraph]:
+        """Cut the network where devices change."""
+        starts = [v.initial for v in self.variables if v.initial is not None]
+        return split(self.network, lambda node: placed[node].device, starts)
 
 
 class HeteroPlugin(Plugin):
@@ -113,17 +150,114 @@ class HeteroPlugin(Plugin):
         manual = any(AFFINITY in node.rt_info for node in network.nodes())
         refused = {} if manual else {m: self._refused(network, m, options) for m in members}
         placed = assign(network, members, refused)
-        starts = [v.initial for v in variables if v.initial is not None]
-        subgraphs = split(network, lambda node: placed[node].device, starts)
+        pieces = _Pieces(whole, network, options, variables, exports)
+        if manual:
+            return self._assembled(pieces, placed)
+        fitting = self._in_room(network, placed, members, refused, options)
+        if options.affinity == "COST" and fitting is placed:
+            return self._quickest(pieces, placed, members, refused)
+        return self._assembled(pieces, fitting)
+
+    def _in_room(
+        self,
+        network: Network,
+        placed: dict[Node, Assignment],
+        members: Sequence[str],
+        refused: Mapping[str, Mapping[str, str]],
+        options: HeteroOptions,
+    ) -> dict[Node, Assignment]:
+        """Return the placement itself where the weights fit, else one over further members."""
+        limits = parse_memory(options.memory, members)
+        for member in members:
+            try:
+                size = int(self.services.get_metric(member, "GPU_DEVICE_TOTAL_MEM_SIZE"))
+            except (UnknownMetricError, DeviceError):
+                continue
+            limits.setdefault(member, int(size * SHARE))
+        if not limits or weight_bytes(network) <= min(limits.values()):
+            return placed
+        made = make_room(network, placed, members, refused, limits)
+        place_followers(network, made, members[0])
+        return made
+
+    def _quickest(
+        self,
+        pieces: _Pieces,
+        placed: dict[Node, Assignment],
+        members: Sequence[str],
+        refused: Mapping[str, Mapping[str, str]],
+    ) -> HeteroExecutable:
+        """Load the network as `placed`, or as measuring says, whichever infers in less time."""
+        network, options = pieces.network, pieces.options
+
+        def able(nodes: Sequence[Node]) -> list[str]:
+            return [m for m in members if not any(n.name in refused[m] for n in nodes)]
+
+        def load(part: Network, member: str) -> ExecutableNetwork:
+            config = config_for(member, options, self.services)
+            return self.services.load_network(part, member, config)
+
+        subgraphs = pieces.cut(placed)
+        estimates = estimate(subgraphs, lambda part: able(part.nodes), load)
+        chosen = choose(subgraphs, placed, estimates)
+        plans = {"as by FIRST": {n: Assignment(placed[n].device, chosen[n].reason) for n in placed}}
+        plans["by parts"] = chosen
+        computing = [node for node in network.nodes() if not is_follower(node)]
+        for member in able(computing):
+            whole = {n: Assignment(member, chosen[n].reason) for n in computing}
+            plans[f"all on {member}"] = whole
+        return self._best(pieces, plans, members[0])
+
+    def _best(
+        self, pieces: _Pieces, plans: Mapping[str, dict[Node, Assignment]], default: str
+    ) -> HeteroExecutable:
+        """Load every plan, the first of which is the default, and keep the quickest."""
+        found: HeteroExecutable | None = None
+        best = 0.0
+        times: dict[str, float] = {}
+        tried: list[list[str]] = []
+        for name, plan in plans.items():
+            computing = {n: where for n, where in plan.items() if not is_follower(n)}
+            devices = [where.device for where in computing.values()]
+            if devices in tried:
+                continue
+            tried.append(devices)
+            place_followers(pieces.network, computing, default)
+            try:
+                made = self._assembled(pieces, computing)
+            except PolydeviceError:
+                if found is None:
+                    raise
+                continue  # the default works
+            taken = measure(made)
+            if found is None or (taken is not None and taken < GAIN * best):
+                if found is not None:
+                    found.close()
+                found, best = made, taken or 0.0
+            else:
+                made.close()
+            if taken is None:
+                break  # nothing can be measured
+            times[name] = taken
+        assert found is not None
+        found.explain_choice(times)
+        return found
+
+    def _assembled(self, pieces: _Pieces, placed: Mapping[Node, Assignment]) -> HeteroExecutable:
+        """Cut, and load every part on its member."""
+        options = pieces.options
+        subgraphs = pieces.cut(placed)
         if options.dump_graph_dot:
-            write_dot(network, placed, subgraphs)
-        parts = []
-        memory = network_budget(options.memory_limit, f"network {whole.name!r} on {self.name}")
+            write_dot(pieces.network, placed, subgraphs)
+        parts: list[ExecutableNetwork] = []
+        members = self._members(options)
+        name = pieces.whole.name
+        memory = network_budget(options.memory_limit, f"network {name!r} on {self.name}")
         entered = enter_bounds(Bounds(memory=memory))  # of all parts together
         try:
             for index, part in enumerate(subgraphs):
                 config = config_for(part.device, options, self.services)
-                known = exports.get(f"{PART}{index}")
+                known = pieces.exports.get(f"{PART}{index}")
                 if known is not None:
                     parts.append(self.services.import_network(known, part.device, config))
                 else:
@@ -135,7 +269,14 @@ class HeteroPlugin(Plugin):
             raise
         else:
             return HeteroExecutable(
-                whole, network, _name(members), options, subgraphs, parts, placed, variables
+                pieces.whole,
+                pieces.network,
+                _name(members),
+                options,
+                subgraphs,
+                parts,
+                placed,
+                pieces.variables,
             )
         finally:
             enter_bounds(entered)

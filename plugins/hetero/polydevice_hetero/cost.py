@@ -1,0 +1,136 @@
+"""cost: where the parts of a network run soonest, by times that are measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.errors import PolydeviceError
+from polydevice.executable_network import ExecutableNetwork
+from polydevice.network import Network
+from polydevice.node import Node
+from polydevice.placement import bytes_of
+from polydevice_hetero.affinity import Assignment
+from polydevice_hetero.split import Subgraph
+
+SECONDS = 0.5
+"""For measuring one part on one member, after its first inference."""
+
+RUNS = 20
+"""Inferences that are measured at most; the least time counts, which others disturb least."""
+
+GAIN = 0.95
+"""A member is left for another that takes less than this share of its time."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a part costs on each member that runs it.
+
+    Attributes:
+        part: its number in the default cut.
+        milliseconds: member → least time of an inference with inputs and outputs in host memory,
+            hence with all transfers.
+        transfer_bytes: of its inputs and outputs.
+    """
+
+    part: int
+    milliseconds: dict[str, float]
+    transfer_bytes: int
+
+    def describe(self) -> str:
+        """Say it in a line."""
+        times = ", ".join(f"{ms:.3g} ms on {member}" for member, ms in self.milliseconds.items())
+        return f"part {self.part}: {times}, {self.transfer_bytes} bytes in and out"
+
+
+def random_inputs(executable: ExecutableNetwork) -> dict[str, Array] | None:
+    """Return inputs to measure with; None where a size is not known."""
+    rng = np.random.default_rng(0)
+    inputs: dict[str, Array] = {}
+    for name, port in executable.inputs.items():
+        if port.sizes is None or port.dtype == object:
+            return None
+        if port.element_type.is_float:
+            inputs[name] = rng.standard_normal(port.sizes).astype(port.dtype)
+        else:
+            inputs[name] = np.zeros(port.sizes, port.dtype)
+    return inputs
+
+
+def measure(executable: ExecutableNetwork) -> float | None:
+    """Return the least milliseconds of an inference; None where it cannot be measured."""
+    inputs = random_inputs(executable)
+    if inputs is None:
+        return None
+    request = executable.create_infer_request()
+    try:
+        request.infer(inputs)
+        best, end = float("inf"), time.perf_counter() + SECONDS
+        for _ in range(RUNS):
+            begin = time.perf_counter()
+            request.infer(inputs)
+            best = min(best, time.perf_counter() - begin)
+            if time.perf_counter() > end:
+                break
+    except PolydeviceError:
+        return None  # random inputs are not for this network
+    return best * 1e3
+
+
+def estimate(
+    subgraphs: Sequence[Subgraph],
+    candidates: Callable[[Subgraph], Sequence[str]],
+    load: Callable[[Network, str], ExecutableNetwork],
+) -> list[Estimate]:
+    """Measure every part on every member that may run it.
+
+    Args:
+        subgraphs: the default cut.
+        candidates: returns the members that run a part, that of the default first.
+        load: loads a part on a member.
+    """
+    found: list[Estimate] = []
+    for number, part in enumerate(subgraphs):
+        times: dict[str, float] = {}
+        for member in candidates(part):
+            try:
+                executable = load(part.network.clone(), member)
+            except PolydeviceError:
+                continue  # the default loads it again, and says why it cannot
+            try:
+                taken = measure(executable)
+            finally:
+                executable.close()
+            if taken is not None:
+                times[member] = taken
+        ports = [*part.sources.values(), *part.targets.values()]
+        crossing = sum(bytes_of(port.desc) or 0 for port in ports)
+        found.append(Estimate(number, times, crossing))
+    return found
+
+
+def choose(
+    subgraphs: Sequence[Subgraph],
+    placed: dict[Node, Assignment],
+    estimates: Sequence[Estimate],
+) -> dict[Node, Assignment]:
+    """Return the placement with every part on the member that takes least.
+
+    A part stays where nothing is known, or where little is gained.
+    """
+    made = dict(placed)
+    for part, found in zip(subgraphs, estimates, strict=True):
+        own = found.milliseconds.get(part.device)
+        if own is None:
+            continue
+        best = min(found.milliseconds, key=lambda member: found.milliseconds[member])
+        device = best if found.milliseconds[best] < GAIN * own else part.device
+        for node in part.nodes:
+            reason = f"{found.describe()}; {placed[node].reason}"
+            made[node] = Assignment(device, reason)
+    return made
