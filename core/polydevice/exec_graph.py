@@ -182,3 +182,18 @@ class ExecutedGraph:
         read = {port for node in (*self._layers, *self._results) for port in node.inputs}
         last = [node for node in self._layers if read.isdisjoint(node.outputs)]
         return Network(name, self._parameters, self._results, last)
+
+
+def as_dot(network: Network) -> str:
+    """Return a network in Graphviz's language: a box for each layer, with its notes."""
+    lines = ["digraph {", "    node [shape=box]"]
+    numbers = {node: number for number, node in enumerate(network.nodes())}
+    for node, number in numbers.items():
+        notes = node.op.notes if isinstance(node.op, ExecutedLayer) else ()
+        texts = [node.name, node.type, *(f"{key}: {value}" for key, value in notes)]
+        label = "\\n".join(text.replace("\\", "\\\\").replace('"', '\\"') for text in texts)
+        lines.append(f'    n{number} [label="{label}"]')
+    for node, number in numbers.items():
+        ways = [(numbers[port.node], port.desc) for port in node.inputs]
+        lines += [f'    n{source} -> n{number} [label="{desc}"]' for source, desc in ways]
+    return "\n".join([*lines, "}", ""])

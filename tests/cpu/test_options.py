@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from polydevice import Core
-from polydevice.errors import OptionValueError
+from polydevice.errors import OptionValueError, RequestError
 from polydevice_cpu.cores import cores_of_streams, parse_list
-from polydevice_cpu.options import available_cores
+from polydevice_cpu.options import CpuOptions, available_cores
 from tests.cpu.models import build
 
 
@@ -81,3 +81,42 @@ def test_cores_are_shared_out(monkeypatch) -> None:
     monkeypatch.delattr(os, "sched_setaffinity", raising=False)
     with pytest.raises(OptionValueError, match="CPU_BIND_THREAD=YES is not possible"):
         cores_of_streams("YES", 1)
+
+
+def test_a_stream_has_the_threads_that_were_given(core, network) -> None:
+    config = {"CPU_THREADS_PER_STREAM": "3", "CPU_THROUGHPUT_STREAMS": "2"}
+    executable = core.load_network(network, "CPU", config)
+    assert executable.get_config("CPU_THREADS_PER_STREAM") == "3"
+    assert executable.options.threads_per_stream == 3
+    assert CpuOptions().threads_per_stream == available_cores()
+
+
+def test_the_limit_of_batches_is_kept(core, network, rng) -> None:
+    request = core.load_network(network, "CPU", {"DYN_BATCH_LIMIT": "7"}).create_infer_request()
+    x = rng.standard_normal((2, 3)).astype("f4")
+    request.set_batch(1)
+    np.testing.assert_array_equal(request.infer({"x": x})["y"][:1], np.maximum(x[:1], 0))
+    request.set_batch(2)
+    with pytest.raises(RequestError, match="legal: 1 to 2"):
+        request.set_batch(3)
+    larger = core.read_network(build([("Relu", ["x"], ["y"], {})], {"x": (5, 3)}, ("y",), {}))
+    limited = core.load_network(larger, "CPU", {"DYN_BATCH_LIMIT": "3"}).create_infer_request()
+    x = rng.standard_normal((5, 3)).astype("f4")
+    np.testing.assert_array_equal(limited.infer({"x": x})["y"], np.maximum(x, 0))
+    limited.set_batch(3)
+    with pytest.raises(RequestError, match="legal: 1 to 3"):
+        limited.set_batch(4)
+    for value in ("-1", "many"):
+        with pytest.raises(OptionValueError, match="DYN_BATCH_LIMIT"):
+            core.load_network(network, "CPU", {"DYN_BATCH_LIMIT": value})
+
+
+def test_the_executed_graph_is_written_for_graphviz(core, network, tmp_path) -> None:
+    loaded = core.load_network(network, "CPU", {"DUMP_EXEC_GRAPH_AS_DOT": str(tmp_path / "a")})
+    (path,) = tmp_path.glob("a_*.dot")
+    text = path.read_text()
+    assert text.startswith("digraph {")
+    assert text.count("->") == sum(len(n.inputs) for n in loaded.get_exec_graph_info().nodes())
+    assert "ReLU" in text
+    with pytest.raises(OptionValueError, match="cannot be written"):
+        core.load_network(network, "CPU", {"DUMP_EXEC_GRAPH_AS_DOT": str(path / "b")})

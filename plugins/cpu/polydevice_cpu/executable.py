@@ -56,6 +56,7 @@ class CpuExecutableNetwork(ExecutableNetwork):
             kept=KeptLayers.of(network),
         )
         self.batch_limit = batch_limit
+        self.largest_batch = min(batch_limit, options.batch_limit or batch_limit)
         shapes = [parameter.output.shape for parameter in network.parameters]
         if batch_limit:
             open_batch(network, batch_limit)

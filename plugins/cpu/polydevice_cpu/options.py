@@ -49,6 +49,12 @@ class CpuOptions(Options):
         "node (NUMA, HYBRID_AWARE), as far as there are enough. It is for asynchronous requests: "
         "infer() computes in the caller's thread, which is left where it is.",
     )
+    stream_threads: int = option(
+        "CPU_THREADS_PER_STREAM",
+        0,
+        ge=0,
+        help="Threads that one stream computes with; 0 shares CPU_THREADS_NUM out evenly.",
+    )
     enforce_bf16: Flag = option(
         "ENFORCE_BF16",
         False,
@@ -70,6 +76,19 @@ class CpuOptions(Options):
         False,
         help="Let requests compute a part of the network's batch: InferRequest.set_batch(1) to the "
         "batch that the network has. Networks that mix the items of a batch are refused.",
+    )
+    batch_limit: int = option(
+        "DYN_BATCH_LIMIT",
+        0,
+        ge=0,
+        help="The largest batch that InferRequest.set_batch takes, where it is smaller than the "
+        "network's; a number above 1 is DYN_BATCH_ENABLED=YES too, and 0 sets no limit.",
+    )
+    dot_prefix: str = option(
+        "DUMP_EXEC_GRAPH_AS_DOT",
+        "",
+        help="Write the executed graph of every network that is loaded, for Graphviz, into a file "
+        "of this path and _NETWORK.dot. Networks of unknown sizes have none at load.",
     )
     exclusive_async_requests: Flag = option(
         "EXCLUSIVE_ASYNC_REQUESTS",
@@ -111,7 +130,12 @@ class CpuOptions(Options):
     @property
     def threads_per_stream(self) -> int:
         """Threads that one inference computes with."""
-        return max(1, self.cores // self.streams)
+        return self.stream_threads or max(1, self.cores // self.streams)
+
+    @property
+    def has_dynamic_batch(self) -> bool:
+        """Whether requests may compute a part of the network's batch."""
+        return self.dynamic_batch or self.batch_limit > 1
 
 
 def available_cores() -> int:

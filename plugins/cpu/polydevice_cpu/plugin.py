@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 from polydevice.dynamic_batch import dynamic_batch_limit
 from polydevice.errors import OptionValueError
+from polydevice.exec_graph import as_dot
 from polydevice.exported import ExportedNetwork
 from polydevice.network import Network
 from polydevice.ops.io import Constant, Parameter, Result
@@ -103,8 +106,11 @@ class CpuPlugin(Plugin):
                 + "; leave the key out"
             )
         executor = self.exclusive_executor() if options.exclusive_async_requests else None
-        limit = dynamic_batch_limit(network, self.services) if options.dynamic_batch else 0
-        return CpuExecutableNetwork(network, options, executor, limit)
+        limit = dynamic_batch_limit(network, self.services) if options.has_dynamic_batch else 0
+        loaded = CpuExecutableNetwork(network, options, executor, limit)
+        if options.dot_prefix and not network.is_dynamic:
+            _write_dot(loaded, options.dot_prefix)
+        return loaded
 
     def import_network(
         self, data: bytes, options: Options, device_id: str, context: RemoteContext | None = None
@@ -117,6 +123,22 @@ class CpuPlugin(Plugin):
 def _onednn() -> str:
     loaded = library()
     return absence() if loaded is None else f"{loaded.version} from {loaded.path}"
+
+
+def _write_dot(executable: CpuExecutableNetwork, prefix: str) -> None:
+    """Write the executed graph for Graphviz.
+
+    Raises:
+        OptionValueError: the file cannot be written.
+    """
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", executable.name)
+    path = Path(f"{prefix}_{name}.dot")
+    try:
+        path.write_text(as_dot(executable.get_exec_graph_info()), encoding="utf-8")
+    except OSError as error:
+        raise OptionValueError(
+            f"DUMP_EXEC_GRAPH_AS_DOT={prefix!r}: {str(path)!r} cannot be written: {error.strerror}"
+        ) from error
 
 
 def _first_line(function: object) -> str:

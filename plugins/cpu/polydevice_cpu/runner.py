@@ -72,7 +72,7 @@ class CpuRunner(Runner):
 
     def set_batch(self, size: int) -> None:
         """Let the next inferences compute the first items of the batch only."""
-        limit = self.executable.batch_limit
+        limit = self.executable.largest_batch
         if not limit:
             super().set_batch(size)
         if not 1 <= size <= limit:
