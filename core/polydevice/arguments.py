@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numbers
 import operator
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -80,6 +82,31 @@ def _no_bool(value: Any) -> Any:
 
 _LONGEST_S = 1e6
 """Eleven days; `threading` cannot wait for longer than some systems' clocks count."""
+
+
+def path(value: Any, what: str, error: type[PolydeviceError]) -> Path:
+    """Return the path of a file; raise `error` for what is none."""
+    found = Path(os.fsdecode(value)) if isinstance(value, (str, bytes, os.PathLike)) else None
+    if found is None or not found.name:
+        raise error(f"{what} {shown(value)} is not possible; give the path of a file")
+    try:
+        found.lstat()
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as failure:  # ValueError: characters that no path has
+        raise error(f"{what} {shown(value)} is not possible: {failure}") from failure
+    return found
+
+
+def numbers_in(value: Any, what: str, error: type[PolydeviceError]) -> list[float]:
+    """Return finite numbers of a sequence; raise `error` for anything else."""
+    try:
+        found = np.asarray(value)
+        if found.ndim == 1 and found.dtype.kind in "iuf" and np.isfinite(found).all():
+            return [float(each) for each in found]
+    except (TypeError, ValueError):
+        pass
+    raise error(f"{what} {shown(value)} is not possible; give a sequence of finite numbers")
 
 
 def options(value: Any, what: str, error: type[PolydeviceError]) -> dict[str, Any]:

@@ -54,7 +54,13 @@ class Blob:
 
     @classmethod
     def empty(cls, desc: TensorDesc) -> Blob:
-        """Allocate memory, not initialised, for a static descriptor."""
+        """Allocate memory, not initialised, for a static descriptor.
+
+        Raises:
+            BlobError: it is none, or its sizes are not all known.
+        """
+        if not isinstance(desc, TensorDesc):
+            raise BlobError(f"{shown(desc)} is no TensorDesc; give one, of known sizes")
         if desc.shape is None:
             raise BlobError(f"cannot allocate memory for {desc}: its rank is unknown")
         dtype = desc.element_type.dtype

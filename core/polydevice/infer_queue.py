@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from polydevice.arguments import milliseconds, number_of_requests
+from polydevice.arguments import milliseconds, number_of_requests, shown
 from polydevice.dtype import Array
-from polydevice.errors import RequestError
+from polydevice.errors import OptionValueError, RequestError
 from polydevice.infer_request import InferRequest, Inputs, StatusCode
 
 if TYPE_CHECKING:
@@ -48,8 +48,10 @@ class InferQueue:
                 with its outputs, and is not idle.
 
         Raises:
-            OptionValueError: for a negative number.
+            OptionValueError: for a negative number, or an order that is no truth value.
         """
+        if not isinstance(ordered, bool):
+            raise OptionValueError(f"ordered={shown(ordered)} is not possible; give True or False")
         jobs = number_of_requests(jobs, "jobs")
         number = jobs or executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
         self._requests = [executable.create_infer_request() for _ in range(number)]

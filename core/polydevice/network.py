@@ -276,8 +276,9 @@ class Network:
             name: of an input or output.
             kind: "dimensions", or "denotations" for what the file says that an axis means.
         """
-        noted = self.notes("onnx", kind, name)
-        return {int(axis): str(text) for axis, text in noted.items() if axis.isdecimal()}
+        kind = text(kind, "the kind", NetworkError)
+        noted = self.notes("onnx", kind, text(name, "the name", NetworkError))
+        return {int(axis): str(given) for axis, given in noted.items() if axis.isdecimal()}
 
     def fix_dimensions(self, sizes: Mapping[str, int], kind: str = "dimensions") -> None:
         """Give a size to the axes of inputs that an ONNX file calls by a name.
@@ -289,8 +290,9 @@ class Network:
         Raises:
             NetworkError: no input has an axis of that name; or as `reshape`.
         """
+        sizes = options(sizes, "sizes", NetworkError)
         named = {node.name: self.dimension_names(node.name, kind) for node in self.parameters}
-        known = {text for axes in named.values() for text in axes.values()}
+        known = {given for axes in named.values() for given in axes.values()}
         for name in sizes:
             if name not in known:
                 raise NetworkError(
@@ -449,6 +451,7 @@ class Network:
         Raises:
             NetworkError: when no port has the name.
         """
+        tensor_name = text(tensor_name, "the name", NetworkError)
         known: list[str] = []
         for node in self.nodes():
             for port in node.outputs:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from polydevice.arguments import integer, numbers_in, shown
 from polydevice.dtype import Array
 from polydevice.errors import NetworkError
 
@@ -89,9 +90,8 @@ class PreProcessInfo:
         Raises:
             NetworkError: for a number below 1.
         """
-        if number_of_channels < 1:
-            raise NetworkError(f"{number_of_channels} channels are not possible; use 1 or more")
-        self.channels = [PreProcessChannel() for _ in range(number_of_channels)]
+        number = integer(number_of_channels, "number_of_channels", NetworkError, least=1)
+        self.channels = [PreProcessChannel() for _ in range(number)]
 
     def __getitem__(self, channel: int) -> PreProcessChannel:
         return self.channels[channel]
@@ -103,22 +103,26 @@ class PreProcessInfo:
         """Subtract one value per channel, then divide by one value per channel.
 
         Raises:
-            NetworkError: when the two differ in length, or a scale is 0.
+            NetworkError: when they are no finite numbers or differ in length, or a scale is 0.
         """
-        scales = [1.0] * len(mean) if scale is None else list(scale)
-        if len(scales) != len(mean):
-            raise NetworkError(f"{len(mean)} means but {len(scales)} scales are given")
-        if not all(np.isfinite([*mean, *scales])) or 0 in scales:
-            raise NetworkError(f"mean {list(mean)} and scale {scales} must be finite, scale not 0")
-        self.channels = [PreProcessChannel(float(m), float(s)) for m, s in zip(mean, scales)]
+        means = numbers_in(mean, "mean", NetworkError)
+        scales = [1.0] * len(means) if scale is None else numbers_in(scale, "scale", NetworkError)
+        if len(scales) != len(means):
+            raise NetworkError(f"{len(means)} means but {len(scales)} scales are given")
+        if 0 in scales:
+            raise NetworkError(f"scale {scales} must not have a 0")
+        self.channels = [PreProcessChannel(m, s) for m, s in zip(means, scales, strict=True)]
 
-    def set_mean_image(self, image: Array) -> None:
+    def set_mean_image(self, image: Any) -> None:
         """Subtract an image [C, H, W] in the network's size.
 
         Raises:
-            NetworkError: when it has another rank.
+            NetworkError: when it is no array of numbers, or has another rank.
         """
-        data = np.asarray(image, np.float32)
+        given = np.asarray(image) if isinstance(image, (np.ndarray, list, tuple)) else None
+        if given is None or given.dtype.kind not in "iuf":
+            raise NetworkError(f"{shown(image)} is no image; give an array [C, H, W] of numbers")
+        data = given.astype(np.float32)
         if data.ndim != 3:
             raise NetworkError(f"a mean image is [C, H, W], not of shape {list(data.shape)}")
         self.channels = [PreProcessChannel(mean_data=plane) for plane in data]

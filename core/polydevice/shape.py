@@ -95,7 +95,13 @@ class Shape(tuple[DimLike, ...]):
     __slots__ = ()
 
     def __new__(cls, sizes: Iterable[DimLike | None] = ()) -> Self:
-        """Make a shape; None and -1 stand for an unknown size."""
+        """Make a shape; None and -1 stand for an unknown size.
+
+        Raises:
+            ShapeError: for what is no sequence of sizes.
+        """
+        if not isinstance(sizes, Iterable):
+            raise ShapeError(f"{sizes!r:.80} is no shape; give a sequence of sizes")
         return super().__new__(cls, [_checked(size) for size in sizes])
 
     def __eq__(self, other: object) -> bool:

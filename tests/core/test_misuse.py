@@ -6,6 +6,7 @@ other arguments stay right. A value that the method takes is no mistake.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import operator
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from polydevice import Blob, Core, opset, validate
+from polydevice import Blob, Core, Dim, ElementType, Shape, TensorDesc, opset, validate
 from polydevice.devices.plugin_names import FIRST_PARTY
 from polydevice.errors import InferenceError, InternalError, PolydeviceError, RequestError
 from polydevice.internal import OURS
@@ -73,6 +74,16 @@ def network() -> bytes:
 X = np.ones((2, 3), np.float32)
 
 
+def awaited(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that waits for a coroutine's end."""
+
+    def call(**arguments: Any) -> Any:
+        return asyncio.run(method(**arguments))
+
+    call.__qualname__ = method.__qualname__
+    return call
+
+
 def calls(core: Core) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
     """Yield a title, a method and right arguments."""
     read = core.read_network(network())
@@ -100,7 +111,7 @@ def calls(core: Core) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]
         loaded.infer: {"inputs": {"x": X}},
         loaded.start_async: {"request_id": 0, "inputs": {"x": X}},
         loaded.wait: {"num_requests": 0, "timeout_ms": 0},
-        loaded.infer_queue: {"jobs": 1},
+        loaded.infer_queue: {"jobs": 1, "ordered": True},
         loaded.get_config: {"key": "PERF_COUNT"},
         loaded.get_metric: {"name": "NETWORK_NAME"},
         loaded.port_by_tensor_name: {"name": "x"},
@@ -120,6 +131,26 @@ def calls(core: Core) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]
         core.read_network(network()).reshape: {"shapes": {"x": (4, 3)}},
         core.read_network(network()).node: {"name": "y"},
         core.read_network(network()).add_outputs: {"outputs": "y"},
+        core.read_network(network()).fix_dimensions: {"sizes": {}, "kind": "dimensions"},
+        core.read_network(network()).dimension_names: {"name": "x", "kind": "dimensions"},
+        core.read_network(network()).make_input: {"name": "x"},
+        core.read_network(network()).name_of_tensor: {"tensor_name": "x"},
+        core.read_network(network()).serialize: {"xml_path": "/dev/null", "bin_path": None},
+        core.read_network(network()).inputs["x"].preprocess.init: {"number_of_channels": 3},
+        core.read_network(network()).inputs["x"].preprocess.set_mean: {
+            "mean": [1, 2, 3], "scale": [1, 1, 1],
+        },
+        core.read_network(network()).inputs["x"].preprocess.set_mean_image: {
+            "image": np.zeros((3, 4, 4), np.float32),
+        },
+        queue.set_callback: {"callback": None},
+        queue.get_idle_request_id: {"timeout_ms": 0},
+        queue.wait_all: {"timeout_ms": 0},
+        awaited(core.load_network(read, "CPU").infer_queue(1).infer): {"inputs": {"x": X}},
+        Blob.empty: {"desc": TensorDesc(ElementType.f32, Shape((2, 3)))},
+        Shape: {"sizes": (1, 2)},
+        Dim: {"min": 1, "max": 2},
+        TensorDesc: {"element_type": ElementType.f32, "shape": Shape((2, 3))},
     }.items():  # fmt: skip
         yield method.__qualname__, method, arguments
 

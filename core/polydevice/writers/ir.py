@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from polydevice.arguments import path
 from polydevice.dtype import ElementType
 from polydevice.errors import ModelFileError, UnsupportedOperationError
 from polydevice.network import Network
@@ -52,8 +53,10 @@ def write_ir(
         UnsupportedOperationError: IR cannot express some operations; all are listed.
         ModelFileError: a file cannot be written, both paths are the same, or one is a device.
     """
-    xml = Path(xml_path)
-    weights = xml.with_suffix(".bin") if bin_path is None else Path(bin_path)
+    xml = path(xml_path, "the file for the topology", ModelFileError)
+    weights = xml.with_suffix(".bin")
+    if bin_path is not None:
+        weights = path(bin_path, "the file for the constants", ModelFileError)
     if xml.absolute() == weights.absolute():
         raise ModelFileError(f"topology and weights cannot both be written to {str(xml)!r}")
     for path in (xml, weights):
