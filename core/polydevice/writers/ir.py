@@ -59,10 +59,10 @@ def write_ir(
         weights = path(bin_path, "the file for the constants", ModelFileError)
     if xml.absolute() == weights.absolute():
         raise ModelFileError(f"topology and weights cannot both be written to {str(xml)!r}")
-    for path in (xml, weights):
-        if path.exists() and not (path.is_file() or path.is_dir()):
+    for file in (xml, weights):
+        if file.exists() and not (file.is_file() or file.is_dir()):
             # A new file would take the place of /dev/null, for every program there is.
-            raise ModelFileError(f"{str(path)!r} cannot be written: it is no regular file")
+            raise ModelFileError(f"{str(file)!r} cannot be written: it is no regular file")
     prepared = prepared_copy(network)
     check_writable(prepared)
     with _written(xml) as xml_part, _written(weights) as weights_part:
