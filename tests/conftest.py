@@ -104,6 +104,7 @@ def _generators_of_the_module(request: pytest.FixtureRequest) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tiers.leave_out(config, items)
+    tiers.start_longest_first(items)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -6,11 +6,11 @@ The quick tier leaves out
 * of a test with several ``parametrize`` marks the combinations that show nothing new: it keeps as
   many as it takes for every entry of every list to occur on every device ("each choice", Ammann
   and Offutt, "Using formal methods to derive test frames in category-partition testing", 1994),
-* in `tests/ops` on other devices than CPU all combinations but the first: there every operation
-  occurs in `tests/conformance`, every kernel in `tests/gpu`, and each case costs compiling one.
+* `tests/ops` on other devices than CPU: there every operation occurs in `tests/conformance`, every
+  kernel in `tests/gpu`, and each case costs compiling one.
 
 It is what runs when no file is named. `is_quick` is for tests that choose for themselves how much
-they try.
+they try. In both tiers the longest tests start first, so that none is left alone at the end.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         choices = {*_choices(item)}
         new = choices - seen[item.nodeid.partition("[")[0]]
-        if item.get_closest_marker("full") or not new:
+        if item.get_closest_marker("full") or _is_elsewhere(item) or not new:
             left.append(item)
         else:
             kept.append(item)
@@ -78,13 +78,29 @@ def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     items[:] = kept
 
 
+def start_longest_first(items: list[pytest.Item]) -> None:
+    """Put tests that may take longer than others, by a `timeout` of their own, to the front."""
+    items.sort(key=lambda item: -_limit_s(item))
+
+
+def _limit_s(item: pytest.Item) -> float:
+    """Return how long a test may take, where that is more than any other test may; else 0."""
+    mark = item.get_closest_marker("timeout")
+    limit = float(mark.args[0]) if mark and mark.args else 0.0
+    return limit if limit > float(item.config.getini("timeout") or 0) else 0.0
+
+
+def _is_elsewhere(item: pytest.Item) -> bool:
+    """Whether it runs an operation of `tests/ops` on another device than CPU."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return item.path.parent.name == "ops" and parameters.get("device", "CPU") != "CPU"
+
+
 def _choices(item: pytest.Item) -> Iterator[object]:
     """Return which entry of each list of parameters, and which device, a test stands for."""
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     device = parameters.get("device")
     yield device
-    if device != "CPU" and item.path.parent.name == "ops":
-        return
     for mark in item.iter_markers("parametrize"):
         names = mark.args[0] if mark.args else mark.kwargs["argnames"]
         if isinstance(names, str):
