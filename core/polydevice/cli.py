@@ -69,6 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument(
         "--why", action="store_true", help="also what was left out, why, and what to do about it"
     )
+    command.add_argument(
+        "--measure",
+        nargs="*",
+        metavar="DEVICE",
+        help="measure rates, bandwidth and latencies of these devices, or of all, and keep them",
+    )
     _add_json(command)
     command.set_defaults(run=_devices)
     command = commands.add_parser("doctor", help="one page about this machine for a bug report")
@@ -298,6 +304,8 @@ def _tune(options: argparse.Namespace) -> int:
 def _devices(options: argparse.Namespace) -> int:
     with Core() as core:
         names = core.available_devices
+        if options.measure is not None:
+            return _measure(options, core, options.measure or names)
         if not options.why:
             found = [{"device": name, "name": _full_name(core, name)} for name in names]
             _show(options, {"device": "Device", "name": "Name"}, found)
@@ -318,6 +326,32 @@ def _devices(options: argparse.Namespace) -> int:
             if report.fix:
                 print(f"    fix: {report.fix}")
     return 0 if names else 1
+
+
+def _measure(options: argparse.Namespace, core: Core, names: Sequence[str]) -> int:
+    """Measure devices, keep what was found for their drivers, and print it."""
+    from polydevice import measured
+    from polydevice.report.device_speed import measure_speed
+
+    found = {}
+    for name in names:
+        found[name] = measure_speed(core, name)
+        measured.store(core.device_identity(name), found[name])
+    if options.json:
+        rows = [{"device": name, **speed.model_dump()} for name, speed in found.items()]
+        print(json.dumps(rows, indent=2))
+        return 0 if rows else 1
+    headings = ["Device", *(f"{kind} Gop/s" for kind in _RATES), "GB/s", "Launch µs", "Copy µs"]
+    cells = []
+    for name, speed in found.items():
+        rates = [f"{speed.gops[kind]:.1f}" if kind in speed.gops else "" for kind in _RATES]
+        times = [f"{speed.launch_us:.1f}", f"{speed.copy_us:.1f}"]
+        cells.append([name, *rates, f"{speed.bytes_per_s / 1e9:.1f}", *times])
+    _table(headings, cells)
+    return 0 if found else 1
+
+
+_RATES = ("f32", "f16", "bf16", "i8")
 
 
 def _doctor(options: argparse.Namespace) -> int:

@@ -160,6 +160,16 @@ class Core:
         """
         return self._devices.get_metric(device_name, name)
 
+    def device_identity(self, device_name: str) -> str:
+        """Return what a device and its driver are called, versions included.
+
+        Raises:
+            DeviceNotFoundError: there is no such device.
+        """
+        plugin, options, device_id = self._devices.resolve(device_name)
+        with self._devices.contract(plugin.name, "asking what it is"):
+            return plugin.identity(options, device_id)
+
     def describe_operation(self, op: type[Op], device_name: str) -> list[Line]:
         """Say how a device runs an operation and in which files that is written, best way first."""
         family = DeviceName.parse(device_name).family

@@ -298,6 +298,14 @@ class Plugin(ABC):
         value = known[name]
         return value() if callable(value) else value
 
+    def identity(self, options: Options, device_id: str) -> str:
+        """Return what a device and its driver are called: what was measured holds for these."""
+        try:
+            name = str(self.get_metric("FULL_DEVICE_NAME", options, device_id))
+        except UnknownMetricError:
+            name = f"{self.name}.{device_id}"
+        return f"{name}, {self.version}"
+
     def exclusive_executor(self) -> Executor:
         """Return the thread that networks with EXCLUSIVE_ASYNC_REQUESTS share; made once."""
         with self._making:

@@ -148,7 +148,7 @@ def test_metrics_of_the_device_that_is_here() -> None:
     with Core() as core:
         capabilities = core.get_metric("GPU", "OPTIMIZATION_CAPABILITIES")
         assert capabilities[:3] == ["FP32", "BIN", "BATCHED_BLOB"]
-        assert set(core.get_metric("GPU", "DEVICE_GOPS")) == {"I8", "U8", "FP16", "FP32"}
+        assert set(core.get_metric("GPU", "DEVICE_GOPS")) >= {"I8", "U8", "FP16", "FP32"}
 
 
 def test_variable_that_is_not_legal(monkeypatch) -> None:

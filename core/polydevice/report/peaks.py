@@ -64,23 +64,36 @@ def measure_peaks(core: Core, device: str, config: Mapping[str, str]) -> Peaks:
     for size in _SIZES:
         a = opset.parameter([size, size], name="a")
         weights = rng.standard_normal((size, size)).astype(np.float32)
-        seconds, kind = _run(core, device, config, opset.mat_mul(a, weights))
+        seconds, kind = time_layer(core, device, config, opset.mat_mul(a, weights))
         rate = max(rate, 2 * size**3 / seconds)
         if seconds > _ENOUGH_S:
             break
     x = opset.parameter([_ELEMENTS // 1024, 1024], name="a")
-    seconds, stored = _run(core, device, config, opset.add(x, np.float32(1)))
+    seconds, stored = time_layer(core, device, config, opset.add(x, np.float32(1)))
     width = {"f16": 2, "bf16": 2}.get(stored, 4)
     how = f"measured by a product of {size} × {size} matrices and by x + 1 on {_ELEMENTS} elements"
     return Peaks(operations={kind: rate}, bytes=2 * width * _ELEMENTS / seconds, how=how)
 
 
-def _run(core: Core, device: str, config: Mapping[str, str], output: Port) -> tuple[float, str]:
-    """Return the least time of a network of one layer, in seconds, and its element type."""
+def time_layer(
+    core: Core, device: str, config: Mapping[str, str], output: Port
+) -> tuple[float, str]:
+    """Return the least time of a network of one layer, in seconds, and its element type.
+
+    Args:
+        core: has the device.
+        device: its name.
+        config: as for `measure_peaks`.
+        output: of the layer, which reads one input "a".
+
+    Raises:
+        PolydeviceError: the device cannot run it.
+    """
     network = opset.network("peak", {"y": output})
     shape = network.inputs["a"].shape
     assert shape is not None
-    data = np.full(shape.static, 0.5, np.float32)
+    kind = network.inputs["a"].element_type.dtype
+    data = np.full(shape.static, 0.5 if kind.kind == "f" else 1, kind)
     fastest = _Fastest()
     with core.load_network(network, device, config) as executable:
         request = executable.create_infer_request()

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from polydevice import measured
 from polydevice.errors import (
     DeviceError,
     ModelFormatError,
@@ -34,7 +35,7 @@ from polydevice_gpu import cl
 from polydevice_gpu.cl.discovery import enumerate_once
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Verdict
 from polydevice_gpu.options import GpuOptions
-from polydevice_gpu.reports.peak import gops
+from polydevice_gpu.reports.peak import gops, measured_gops
 
 if TYPE_CHECKING:
     from polydevice.ops.op import Op
@@ -108,11 +109,23 @@ class GpuPlugin(Plugin):
             "RANGE_FOR_STREAMS": (1, 2),
             "DEVICE_TYPE": "integrated" if facts.unified_memory else "discrete",
             "DEVICE_PCI_ADDRESS": facts.pci_address,
-            "DEVICE_GOPS": lambda: gops(facts, self._open(options, device_id).capabilities),
+            "DEVICE_GOPS": lambda: self._gops(options, device_id),
             "GPU_DEVICE_TOTAL_MEM_SIZE": facts.global_memory_bytes,
             "GPU_UARCH_VERSION": _architecture(facts),
             "GPU_EXECUTION_UNITS_COUNT": facts.max_compute_units,
         }
+
+    def identity(self, options: Options, device_id: str) -> str:
+        """Return platform, device and driver, with their versions."""
+        facts = self._report(options).device(device_id or "0").facts
+        return ", ".join([*map(str, facts.identity), str(self.version)])
+
+    def _gops(self, options: Options, device_id: str) -> dict[str, float]:
+        """Return nominal rates, and beside them those that were measured."""
+        facts = self._report(options).device(device_id or "0").facts
+        nominal = gops(facts, self._open(options, device_id).capabilities)
+        known = measured.load(self.identity(options, device_id))
+        return {**nominal, **(measured_gops(known) if known is not None else {})}
 
     def _report(self, options: Options) -> Report:
         assert isinstance(options, GpuOptions)

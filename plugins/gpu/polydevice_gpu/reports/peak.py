@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from polydevice.measured import Speed
 from polydevice_gpu.cl.capabilities import Capabilities
 from polydevice_gpu.cl.discovery.facts import DeviceFacts
 
@@ -35,6 +36,12 @@ def gops(facts: DeviceFacts, can: Capabilities) -> dict[str, float]:
     f32, f16, i8 = _per_clock(facts, can)
     scale = facts.max_clock_mhz / 1000 * facts.max_compute_units
     return {"I8": scale * i8, "U8": scale * i8, "FP16": scale * f16, "FP32": scale * f32}
+
+
+def measured_gops(speed: Speed) -> dict[str, float]:
+    """Return what `polydevice devices --measure` found, as FP32_MEASURED and so on."""
+    names = {"f32": "FP32", "f16": "FP16", "i8": "I8"}
+    return {f"{names[k]}_MEASURED": rate for k, rate in speed.gops.items() if k in names}
 
 
 def _per_clock(facts: DeviceFacts, can: Capabilities) -> tuple[float, float, float]:
