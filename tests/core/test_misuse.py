@@ -135,7 +135,7 @@ def calls(core: Core) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]
         core.read_network(network()).dimension_names: {"name": "x", "kind": "dimensions"},
         core.read_network(network()).make_input: {"name": "x"},
         core.read_network(network()).name_of_tensor: {"tensor_name": "x"},
-        core.read_network(network()).serialize: {"xml_path": "/nowhere/model.xml", "bin_path": None},
+        core.read_network(network()).serialize: {"xml_path": "/nowhere/m.xml", "bin_path": None},
         core.read_network(network()).inputs["x"].preprocess.init: {"number_of_channels": 3},
         core.read_network(network()).inputs["x"].preprocess.set_mean: {
             "mean": [1, 2, 3], "scale": [1, 1, 1],
