@@ -275,7 +275,7 @@ def test_what_moves_elements_moves_integers(core, seed):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_pointwise_operations_read_and_write_integers(core, seed):
-    """x * sigmoid(x) with a rounding between, as quantising tools write it, and sums."""
+    """x * tanh(x) with a rounding between, as quantising tools write it, and sums."""
     g = Graph(np.random.default_rng(seed))
     rng = g.rng
     dtype, kind = final(rng), final(rng)
@@ -283,12 +283,38 @@ def test_pointwise_operations_read_and_write_integers(core, seed):
     x = g.source(dtype)
     inner = final(rng)
     scale, zero = g.parameters(inner, 1 / 256, np.iinfo(inner).min)
-    rounded = g.emit("QuantizeLinear", g.emit("Sigmoid", x), scale, zero)
-    y = g.emit(pick(rng, "Mul", "Add"), x, g.emit("DequantizeLinear", rounded, scale, zero))
+    kinds = pick(rng, ("Tanh", "Mul"), ("Sigmoid", "Add"))  # x * sigmoid(x) is one function
+    rounded = g.emit("QuantizeLinear", g.emit(kinds[0], x), scale, zero)
+    y = g.emit(kinds[1], x, g.emit("DequantizeLinear", rounded, scale, zero))
     result = g.quantised(y, kind, float(rng.uniform(0.02, 0.1)))
     model = g.model(shape, dtype, {result: kind})
     # An inner result at a half may become another integer: 1/256 of at most 10.2, over 0.02.
     check(core, model, {"x": spread(rng, shape, dtype)}, {result: 2}, least="QuantizeLinear")
+
+
+@pytest.mark.parametrize("levels", [256, 13])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_rounded_sigmoid_is_left_out_where_it_is_a_step_at_most(core, seed, levels):
+    g = Graph(np.random.default_rng(seed))
+    rng, dtype, kind = g.rng, final(g.rng), final(g.rng)
+    x = g.source(dtype)
+    again = g.emit("DequantizeLinear", *g.nodes[-1].input)
+    rounding = g.parameters(np.uint8, 1 / (levels - 1), 0)
+    gate = g.emit(
+        "DequantizeLinear", g.emit("QuantizeLinear", g.emit("Sigmoid", x), *rounding), *rounding
+    )
+    product = g.emit("Mul", *pick(rng, (again, gate), (gate, again)))
+    result = g.quantised(product, kind, float(rng.uniform(0.03, 0.05)))
+    shape = (2, 5, 11)
+    model = g.model(shape, dtype, {result: kind})
+    feed = {"x": spread(rng, shape, dtype)}
+    executable = core.load_network(core.read_network(model), "CPU")
+    (ours,) = executable.infer(feed).values()
+    (theirs,) = reference(model, feed)
+    away = np.abs(ours.astype(np.int32) - theirs)
+    is_smooth = any("Swish" in step for step in steps(executable))
+    assert is_smooth == (levels == 256), executable.explain()
+    assert away.max() <= is_smooth
 
 
 @pytest.mark.parametrize("levels", [256, 255, 16])

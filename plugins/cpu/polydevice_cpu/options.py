@@ -66,7 +66,8 @@ class CpuOptions(Options):
         True,
         help="Compute the convolutions and matrix products of quantised networks on 8-bit "
         "integers; NO computes them in floating point. Results may differ by one step of what "
-        "is quantised where a number lies at half a step.",
+        "is quantised where a number lies at half a step, and where a sigmoid is not rounded "
+        "before the product with its argument.",
     )
     perf_count: Flag = option(
         "PERF_COUNT", False, help="Measure the time of every layer, for get_perf_counts()."

@@ -4,6 +4,9 @@ The common form is ONNX's: ``DequantizeLinear(integers)`` is a value of which th
 ``QuantizeLinear`` makes them. `hold_integers` brings other spellings into it where that changes
 nothing but the order of roundings, and makes products of integers of products of such values.
 
+Where a quantised value is a function of 256 numbers, a rounding on the way to it may be left
+out (`quantised_swish`).
+
 A FakeQuantize whose zero point is odd rounds a value half-way between two steps to the other one
 than the QuantizeLinear that it becomes: both round to even, but count from different ends.
 """
@@ -18,6 +21,7 @@ from polydevice.rewrites.integers.fake_quantize import split_fake_quantize
 from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice.rewrites.integers.movement import raise_quantize, sink_dequantize
 from polydevice.rewrites.integers.products import integer_products
+from polydevice.rewrites.integers.swish import quantised_swish
 from polydevice.rewrites.integers.unsigned import unsigned_integers
 from polydevice.rewrites.integers.written_out import put_together
 
@@ -35,6 +39,7 @@ def hold_integers(network: Network) -> int:
     put_together(network)
     split_fake_quantize(network)
     unsigned_integers(network)
+    quantised_swish(network)
     raise_quantize(network)
     sink_dequantize(network)
     integer_products(network, kept)

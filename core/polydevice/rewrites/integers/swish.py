@@ -1,0 +1,74 @@
+"""quantised_swish: x * sigmoid(x) whose sigmoid is quantised in between, as one function."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
+from polydevice.network import Network
+from polydevice.node import Port
+from polydevice.ops.activation import Sigmoid, Swish
+from polydevice.ops.arithmetic import Multiply
+from polydevice.ops.quantize_linear import QuantizeLinear
+from polydevice.rewrites.integers.quantised import Parameters, Quantised, quantised, quantiser
+from polydevice.rewrites.pattern import Replacements
+
+_STEP = 1
+"""How far from the model's integers those of the one function may be."""
+
+
+def quantised_swish(network: Network) -> None:
+    """Replace products of a value of integers and its quantised sigmoid by Swish.
+
+    Of a function of 256 numbers all results can be looked at: it is replaced where what is
+    quantised of each is at most one step away. In a YOLOX that ONNX Runtime's tools have
+    quantised, rounding sigmoids takes a third of the time.
+    """
+    users = network.consumers()
+    replacements = Replacements()
+    for node in network.nodes():
+        if not isinstance(node.op, Multiply) or node.output.element_type is not ElementType.f32:
+            continue
+        readers = [quantiser(reader) for reader, _ in users[node.output]]
+        for value, gate in (node.inputs, reversed(node.inputs)):
+            x = quantised(value)
+            if x is not None and readers and _is_near(x, gate, readers):
+                replacements.put_node(node, Swish(), [value])
+                break
+    replacements.apply(network)
+
+
+def _is_near(x: Quantised, gate: Port, readers: list[Parameters | None]) -> bool:
+    """Whether a port is the quantised sigmoid of `x`, and readers hardly see its rounding."""
+    rounded = quantised(gate)
+    if rounded is None or not isinstance(rounded.integers.node.op, QuantizeLinear):
+        return False
+    quantise = rounded.integers.node
+    parameters, sigmoid = quantiser(quantise), quantise.inputs[0].node
+    if parameters is None or not isinstance(sigmoid.op, Sigmoid):
+        return False
+    if quantised(sigmoid.inputs[0]) != x:
+        return False
+    numbers = (_levels(x.integers.element_type) - x.zero) * x.scale
+    smooth = 1 / (1 + np.exp(-numbers))
+    steps = (_quantised(smooth, parameters) - rounded.zero) * rounded.scale
+    return all(
+        reader is not None
+        and np.abs(_quantised(numbers * smooth, reader) - _quantised(numbers * steps, reader)).max()
+        <= _STEP
+        for reader in readers
+    )
+
+
+def _levels(kind: ElementType) -> Array:
+    """All integers of a type of 8 bits."""
+    limits = np.iinfo(kind.dtype)
+    return np.arange(limits.min, limits.max + 1, dtype=np.float64)
+
+
+def _quantised(numbers: Array, parameters: Parameters) -> Array:
+    """The integers that QuantizeLinear makes."""
+    scale, zero, kind = parameters
+    limits = np.iinfo(kind.dtype)
+    result: Array = np.clip(np.rint(numbers / scale) + zero, limits.min, limits.max)
+    return result
