@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+from polydevice.ops.op import operations
+from polydevice_gpu.kernels.pointwise import expression
 from tests.gpu.kernel_cases import CASES
 from tests.gpu.trials import ABLE, OPERATIONS, PAIRS, candidates, named
 
@@ -18,6 +20,15 @@ def test_every_operation_with_kernels_has_cases():
 def test_the_last_kernel_of_each_operation_is_the_reference():
     for op, kernels in OPERATIONS.items():
         assert kernels[-1].name.endswith("_ref"), f"{op.__name__} ends in {kernels[-1].name}"
+
+
+def test_expressions_stand_in_files_called_as_those_of_their_operations():
+    ours = [op for op in operations() if op.__module__.startswith("polydevice.ops.")]
+    found = {op: form for op in ours if (form := expression.find(op)) is not None}
+    assert len(found) > 60
+    for op, form in found.items():
+        stem = op.__module__.rpartition(".")[2]
+        assert form.place.startswith(f"polydevice_gpu/kernels/pointwise/{stem}.py:"), op
 
 
 @pytest.mark.parametrize(("pair", "dtype"), PAIRS, ids=named)

@@ -33,6 +33,7 @@ from polydevice.dtype import ElementType
 from polydevice_gpu.graph import Border, GpuNode, Place, Value
 from polydevice_gpu.kernels import types
 from polydevice_gpu.kernels.launch import Argument, Launch, Local, Weights
+from polydevice_gpu.kernels.pointwise.expression import literal
 from polydevice_gpu.kernels.pointwise.fragment import (
     ROUNDED_DIVISIONS,
     Operand,
@@ -40,7 +41,6 @@ from polydevice_gpu.kernels.pointwise.fragment import (
     user_functions,
     write_functions,
 )
-from polydevice_gpu.kernels.pointwise.pointwise import literal
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, broadcast
 from polydevice_gpu.ops import Fused

@@ -18,7 +18,7 @@ from polydevice.ops.quantize_linear import LinearQuantization
 from polydevice_gpu.control_flow.nested import Nested
 from polydevice_gpu.graph import Fate, GpuGraph, GpuNode, Value, constant_value
 from polydevice_gpu.host_layers import lives_on_host, why_on_host
-from polydevice_gpu.kernels.pointwise import pointwise
+from polydevice_gpu.kernels.pointwise import expression
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import FLOATS, storage_type, stored_as
 from polydevice_gpu.ops import Fused, single
@@ -79,7 +79,7 @@ class _Lowering:
         outputs = [self.value(port, kept=kept) for port in node.outputs]
         op = node.op
         opaque = nested is not None or bool(why_on_host(node))
-        pointwise_ = not opaque and pointwise.find(type(op)) is not None
+        pointwise_ = not opaque and expression.find(type(op)) is not None
         if pointwise_ and self.holds(*inputs, *outputs):
             kinds = [self.stored(value.element_type, kept=kept) for value in inputs]
             op = Fused(single(op, kinds, outputs[0].storage))
@@ -160,7 +160,9 @@ def _parameters(network: Network) -> set[Node]:
     found: set[Node] = set()
     others: set[Node] = set()
     for node in network.nodes():
-        exact = pointwise.find(type(node.op)) is not None or isinstance(node.op, LinearQuantization)
+        exact = expression.find(type(node.op)) is not None or isinstance(
+            node.op, LinearQuantization
+        )
         for port in node.inputs:
             if isinstance(port.node.op, Constant):
                 small = port.node.op.value.size <= SMALL

@@ -12,7 +12,7 @@ from polydevice.rewrites import decompositions
 from polydevice.source_place import source_place
 from polydevice_gpu.host_layers import kind_on_host, why_on_host
 from polydevice_gpu.kernels.kernel import kernels_of
-from polydevice_gpu.kernels.pointwise import pointwise
+from polydevice_gpu.kernels.pointwise import expression
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.passes.lower import lower
 from polydevice_gpu.passes.nest_branches import nest_branches
@@ -43,9 +43,9 @@ def describe_operation(op: type[Op]) -> list[Line]:
     if (view := find_view(op)) is not None:
         when = "where its other inputs are known at load"
         lines.append(Line("view", source_place(view), when))
-    if pointwise.find(op) is not None:
-        when = "fused with its neighbours"
-        lines.append(Line("expression", source_place(pointwise.expression), when))
+    if (form := expression.find(op)) is not None:
+        place = form.place or source_place(expression.user_function)
+        lines.append(Line("expression", place, "fused with its neighbours"))
     for kernel in kernels_of(op):
         place = f"{source_place(type(kernel))} {_FOLDER}{kernel.source}"
         lines.append(Line(f"kernel {kernel.name}", place, _first_line(type(kernel))))

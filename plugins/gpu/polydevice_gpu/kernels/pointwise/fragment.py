@@ -10,7 +10,7 @@ from polydevice.ops.math import Sqrt
 from polydevice.ops.python_operation import PythonOperation
 from polydevice.ops.quantize import FakeQuantize
 from polydevice_gpu.kernels import types
-from polydevice_gpu.kernels.pointwise import pointwise
+from polydevice_gpu.kernels.pointwise import expression
 from polydevice_gpu.ops import Fragment
 
 
@@ -46,7 +46,7 @@ def user_functions(fragment: Fragment | None) -> list[tuple[str, str]]:
     """Write the functions of users' operations that a fragment calls: declaration, definition."""
     steps = fragment.steps if fragment is not None else ()
     return [
-        pointwise.user_function(
+        expression.user_function(
             step.op, [fragment.value_type(a) for a in step.arguments], step.element_type
         )
         for step in steps
@@ -62,7 +62,7 @@ def coordinates(count: int) -> str:
 def is_vectorizable(fragment: Fragment) -> bool:
     """Whether every value is a float and every operation works on vectors of floats."""
     return all(types.compute_type(kind) == "float" for kind in fragment.types) and all(
-        pointwise.is_vectorizable(step.op) for step in fragment.steps
+        expression.is_vectorizable(step.op) for step in fragment.steps
     )
 
 
@@ -89,7 +89,7 @@ def function(
     for index, step in enumerate(fragment.steps):
         kinds = [fragment.value_type(a) for a in step.arguments]
         names = [f"t{a}" for a in step.arguments]
-        text = pointwise.expression(step.op, names, kinds, step.element_type, width)
+        text = expression.expression(step.op, names, kinds, step.element_type, width)
         kind = types.compute_type(step.element_type) + suffix
         lines.append(f"    const {kind} t{len(operands) + index} = {text};")
     last = len(operands) + len(fragment.steps) - 1 if fragment.steps else 0

@@ -17,7 +17,7 @@ from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.convolution.convolution import vector_lanes
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Scratch, Weights
-from polydevice_gpu.kernels.pointwise.pointwise import expression, literal
+from polydevice_gpu.kernels.pointwise.expression import expression, literal
 from polydevice_gpu.kernels.reason import NO_LOCAL_MEMORY, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
