@@ -173,7 +173,8 @@ def core() -> Iterator[Core]:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("title", "number", "argument"), cases())
-def test_wrong_arguments(core, title, number, argument) -> None:
+def test_wrong_arguments(core, title, number, argument, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)  # some names are names of files to write
     foreign = []
     subjects = list(calls(core))
     for wrong in WRONG:
