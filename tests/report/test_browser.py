@@ -139,9 +139,10 @@ def test_printed_and_without_scripts(report: Path):
 def test_the_command_as_a_user_runs_it(device: str, tmp_path: Path, capsys):
     """`bench --report`: measures, and everything it can measure is on the page."""
     model = tmp_path / "model.onnx"
-    model.write_bytes(build([("Relu", ["x"], ["y"], {})], {"x": [1, 3, 8, 8]}, ["y"], {}))
+    model.write_bytes(build([("Relu", ["x"], ["y"], {})], {"x": ["n", 3, 8, 8]}, ["y"], {}))
     page, figures = tmp_path / "report.html", tmp_path / "figures.json"
     options = ["-m", str(model), "-d", device, "-niter", "20", "-api", "sync"]
+    options += ["-data_shape", "[2,3,8,8][5,3,8,8]"]
     assert main(["bench", *options, "--report", str(page), "-json", str(figures)]) == 0
     (result_,) = json.loads(figures.read_text())["results"]
     details = result_["report"]
@@ -150,6 +151,8 @@ def test_the_command_as_a_user_runs_it(device: str, tmp_path: Path, capsys):
     assert [what for _, what in details["marks"]] == ["read", "load", "measure"]
     assert result_["first inference, cold process (ms)"]["load"] > 0
     assert details["machine"]["processor"]
+    assert sum(layer["operations"] for layer in details["layers"]) == 2 * 3 * 8 * 8
+    assert details["peaks"]["operations"]["f32"] > 0 and not details["missing"]
     shown = page.read_text(encoding="utf-8")
     assert f"model.onnx on {device}" in shown
     assert "Not measured" not in shown.replace("The device's peaks are not measured", "")

@@ -335,10 +335,10 @@ class Application:
         )
         self._print_memory()
         if self._recorder is not None:
-            with self._recorder.empty_cache(config) as empty:
-                self._first_inference(empty)
+            with self._recorder.new_processes(config) as empty:
+                self._first_inference(executable, inputs[0], empty)
         elif options.first_inference:
-            self._first_inference(config)
+            self._first_inference(executable, inputs[0], config)
         counters = self._counters(executable, inputs, config)
         if options.exec_graph_path:
             executable.get_exec_graph_info().serialize(options.exec_graph_path)
@@ -359,10 +359,23 @@ class Application:
             if size is not None:
                 info(f"Peak {place} memory: {size / 2**20:.1f} MiB")
 
-    def _first_inference(self, config: Mapping[str, str]) -> None:
-        shapes = self.figures.get("shapes", {})
+    def _first_inference(
+        self,
+        executable: ExecutableNetwork,
+        inputs: Mapping[str, Array],
+        config: Mapping[str, str],
+    ) -> None:
+        shapes = {  # of the network, whose inputs may have other layouts here
+            name: sizes
+            for name, sizes in self.figures.get("shapes", {}).items()
+            if all(isinstance(size, int) for size in sizes)
+        }
+        ports = executable.inputs.items()
+        data = {name: inputs[name].shape for name, port in ports if port.sizes is None}
         for name in ("cold", "warm"):
-            found = measure_first_inference(self.options.path_to_model, self.device, config, shapes)
+            found = measure_first_inference(
+                *(self.options.path_to_model, self.device, config, shapes, data)
+            )
             self.figures[f"first inference, {name} process (ms)"] = vars(found)
             info(
                 f"First answer of a {name} process: {found.total:.0f} ms (start {found.start:.0f}, "

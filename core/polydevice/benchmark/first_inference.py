@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from polydevice.errors import InferenceError
@@ -18,14 +18,17 @@ import numpy, polydevice
 core = polydevice.Core()
 marks.append(time.time())
 arguments = json.loads(sys.argv[1])
-network = core.read_network(arguments["model"])
-if arguments["shapes"]:
-    network.reshape(arguments["shapes"])
+if arguments["model"].endswith(".blob"):
+    network, load = arguments["model"], core.import_network
+else:
+    network, load = core.read_network(arguments["model"]), core.load_network
+    if arguments["shapes"]:
+        network.reshape(arguments["shapes"])
 marks.append(time.time())
-executable = core.load_network(network, arguments["device"], arguments["config"])
+executable = load(network, arguments["device"], arguments["config"])
 marks.append(time.time())
 from polydevice.benchmark.inputs import make_inputs
-inputs = make_inputs(executable.inputs, [], 0, 1)[0]
+inputs = make_inputs(executable.inputs, [], 0, 1, arguments["data"])[0]
 begin = time.time()
 executable.infer(inputs)
 marks.append(time.time())
@@ -53,16 +56,31 @@ def measure_first_inference(
     model: str,
     device: str,
     config: Mapping[str, str],
-    shapes: Mapping[str, list[int]],
+    shapes: Mapping[str, Sequence[int]],
+    data: Mapping[str, Sequence[int]],
     limit_s: float = 600,
 ) -> FirstInference:
     """Start a process that answers once, and time its steps.
+
+    Args:
+        model: its file.
+        device: such as "GPU.1".
+        config: of the network.
+        shapes: what inputs of the network are reshaped to.
+        data: sizes of the data for inputs whose sizes the network does not say.
+        limit_s: seconds for the whole.
 
     Raises:
         InferenceError: with the process's message when it fails, or after `limit_s`.
     """
     arguments = json.dumps(
-        {"model": model, "device": device, "config": dict(config), "shapes": dict(shapes)}
+        {
+            "model": model,
+            "device": device,
+            "config": dict(config),
+            "shapes": {name: list(sizes) for name, sizes in shapes.items()},
+            "data": {name: [list(sizes)] for name, sizes in data.items()},
+        }
     )
     begin = time.time()
     try:

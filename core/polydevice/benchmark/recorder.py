@@ -63,16 +63,18 @@ class Recorder:
         self.details.latencies_ms = thinned(list(statistics.in_order))
 
     @contextmanager
-    def empty_cache(self, config: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+    def new_processes(self, config: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
         """Yield the configuration with an empty CACHE_DIR, where the device has that key.
 
-        So the first process compiles, and the second one finds what the first one compiled.
+        So the first process compiles, and the second one finds what the first one compiled. Where
+        they fail, the report says so: its other parts are worth having.
         """
-        if "CACHE_DIR" not in known_keys(self._core, self._device):
-            yield config
-            return
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            yield {**config, "CACHE_DIR": folder}
+            keys = known_keys(self._core, self._device)
+            try:
+                yield {**config, "CACHE_DIR": folder} if "CACHE_DIR" in keys else config
+            except PolydeviceError as error:
+                self.details.missing["loading"] = str(error)
 
     def profile(self, config: Mapping[str, str]) -> None:
         """Load the network again with PERF_COUNT, time its layers, and measure the peaks."""

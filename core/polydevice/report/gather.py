@@ -139,6 +139,8 @@ def profile(
     request = executable.create_infer_request()
     for _ in range(_INFERENCES):
         request.infer(dict(inputs[0]))
+    if network is None:
+        details.missing["work"] = "the network was loaded as a file, and not read"
     with _noting(details, "layers"):
         work = {} if network is None else _work(network, inputs[0], details)
         times = {count.name: count.real_time_us for count in request.runner.counts()}
