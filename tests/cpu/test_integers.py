@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polydevice import Core, ElementType, Shape
+from polydevice.errors import InternalError
 from polydevice.network import Network
 from polydevice.node import Node, Port, constant
 from polydevice.ops.arithmetic import Subtract
@@ -24,6 +25,7 @@ from polydevice.ops.convert import Convert
 from polydevice.ops.io import Parameter, Result
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.quantize_linear import DequantizeLinear
+from polydevice.rewrites.integers.integer_product import check_same
 from polydevice_cpu.onednn.library import library
 from tests.cpu.loading import steps
 from tests.cpu.proved import unproved
@@ -508,3 +510,12 @@ def test_sums_that_cancel_with_a_zero_point_of_run_time(terms: int) -> None:
     given[0, 7] = 201
     answer = _on_cpu(last.output, [x, zero], x=given, zero=np.uint8(200))
     np.testing.assert_array_equal(answer, stored[7:8].astype(np.float32))
+
+
+def test_a_rewrite_that_changes_a_shape_is_an_internal_error() -> None:
+    before = Node("p", Parameter(ElementType.f32, Shape([2, 3])))
+    for kind, sizes in ((ElementType.f32, [1, 2, 3]), (ElementType.i32, [2, 3])):
+        made = Node("q", Parameter(kind, Shape(sizes)))
+        with pytest.raises(InternalError, match="LP_TRANSFORMS_MODE=NO"):
+            check_same(made.output, before.output)
+    check_same(Node("q", Parameter(ElementType.f32, Shape([2, 3]))).output, before.output)

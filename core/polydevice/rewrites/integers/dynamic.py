@@ -11,7 +11,7 @@ from polydevice.ops.arithmetic import Multiply, Subtract
 from polydevice.ops.convert import Convert
 from polydevice.ops.convolution import Convolution
 from polydevice.ops.matmul import MatMul
-from polydevice.rewrites.integers.integer_product import IntegerProduct
+from polydevice.rewrites.integers.integer_product import IntegerProduct, check_same
 from polydevice.rewrites.integers.products import fits
 from polydevice.rewrites.integers.quantised import NARROW, integers_of
 from polydevice.rewrites.pattern import Replacements
@@ -40,6 +40,7 @@ def dynamic_products(network: Network) -> None:
                 scaled = _scaled(made, reader.output, scaling[0])
                 if scaled is not None:
                     last, product = scaling[0], scaled
+            check_same(product.output, last.output)
             replacements.put(last.output, product.output)
     replacements.apply(network)
 

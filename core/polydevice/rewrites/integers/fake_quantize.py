@@ -9,7 +9,7 @@ import numpy as np
 
 from polydevice.dtype import ElementType
 from polydevice.network import Network
-from polydevice.node import Node, Port, constant
+from polydevice.node import Evaluate, Node, Port, constant
 from polydevice.ops.activation import Clamp
 from polydevice.ops.quantize import FakeQuantize
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
@@ -35,10 +35,13 @@ def split_fake_quantize(network: Network) -> None:
     In such a network all others become pairs too: what is neither multiplied nor moved is put
     together again by devices that like it better, or kept as integers for its size.
     """
-    if not _has_quantised_products(network):
+    nodes = network.nodes()
+    if not any(isinstance(node.op, FakeQuantize) for node in nodes):
+        return
+    if not _has_quantised_products(nodes, network.evaluate):
         return
     new: dict[Port, Port] = {}
-    for node in network.nodes():
+    for node in nodes:
         node.inputs = [new.get(port, port) for port in node.inputs]
         if isinstance(node.op, FakeQuantize):
             made = _split(node)
@@ -47,14 +50,14 @@ def split_fake_quantize(network: Network) -> None:
                 new[node.output] = made
 
 
-def _has_quantised_products(network: Network) -> bool:
+def _has_quantised_products(nodes: list[Node], evaluate: Evaluate | None) -> bool:
     """Whether a product with quantised weights reads quantised values, moved perhaps."""
     found: set[Port] = set()
-    for node in reversed(network.nodes()):
+    for node in reversed(nodes):
         if isinstance(node.op, FakeQuantize) and node.output in found:
             return True
         if isinstance(node.op, PRODUCTS):
-            if quantised_constant(node.inputs[1], network.evaluate) is not None:
+            if quantised_constant(node.inputs[1], evaluate) is not None:
                 found.add(node.inputs[0])
         elif isinstance(node.op, MOVES) and any(port in found for port in node.outputs):
             found.update(data_inputs(node))

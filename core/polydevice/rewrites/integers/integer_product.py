@@ -5,8 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polydevice.dtype import ElementType
+from polydevice.errors import InternalError
+from polydevice.node import Port
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.tensor import TensorDesc
+
+
+def check_same(made: Port, before: Port) -> None:
+    """Check that what takes the place of a port has its shape and type.
+
+    Raises:
+        InternalError: a rewrite made a value of another form, whose numbers would be wrong.
+    """
+    is_known = made.desc.is_static and before.desc.is_static
+    if made.element_type is not before.element_type or (is_known and made.shape != before.shape):
+        raise InternalError(
+            f"{before.name}: {before.desc} became {made.desc} when it was put on integers; load "
+            "the network with LP_TRANSFORMS_MODE=NO, and report it with the model"
+        )
 
 
 @operation("IntegerProduct", domain="polydevice")

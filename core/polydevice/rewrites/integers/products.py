@@ -19,7 +19,7 @@ from polydevice.ops.convolution import (
     GroupConvolutionBackpropData,
 )
 from polydevice.ops.matmul import MatMul
-from polydevice.rewrites.integers.integer_product import IntegerProduct
+from polydevice.rewrites.integers.integer_product import IntegerProduct, check_same
 from polydevice.rewrites.integers.quantised import (
     QuantisedConstant,
     quantised,
@@ -49,6 +49,7 @@ def integer_products(network: Network, kept: KeptLayers) -> None:
             continue
         made = _made(node, network) if not kept.has(node.layers) else "it is kept in f32"
         if isinstance(made, Node):
+            check_same(made.output, node.output)
             made.output.names |= node.output.names
             new[node.output] = made.output
         elif made:
