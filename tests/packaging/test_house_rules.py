@@ -80,11 +80,12 @@ def test_every_library_that_is_imported_is_declared() -> None:
     optional |= {
         "grpc",
         "h11",
+        "opentelemetry",
         "prometheus_client",
         "ray",
         "starlette",
         "uvicorn",
-    }  # polydevice[serve]
+    }  # extras: serve, observability
     for path in [*(ROOT / "core").rglob("*.py"), *(ROOT / "plugins").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             found = []
