@@ -66,7 +66,8 @@ def test_a_package_is_said_to_be_absent_where_none_is_installed(
 ) -> None:
     for name in INSTALLED:
         monkeypatch.delitem(sys.modules, f"{ours.__name__}.{name}", raising=False)
-        monkeypatch.delattr(ours, name, raising=False)
+        if name in vars(ours):  # asking for it in another way imports it
+            monkeypatch.delattr(ours, name)
     monkeypatch.setattr(ours, "__path__", ours.__path__[:1])
     with pytest.raises(AttributeError, match="install onnxruntime beside polydevice"):
         ours.quantization  # noqa: B018

@@ -69,6 +69,7 @@ def test_numbers_survive_exactly(number) -> None:
     assert str(found[0]) == str(number) and isinstance(found[0], float)
 
 
+@pytest.mark.full
 def test_every_onnx_operator_gives_the_same_network_and_answers() -> None:
     """ONNX's node cases: all operators, onnx-domain ones and control flow among them."""
     seen: set[tuple[str, str]] = set()

@@ -152,6 +152,7 @@ def test_a_users_queue_is_not_waited_for(opencl, rng) -> None:
 # -- what surrounds -------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_every_length_has_a_plan_and_weights_once(core, rng) -> None:
     content = scan("steps", "rows")
     executable = load(core, content)

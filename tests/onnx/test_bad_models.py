@@ -372,7 +372,9 @@ def _damaged(proto: onnx.ModelProto, chance: random.Random) -> None:  # noqa: C9
                 initializer.dims[0] = chance.choice(_NUMBERS)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(1, 8))]
+)
 def test_damaged_models_raise_only_model_and_network_errors(seed: int) -> None:
     chance = random.Random(seed)
     cases = [case for case in load_cases() if case.model.ByteSize() < 20_000]
