@@ -17,7 +17,7 @@ from polydevice.report.charts import Scale
 from polydevice.report.gather import MemorySampler, profile, split_explanation
 from polydevice.report.markup import shown
 from polydevice.report.page import page
-from polydevice.report.roofline import shares
+from polydevice.report.roofline import shares, without_peak
 from polydevice.report.run import Details, Layer, Peaks, Run, read_runs, runs_of, thinned
 from tests.cpu.models import build
 from tests.report.results import HOSTILE, result
@@ -174,6 +174,7 @@ def test_shares_of_peaks():
     assert found.of_bytes == pytest.approx(0.2)
     assert found.of_peak == found.of_operations
     assert shares(layer, None).of_peak is None
+    assert without_peak([layer, layer.model_copy(update={"element_type": "I8"})], peaks) == ["I8"]
     still = layer.model_copy(update={"time_us": 0.0})
     assert shares(still, peaks) == (None, None, None, None)
 

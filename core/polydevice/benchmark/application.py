@@ -250,7 +250,7 @@ class Application:
             self.figures["over shapes (ms)"] = turns.over_shapes(first, statistics)
         if self._recorder is not None:
             self._recorder.inputs = inputs
-            self._recorder.measured(statistics)
+            self._recorder.keep_latencies(statistics)
         self._compare(executable, inputs)
         self._next()
         self._report(executable, statistics, inputs, summary, config)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from polydevice import measured
 from polydevice.benchmark.configuration import known_keys
 from polydevice.benchmark.measure import Statistics
 from polydevice.core import Core
@@ -17,7 +18,7 @@ from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
 from polydevice.report.gather import MemorySampler, machine, profile
 from polydevice.report.peaks import measure_peaks
-from polydevice.report.run import Details, thinned
+from polydevice.report.run import Details, Peaks, thinned
 
 Load = Callable[[Mapping[str, str]], ExecutableNetwork]
 """Loads the measured network once more, with another configuration."""
@@ -58,7 +59,7 @@ class Recorder:
         self.details.memory = list(self._memory.samples)
         self.details.marks = list(self._memory.marks)
 
-    def measured(self, statistics: Statistics) -> None:
+    def keep_latencies(self, statistics: Statistics) -> None:
         """Keep the latencies."""
         self.details.latencies_ms = thinned(list(statistics.in_order))
 
@@ -87,9 +88,19 @@ class Recorder:
             for part in ("layers", "fates", "places"):
                 self.details.missing.setdefault(part, str(error))
         try:
-            self.details.peaks = measure_peaks(self._core, self._device, config)
+            self.details.peaks = self._peaks(config)
         except PolydeviceError as error:
             self.details.missing["peaks"] = f"The device's peaks are not measured: {error}"
+
+    def _peaks(self, config: Mapping[str, str]) -> Peaks:
+        """Measure peaks with this configuration; those of other types as they were kept."""
+        peaks = measure_peaks(self._core, self._device, config)
+        kept = measured.load(self._core.device_identity(self._device))
+        others = {} if kept is None else {t: g * 1e9 for t, g in kept.gops.items()}
+        if others.keys() - peaks.operations.keys():
+            peaks.how += "; those of other types by `polydevice devices --measure`"
+        peaks.operations = {**others, **peaks.operations}
+        return peaks
 
     def figures(self) -> dict[str, Any]:
         """Return the date and what was collected, for JSON."""

@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 
 from polydevice.report.charts import Part, stacked
 from polydevice.report.markup import Children, element, table
-from polydevice.report.roofline import roofline, shares
+from polydevice.report.roofline import roofline, shares, without_peak
 from polydevice.report.run import Layer, Run
 from polydevice.report.sections import NOT_MEASURED, Content, missing, name_of
 
@@ -43,6 +43,10 @@ def layers(run: Run) -> Content:
     texts = [f"{len(found)} steps take {total / 1e3:.3g} ms when each is timed by itself."]
     if peaks is None:
         texts.append(run.details.missing.get("peaks", "The device's peaks are not measured."))
+    if unknown := without_peak(found, peaks):
+        texts.append(
+            f"No peak is known for {', '.join(unknown)}; `polydevice devices --measure` keeps them."
+        )
     if "work" in run.details.missing:
         texts.append(f"Operations are not known: {run.details.missing['work']}")
     return [

@@ -57,6 +57,14 @@ def _peak(layer: Layer, peaks: Peaks | None) -> float:
     return peaks.operations.get(PEAK_TYPES.get(layer.element_type, ""), 0.0)
 
 
+def without_peak(layers: Sequence[Layer], peaks: Peaks | None) -> list[str]:
+    """Return the element types of layers that compute, but whose peaks were not measured."""
+    types = {layer.element_type for layer in layers if layer.operations and layer.element_type}
+    if peaks is None:
+        return []
+    return sorted(each for each in types if PEAK_TYPES.get(each, "") not in peaks.operations)
+
+
 def roofline(
     layers: Sequence[Layer], numbers: dict[int, int], peaks: Peaks | None
 ) -> Element | None:
