@@ -96,7 +96,10 @@ class CpuExecutableNetwork(ExecutableNetwork):
         Raises:
             DeviceError: for a network with dynamic shapes before its first inference.
         """
-        return "\n".join([explanation(self.latest_plan(), self.layers), *self.precision_lines])
+        plan, others = self.latest_plan(), None
+        if self.compiled.network.is_dynamic:
+            others = [other for other in self.compiled.plans.plans() if other is not plan]
+        return "\n".join([explanation(plan, self.layers, others), *self.precision_lines])
 
     def export(self) -> bytes:
         """Return the network and its configuration; weights are packed again when importing."""

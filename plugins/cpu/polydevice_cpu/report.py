@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from polydevice.dtype import ElementType
 from polydevice.exec_graph import ExecutedGraph, Execution
@@ -11,6 +12,7 @@ from polydevice.node import Port
 from polydevice.profiling import LayerCount, Status
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
+from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep, name_of
 from polydevice_cpu.plan.value import Kind, Value
@@ -41,26 +43,51 @@ def layer_counts(plan: Plan, layers: Mapping[str, str]) -> list[LayerCount]:
     return rows
 
 
-def explanation(plan: Plan, layers: Mapping[str, str]) -> str:
-    """Describe for people what became of each layer, and the memory that the plan takes."""
+def explanation(plan: Plan, layers: Mapping[str, str], others: Sequence[Plan] | None = None) -> str:
+    """Describe for people what became of each layer, and the memory that the plan takes.
+
+    Args:
+        plan: for the shapes at hand.
+        layers: layer of the model → type.
+        others: the plans for other shapes that are kept; None where there is one set of shapes.
+    """
     reasons: dict[str, str] = {}
+    elsewhere = {step.primitive for other in others or () for step in _by_primitives(other)}
     for step in plan.steps:
+        whose = "" if others is None else f", {_whose(step, elsewhere)}"
         for name in step.layers or (step.name,):
             if name and name != step.name and not isinstance(step, TailStep):
                 reasons.setdefault(name, f"fused into {step.name}")
             elif name:
-                reasons[name] = f"runs by {step.implementation}"
+                reasons[name] = f"runs by {step.implementation}{whose}"
     for name, reason in plan.refused.items():
         if name in reasons:
             reasons[name] += f"; not by or not with oneDNN's primitive: {reason}"
     width = max((len(name) for name in layers), default=0)
     other = "a view, an input or output, merged into another layer, or computed at load"
     lines = [f"{n:{width}}  {kind:18}  {reasons.get(n, other)}" for n, kind in layers.items()]
+    if others is not None:
+        own = sum(step.primitive not in elsewhere for step in _by_primitives(plan))
+        lines.append(
+            f"plans for {len(others) + 1} sets of shapes are kept; {own} steps of this one are for "
+            "its shapes alone"
+        )
     lines.append(
         f"{len(plan.steps)} steps; arena {plan.arena_bytes} bytes; scratchpad "
         f"{plan.scratchpad_bytes} bytes"
     )
     return "\n".join(lines)
+
+
+def _by_primitives(plan: Plan) -> list[PrimitiveStep]:
+    return [step for step in plan.steps if isinstance(step, PrimitiveStep)]
+
+
+def _whose(step: Step, elsewhere: AbstractSet[Primitive]) -> str:
+    """For which shapes a step's code is."""
+    if not isinstance(step, PrimitiveStep):
+        return "for all shapes"
+    return "for other shapes too" if step.primitive in elsewhere else "for these shapes"
 
 
 def execution_graph(network: Network, plan: Plan) -> Network:

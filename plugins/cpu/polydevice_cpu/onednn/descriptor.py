@@ -132,6 +132,13 @@ class Descriptor:
         shape = tuple(sizes[k] for k in range(rank.value))
         return cls(handle, shape, DataType(data_type.value), key)
 
+    def known_by_numbers(self) -> Descriptor:
+        """The same descriptor, made of sizes and strides where they say all about it."""
+        if self.strides is None or 0 in self.shape:
+            return self
+        plain = Descriptor.strided(self.shape, self.strides, self.data_type)
+        return plain if plain == self else self
+
     def is_at(self, address: int) -> bool:
         """Whether the descriptor at an address that oneDNN owns is this one.
 

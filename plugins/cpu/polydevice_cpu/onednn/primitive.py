@@ -124,7 +124,7 @@ class Primitive:
         known = self._descriptors.get((query, index))
         if known is None:
             key = (self.number, query, index)
-            known = Descriptor.clone(self._address(query, index), key)
+            known = Descriptor.clone(self._address(query, index), key).known_by_numbers()
             self._descriptors[query, index] = known
         return known
 

@@ -7,10 +7,13 @@ used costs the trials of each process anew, nothing else.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import hashlib
 import json
+import math
 import threading
+import time
 from functools import lru_cache
 from pathlib import Path
 
@@ -25,6 +28,8 @@ FORMAT = 2
 LIMIT = 20_000
 """Verdicts that a file keeps; a network has some tens."""
 LIMIT_BYTES = 1 << 24
+REST_SECONDS = 10.0
+"""How long a process waits before it writes the file again."""
 LOCK_SECONDS = 5.0
 """How long a process waits for another one to write the file, which takes milliseconds."""
 
@@ -38,6 +43,9 @@ class Ledger:
         self._lock = threading.Lock()
         self._verdicts: dict[str, str] = {} if path is None else _read(path)
         self._noted = self._kept = 0  # how many outcomes, and how many of them are in the file
+        self._written = -math.inf
+        if path is not None:
+            atexit.register(self.keep)
 
     @property
     def verdicts(self) -> dict[str, str]:
@@ -54,6 +62,12 @@ class Ledger:
         with self._lock:
             self._verdicts[key] = reason
             self._noted += 1
+
+    def keep_soon(self) -> None:
+        """Write what is new, unless that was done in the last `REST_SECONDS`."""
+        if self._noted != self._kept and time.monotonic() - self._written >= REST_SECONDS:
+            self.keep()
+            self._written = time.monotonic()
 
     def keep(self) -> None:
         """Write what is new, if there is anything, with what other processes wrote.
@@ -86,9 +100,13 @@ def ledger() -> Ledger:
 
 
 def keep_verdicts() -> None:
-    """Write what this process has found out, if it has tried anything."""
+    """Write what this process has found out: now, or if that was done lately, when it ends.
+
+    A full file takes 55 ms to write, and a network whose shapes change finds out something for many
+    of them.
+    """
     if ledger.cache_info().currsize:
-        ledger().keep()
+        ledger().keep_soon()
 
 
 def _read(path: Path) -> dict[str, str]:
