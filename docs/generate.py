@@ -88,13 +88,15 @@ chooses. The real runtime need not be installed: `importlib.metadata` too finds 
 
 * **onnxruntime**: `PolydeviceGPU` and `PolydeviceCPU` are providers, and `CUDAExecutionProvider`,
   `OpenVINOExecutionProvider` and their like mean the GPU, said in one line on standard error. Nodes
-  that a GPU cannot run go to the CPU, which is said too.
+  that a GPU cannot run go to the CPU, which is said too. `onnxruntime.quantization`, `tools`,
+  `transformers` and `datasets` are those of an onnxruntime that is installed, run on polydevice.
 * **openvino**: API 2.0, with `openvino.runtime` as releases before 2026.4 had it. Properties become
   polydevice's [configuration keys](options.md); those about how OpenVINO itself works are taken and
   change nothing. Tools of an OpenVINO that is installed run on polydevice too:
   `polydevice run --as openvino $(command -v benchmark_app) -m model.xml`.
 * **inference_engine**: the API of 2021, `openvino.inference_engine`, which OpenVINO has no more.
-  `--as openvino` has it too, beside API 2.0, as the releases in between had.
+  `--as openvino` has it too, beside API 2.0, as the releases in between had. Both have `ngraph`,
+  with which programs of 2021 built and looked at networks.
 
 The tables below list every public name: what stands behind it in polydevice's own interface, and
 what is different or not there and why. Tests hold them against the real packages.

@@ -363,3 +363,44 @@ def test_a_program_finds_it_under_its_name(facade: str, classifier: Path, tmp_pa
     )
     assert other.returncode == 1
     assert "has no 'openvino.runtime'" in other.stderr
+
+
+def digits(ops: Any, function: Any) -> Any:
+    """A network for digits, built with the functions of an operation set."""
+    numbers = np.random.default_rng(8)
+    image = ops.parameter([1, 1, 12, 12], np.float32, "image")
+    kernels = ops.constant(numbers.standard_normal((6, 1, 5, 5)).astype(np.float32))
+    layer = ops.convolution(image, kernels, [1, 1], [0, 0], [0, 0], [1, 1])
+    layer = ops.add(layer, ops.constant(np.ones((1, 6, 1, 1), np.float32)))
+    layer = ops.max_pool(layer, [2, 2], [0, 0], [0, 0], [2, 2], "ceil", None)
+    layer = ops.relu(ops.reshape(layer, np.array([-1, 96]), True))
+    weights = ops.constant(numbers.standard_normal((10, 96)).astype(np.float32) / 30)
+    scores = ops.softmax(ops.matmul(layer, weights, False, True), 1)
+    return function([scores], [image], "digits")
+
+
+def test_networks_are_built_and_looked_at_with_ngraph() -> None:
+    import openvino.opset7 as there
+    from polydevice.compat.ngraph.opset5 import hswish
+
+    import polydevice.compat.ngraph as ng
+
+    function = digits(ng, ng.Function)
+    network = ie.IENetwork(ng.Function.to_capsule(function))
+    network.input_info["image"].precision = "U8"
+    image = np.random.default_rng(9).integers(0, 9, (1, 1, 12, 12)).astype(np.uint8)
+    (found,) = ie.IECore().load_network(network, "CPU").infer({"image": image}).values()
+    compiled = openvino.compile_model(
+        digits(there, openvino.Model), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
+    )
+    np.testing.assert_allclose(found, compiled(image.astype(np.float32))[0], atol=1e-5)
+    nodes = ng.function_from_cnn(network).get_ordered_ops()
+    kinds = [node.get_type_name() for node in nodes if node.get_input_size() == 1]
+    assert kinds == ["MaxPool", "Relu", "Softmax", "Result"]
+    assert ng.function_to_cnn(function).name == "digits"
+    assert hswish(ng.parameter([2])).get_type_name() == "HSwish"
+    assert ng.impl.Function.from_capsule(function).get_friendly_name() == "digits"
+    with pytest.raises(AttributeError, match="no 'nonsense'"):
+        ng.nonsense  # noqa: B018
+    with pytest.raises(ImportError, match="opset9"):
+        from polydevice.compat.ngraph import opset9  # noqa: F401

@@ -131,6 +131,22 @@ def test_a_missing_name_of_openvino_is_named(line: str, said: str, tmp_path: Pat
     assert said in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.parametrize("facade", ["inference_engine", "openvino"])
+def test_ngraph_is_there_beside_the_api_of_2021(facade: str, tmp_path: Path) -> None:
+    lines = (
+        "import ngraph as ng",
+        "from ngraph import opset5",
+        "from ngraph.impl import Function",
+        "from openvino.inference_engine import IENetwork",
+        "x = ng.parameter([1, 2], name='x')",
+        "print(IENetwork(Function.to_capsule(Function([opset5.relu(x)], [x], 'net'))).name)",
+    )
+    (tmp_path / "program.py").write_text("\n".join(lines))
+    done = run("--as", facade, tmp_path / "program.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "net\n"
+
+
 def test_what_the_program_does_is_its_own(tmp_path: Path) -> None:
     """Its exit status, and its exceptions with their traceback, also those of polydevice."""
     program = tmp_path / "program.py"

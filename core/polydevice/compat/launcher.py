@@ -15,8 +15,12 @@ from polydevice.compat.replacement import Replacement
 
 FACADES: dict[str, dict[str, str]] = {
     "onnxruntime": {"onnxruntime": "polydevice.compat.onnxruntime"},
-    "inference_engine": {"openvino.inference_engine": "polydevice.compat.inference_engine"},
+    "inference_engine": {
+        "ngraph": "polydevice.compat.ngraph",
+        "openvino.inference_engine": "polydevice.compat.inference_engine",
+    },
     "openvino": {
+        "ngraph": "polydevice.compat.ngraph",
         "openvino.inference_engine": "polydevice.compat.inference_engine",
         "openvino": "polydevice.compat.openvino",
     },

@@ -10,6 +10,7 @@ from typing import Any
 from polydevice.compat.inference_engine.descriptions import DataPtr, InputInfoPtr, PreProcessInfo
 from polydevice.compat.inference_engine.surface import Surface
 from polydevice.compat.openvino.errors import translated
+from polydevice.compat.openvino.model import Model
 from polydevice.core import shared_core
 from polydevice.dtype import ElementType
 from polydevice.network import Network
@@ -21,7 +22,15 @@ class IENetwork(Surface):
     """A network that was read; names are sorted."""
 
     def __init__(self, model: Any = "", weights: Any = "", init_from_buffer: bool = False) -> None:
-        """Read a network, which `IECore.read_network` does better."""
+        """Take what ngraph's `Function.to_capsule` returns; or read a network, with a warning.
+
+        `IECore.read_network` reads networks better.
+        """
+        self._preprocess: dict[str, PreProcessInfo] = {}
+        if isinstance(model, Model):
+            self._network = model._network
+            old_precisions(self._network)
+            return
         warnings.warn(
             "Reading network using constructor is deprecated. Please, use IECore.read_network() "
             "method instead",
@@ -29,7 +38,6 @@ class IENetwork(Surface):
             stacklevel=2,
         )
         self._network = read(model, weights, init_from_buffer)
-        self._preprocess: dict[str, PreProcessInfo] = {}
 
     @classmethod
     def _of(cls, network: Network) -> IENetwork:

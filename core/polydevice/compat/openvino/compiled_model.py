@@ -180,6 +180,8 @@ class CompiledModel(Surface):
         found = settings.from_config(name, executable.get_config, keys)
         if found is None:
             found = settings.kept(name, self._given)
+        if found is None:  # a device that does not say it, or has no such key
+            found = self._given.get(name)
         if found is None:
             raise UnknownOptionError(
                 f"Cannot get unsupported property: {name}; there are: "

@@ -18,7 +18,7 @@ from polydevice.compat.openvino.surface import Surface
 from polydevice.compat.openvino.tensor import RemoteTensor, Tensor
 from polydevice.compat.openvino.variable_state import VariableState
 from polydevice.dtype import Array
-from polydevice.errors import BlobError, PolydeviceError
+from polydevice.errors import BlobError, InferenceError, PolydeviceError
 from polydevice.infer_request import InferRequest as CoreRequest
 from polydevice.infer_request import PortKind, StatusCode
 from polydevice.remote import RemoteBlob
@@ -199,11 +199,11 @@ class InferRequest(Surface):
     @translated
     def profiling_info(self) -> list[ProfilingInfo]:
         """Times of the layers in the last inference; none were run without PERF_COUNT."""
-        executable = self._loaded.executable
-        keys = executable.options.keys()
-        if "PERF_COUNT" in keys and executable.get_config("PERF_COUNT") == "NO":
-            return [ProfilingInfo._unmeasured(placed) for placed in executable.placement()]
-        counts = self._request.get_perf_counts()
+        try:
+            counts = self._request.get_perf_counts()
+        except InferenceError:  # nothing is counted
+            placement = self._loaded.executable.placement()
+            return [ProfilingInfo._unmeasured(placed) for placed in placement]
         return [ProfilingInfo._of(name, count) for name, count in counts.items()]
 
     def get_profiling_info(self) -> list[ProfilingInfo]:

@@ -50,7 +50,7 @@ class Model(ModelNodes):
         self._network = network(results, sinks, parameters, name)
 
     @classmethod
-    def _of(cls, network: Network) -> Model:
+    def _of(cls, network: Network) -> Self:
         made = cls.__new__(cls)
         made._network = network
         return made
