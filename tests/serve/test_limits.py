@@ -43,8 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Server]:
     specs = [ModelSpec(folder / f"{n}.onnx", device="CPU") for n in ("FP32", "INT8", "BYTES")]
-    limits = {"body_bytes": 50_000, "json_bytes": 20_000, "header_seconds": 0.5}
-    with running(specs, body_seconds=0.5, response_seconds=0.5, **limits) as found:
+    with running(specs, body_bytes=50_000, json_bytes=20_000) as found:
         yield found
 
 
@@ -165,11 +164,19 @@ def test_requests_that_are_too_large(server: Server) -> None:
     works(server)
 
 
-def test_clients_that_are_slow_are_given_up(server: Server) -> None:
+def test_clients_that_are_slow_are_given_up(folder: Path) -> None:
     head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n"
-    for text in ("", "POST", head, f"{head}\r\n", f"{head}\r\n{{"):
-        with socket.create_connection(("127.0.0.1", server.http_port), SECONDS) as client:
+    texts = ("", "POST", head, f"{head}\r\n", f"{head}\r\n{{")
+    specs = [ModelSpec(folder / "FP32.onnx", device="CPU")]
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(running(specs, header_seconds=2, body_seconds=2))
+        clients = []
+        for text in texts:
+            address = ("127.0.0.1", server.http_port)
+            client = stack.enter_context(socket.create_connection(address, SECONDS))
             client.sendall(text.encode())
+            clients.append(client)
+        for text, client in zip(texts, clients, strict=True):
             answer = b""
             while chunk := client.recv(4096):  # until the server ends the connection
                 answer += chunk
@@ -177,7 +184,37 @@ def test_clients_that_are_slow_are_given_up(server: Server) -> None:
                 assert answer.startswith(b"HTTP/1.1 408"), text
             else:
                 assert not answer, text
-    works(server)
+        works(server)
+
+
+def test_a_client_that_does_not_take_its_answer_is_given_up(tmp_path: Path) -> None:
+    """It would hold megabytes of the server's for as long as it likes."""
+    (tmp_path / "wide.onnx").write_bytes(typed_model(KINDS["FP32"]))
+    rows = 1 << 20
+    tensor = {
+        "name": "x", "datatype": "FP32", "shape": [rows, 3],
+        "parameters": {"binary_data_size": rows * 12},
+    }  # fmt: skip
+    wanted = {"inputs": [tensor], "parameters": {"binary_data_output": True}}
+    header = json.dumps(wanted).encode()
+    head = (
+        f"POST /v2/models/wide/infer HTTP/1.1\r\nHost: x\r\n"
+        f"Inference-Header-Content-Length: {len(header)}\r\n"
+        f"Content-Length: {len(header) + rows * 12}\r\n\r\n"
+    )
+    limits = {"response_seconds": 1, "header_seconds": 10_000}
+    specs = [ModelSpec(tmp_path / "wide.onnx", device="CPU")]
+    with running(specs, **limits) as server, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(SECONDS)
+        client.connect(("127.0.0.1", server.http_port))
+        client.sendall(head.encode() + header + bytes(rows * 12))
+        assert client.recv(9) == b"HTTP/1.1 "
+        end = time.monotonic() + SECONDS
+        with pytest.raises(ConnectionError):
+            while time.monotonic() < end:  # the rest is never read; it is asked what became
+                time.sleep(0.1)
+                client.send(b"x")
 
 
 def test_garbage_over_the_wire(server: Server) -> None:
