@@ -223,3 +223,31 @@ class TestResizedAxes:
         np.testing.assert_allclose(infer_twice(core, model, {"x": x})["y"], expected, 1e-4, 1e-5)
         (step,) = load(core, model).latest_plan().steps
         assert step.implementation != "numpy" or library() is None
+
+
+class TestRepeatedBorders:
+    """Borders that repeat the inside are copied axis by axis, corners of what is whole by then."""
+
+    @pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
+    @pytest.mark.parametrize(
+        ("shape", "pads"),
+        [
+            ((2, 5, 7), ((0, 0), (3, 4), (6, 1))),
+            ((1, 4), ((0, 0), (0, 3))),
+            ((3, 2, 3, 4), ((1, 1), (1, 0), (2, 2), (3, 3))),
+        ],
+    )
+    def test_as_numpy(self, core, mode, shape, pads):
+        given = np.array(pads).T.reshape(-1)
+        nodes = [("Pad", ["x", "p"], ["y"], {"mode": mode})]
+        model = build(nodes, {"x": shape}, ["y"], {"p": given}, 19)
+        x = image(5, *shape)
+        found = infer_twice(core, model, {"x": x})["y"]
+        np.testing.assert_array_equal(found, np.pad(x, pads, mode))
+
+    def test_wraps_more_than_once(self, core):
+        nodes = [("Pad", ["x", "p"], ["y"], {"mode": "wrap"})]
+        model = build(nodes, {"x": (3,)}, ["y"], {"p": np.array([7, 8])}, 19)
+        x = image(6, 3)
+        found = infer_twice(core, model, {"x": x})["y"]
+        np.testing.assert_array_equal(found, np.pad(x, (7, 8), "wrap"))

@@ -1,14 +1,17 @@
-"""Pad with a constant, in whatever plain layout the value has."""
+"""Pad in whatever plain layout the value has."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from polydevice.dtype import Array
 from polydevice.ops.pad import Pad, PadMode
 from polydevice_cpu.lowering.concat import order_like
 from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.ops.pad import source_index
 from polydevice_cpu.plan.context import Context
 from polydevice_cpu.plan.step import ArrayStep, Compute
 from polydevice_cpu.plan.value import Kind, Storage, Value
@@ -25,26 +28,23 @@ def lower_pad(builder: Builder, node: Node) -> bool:
     assert isinstance(op, Pad)
     source, *others = node.inputs
     constants = [port.desc.constant for port in others]
-    if op.pad_mode is not PadMode.CONSTANT or any(c is None for c in constants):
+    if any(c is None for c in constants):
         return False
     begin, end, *fill = (c.reshape(-1) for c in constants if c is not None)
     if min((*begin.tolist(), *end.tolist()), default=0) < 0:
         return False
     value = builder.value(source)
-    if value.strides is None:
+    if value.strides is None or 0 in value.shape:
         return False
     shape = tuple(n + int(b) + int(e) for n, b, e in zip(value.shape, begin, end, strict=True))
     storage = Storage(Kind.ARENA, math.prod(shape) * value.dtype.itemsize)
     result = Value(storage, shape, value.dtype, order_like(value.strides, shape))
     inside = tuple(slice(int(b), int(b) + n) for b, n in zip(begin, value.shape, strict=True))
-    borders = _borders(inside, shape)
-    number = fill[0][0].astype(value.dtype) if fill else value.dtype.type(0)
-
-    def write(x: Array, out: Array) -> tuple[Array, ...]:
-        for border in borders:
-            out[border] = number
-        out[inside] = x
-        return ()
+    if op.pad_mode is PadMode.CONSTANT:
+        number = fill[0][0].astype(value.dtype) if fill else value.dtype.type(0)
+        write = _filling(inside, shape, number)
+    else:
+        write = _repeating(op.pad_mode, inside, shape)
 
     def start(_: Context) -> Compute:
         return write
@@ -52,6 +52,54 @@ def lower_pad(builder: Builder, node: Node) -> bool:
     builder.emit(ArrayStep(node.name, node.type, start, [value], [result], writes=True))
     builder.set(node.outputs[0], result)
     return True
+
+
+Box = tuple[slice | Array, ...]
+
+
+def _filling(inside: tuple[slice, ...], shape: tuple[int, ...], number: object) -> Compute:
+    """Write a number to the border."""
+    borders = _borders(inside, shape)
+
+    def write(x: Array, out: Array) -> tuple[Array, ...]:
+        for border in borders:
+            out[border] = number
+        out[inside] = x
+        return ()
+
+    return write
+
+
+def _repeating(mode: PadMode, inside: tuple[slice, ...], shape: tuple[int, ...]) -> Compute:
+    """Write elements of the inside to the border, axis by axis."""
+    copies: list[tuple[Box, Box]] = []
+    for axis, part in enumerate(inside):
+        # Axes before this one are whole by now, those behind it are as long as the input.
+        lead, rest = (slice(None),) * axis, inside[axis + 1 :]
+        size = part.stop - part.start
+        for first, last in ((0, part.start), (part.stop, shape[axis])):
+            if first < last:
+                position = np.arange(first, last) - part.start
+                source = _run(source_index(mode, size, position) + part.start)
+                copies.append(((*lead, slice(first, last), *rest), (*lead, source, *rest)))
+
+    def write(x: Array, out: Array) -> tuple[Array, ...]:
+        out[inside] = x
+        for target, source in copies:
+            out[target] = out[source]
+        return ()
+
+    return write
+
+
+def _run(index: Array) -> slice | Array:
+    """Indices as a slice, where they go one up or one down, or stay."""
+    first, last = int(index[0]), int(index[-1])
+    for step in (1, -1):
+        if np.array_equal(index, np.arange(first, last + step, step)):
+            stop = last + step
+            return slice(first, None if stop < 0 else stop, step)
+    return slice(first, first + 1) if (index == first).all() else index
 
 
 def _borders(inside: tuple[slice, ...], shape: tuple[int, ...]) -> list[tuple[slice, ...]]:

@@ -47,14 +47,14 @@ def _extended(mode: PadMode, x: Array, axis: int, before: int, after: int) -> Ar
     middle[axis] = slice(max(-before, 0), max(size + min(after, 0), 0))
     parts = [x[tuple(middle)]]
     if before > 0:
-        parts.insert(0, np.take(x, _source(mode, size, np.arange(-before, 0)), axis))
+        parts.insert(0, np.take(x, source_index(mode, size, np.arange(-before, 0)), axis))
     if after > 0:
-        parts.append(np.take(x, _source(mode, size, np.arange(size, size + after)), axis))
+        parts.append(np.take(x, source_index(mode, size, np.arange(size, size + after)), axis))
     return np.concatenate(parts, axis)
 
 
-def _source(mode: PadMode, size: int, position: Array) -> Array:
-    """Return the index in an axis of `size` that each position of the output repeats."""
+def source_index(mode: PadMode, size: int, position: Array) -> Array:
+    """Return the index in an axis of `size` that each position repeats; not for constants."""
     if mode is PadMode.EDGE or size == 1:
         return np.clip(position, 0, size - 1)
     if mode is PadMode.WRAP:
