@@ -157,6 +157,24 @@ def test_a_real_network(tmp_path: Path, rng: np.random.Generator) -> None:
         served.close(time.monotonic() + SECONDS)
 
 
+def test_autos_choice_is_made_before_clients_come(tmp_path: Path) -> None:
+    from tests.auto.shaky import TROUBLES, Trouble
+
+    TROUBLES["SHAKY"] = Trouble()
+    path = tmp_path / "residual.onnx"
+    path.write_bytes(residual(batch="N"))
+    try:
+        with Core() as core:
+            core.register_plugin("tests.auto.shaky", "SHAKY")
+            spec = ModelSpec(path, device="AUTO:SHAKY,CPU")
+            served = ServedModel(core, spec, Limits(max_batch=4))
+            assert served.executable.get_metric("EXECUTION_DEVICES") == ["SHAKY"]
+            assert len(TROUBLES["SHAKY"].runs) == len(planned_sizes(4))
+            served.close(time.monotonic() + SECONDS)
+    finally:
+        TROUBLES.clear()
+
+
 def test_networks_that_mix_items_are_not_batched(tmp_path: Path) -> None:
     def load(nodes: list, rows: object = "N") -> None:
         weights = {"first": np.array([0], np.int64)}

@@ -108,7 +108,11 @@ class ServedModel:
             network.reshape(spec.shapes)
         if self.batched:
             _open_batch(network, limits.max_batch)
-        self.executable: ExecutableNetwork = core.load_network(network, spec.device, spec.config)
+        config = dict(spec.config)
+        if spec.device.partition(":")[0] == "AUTO":
+            # Clients are not to wait for what is warmed on the CPU to be compiled elsewhere.
+            config.setdefault("ENABLE_STARTUP_FALLBACK", "NO")
+        self.executable: ExecutableNetwork = core.load_network(network, spec.device, config)
         try:
             self.inputs, self.outputs = self.executable.inputs, self.executable.outputs
             for port in (*self.inputs.values(), *self.outputs.values()):
