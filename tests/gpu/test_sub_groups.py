@@ -189,6 +189,8 @@ def test_sub_groups_of_another_size_than_expected_share_through_local_memory(
 ):
     """Where no kernel may ask for a size, the compiler picks one: not both of these."""
     skip_without(opencl, share)
+    if is_pocl(opencl):
+        pytest.skip("PoCL compiles barriers that depend on a condition for minutes; it has sizes")
     target = {"sub_group_sizes": SIZES, "sub_group_share": share, "sub_group_size_required": False}
     for kernel, op, made in KERNELS:
         check(
