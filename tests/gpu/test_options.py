@@ -26,6 +26,9 @@ def test_every_key_of_the_inference_engine_is_there() -> None:
     rows = GpuOptions.table()
     hints = {"PERFORMANCE_HINT", "PERFORMANCE_HINT_NUM_REQUESTS"}
     assert {row.key for row in rows} == SPECIFIED | hints | {
+        "ACCURACY_GUARD",
+        "ACCURACY_GUARD_INPUTS",
+        "ACCURACY_GUARD_SECONDS",
         "GPU_DEVICES",
         "INFERENCE_PRECISION_HINT",
         "INFER_TIMEOUT_MS",
