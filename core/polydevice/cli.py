@@ -159,6 +159,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument("-w", "--weights", help=".bin of an IR, when it has another name")
     command.add_argument("--file", required=True, help="tuning file, made or extended")
     command.add_argument("--budget", type=int, default=0, help="seconds; 0 for no limit")
+    command.add_argument(
+        "--limit", type=positive, default=60, help="seconds after which a candidate has hung"
+    )
     command.add_argument("--again", action="store_true", help="also layers that the file has")
     command.add_argument(
         "-c", "--config", action="append", type=key_and_value, default=[], metavar="KEY=VALUE"
@@ -253,35 +256,33 @@ def _cache(options: argparse.Namespace) -> int:
 
 def _tune(options: argparse.Namespace) -> int:
     """Load a model with tuning, show progress, and then every layer before and after."""
-    import logging
-
     from rich.console import Console
     from rich.progress import Progress
 
-    from polydevice.tuning import LOGGER, TunedLayer
+    from polydevice.tuning_journal import VARIABLE, Journal
+    from polydevice.tuning_supervisor import supervise
 
-    tuned: list[TunedLayer] = []
+    if os.environ.get(VARIABLE):
+        return _tune_here(options)
     progress = Progress(console=Console(stderr=True), disable=not sys.stderr.isatty())
     bar = progress.add_task("tuning", total=None)
 
-    class Collect(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            layer: TunedLayer = record.tuned  # type: ignore[attr-defined]
-            tuned.append(layer)
-            progress.update(bar, total=layer.count, completed=layer.number, description=layer.name)
+    def show(journal: Journal) -> None:
+        if journal.layers:
+            latest = journal.layers[-1]
+            place = {"total": latest.count, "completed": latest.number}
+            progress.update(bar, description=latest.name, **place)  # type: ignore[arg-type]
 
-    config = dict(options.config)
-    config["TUNING_MODE"] = "TUNING_RETUNE" if options.again else "TUNING_CREATE"
-    config.update(TUNING_FILE=options.file, TUNING_BUDGET_S=str(options.budget))
-    handler = Collect()
-    LOGGER.addHandler(handler)
-    LOGGER.setLevel(logging.INFO)
-    try:
-        with progress, Core() as core:
-            network = core.read_network(options.model, options.weights)
-            core.load_network(network, options.device, config)
-    finally:
-        LOGGER.removeHandler(handler)
+    with progress:
+        found = supervise(
+            _arguments_of_tune(options),
+            options.limit,
+            show,
+            lambda said: print(said, file=sys.stderr),
+        )
+    if found.status:
+        return found.status if found.status > 0 else 1
+    tuned = found.layers
     headings = ["Layer", "Before", "µs", "After", "µs", "Candidates", "Rejected"]
     timed = [layer for layer in tuned if not layer.skipped]
     rows = [
@@ -299,6 +300,28 @@ def _tune(options: argparse.Namespace) -> int:
         before, after = (sum(getattr(t, w) for t in timed) for w in ("default_ns", "best_ns"))
         print(f"{before / 1e3:.1f} µs before, {after / 1e3:.1f} µs after; kept in {options.file}")
     return 0
+
+
+def _tune_here(options: argparse.Namespace) -> int:
+    """Tune in this process, which another one watches."""
+    config = dict(options.config)
+    config["TUNING_MODE"] = "TUNING_RETUNE" if options.again else "TUNING_CREATE"
+    config.update(TUNING_FILE=options.file, TUNING_BUDGET_S=str(options.budget))
+    with Core() as core:
+        network = core.read_network(options.model, options.weights)
+        core.load_network(network, options.device, config)
+    return 0
+
+
+def _arguments_of_tune(options: argparse.Namespace) -> list[str]:
+    """Write the command line anew."""
+    words = ["tune", options.model, "--file", options.file, "--budget", str(options.budget)]
+    words += ["--device", options.device]
+    words += ["--weights", options.weights] if options.weights else []
+    words += ["--again"] if options.again else []
+    for key, value in options.config:
+        words += ["--config", f"{key}={value}"]
+    return words
 
 
 def _devices(options: argparse.Namespace) -> int:

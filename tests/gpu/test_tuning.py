@@ -14,6 +14,8 @@ import pytest
 
 from polydevice import Core
 from polydevice.errors import OptionValueError
+from polydevice.tuning import TunedLayer
+from polydevice.tuning_journal import Journal
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.tuning import tuner as tuner_module
@@ -445,3 +447,77 @@ def test_command(path, tmp_path) -> None:
     again = subprocess.run(command, check=False, capture_output=True, text=True, timeout=500,
                            env=dict(os.environ))  # fmt: skip
     assert again.returncode == 0 and again.stdout == ""  # nothing is left to tune
+
+
+FAULTS = """
+import os, signal, time
+import polydevice_gpu.tuning.runner as runner
+
+real, calls = runner.Runner.run, []
+
+def run(self, choice, **how):
+    calls.append(choice)
+    if len(calls) == 4 and "crash" not in open({notes!r}).read():
+        open({notes!r}, "a").write("crash ")
+        os.kill(os.getpid(), signal.SIGKILL)
+    if len(calls) == 6 and "hang" not in open({notes!r}).read():
+        open({notes!r}, "a").write("hang ")
+        time.sleep(1000)
+    return real(self, choice, **how)
+
+runner.Runner.run = run
+"""
+
+
+@pytest.mark.full
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_a_crash_and_a_hang_cost_one_candidate_each(path, tmp_path) -> None:
+    """The first child is killed and the second hangs; the third ends, with all layers."""
+    notes = tmp_path / "notes"
+    notes.touch()
+    (tmp_path / "sitecustomize.py").write_text(FAULTS.format(notes=str(notes)))
+    (tmp_path / "model.onnx").write_bytes(MODEL)
+    command = [
+        sys.executable, "-m", "polydevice", "tune", str(tmp_path / "model.onnx"),
+        "--file", str(path), "--limit", "20",
+    ]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=500,
+                          env=environment)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert notes.read_text().split() == ["crash", "hang"]
+    assert done.stderr.count("hung or killed its process; left out") >= 2
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert len(rows) == LAYERS and len(entries(path)) == LAYERS
+
+
+@pytest.mark.full
+def test_a_winner_that_is_not_faster_when_timed_in_turn_loses(core, path, monkeypatch) -> None:
+    """Once fast by chance: in the rounds behind, all take the same time."""
+    default = choices(core.load_network(core.read_network(MODEL), "GPU"))
+    real = Runner.run
+    seen: dict[tuple[str, str], int] = {}
+
+    def run(self: Runner, choice: Choice, *, timed: bool = True, **_: float) -> Outcome | None:
+        outcome = real(self, choice, timed=False)
+        name = self._node.name, str(choice)
+        seen[name] = seen.get(name, 0) + timed
+        lucky = seen[name] == 1 and choice != self._node.choice
+        return outcome and Outcome(outcome.outputs, 5 if lucky else 10)
+
+    monkeypatch.setattr(Runner, "run", run)
+    assert choices(load(core, path, "TUNING_CREATE")) == default
+
+
+def test_a_journal_knows_what_was_begun_and_not_ended(tmp_path) -> None:
+    journal = Journal.read(tmp_path / "journal")
+    with journal.step("a"):
+        pass
+    with pytest.raises(ValueError, match="x"), journal.step("b"):
+        raise ValueError("x")
+    journal.tuned("k", TunedLayer("layer", 1, 2, candidates=3, best="k[1]", best_ns=5))
+    with (tmp_path / "journal").open("a") as file:
+        file.write('{"begin": "c"}\n{"end": "a"}\nno json\n{"beg')
+    read = Journal.read(tmp_path / "journal")
+    assert read.lost == {"c"} and read.done == {"k"}
+    assert read.layers == [TunedLayer("layer", 1, 2, candidates=3, best="k[1]", best_ns=5)]

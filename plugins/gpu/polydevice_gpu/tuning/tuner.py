@@ -5,19 +5,32 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+import os
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, TypeVar
 
 from polydevice.errors import OptionValueError
 from polydevice.tuning import TunedLayer, report
+from polydevice.tuning_journal import Journal
 from polydevice_gpu import cl
 from polydevice_gpu.graph import GpuGraph, GpuNode
+from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.tuning.candidates import candidates, find_choice, has_several, reference
 from polydevice_gpu.tuning.layer_key import LayerKey, layer_key
 from polydevice_gpu.tuning.runner import Outcome, Runner, agrees
 from polydevice_gpu.tuning.tuning_file import Entry, TuningFile
+
+T = TypeVar("T")
+
+_LOST = 86
+"""Exit status of a process that lost its device."""
+
+_ROUNDS = 3
+"""So often the winner and the choice without tuning are timed again, in turn."""
 
 _PATIENCE = 5.0
 """A candidate that takes so many times the shortest time in its first run has lost."""
@@ -58,6 +71,7 @@ class Tuner:
         self.applied: dict[tuple[str, str], Entry] = {}
         self.exported: dict[tuple[str, str], Entry] = {}
         self._ends = time.monotonic() + budget_s if budget_s else float("inf")
+        self._journal = Journal.of_environment()
 
     @classmethod
     def open(cls, mode: str, path: str, budget_s: float) -> Tuner | None:
@@ -86,20 +100,31 @@ class Tuner:
         units = device.facts.max_compute_units
         done: set[LayerKey] = set()
         for number, (node, key) in enumerate(layers, 1):
-            again = self.mode is TuningMode.RETUNE and key not in done
+            name = f"{key.kind};{key.text}"
+            again = (
+                self.mode is TuningMode.RETUNE
+                and key not in done
+                and name not in self._journal.done
+            )
             done.add(key)
             if not again and self._look_up(node, key, units, target):
                 continue
             if not self.mode.times:
                 continue
             if time.monotonic() > self._ends:
-                report(TunedLayer(node.name, number, len(layers), skipped="the time is over"))
+                late = TunedLayer(node.name, number, len(layers), skipped="the time is over")
+                report(late)
+                self._journal.tuned(name, late)
                 continue
-            tuned = self._time(node, target, Runner(node, target, device, builder))
-            report(TunedLayer(node.name, number, len(layers), **tuned))
+            runner = Runner(node, target, device, builder)
+            tuned = TunedLayer(
+                node.name, number, len(layers), **self._time(node, name, target, runner, device)
+            )
+            report(tuned)
             self._keep(node, key)
             assert node.choice is not None
             self.file.store(units, key, (node.choice.kernel.name, node.choice.mode))
+            self._journal.tuned(name, tuned)
 
     def _look_up(self, node: GpuNode, key: LayerKey, units: int, target: Target) -> bool:
         """Take the file's choice; False when there is none that can run the node."""
@@ -120,23 +145,34 @@ class Tuner:
         node.choice = dataclasses.replace(node.choice, tuned=True)
         self.applied[key.kind, key.text] = (node.choice.kernel.name, node.choice.mode)
 
-    def _time(self, node: GpuNode, target: Target, runner: Runner) -> dict[str, Any]:
+    def _time(
+        self, node: GpuNode, name: str, target: Target, runner: Runner, device: cl.Device
+    ) -> dict[str, Any]:
         """Give the node its fastest choice; the one it has counts, whatever it computes."""
         default = node.choice
         assert default is not None
         all_ = candidates(node, target)
-        runner.build([reference(node, target), *all_])
-        right = runner.run(reference(node, target), timed=False)
-        own = runner.run(default)
+
+        def run(choice: Choice, purpose: str = "", **how: Any) -> Outcome | None:
+            return self._run(f"{name}|{choice}{purpose}", device, lambda: runner.run(choice, **how))
+
+        self._run(f"{name}|build", device, lambda: runner.build([reference(node, target), *all_]))
+        right = run(reference(node, target), " as reference", timed=False)
+        own = run(default)
         best, shortest = default, own.time_ns if own is not None else 0
         rejected = 0
         for choice in all_[1:]:
             patience = _PATIENCE * shortest if own is not None else math.inf
-            outcome = runner.run(choice, patience_ns=patience)
+            outcome = run(choice, patience_ns=patience)
             if outcome is None or not _is_right(outcome, right):
                 rejected += 1
             elif own is None or outcome.time_ns < shortest:
                 best, shortest, own = choice, outcome.time_ns, own or outcome
+        if best is not default and own is not None:
+            pairs = [(run(default), run(best)) for _ in range(_ROUNDS)]
+            times = [(a.time_ns, b.time_ns) for a, b in pairs if a is not None and b is not None]
+            if times and median(b for _, b in times) >= median(a for a, _ in times):
+                best, shortest = default, own.time_ns
         node.choice = best
         return {
             "candidates": len(all_),
@@ -146,6 +182,19 @@ class Tuner:
             "best": str(best),
             "best_ns": shortest,
         }
+
+    def _run(self, name: str, device: cl.Device, do: Callable[[], T]) -> T | None:
+        """Do something that may end the process; what did so before is left out."""
+        if name in self._journal.lost:
+            return None
+        if self._journal.path is None:
+            return do()
+        with self._journal.step(name):
+            result = do()
+            if not device.is_usable:
+                # Not noted as ended: as good as a crash, and the process has no device any more.
+                os._exit(_LOST)
+        return result
 
 
 def _is_right(outcome: Outcome, right: Outcome | None) -> bool:
