@@ -26,7 +26,6 @@ PolydeviceError
 └── RequestError              running an inference
     ├── BlobError             wrong name, shape, type or memory of an input or output
     ├── RequestBusyError      the request is running
-    ├── InferNotStartedError  waited for a request that was never started
     ├── InferCancelledError   the inference was cancelled
     ├── InferTimeoutError     the inference took longer than INFER_TIMEOUT_MS
     └── InferenceError        the inference failed
@@ -140,10 +139,6 @@ class BlobError(RequestError):
 
 class RequestBusyError(RequestError):
     """The request is running; wait for it first."""
-
-
-class InferNotStartedError(RequestError):
-    """The request was never started, so there is nothing to wait for."""
 
 
 class InferCancelledError(RequestError):

@@ -18,7 +18,7 @@ from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.split import Split
 from polydevice.ops.transpose import Transpose
 from polydevice_gpu import cl
-from polydevice_gpu.passes.fuse_beyond_views import _shape_before
+from polydevice_gpu.passes.fusing.fuse_beyond_views import _shape_before
 from tests.gpu.graphs import Sketch, check_answers, compiled, launching
 
 

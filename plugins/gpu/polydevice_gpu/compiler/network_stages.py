@@ -21,8 +21,8 @@ from polydevice_gpu.graph import GpuGraph
 from polydevice_gpu.host_layers import bodies_of
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.passes import lower as lowering
-from polydevice_gpu.passes import nest_bodies as nesting
-from polydevice_gpu.passes.body_network import Build
+from polydevice_gpu.passes.nesting import nest_bodies as nesting
+from polydevice_gpu.passes.nesting.body_network import Build
 from polydevice_gpu.rewrites import gpu_wishes
 
 QUANTIZATION = (FakeQuantize, QuantizeLinear, DequantizeLinear)

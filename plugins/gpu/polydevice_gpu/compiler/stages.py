@@ -23,9 +23,9 @@ from polydevice_gpu.graph import GpuGraph
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.passes.concat_in_place import concat_in_place
 from polydevice_gpu.passes.drop_unused import drop_unused
-from polydevice_gpu.passes.fuse_frame import fuse_frame
-from polydevice_gpu.passes.fuse_pad import fuse_pad
-from polydevice_gpu.passes.fuse_pointwise import fuse_neighbours, fuse_pointwise
+from polydevice_gpu.passes.fusing.fuse_frame import fuse_frame
+from polydevice_gpu.passes.fusing.fuse_pad import fuse_pad
+from polydevice_gpu.passes.fusing.fuse_pointwise import fuse_neighbours, fuse_pointwise
 from polydevice_gpu.passes.group_convolutions import group_convolutions
 from polydevice_gpu.passes.group_products import group_products
 from polydevice_gpu.passes.read_borders import read_borders

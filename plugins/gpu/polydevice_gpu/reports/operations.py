@@ -15,8 +15,8 @@ from polydevice_gpu.kernels.kernel import kernels_of
 from polydevice_gpu.kernels.pointwise import expression
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.passes.lower import lower
-from polydevice_gpu.passes.nest_branches import nest_branches
-from polydevice_gpu.passes.nest_loop import nest_loop
+from polydevice_gpu.passes.nesting.nest_branches import nest_branches
+from polydevice_gpu.passes.nesting.nest_loop import nest_loop
 from polydevice_gpu.rewrites import gpu_wishes
 from polydevice_gpu.views import find_view
 

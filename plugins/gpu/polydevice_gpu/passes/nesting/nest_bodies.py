@@ -9,9 +9,9 @@ from polydevice.ops.control_flow import If, Iteration, Loop, TensorIterator
 from polydevice_gpu.control_flow.nested import Nested
 from polydevice_gpu.graph import GpuGraph
 from polydevice_gpu.host_layers import bodies_of, lives_on_host
-from polydevice_gpu.passes.body_network import Build
-from polydevice_gpu.passes.nest_branches import nest_branches
-from polydevice_gpu.passes.nest_loop import nest_loop
+from polydevice_gpu.passes.nesting.body_network import Build
+from polydevice_gpu.passes.nesting.nest_branches import nest_branches
+from polydevice_gpu.passes.nesting.nest_loop import nest_loop
 
 
 def nest_bodies(network: Network, evaluate: Evaluate, build: Build) -> dict[Node, Nested]:

@@ -11,7 +11,7 @@ from polydevice.ops.control_flow import BodyInput, BodyOutput, If
 from polydevice_gpu.control_flow.nested import Branch, Branches, Given, Taken
 from polydevice_gpu.graph import GpuGraph
 from polydevice_gpu.host_layers import lives_on_host
-from polydevice_gpu.passes.body_network import BodyNetwork, Build, constants_of
+from polydevice_gpu.passes.nesting.body_network import BodyNetwork, Build, constants_of
 
 
 def nest_branches(

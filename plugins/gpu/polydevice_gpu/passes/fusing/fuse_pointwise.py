@@ -14,7 +14,7 @@ from polydevice_gpu.graph import GpuGraph, GpuNode, Value
 from polydevice_gpu.kernels.kernel import kernels_of
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.ops import Fragment, Fused, Step
-from polydevice_gpu.passes.fuse_beyond_views import Way, find_way
+from polydevice_gpu.passes.fusing.fuse_beyond_views import Way, find_way
 
 ARGUMENT_LIMIT = 600
 """Most bytes of arguments for inputs, by the estimate below: OpenCL guarantees 1024 in all."""

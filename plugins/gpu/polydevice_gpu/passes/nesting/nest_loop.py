@@ -12,7 +12,7 @@ from polydevice.tensor import TensorDesc
 from polydevice_gpu.control_flow.nested import MANY, Carried, Given, LoopBody, Taken
 from polydevice_gpu.graph import GpuGraph
 from polydevice_gpu.host_layers import lives_on_host
-from polydevice_gpu.passes.body_network import BodyNetwork, Build, constants_of
+from polydevice_gpu.passes.nesting.body_network import BodyNetwork, Build, constants_of
 
 LOOP_DEPTH = 4
 """Loops within one another on the device; every loop doubles what is bound of those inside."""

@@ -1,0 +1,1 @@
+"""Passes that let a kernel do what stands before or behind it."""
