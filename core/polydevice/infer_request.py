@@ -111,6 +111,7 @@ class InferRequest:
         self._blobs = runner.blobs
         self._rebound = False  # since `_shared` was found
         self._shared: list[str] = []  # inputs in memory that an inference writes
+        self._is_plain = True  # nothing is shared, and nobody follows
         self._busy = threading.Lock()
         self._outcome = _NEVER
         self._callback: tuple[Callback, Any] | None = None
@@ -352,7 +353,7 @@ class InferRequest:
             start = time.perf_counter()
             enclosing = enter_bounds(self._new_bounds(start))
             try:
-                self._run_apart(stream)
+                self._run(stream)
             except BaseException as error:
                 if isinstance(error, (PolydeviceError, KeyboardInterrupt)):
                     raise
@@ -365,19 +366,23 @@ class InferRequest:
         finally:
             self._busy.release()
 
-    def _run_apart(self, stream: int) -> None:
+    def _run(self, stream: int) -> None:
         """Run, with copies of those inputs that share host memory with what is written."""
         if self._rebound:
             self._find_shared()
-        run = self._run_followed if self._followers else self.runner.run
-        if not self._shared:
-            run(stream)
-            return
+        if self._is_plain:
+            self.runner.run(stream)
+        elif self._followers:
+            self._run_followed(stream)
+        else:
+            self._run_apart(stream)
+
+    def _run_apart(self, stream: int) -> None:
         held = {name: self._blobs[name] for name in self._shared}
         try:
             for name, blob in held.items():
                 self.runner.bind(name, Blob(blob.array.copy(), blob.element_type))
-            run(stream)
+            self.runner.run(stream)
         finally:
             for name, blob in held.items():
                 self.runner.bind(name, blob)
@@ -397,6 +402,7 @@ class InferRequest:
         try:
             self.runner.follow(followers)
             self._followers = followers
+            self._is_plain = not self._shared and not followers
         finally:
             self._busy.release()
 
@@ -405,7 +411,7 @@ class InferRequest:
         outcome, error = self._outcome, None
         start = time.perf_counter_ns()
         try:
-            self.runner.run(stream)
+            self._run_apart(stream)
         except BaseException as raised:
             error = raised
             raise
@@ -422,6 +428,7 @@ class InferRequest:
         inputs = host_arrays(self._blobs, self.executable.inputs)
         check_outputs(host_arrays(self._blobs, self.executable.output_keys))
         self._shared = overwritten(inputs, self.runner.written())
+        self._is_plain = not self._shared and not self._followers
         self._rebound = False
 
     def _new_bounds(self, start: float) -> Bounds:
@@ -481,7 +488,7 @@ class InferRequest:
         try:
             self._bounds.check()
             if self._ending is None:
-                self._run_apart(stream)
+                self._run(stream)
             else:
                 self._ending()
         except BaseException as error:  # noqa: BLE001 - wait() raises it
