@@ -70,7 +70,7 @@ class CompiledNetwork:
         self.memory = memory
         self.bodies = BodyStore() if bodies is None else bodies
         self.decisions = Decisions()
-        self.sizes = Sizes(network, lambda body: self.body(body).network)
+        self.sizes = Sizes(network)
         self.plans = PlanCache[Plan](plans_limit(memory))
 
     def plan(self, shapes: Shapes) -> Plan:
@@ -82,7 +82,7 @@ class CompiledNetwork:
         return self.plans.get(shapes, lambda: self._make(shapes))
 
     def _make(self, shapes: Shapes) -> Plan:
-        network = self.sizes.fill(shapes)
+        network = self.sizes.fill(shapes, lambda body: self.body(body).network)
         try:
             plan = self._build(network)
         except Unlike as unlike:
@@ -121,6 +121,7 @@ class CompiledNetwork:
     def release(self) -> None:
         """Let go of plans, bodies and packed weights, once nothing infers any more."""
         self.plans.clear()
+        self.sizes.clear()
         self.bodies.clear()
         self.weights.clear()
 

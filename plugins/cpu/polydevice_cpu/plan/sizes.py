@@ -34,14 +34,17 @@ class Sizes:
     Only what depends on sizes that have changed is inferred again.
     """
 
-    def __init__(self, network: Network, prepared: Callable[[Network], Network]) -> None:
-        """Begin with a network; `prepared` returns the body of an If with the passes applied."""
+    def __init__(self, network: Network) -> None:
+        """Begin with a network, which stays as it is."""
         self._source = network
-        self._prepared = prepared
         self._latest: Sized | None = None
 
-    def fill(self, shapes: Shapes) -> Sized:
+    def fill(self, shapes: Shapes, prepared: Callable[[Network], Network]) -> Sized:
         """Return the network for inputs of these shapes; the one returned before is no more.
+
+        Args:
+            shapes: of the inputs.
+            prepared: returns the body of an If with the passes applied.
 
         Raises:
             NetworkError: when an operation does not accept the shapes.
@@ -49,21 +52,25 @@ class Sizes:
         """
         latest, self._latest = self._latest, None  # what fails leaves nothing behind
         if latest is None:
-            sized, can_stay = self._first(shapes)
+            sized, can_stay = self._first(shapes, prepared)
         else:
             sized, can_stay = latest, self._again(latest, shapes)
             if not can_stay:
-                sized, can_stay = self._first(shapes)
+                sized, can_stay = self._first(shapes, prepared)
         self._latest = sized if can_stay else None
         return sized
 
-    def _first(self, shapes: Shapes) -> tuple[Sized, bool]:
+    def clear(self) -> None:
+        """Let go of what was filled in last."""
+        self._latest = None
+
+    def _first(self, shapes: Shapes, prepared: Callable[[Network], Network]) -> tuple[Sized, bool]:
         """The network, and whether other sizes can be filled into it."""
         network = self._source.clone()
         network.evaluate = evaluate
         _set(network, shapes)
         network.infer()
-        inlined = inline_branches(network, self._prepared)
+        inlined = inline_branches(network, prepared)
         nodes = network.nodes()
         check_sizes(nodes, host_memory_bytes(), "CPU")
         return Sized(network, nodes), not inlined
