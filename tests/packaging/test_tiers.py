@@ -46,3 +46,34 @@ def test_which_tests_run(tmp_path: Path, workers: str, option: tuple[str, ...], 
     found = re.search(r"(\d+) passed", done.stdout)
     assert found is not None, done.stdout + done.stderr
     assert int(found[1]) == count
+
+
+LONG = """
+import pytest
+
+def test_short(): pass
+
+@pytest.mark.timeout(20)
+def test_strict(): pass
+
+@pytest.mark.timeout(900)
+def test_long(): pass
+
+@pytest.mark.timeout(1800)
+def test_longest(): pass
+"""
+
+
+def test_the_longest_tests_start_first(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout = 300\n")
+    (tmp_path / "test_some.py").write_text(LONG)
+    (tmp_path / "conftest.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests import tiers\n"
+        "def pytest_collection_modifyitems(items): tiers.start_longest_first(items)\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only"]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
+    found = re.findall(r"::test_(\w+)", done.stdout)
+    assert found == ["longest", "long", "short", "strict"], done.stdout + done.stderr
