@@ -110,17 +110,18 @@ class InferRequest(Surface):
         feed = loaded.feed(inputs)
         if share:
             return {name: loaded.shared(name, value) for name, value in feed.items()}
-        return {name: loaded.copied(name, v, self._place(name)) for name, v in feed.items()}
+        ready = {}
+        for name, value in feed.items():
+            place = self._places.get(name)
+            ready[name] = loaded.copied(name, value, self._place(name) if place is None else place)
+        return ready
 
     def _place(self, name: str) -> Array | None:
-        """Return the memory into which values of an input are copied; None: new memory each time.
-
-        It is the request's own, or that of a tensor which was set.
-        """
-        place = self._places.get(name)
-        if place is None and self._loaded.executable.inputs[name].sizes is not None:
-            port = self._loaded.executable.inputs[name]
-            place = self._places[name] = np.zeros(port.sizes or (), port.dtype)
+        """Make the memory into which values of an input are copied; None: new memory each time."""
+        port = self._loaded.executable.inputs[name]
+        if port.sizes is None:
+            return None
+        place = self._places[name] = np.zeros(port.sizes, port.dtype)
         return place
 
     def start_async(

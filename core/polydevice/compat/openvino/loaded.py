@@ -113,7 +113,10 @@ class LoadedModel:
         Raises:
             RuntimeError: an input that there is not, or not all that are needed.
         """
-        if isinstance(inputs, Mapping):
+        kind = inputs.__class__  # asking the abstract class takes 0.3 µs
+        if kind is np.ndarray and len(self.names) == 1:
+            return {self.names[0]: inputs}
+        if kind is dict or isinstance(inputs, Mapping):
             keys = self.keys
             try:
                 return {keys[key]: value for key, value in inputs.items()}
@@ -159,9 +162,12 @@ class LoadedModel:
         Raises:
             BlobError: sizes that do not fit.
         """
-        if isinstance(value, (Tensor, RemoteTensor)):
+        if value.__class__ is np.ndarray:
+            array = value
+        elif isinstance(value, (Tensor, RemoteTensor)):
             return self.shared(name, value)
-        array = value if value.__class__ is np.ndarray else np.asarray(value)
+        else:
+            array = np.asarray(value)
         if place is None:
             return _cast(array, self.dtypes[name])
         if array.shape != place.shape and (array.ndim or place.size != 1):
