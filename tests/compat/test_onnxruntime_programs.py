@@ -25,7 +25,10 @@ def with_onnxruntime(program: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("program", ["onnxruntime_everyday.py", "onnxruntime_tools.py"])
+@pytest.mark.parametrize(
+    "program",
+    ["onnxruntime_everyday.py", pytest.param("onnxruntime_tools.py", marks=pytest.mark.full)],
+)
 def test_the_same_is_printed(program: str, device: str) -> None:
     command = [sys.executable, "-m", "polydevice", "run", "--as", "onnxruntime", "-d", device]
     done = subprocess.run(

@@ -30,10 +30,10 @@ def with_openvino(program: str) -> str:
 @pytest.mark.parametrize(
     "program",
     [
-        "openvino_bodies.py",
+        pytest.param("openvino_bodies.py", marks=pytest.mark.full),
         "openvino_everyday.py",
         "openvino_operations.py",
-        "openvino_passes.py",
+        pytest.param("openvino_passes.py", marks=pytest.mark.full),
         "openvino_samples.py",
     ],
 )
