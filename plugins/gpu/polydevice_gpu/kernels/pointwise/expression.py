@@ -13,10 +13,10 @@ from __future__ import annotations
 import enum
 import functools
 import importlib
+import inspect
 import math
 import pkgutil
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
@@ -63,7 +63,9 @@ def declare(
     """Enter the expression of an operation; raises ValueError when it has one already."""
     if op in _TABLE:
         raise ValueError(f"{op.__name__} already has an expression")
-    caller = sys._getframe(1)
+    own = inspect.currentframe()
+    caller = own.f_back if own is not None else None
+    assert caller is not None, "Python knows no frames here"
     file = caller.f_globals["__name__"].replace(".", "/")
     place = f"{file}.py:{caller.f_lineno}"
     _TABLE[op] = Pointwise(template, integer, any_type, scalar, place)
