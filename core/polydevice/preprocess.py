@@ -13,6 +13,9 @@ from polydevice.arguments import integer, numbers_in, shown
 from polydevice.dtype import Array
 from polydevice.errors import NetworkError
 
+MOST_CHANNELS = 1 << 16
+"""Of a blob with a mean for each, each an object; pictures of any kind have fewer."""
+
 
 class ResizeAlgorithm(Enum):
     """How an image of another size is brought to the network's."""
@@ -88,9 +91,11 @@ class PreProcessInfo:
         """Make that many channels with mean 0 and scale 1.
 
         Raises:
-            NetworkError: for a number below 1.
+            NetworkError: for a number below 1, or above `MOST_CHANNELS`.
         """
-        number = integer(number_of_channels, "number_of_channels", NetworkError, least=1)
+        number = integer(
+            *(number_of_channels, "number_of_channels", NetworkError), least=1, most=MOST_CHANNELS
+        )
         self.channels = [PreProcessChannel() for _ in range(number)]
 
     def __getitem__(self, channel: int) -> PreProcessChannel:
