@@ -24,8 +24,8 @@ EXTENSIONS = ("binary_tensor_data", "statistics", "model_repository")
 SERVER = {"name": "polydevice", "version": __version__, "extensions": list(EXTENSIONS)}
 
 APART_BYTES = 64 << 10
-"""Bodies and outputs from here on are read and written in threads. JSON takes 0.5 µs a number; a
-thread costs some 50 µs."""
+"""Bodies and outputs from here on are read and written in threads. JSON takes 0.3 to 0.5 µs a
+number (benchmarks/scaling.py)."""
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
