@@ -11,6 +11,9 @@ from polydevice import Core
 from tests.models.models import MODELS, Model
 from tests.models.test_models import cached_case, close
 
+QUICK = {"blazeface", "mtcnn_pnet", "silero_vad_16k_sequence"}
+"""Small ones: without a cache of kernels the others compile for up to minutes."""
+
 
 @pytest.fixture(scope="module")
 def gpu() -> str:
@@ -21,7 +24,10 @@ def gpu() -> str:
     return found[0]
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(m, marks=() if m.name in QUICK else pytest.mark.full, id=m.name) for m in MODELS],
+)
 def test_random_cuts(model: Model, gpu: str) -> None:
     given, wanted = cached_case(model)
     random = np.random.default_rng(zlib.crc32(model.name.encode()))
