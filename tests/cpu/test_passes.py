@@ -237,6 +237,23 @@ def test_a_factor_joins_a_matrix(core, transposed):
     assert left == ["MatMul", "Add"]
 
 
+@pytest.mark.parametrize("factor", [np.inf, np.nan, 3e38, 1e-40])
+def test_a_factor_that_weights_cannot_hold_stays(core, factor):
+    """An infinite factor times a weight of 0 is no number, times the product it is infinite."""
+    w = values(7, 5)
+    w[2] = 0
+    weights = {"w": w, "f": np.array([1, factor, 2, 1, 1], F)}
+    nodes = [("MatMul", ["x", "w"], ["p"], {}), ("Mul", ["p", "f"], ["y"], {})]
+    x = values(4, 7)
+    model = models.build(nodes, {"x": x.shape}, ["y"], weights)
+    executable = core.load_network(core.read_network(model), "CPU")
+    with np.errstate(all="ignore"):
+        expected = (x.astype("f8") @ w).astype(F) * weights["f"]
+    for _ in range(2):
+        found = executable.infer({"x": x})["y"]
+        np.testing.assert_allclose(found, expected, 1e-4, 0 if factor == 1e-40 else 1e-4)
+
+
 def test_weights_that_another_node_reads_keep_their_values(core):
     weights = {"w": values(6, 6, 3, 3), "f": values(6, 1, 1)}
     nodes = [

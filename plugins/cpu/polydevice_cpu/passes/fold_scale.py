@@ -24,7 +24,8 @@ def fold_scale(network: Network) -> None:
     for node in network.nodes():
         node.inputs = [replacements.now(port) for port in node.inputs]
         if isinstance(node.op, Multiply):
-            _fold(replacements, node, users)
+            with np.errstate(invalid="ignore"):
+                _fold(replacements, node, users)
     replacements.apply(network)
 
 
@@ -43,9 +44,11 @@ def _fold(replacements: Replacements, node: Node, users: Users) -> None:
         inner = heavy.output
         if len(users[inner]) > 1 or len(users[data]) > 1 or len(users[heavy.inputs[1]]) > 1:
             continue
-        weights = _scaled(heavy, scale)
-        if weights is None:
+        wide = _scaled(heavy, scale.astype(np.float64))
+        moved = np.zeros(1) if shift is None else shift.astype(np.float64) * scale
+        if wide is None or not (_fits(wide) and _fits(moved)):
             continue
+        weights = wide.astype(np.float32)
         scaled = constant(f"{heavy.inputs[1].node.name}/scaled", weights).output
         users[scaled] = users[heavy.inputs[1]]
         heavy.inputs[1] = scaled
@@ -55,8 +58,7 @@ def _fold(replacements: Replacements, node: Node, users: Users) -> None:
         else:
             shape = [1] * rank
             shape[axis] = -1
-            moved = (shift * scale).astype(np.float32).reshape(shape)
-            summand = constant(f"{node.name}/shift", moved)
+            summand = constant(f"{node.name}/shift", moved.astype(np.float32).reshape(shape))
             result = replacements.put_node(node, Add(), [heavy.output, summand.output])
             users[result] = users[node.output]
             users[heavy.output] = [(result.node, 0)]
@@ -91,12 +93,12 @@ def _channel_axis(heavy: Node) -> tuple[int, int]:
 
 
 def _scaled(heavy: Node, scale: Array) -> Array | None:
-    """The weights times a factor per output channel (or one factor for all)."""
+    """The weights times a factor per output channel (or one factor for all), in f64."""
     weights = heavy.inputs[1].node.constant
     assert weights is not None
     op = heavy.op
     if scale.size == 1:
-        return np.asarray(weights * scale[0], np.float32)
+        return np.asarray(weights * scale[0])
     if isinstance(op, MatMul):
         return weights * (scale[:, None] if op.transpose_b else scale[None, :])
     assert isinstance(op, ConvolutionLike)
@@ -112,3 +114,12 @@ def _scaled(heavy: Node, scale: Array) -> Array | None:
     if scale.size != np.prod(shape):
         return None
     return weights * scale.reshape(shape)
+
+
+def _fits(values: Array) -> bool:
+    """Whether f32 holds the values.
+
+    An infinite factor times a weight of 0 is not what it was, and what underflows loses digits.
+    """
+    limits, sizes = np.finfo(np.float32), np.abs(values)
+    return bool(np.all((sizes == 0) | (sizes >= limits.tiny) & (sizes <= limits.max)))
