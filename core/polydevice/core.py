@@ -209,9 +209,10 @@ class Core:
         if limits is not None and not isinstance(limits, ReadLimits):
             raise OptionValueError(f"limits are ReadLimits, not {arguments.shown(limits)}")
         try:
-            return readers.read(
-                model, weights, evaluate=self.evaluate, registry=self._registry, limits=limits
-            )
+            with np.errstate(all="ignore"):  # constants may be infinite, or none
+                return readers.read(
+                    model, weights, evaluate=self.evaluate, registry=self._registry, limits=limits
+                )
         except PolydeviceError:
             raise
         except Exception as error:

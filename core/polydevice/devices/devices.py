@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from polydevice import arguments
 from polydevice.device_name import DeviceName
 from polydevice.devices.plugin_names import FIRST_PARTY
@@ -137,10 +139,12 @@ class Devices:
     def contract(self, family: str, doing: str, network: Network | None = None) -> Iterator[None]:
         """Turn what a plugin may not raise into an error that says whose fault it is.
 
-        That is a PluginError for plugins of others, and an InternalError for our own.
+        That is a PluginError for plugins of others, and an InternalError for our own. NumPy says
+        nothing of infinities and NaN meanwhile: constants may have them, and values that follow.
         """
         try:
-            yield
+            with np.errstate(all="ignore"):
+                yield
         except PolydeviceError:
             raise
         except (KeyboardInterrupt, GeneratorExit):

@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from polydevice.errors import DeviceError, ModelFormatError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.executor import Executor
@@ -136,7 +138,8 @@ class GpuExecutable(ExecutableNetwork):
         return self.plans.get(shapes, lambda: self._compile(shapes))
 
     def _compile(self, shapes: Shapes) -> Plan:
-        plan = self._compiler.plan(self._prepared, shapes, self._weights, self.memory)
+        with np.errstate(all="ignore"):  # constants may be infinite, or none
+            plan = self._compiler.plan(self._prepared, shapes, self._weights, self.memory)
         plan.layers = self.layers
         self.check_going_on()
         for follower in self.followers:

@@ -24,8 +24,7 @@ def fold_scale(network: Network) -> None:
     for node in network.nodes():
         node.inputs = [replacements.now(port) for port in node.inputs]
         if isinstance(node.op, Multiply):
-            with np.errstate(invalid="ignore"):
-                _fold(replacements, node, users)
+            _fold(replacements, node, users)
     replacements.apply(network)
 
 
