@@ -304,6 +304,9 @@ def _tune(options: argparse.Namespace) -> int:
 
 def _tune_here(options: argparse.Namespace) -> int:
     """Tune in this process, which another one watches."""
+    from polydevice.tuning_supervisor import end_with_parent
+
+    end_with_parent()
     config = dict(options.config)
     config["TUNING_MODE"] = "TUNING_RETUNE" if options.again else "TUNING_CREATE"
     config.update(TUNING_FILE=options.file, TUNING_BUDGET_S=str(options.budget))

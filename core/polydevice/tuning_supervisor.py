@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -65,6 +66,18 @@ def supervise(
                 tell(f"{_short(name)}: hung or killed its process; left out")
             lost = set(journal.lost)
         return Supervised(status, journal.layers, sorted(map(_short, lost)))
+
+
+def end_with_parent() -> None:
+    """Let this process end soon after the one that watches it, however that ends."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="polydevice:parent", daemon=True).start()
 
 
 def _short(name: str) -> str:

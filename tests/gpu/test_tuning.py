@@ -521,3 +521,20 @@ def test_a_journal_knows_what_was_begun_and_not_ended(tmp_path) -> None:
     read = Journal.read(tmp_path / "journal")
     assert read.lost == {"c"} and read.done == {"k"}
     assert read.layers == [TunedLayer("layer", 1, 2, candidates=3, best="k[1]", best_ns=5)]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="parents of processes")
+def test_a_child_ends_with_the_process_that_watches_it(tmp_path) -> None:
+    """The process between is killed; the child, which would sleep for long, is gone soon."""
+    child = (
+        "import os, time; from polydevice.tuning_supervisor import end_with_parent; "
+        "end_with_parent(); print(os.getpid(), flush=True); time.sleep(600)"
+    )
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process.stdout as output:
+        assert int(output.readline()) != process.pid
+        process.kill()
+        process.wait(60)
+        assert output.read() == ""  # closed by the last process that has it: the child is gone
