@@ -44,7 +44,8 @@ def test_hello_query_device_prints_every_metric_and_key() -> None:
     assert "\nAvailable devices:\nCPU :\n\tSUPPORTED_METRICS:\n" in text
     assert re.search(r"\n\t\tFULL_DEVICE_NAME: \S", text)
     assert re.search(r"\n\t\tRANGE_FOR_ASYNC_INFER_REQUESTS: \d+, \d+, \d+\n", text)
-    assert re.search(r"\n\n\tSUPPORTED_CONFIG_KEYS \(default values\):\n\t\tCPU_\w+: ", text)
+    assert re.search(r"\n\n\tSUPPORTED_CONFIG_KEYS \(default values\):\n\t\t[A-Z]\w+: ", text)
+    assert "\n\t\tCPU_THROUGHPUT_STREAMS: " in text
     assert "UNAVAILABLE" not in text
 
 
