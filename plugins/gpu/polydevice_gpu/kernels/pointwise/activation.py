@@ -15,9 +15,10 @@ declare(activation.Sigmoid, "1 / (1 + exp(-x))")
 declare(activation.Elu, "WHERE(x < 0, {alpha} * expm1(x), x)")
 declare(activation.PRelu, "WHERE(x < 0, x * y, x)", any_type=True)
 declare(activation.Selu, "z * WHERE(x > 0, x, y * expm1(x))")
-declare(activation.HardSigmoid, "clamp(x * y + z, (F)(0), (F)(1))")
-declare(activation.HSwish, "x * clamp(x + 3, (F)(0), (F)(6)) / 6")
-declare(activation.HSigmoid, "clamp(x + 3, (F)(0), (F)(6)) / 6")
+# clamp would turn NaN into a limit; and six times x, divided afterwards, may not be finite.
+declare(activation.HardSigmoid, "WHERE(x * y + z > 1, 1, WHERE(x * y + z < 0, 0, x * y + z))")
+declare(activation.HSwish, "x * WHERE(x > 3, 1, WHERE(x < -3, 0, (x + 3) / 6))")
+declare(activation.HSigmoid, "WHERE(x > 3, 1, WHERE(x < -3, 0, (x + 3) / 6))")
 declare(activation.SoftSign, "x / (1 + fabs(x))")
 # log1p(exp(-|x|)) does not overflow, and keeps its precision where exp(x) is tiny.
 declare(activation.SoftPlus, "fmax(x, (F)(0)) + log1p(exp(-fabs(x)))")
