@@ -154,10 +154,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument("folder", help="the folder")
     command.set_defaults(run=_cache)
     command = commands.add_parser("tune", help="find the fastest kernels for a model's layers")
-    command.add_argument("model", help="model file")
+    command.add_argument("model", nargs="?", help="model file")
     command.add_argument("-d", "--device", default="GPU", help="such as GPU.1")
     command.add_argument("-w", "--weights", help=".bin of an IR, when it has another name")
-    command.add_argument("--file", required=True, help="tuning file, made or extended")
+    command.add_argument("--file", help="tuning file, made or extended")
+    command.add_argument(
+        "--merge", nargs="+", metavar="FILE", help="merge tuning files instead; needs --output"
+    )
+    command.add_argument("-o", "--output", help="what --merge writes")
     command.add_argument("--budget", type=int, default=0, help="seconds; 0 for no limit")
     command.add_argument(
         "--limit", type=positive, default=60, help="seconds after which a candidate has hung"
@@ -262,6 +266,12 @@ def _tune(options: argparse.Namespace) -> int:
     from polydevice.tuning_journal import VARIABLE, Journal
     from polydevice.tuning_supervisor import supervise
 
+    if options.merge:
+        return _merge(options)
+    if not options.model or not options.file or options.output:
+        wanted = "a model and --file, or --merge FILE... with --output"
+        print(f"polydevice tune: give {wanted}", file=sys.stderr)
+        return 2
     if os.environ.get(VARIABLE):
         return _tune_here(options)
     progress = Progress(console=Console(stderr=True), disable=not sys.stderr.isatty())
@@ -299,6 +309,18 @@ def _tune(options: argparse.Namespace) -> int:
     if sys.stdout.isatty():
         before, after = (sum(getattr(t, w) for t in timed) for w in ("default_ns", "best_ns"))
         print(f"{before / 1e3:.1f} µs before, {after / 1e3:.1f} µs after; kept in {options.file}")
+    return 0
+
+
+def _merge(options: argparse.Namespace) -> int:
+    """Merge tuning files."""
+    if options.model or options.file or not options.output:
+        print("polydevice tune: --merge takes --output, no model and no --file", file=sys.stderr)
+        return 2
+    with Core() as core:
+        choices = core.merge_tuning(options.device, options.merge, options.output)
+    if sys.stdout.isatty():
+        print(f"{choices} choices in {options.output}")
     return 0
 
 

@@ -175,6 +175,26 @@ class Core:
         family = DeviceName.parse(device_name).family
         return self._devices.plugin(family).describe_operation(op)
 
+    def merge_tuning(self, device_name: str, files: Sequence[PathLike], output: PathLike) -> int:
+        """Merge tuning files into one; return how many choices that has.
+
+        Of a layer that several have, the choice that took less time stays; what the files say
+        about other devices stays, too.
+
+        Args:
+            device_name: whose files they are: "GPU". The device itself need not be there.
+            files: the files; of equal choices, or such of unknown time, the first counts.
+            output: what is written: one of the files, or a path where nothing is yet.
+
+        Raises:
+            DeviceError: the device has no tuning files.
+            OptionValueError: a file is missing or broken, or the output exists already and is
+                none of them, or cannot be written; then nothing is written.
+        """
+        plugin = self._devices.plugin(DeviceName.parse(device_name).family)
+        with self._devices.contract(plugin.name, "merging tuning files"):
+            return plugin.merge_tuning([Path(file) for file in files], Path(output))
+
     def option_keys(self, device_name: str) -> list[str]:
         """Return the configuration keys that a device knows; its members' too, where it has any."""
         name = DeviceName.parse(device_name)

@@ -6,6 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from polydevice.dtype import Array
@@ -273,6 +274,17 @@ class Plugin(ABC):
         file, and its reason when that way is taken; empty for an operation that it cannot run.
         """
         return []
+
+    def merge_tuning(self, files: Sequence[Path], output: Path) -> int:
+        """Merge files of tuned kernels into one; return how many choices that has.
+
+        Of a layer that several have, the choice that was measured to be the fastest stays.
+
+        Raises:
+            DeviceError: the device has no such files.
+            OptionValueError: a file is missing or broken, or the output cannot be written.
+        """
+        raise DeviceError(f"{self.name} has no tuning files")
 
     def metrics(self, options: Options, device_id: str) -> dict[str, Any]:
         """Return the metrics of a device: name → value, or name → function that computes it."""

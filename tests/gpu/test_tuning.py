@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from polydevice import Core
-from polydevice.errors import OptionValueError
+from polydevice.cli import main
+from polydevice.errors import DeviceError, OptionValueError
 from polydevice.tuning import TunedLayer
 from polydevice.tuning_journal import Journal
 from polydevice_gpu.graph import GpuNode
@@ -107,7 +108,7 @@ def test_create_writes_what_use_existing_applies(core, path, timed, opencl) -> N
     assert len(timed) == LAYERS and len(created) == LAYERS
     assert created != default  # the made-up times favour others
     content = json.loads(path.read_text())
-    assert set(content) == {"version_1", "version_2"}
+    assert set(content) == {"version_1", "version_2", "time_ns"}
     kinds = content["version_2"][str(opencl.facts.max_compute_units)]
     assert {kind: len(found) for kind, found in kinds.items()} == {
         "CONVOLUTION": 2, "FULLY_CONNECTED": 1, "FUSED": 1,
@@ -405,6 +406,86 @@ def test_every_choice_is_on_one_line(path) -> None:
     file.store(1, LayerKey("A", 'with "quotes" and ü'), ("k", 2))
     lines = [line for line in path.read_text("utf-8").splitlines() if "quotes" in line]
     assert len(lines) == 1 and lines[0].endswith('["k", 2]')
+
+
+def _file(path: Path, choices: dict, times: dict, **others) -> Path:
+    units = {"24": {"GEMM": choices}}
+    path.write_text(json.dumps({"version_2": units, "time_ns": {"24": {"GEMM": times}}, **others}))
+    return path
+
+
+def test_merging_keeps_the_faster_choice_and_all_others(tmp_path, path) -> None:
+    known = {"both": ["slow", 1], "same": ["k", 0], "a": ["k", 2], "timed": ["unknown", 0]}
+    one = _file(tmp_path / "a.json", known, {"both": 900, "same": 50, "a": 7},
+                version_1={"24": {"1": ["v1 a", 0], "2": ["only a", 0]}})  # fmt: skip
+    others = {"both": ["fast", 3], "same": ["k", 0], "b": ["k", 4], "timed": ["known", 5]}
+    hashes = {"24": {"1": ["v1 b", 0]}, "48": {"3": ["other device", 0]}}
+    times = {"both": 800, "same": 60, "timed": 10**9}
+    other = _file(tmp_path / "b.json", others, times, version_1=hashes)
+    with Core() as core:
+        assert core.merge_tuning("GPU", [one, other], path) == 8
+    content = json.loads(path.read_text())
+    assert content == {
+        "version_2": {"24": {"GEMM": {
+            "both": ["fast", 3], "same": ["k", 0], "a": ["k", 2], "timed": ["known", 5],
+            "b": ["k", 4],
+        }}},
+        "version_1": {"24": {"1": ["v1 a", 0], "2": ["only a", 0]},
+                      "48": {"3": ["other device", 0]}},
+        "time_ns": {"24": {"GEMM": {"both": 800, "same": 50, "a": 7, "timed": 10**9}}},
+    }  # fmt: skip
+    with Core() as core:  # into one of them, in the other order; then nothing changes any more
+        assert core.merge_tuning("GPU", [other, one], other) == 8
+        merged = json.loads(other.read_text())
+        assert merged["version_2"] == content["version_2"]
+        assert merged["time_ns"] == content["time_ns"]
+        core.merge_tuning("GPU", [other, path, one], other)
+    assert json.loads(other.read_text()) == merged
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[1]", '{"24": 7}', '{"time_ns": 1}', '{"version_2": {"24": {"GEMM": 7}}}']
+)
+def test_merging_refuses_broken_files_and_writes_nothing(tmp_path, path, content) -> None:
+    good = _file(tmp_path / "good.json", {"a": ["k", 1]}, {})
+    before = good.read_bytes()
+    (tmp_path / "bad.json").write_text(content)
+    with Core() as core:
+        with pytest.raises(OptionValueError, match=r"bad.json.* is no tuning file"):
+            core.merge_tuning("GPU", [good, tmp_path / "bad.json"], path)
+        with pytest.raises(OptionValueError, match=r"gone.json.* does not exist"):
+            core.merge_tuning("GPU", [good, tmp_path / "gone.json"], good)
+        with pytest.raises(OptionValueError, match=r"good.json.* is none of the files"):
+            core.merge_tuning("GPU", [tmp_path / "bad.json"], good)
+        with pytest.raises(OptionValueError, match="folder does not exist"):
+            core.merge_tuning("GPU", [good], tmp_path / "no" / "file.json")
+        with pytest.raises(DeviceError, match="CPU has no tuning files"):
+            core.merge_tuning("CPU", [good], path)
+    assert not path.exists() and good.read_bytes() == before
+
+
+def test_command_merges(tmp_path, path, capsys) -> None:
+    one = _file(tmp_path / "a.json", {"a": ["k", 1]}, {"a": 5})
+    other = _file(tmp_path / "b.json", {"a": ["k", 2]}, {"a": 4})
+    assert main(["tune", "--merge", str(one), str(other), "-o", str(path)]) == 0
+    assert entries(path) == [["k", 2]]
+    for words in (["model.onnx"], ["--merge", str(one)], ["m", "--merge", str(one)], []):
+        assert main(["tune", *words]) == 2
+        assert "polydevice tune: " in capsys.readouterr().err
+
+
+def test_times_are_kept_beside_choices(path) -> None:
+    key, other = LayerKey("GEMM", "text"), LayerKey("GEMM", "other")
+    file = TuningFile.open(path, must_exist=False)
+    for layer in (key, other):
+        file.store(24, layer, ("k", 1), 500)
+    again = TuningFile.open(path, must_exist=True)
+    again.store(24, key, ("k", 1))  # as TUNING_UPDATE does: the same choice keeps its time
+    assert json.loads(path.read_text())["time_ns"] == {"24": {"GEMM": {"text": 500, "other": 500}}}
+    again.store(24, key, ("k", 2))
+    again.store(24, other, None)
+    assert json.loads(path.read_text())["time_ns"] == {"24": {"GEMM": {}}}
+    assert len(again) == 1
 
 
 def _shipped() -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,8 @@ from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.reports.peak import gops, measured_gops
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from polydevice.ops.op import Op
     from polydevice_gpu.blobs.context import GpuContext
     from polydevice_gpu.cl.discovery.report import Report
@@ -139,6 +141,12 @@ class GpuPlugin(Plugin):
         from polydevice_gpu.reports.operations import describe_operation
 
         return describe_operation(op)
+
+    def merge_tuning(self, files: Sequence[Path], output: Path) -> int:
+        """Merge TUNING_FILEs into one; return how many choices that has."""
+        from polydevice_gpu.tuning.tuning_file import TuningFile
+
+        return len(TuningFile.merge(files, output))
 
     # -- contexts -----------------------------------------------------------------------------
 

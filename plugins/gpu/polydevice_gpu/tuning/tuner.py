@@ -123,7 +123,8 @@ class Tuner:
             report(tuned)
             self._keep(node, key)
             assert node.choice is not None
-            self.file.store(units, key, (node.choice.kernel.name, node.choice.mode))
+            kept = node.choice.kernel.name, node.choice.mode
+            self.file.store(units, key, kept, tuned.best_ns)
             self._journal.tuned(name, tuned)
 
     def _look_up(self, node: GpuNode, key: LayerKey, units: int, target: Target) -> bool:
