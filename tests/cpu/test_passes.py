@@ -387,3 +387,35 @@ def test_pairs_whose_levels_leave_the_range_of_f32(core, scale, zero, heavy):
     executable = core.load_network(core.read_network(model), "CPU")
     for _ in range(2):
         np.testing.assert_array_equal(executable.infer({"x": x})["y"], want)
+
+
+@pytest.mark.parametrize(("first", "second", "x"), [(1e25, 1e25, 1e-30), (1e-25, 1e-25, 1e38)])
+def test_factors_whose_product_f32_cannot_hold_stay_two(core, first, second, x):
+    weights = {"a": np.array(first, F), "b": np.array(second, F)}
+    nodes = [
+        ("MatMul", ["x", "w"], ["p"], {}),
+        ("Mul", ["p", "a"], ["q"], {}),
+        ("Mul", ["q", "b"], ["y"], {}),
+    ]
+    model = models.build(nodes, {"x": (3, 5), "w": (5, 5)}, ["y"], weights)
+    executable = core.load_network(core.read_network(model), "CPU")
+    for _ in range(2):
+        y = executable.infer({"x": np.full((3, 5), x, F), "w": np.eye(5, dtype=F)})["y"]
+        np.testing.assert_allclose(y, F(F(x) * F(first)) * F(second), 1e-4)
+
+
+@pytest.mark.parametrize("kind", ["ReduceSum", "ReduceMean"])
+def test_rows_that_are_held_in_bf16_add_up(core, kind):
+    if "BF16" not in core.get_metric("CPU", "OPTIMIZATION_CAPABILITIES"):
+        pytest.skip("computes in bf16 on processors that do")
+    w = np.abs(image(1, 400, 512))
+    nodes = [("MatMul", ["x", "w"], ["p"], {})]
+    nodes.append((kind, ["p", "axes"], ["y"], {"keepdims": 0}))
+    weights = {"w": w, "axes": np.array([-1])}
+    model = models.build(nodes, {"x": (16, 400)}, ["y"], weights, opset=18)
+    executable = core.load_network(core.read_network(model), "CPU", {"ENFORCE_BF16": "YES"})
+    x = np.abs(image(2, 16, 400))
+    right = (x.astype("f8") @ w).sum(-1)
+    right = right / 512 if kind == "ReduceMean" else right
+    for _ in range(2):
+        np.testing.assert_allclose(executable.infer({"x": x})["y"], right, 2e-2)

@@ -25,6 +25,16 @@ def compute_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32 if is_float(dtype) else np.float64)
 
 
+def fits_f32(values: Array | float) -> bool:
+    """Return whether f32 holds values of f64 (each 0, or finite and not so small that digits go).
+
+    A factor times weights, or another factor, must: infinity times a weight of 0 is not what it
+    was.
+    """
+    limits, sizes = np.finfo(np.float32), np.abs(values)
+    return bool(np.all((sizes == 0) | (sizes >= limits.tiny) & (sizes <= limits.max)))
+
+
 def widen(x: Array) -> Array:
     """Return x in the type it is computed in; x itself when that is its own."""
     return x.astype(compute_type(x.dtype), copy=False)

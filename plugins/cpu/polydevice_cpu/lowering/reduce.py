@@ -107,6 +107,8 @@ def _as_rows(
     if axes != {last} or value.shape[last] > ROW:
         return None
     source = builder.dense(value)
+    if source.dtype != np.float32:  # sums in bf16 would lose what they are made of
+        return None
     result = builder.new_dense(kept, source.dtype)
     is_mean = isinstance(node.op, reduce.ReduceMean)
 

@@ -143,7 +143,7 @@ class Primitive:
 
         Comparing takes some 3 us, reading a descriptor and its layout 25 us.
         """
-        for place, known in other._descriptors.items():
+        for place, known in list(other._descriptors.items()):  # others' threads may add some
             if place not in self._descriptors and known.is_at(self._address(*place)):
                 self._descriptors[place] = known
 

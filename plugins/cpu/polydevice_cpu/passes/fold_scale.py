@@ -15,6 +15,7 @@ from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.convolution import ConvolutionBackpropData, ConvolutionLike
 from polydevice.ops.matmul import MatMul
 from polydevice.rewrites.pattern import Replacements, Users, per_channel
+from polydevice_cpu.precision import fits_f32
 
 
 def fold_scale(network: Network) -> None:
@@ -45,7 +46,7 @@ def _fold(replacements: Replacements, node: Node, users: Users) -> None:
             continue
         wide = _scaled(heavy, scale.astype(np.float64))
         moved = np.zeros(1) if shift is None else shift.astype(np.float64) * scale
-        if wide is None or not (_fits(wide) and _fits(moved)):
+        if wide is None or not (fits_f32(wide) and fits_f32(moved)):
             continue
         weights = wide.astype(np.float32)
         scaled = constant(f"{heavy.inputs[1].node.name}/scaled", weights).output
@@ -113,12 +114,3 @@ def _scaled(heavy: Node, scale: Array) -> Array | None:
     if scale.size != np.prod(shape):
         return None
     return weights * scale.reshape(shape)
-
-
-def _fits(values: Array) -> bool:
-    """Whether f32 holds the values.
-
-    An infinite factor times a weight of 0 is not what it was, and what underflows loses digits.
-    """
-    limits, sizes = np.finfo(np.float32), np.abs(values)
-    return bool(np.all((sizes == 0) | (sizes >= limits.tiny) & (sizes <= limits.max)))

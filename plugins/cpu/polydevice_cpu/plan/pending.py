@@ -18,6 +18,7 @@ from polydevice_cpu.plan.decisions import Decisions, Unlike
 from polydevice_cpu.plan.integers import Levels
 from polydevice_cpu.plan.step import PrimitiveStep, Sum
 from polydevice_cpu.plan.value import Value
+from polydevice_cpu.precision import fits_f32
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.proof import refusal
 
@@ -404,7 +405,7 @@ class Pending:
 def _joined(chain: Sequence[PostOp], more: Sequence[PostOp]) -> tuple[list[PostOp], int]:
     """One chain after the other, and the place of the second one's first function.
 
-    Two factors that meet become one. Not a factor behind a summand: (x - z) * s is 0 for z, to the
+    Two factors that meet become one, which f32 must hold. Not a factor behind a summand: (x - z) * s is 0 for z, to the
     last bit, and x * s - z * s is not.
     """
     if chain and more:
@@ -414,6 +415,7 @@ def _joined(chain: Sequence[PostOp], more: Sequence[PostOp]) -> tuple[list[PostO
             and isinstance(first, Eltwise)
             and last.algorithm is first.algorithm is Algorithm.LINEAR
             and last.beta == 0
+            and fits_f32(last.alpha * first.alpha)
         ):
             both = Eltwise(Algorithm.LINEAR, last.alpha * first.alpha, first.beta)
             return [*chain[:-1], both, *more[1:]], len(chain) - 1
