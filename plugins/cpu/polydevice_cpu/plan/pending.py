@@ -405,8 +405,8 @@ class Pending:
 def _joined(chain: Sequence[PostOp], more: Sequence[PostOp]) -> tuple[list[PostOp], int]:
     """One chain after the other, and the place of the second one's first function.
 
-    Two factors that meet become one, which f32 must hold. Not a factor behind a summand: (x - z) * s is 0 for z, to the
-    last bit, and x * s - z * s is not.
+    Two factors that meet become one, which f32 must hold. Not a factor behind a summand:
+    (x - z) * s is 0 for z, to the last bit, and x * s - z * s is not.
     """
     if chain and more:
         last, first = chain[-1], more[0]
