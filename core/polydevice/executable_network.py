@@ -23,6 +23,7 @@ from polydevice.errors import (
     DeviceError,
     DeviceLostError,
     InferCancelledError,
+    OptionValueError,
     RequestError,
     UnknownMetricError,
     nearest,
@@ -35,13 +36,13 @@ from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.placement import Placement
 from polydevice.port_setting import default_layout
+from polydevice.runtime.follower import Follower
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 
 if TYPE_CHECKING:
     from polydevice.options import Options
     from polydevice.remote import RemoteContext
-    from polydevice.runtime.follower import Follower
     from polydevice.runtime.runner import Runner
 
 _log = logging.getLogger(__name__)
@@ -294,9 +295,15 @@ class ExecutableNetwork(ABC):
         Inferences that run are not told of, and waited for.
 
         Raises:
+            OptionValueError: it is no `Follower`.
             DeviceError: the network is closed.
             RequestBusyError: an inference goes on for 10 s.
         """
+        if not isinstance(follower, Follower):
+            raise OptionValueError(
+                f"{follower!r} is no follower; give an object of a class derived from "
+                "polydevice.Follower"
+            )
         self.check_open()
         self._set_followers((*self.followers, follower))
 

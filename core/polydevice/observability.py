@@ -10,16 +10,20 @@ They need the extra ``polydevice[observability]``. For example::
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import math
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from polydevice.errors import PolydeviceError
+from polydevice.errors import OptionValueError, PolydeviceError
 from polydevice.runtime.follower import Follower, Inference
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
+    from prometheus_client.registry import Collector
 
 BUCKETS_S = tuple(step * 10.0**power for power in range(-5, 2) for step in (1, 2, 5))
 """Upper bounds of a histogram's buckets: 10 µs to 50 s."""
@@ -89,7 +93,9 @@ class PrometheusFigures(Follower):
 
         Raises:
             PolydeviceError: prometheus_client is not installed.
+            OptionValueError: buckets are not ascending numbers, or the registry has such figures.
         """
+        _check_buckets(buckets)
         try:
             from prometheus_client import REGISTRY, Counter, Histogram
         except ImportError as error:
@@ -100,22 +106,23 @@ class PrometheusFigures(Follower):
             "polydevice_inference_seconds",
             "Time of inferences on the device",
             labels,
-            registry=where,
+            registry=None,
             buckets=buckets,
         )
         self._queue = Histogram(
             "polydevice_queue_seconds",
             "Time that asynchronous inferences waited for a thread",
             labels,
-            registry=where,
+            registry=None,
             buckets=buckets,
         )
         self._failures = Counter(
             "polydevice_failures",
             "Inferences that failed or were cancelled",
             [*labels, "error"],
-            registry=where,
+            registry=None,
         )
+        _register(where, self._time, self._queue, self._failures)
 
     def inference(self, done: Inference) -> None:
         """Count an inference."""
@@ -126,6 +133,34 @@ class PrometheusFigures(Follower):
             self._time.labels(*names).observe((done.end_ns - done.start_ns) / 1e9)
         else:
             self._failures.labels(*names, type(done.error).__name__).inc()
+
+
+def _check_buckets(buckets: Sequence[float]) -> None:
+    try:
+        bounds = [-math.inf, *buckets]
+        ascending = len(bounds) > 1 and all(a < b for a, b in itertools.pairwise(bounds))
+    except TypeError:
+        ascending = False
+    if not ascending:
+        raise OptionValueError(
+            f"buckets={buckets!r} is not possible; give ascending upper bounds in "
+            "seconds, as in [0.001, 0.01, 0.1]"
+        )
+
+
+def _register(registry: CollectorRegistry, *figures: Collector) -> None:
+    """Register all figures or, where one is there already, none."""
+    with contextlib.ExitStack() as undone:
+        for figure in figures:
+            try:
+                registry.register(figure)
+            except ValueError as error:
+                raise OptionValueError(
+                    f"the registry has such figures already ({error}); let one PrometheusFigures "
+                    "follow all networks of a process, or give another registry"
+                ) from None
+            undone.callback(registry.unregister, figure)
+        undone.pop_all()
 
 
 def _missing(package: str, error: ImportError) -> PolydeviceError:

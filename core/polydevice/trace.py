@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
+from polydevice.errors import OptionValueError
 from polydevice.runtime.follower import Batch, Follower, Inference, Step
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork
+
+_log = logging.getLogger("polydevice.trace")
 
 Event = dict[str, Any]
 
@@ -54,7 +59,12 @@ class Trace(Follower):
 
         Args:
             path: where the end of a ``with`` block writes; None to write with `write` alone.
+
+        Raises:
+            OptionValueError: no file can be written there.
         """
+        if path is not None:
+            _check_place(Path(path))
         self.start_ns = time.perf_counter_ns()
         self.left_out = 0
         self._path = path
@@ -155,10 +165,22 @@ class Trace(Follower):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        raised: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        """Follow nothing more and write; what the block raised goes before what writing does."""
         self.leave()
-        if self._path is not None:
+        if self._path is None:
+            return
+        try:
             self.write(self._path)
+        except OSError as error:
+            if raised is None:
+                raise
+            _log.error("the trace %s cannot be written: %s", self._path, error)
 
     def _names(self) -> Iterator[Event]:
         """Yield the names of lanes and of their groups, of those that there are."""
@@ -231,6 +253,18 @@ class Trace(Follower):
         start = round((at_ns - self.start_ns) / 1e3, 3)
         made = {"cat": "flow", "name": "inference", "ph": phase, "id": number}
         return {**made, "pid": pid, "tid": tid, "ts": start, "bp": "e"}
+
+
+def _check_place(path: Path) -> None:
+    why = ""
+    if path.is_dir():
+        why = "it is a folder"
+    elif not path.parent.is_dir():
+        why = f"there is no folder {str(path.parent)!r}; make it first"
+    elif not os.access(path if path.exists() else path.parent, os.W_OK):
+        why = "permission denied"
+    if why:
+        raise OptionValueError(f"the trace {str(path)!r} cannot be written: {why}")
 
 
 def _meta(what: str, pid: int, tid: int, **notes: Any) -> Event:

@@ -6,7 +6,10 @@ that are below f16's smallest number, and sums that cancel, of which bf16 has 8 
 
 from __future__ import annotations
 
+import io
 import logging
+import re
+import zipfile
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from polydevice import Core, opset
 from polydevice.accuracy import is_trying
+from polydevice.accuracy.calibration import digest, given_samples
 from polydevice.errors import OptionValueError
 from polydevice.kept_layers import KEEP_F32, KeptLayers
 from polydevice_cpu.onednn.library import library
@@ -188,6 +192,57 @@ def test_a_cpu_in_bf16_keeps_the_product_that_cancels(core, tmp_path) -> None:
     assert error(guarded.infer({"x": x})["y"], right) < 2e-2
     explained = guarded.explain()
     assert "kept in f32: first" in explained and "kept in f32: last" not in explained
+
+
+HUGE = "{'descr': '<f4', 'fortran_order': False, 'shape': (100000000000000,), }".ljust(117) + "\n"
+HUGE_ARRAY = b"\x93NUMPY\x01\x00" + len(HUGE).to_bytes(2, "little") + HUGE.encode() + bytes(16)
+
+
+def archive(damage=None, content=None) -> bytes:
+    """Return an .npz, one of whose bytes is turned around, or one with other content."""
+    made = io.BytesIO()
+    if content is None:
+        np.savez(made, x=np.ones((1, 4), np.float32))
+    else:
+        with zipfile.ZipFile(made, "w") as file:
+            file.writestr("x.npy", content)
+    data = bytearray(made.getvalue())
+    if damage is not None:
+        data[damage(data)] ^= 255
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.npz", b"PK\x03\x04garbage"),
+        ("x.npz", archive()[:-30]),
+        ("x.npz", archive(lambda data: data.find(b"\x93NUMPY") + 130)),
+        ("x.npz", archive(lambda data: data.find(b"PK\x01\x02") + 10)),  # compressed how?
+        ("x.npz", archive(content=HUGE_ARRAY)),
+        ("x.npy", HUGE_ARRAY),
+        ("x.npy", b"\x93NUMPY\x01\x00"),
+        ("x.npy", b""),
+    ],
+)
+def test_damaged_inputs_are_named(tmp_path, name, content) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    network = cancelling()
+    with pytest.raises(OptionValueError, match=re.escape(str(file))):
+        given_samples(network, str(file))
+
+
+def test_inputs_that_may_not_be_read_are_named(tmp_path, monkeypatch) -> None:
+    file = tmp_path / "x.npy"
+    np.save(file, np.ones(3, np.float32))
+
+    def refused(self):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(type(file), "read_bytes", refused)
+    with pytest.raises(OptionValueError, match=re.escape(str(file)) + ".*Permission denied"):
+        digest(str(file))
 
 
 def test_a_kept_product_of_integers_is_computed_in_floating_point(core) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from polydevice import Core, Follower, Trace
 from polydevice.cli import main
-from polydevice.errors import DeviceError, InferenceError, PolydeviceError
+from polydevice.errors import DeviceError, InferenceError, OptionValueError, PolydeviceError
 from tests.cpu.models import build
 
 X = {"x": np.linspace(-1, 1, 2 * 3 * 9 * 7, dtype=np.float32).reshape(2, 3, 9, 7)}
@@ -254,6 +254,49 @@ def test_figures_of_prometheus(device: str, model: bytes, monkeypatch) -> None:
     assert value("inference_seconds_bucket", le="+Inf") == 2
     assert b"polydevice_inference_seconds_sum" in prometheus_client.generate_latest(registry)
     assert value("failures_total", error="InferenceError") is None
+
+
+def test_figures_are_registered_once_and_whole_or_not_at_all() -> None:
+    import prometheus_client
+
+    from polydevice.observability import PrometheusFigures
+
+    registry = prometheus_client.CollectorRegistry()
+    for buckets in ([3, 1], [1, 1], [], [float("nan")], ["x"], 3):
+        with pytest.raises(OptionValueError, match="buckets="):
+            PrometheusFigures(registry, buckets=buckets)
+    taken = prometheus_client.Counter("polydevice_failures", "another's", registry=registry)
+    with pytest.raises(OptionValueError, match="such figures already"):
+        PrometheusFigures(registry)
+    registry.unregister(taken)
+    PrometheusFigures(registry)  # nothing of the first attempt is left
+    with pytest.raises(OptionValueError, match="one PrometheusFigures"):
+        PrometheusFigures(registry)
+
+
+def test_what_follows_nothing_is_refused(device: str, model: bytes) -> None:
+    with Core() as core, core.load_network(core.read_network(model), device) as loaded:
+        with pytest.raises(OptionValueError, match="3 is no follower"):
+            loaded.follow(3)
+        assert loaded.followers == ()
+
+
+def test_a_trace_says_early_that_it_cannot_be_written_and_hides_nothing(
+    tmp_path: Path, caplog
+) -> None:
+    with pytest.raises(OptionValueError, match="no folder"):
+        Trace(tmp_path / "missing" / "trace.json")
+    with pytest.raises(OptionValueError, match="a folder"):
+        Trace(tmp_path)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(ZeroDivisionError), Trace(folder / "trace.json"):
+        folder.rmdir()
+        raise ZeroDivisionError
+    assert "cannot be written" in caplog.text
+    folder.mkdir()
+    with pytest.raises(FileNotFoundError), Trace(folder / "trace.json"):
+        folder.rmdir()
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,8 @@ def test_room_that_is_not_there(core) -> None:
         ("CPU:9,GPU:9", OptionValueError, "names 'GPU', which is no member"),
         ("CPU", OptionValueError, "which is no member"),
         ("CPU:much", OptionValueError, "write members with bytes"),
+        ("CPU:" + "9" * 5000, OptionValueError, "write members with bytes"),
+        ("CPU:5,CPU:6", OptionValueError, "names 'CPU' twice"),
     ):
         with pytest.raises(error, match=words):
             core.load_network(network, "HETERO:CPU,SHAKY", {"HETERO_MEMORY": memory})

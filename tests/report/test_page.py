@@ -18,7 +18,17 @@ from polydevice.report.gather import MemorySampler, profile, split_explanation
 from polydevice.report.markup import shown
 from polydevice.report.page import page
 from polydevice.report.roofline import shares, without_peak
-from polydevice.report.run import Details, Layer, Peaks, Run, read_runs, runs_of, thinned
+from polydevice.report.run import (
+    LARGEST,
+    SMALLEST,
+    Details,
+    Layer,
+    Peaks,
+    Run,
+    read_runs,
+    runs_of,
+    thinned,
+)
 from tests.cpu.models import build
 from tests.report.results import HOSTILE, result
 
@@ -122,6 +132,36 @@ def test_what_is_missing_is_said():
     assert "ODD has no graph" in text
 
 
+def figure(name: str, value: str) -> str:
+    """Return a file with one layer, one of whose figures is the text of a number."""
+    layer = {"name": "n", "type": "t", "kernel": "k", "time_us": 1.0, "bytes": 1, name: "HERE"}
+    result = {"device": "CPU", "report": {"layers": [layer]}}
+    return json.dumps({"results": [result]}).replace('"HERE"', value)
+
+
+def test_the_largest_and_smallest_figures_are_drawn(tmp_path: Path):
+    """Quotients of them are finite."""
+    layers = [
+        {"name": "n", "type": "t", "kernel": "k", "time_us": time, "element_type": "FP32",
+         "operations": operations, "bytes": 2**63 - operations}
+        for time in (SMALLEST, LARGEST)
+        for operations in (1, 2**63 - 1)
+    ]  # fmt: skip
+    runs = [
+        {"device": "CPU", "throughput (FPS)": LARGEST, "latency p50 (ms)": SMALLEST,
+         "report": {"layers": layers, "latencies_ms": [SMALLEST, LARGEST],
+                    "memory": [(0, LARGEST), (SMALLEST, 0)],
+                    "peaks": {"operations": {"f32": rate}, "bytes": bandwidth}}}
+        for rate, bandwidth in ((LARGEST, SMALLEST), (SMALLEST, LARGEST))
+    ]  # fmt: skip
+    path = tmp_path / "figures.json"
+    path.write_text(json.dumps({"results": runs}))
+    assert main(["report", str(path), "-o", str(tmp_path / "report.html")]) == 0
+    text = (tmp_path / "report.html").read_text()
+    assert "Roofline" in text
+    check_inert(text)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -134,6 +174,11 @@ def test_what_is_missing_is_said():
         ('{"results": [{"device": "CPU", "latency p50 (ms)": NaN}]}', "latency p50"),
         ('{"results": [{"device": "CPU", "latency p50 (ms)": -1}]}', "latency p50"),
         ('{"results": [{"device": "CPU", "report": {"memory": [[1]]}}]}', "memory"),
+        (figure("operations", "1" + "0" * 400), "layers.0.operations"),
+        (figure("time_us", "1e-310"), "layers.0.time_us: .*at least 1e-15"),
+        (figure("bytes", "9223372036854775808"), "layers.0.bytes"),
+        ('{"results": [{"device": "CPU", "report": {"peaks": {"bytes": 5e-324}}}]}', "peaks.bytes"),
+        ('{"results": [{"device": "CPU", "throughput (FPS)": 1e308}]}', "throughput"),
     ],
 )
 def test_files_of_something_else(tmp_path: Path, content: str, message: str, capsys):

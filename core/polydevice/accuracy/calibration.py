@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.errors import OptionValueError, nearest
+from polydevice.errors import OptionValueError, PolydeviceError, nearest
 from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.arithmetic import Subtract
@@ -47,14 +49,16 @@ def digest(path: str) -> str:
     made = hashlib.sha256()
     for file in _files(path):
         made.update(file.name.encode() + b"\0")
-        made.update(hashlib.sha256(file.read_bytes()).digest())
+        with _reading(file):
+            made.update(hashlib.sha256(file.read_bytes()).digest())
     return made.hexdigest()
 
 
 def _files(path: str) -> list[Path]:
     given = Path(path)
-    inside = sorted(given.iterdir()) if given.is_dir() else [given]
-    files = [file for file in inside if file.is_file() and file.suffix in _SUFFIXES]
+    with _reading(given):
+        inside = sorted(given.iterdir()) if given.is_dir() else [given]
+        files = [file for file in inside if file.suffix in _SUFFIXES and file.is_file()]
     if not files:
         raise OptionValueError(
             f"{_KEY}={path!r} has no inputs; legal: an .npz or .npy file, or a folder with some"
@@ -62,10 +66,22 @@ def _files(path: str) -> list[Path]:
     return files
 
 
+@contextlib.contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """Name the file in what goes wrong when it is read, damaged files included."""
+    try:
+        yield
+    except PolydeviceError:
+        raise
+    except Exception as error:  # noqa: BLE001 - NumPy and archives raise any; the file is at fault
+        why = str(error) or type(error).__name__
+        raise OptionValueError(f"{_KEY}: {str(file)!r} cannot be read: {why}") from None
+
+
 def _read(network: Network, file: Path) -> Sample:
     names = [node.name for node in network.parameters]
-    try:
-        loaded = np.load(file, allow_pickle=False)
+    with _reading(file), file.open("rb") as opened:  # NumPy does not close a damaged archive
+        loaded = np.load(opened, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             if len(names) != 1:
                 raise OptionValueError(
@@ -75,8 +91,6 @@ def _read(network: Network, file: Path) -> Sample:
             return {names[0]: loaded}
         with loaded:
             found = {name: loaded[name] for name in loaded.files}
-    except (OSError, ValueError, EOFError) as error:
-        raise OptionValueError(f"{_KEY}: {str(file)!r} cannot be read: {error}") from None
     missing = [name for name in names if name not in found]
     if missing:
         raise OptionValueError(

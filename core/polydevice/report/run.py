@@ -8,12 +8,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from polydevice.errors import OptionValueError
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Time = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+SMALLEST, LARGEST = 1e-15, 1e30
+"""No figure that was measured lies outside, but for 0; quotients of two of them are finite."""
+
+
+def _measurable(value: float) -> float:
+    if 0 < value < SMALLEST:
+        raise ValueError(f"Input should be 0 or at least {SMALLEST:g}")
+    return value
+
+
+Time = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False), AfterValidator(_measurable)]
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 PEAK_TYPES = {
     "FP32": "f32", "FP16": "f16", "BF16": "bf16", "I8": "i8", "U8": "i8", "FP64": "f64",
@@ -44,8 +54,8 @@ class Layer(BaseModel):
     time_us: Time
     layers: list[str] = []
     element_type: str = ""
-    operations: int | None = Field(None, ge=0)
-    bytes: int | None = Field(None, ge=0)
+    operations: Count | None = None
+    bytes: Count | None = None
 
 
 class Fate(BaseModel):
@@ -61,8 +71,8 @@ class Place(BaseModel):
 
     device: str
     reason: str
-    layers: int = Field(ge=0)
-    bytes_in: int = Field(0, ge=0)
+    layers: Count
+    bytes_in: Count = 0
 
 
 class Peaks(BaseModel):
@@ -118,7 +128,7 @@ class Run(BaseModel):
     date: str = ""
     config: dict[str, str] = {}
     shapes: dict[str, list[int | str]] = {}
-    iterations: int | None = Field(None, alias="number of iterations", ge=0)
+    iterations: Count | None = Field(None, alias="number of iterations")
     duration_ms: Time | None = Field(None, alias="total execution time (ms)")
     throughput: Time | None = Field(None, alias="throughput (FPS)")
     p50: Time | None = Field(None, alias="latency p50 (ms)")
@@ -129,8 +139,8 @@ class Run(BaseModel):
     first_ms: Time | None = Field(None, alias="first inference time (ms)")
     phases: dict[str, Time] = Field({}, alias="phases (ms)")
     compare: dict[str, Time] = Field({}, alias="compare (ms)")
-    host_bytes: int | None = Field(None, alias="peak host memory (bytes)")
-    device_bytes: int | None = Field(None, alias="peak device memory (bytes)")
+    host_bytes: Count | None = Field(None, alias="peak host memory (bytes)")
+    device_bytes: Count | None = Field(None, alias="peak device memory (bytes)")
     cold: dict[str, Time] = Field({}, alias="first inference, cold process (ms)")
     warm: dict[str, Time] = Field({}, alias="first inference, warm process (ms)")
     details: Details = Field(default_factory=Details, alias="report")

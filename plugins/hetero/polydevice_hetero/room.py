@@ -13,6 +13,9 @@ from polydevice_hetero.affinity import Assignment, is_follower
 SHARE = 0.75
 """Of a device's memory that weights may take; the rest is for values and the driver."""
 
+_DIGITS = 18
+"""Of a number of bytes; no device comes near."""
+
 
 def parse_memory(text: str, members: Sequence[str]) -> dict[str, int]:
     """Read ``GPU.0:8000000000,GPU.1:8000000000``: member → bytes of weights.
@@ -28,11 +31,13 @@ def parse_memory(text: str, members: Sequence[str]) -> dict[str, int]:
                 f"HETERO_MEMORY names {name!r}, which is no member; members: "
                 f"{', '.join(members)}.{nearest(name, members)}"
             )
-        if not (size.isascii() and size.isdigit()):
+        if not (size.isascii() and size.isdigit() and len(size) <= _DIGITS):
             raise OptionValueError(
-                f"HETERO_MEMORY={text!r} is not possible; write members with bytes, as in "
+                f"HETERO_MEMORY={text[:200]!r} is not possible; write members with bytes, as in "
                 f"{members[0]}:8000000000"
             )
+        if name in found:
+            raise OptionValueError(f"HETERO_MEMORY={text[:200]!r} names {name!r} twice")
         found[name] = int(size)
     return found
 
