@@ -30,6 +30,7 @@ def test_every_key_of_the_inference_engine_is_there() -> None:
         "ACCURACY_GUARD_INPUTS",
         "ACCURACY_GUARD_SECONDS",
         "GPU_DEVICES",
+        "TUNING_PRETUNED",
         "INFERENCE_PRECISION_HINT",
         "INFER_TIMEOUT_MS",
         "MEMORY_LIMIT",

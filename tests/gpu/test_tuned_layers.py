@@ -17,6 +17,7 @@ from polydevice_gpu.compiler import compiler
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.kernels.kernel import all_kernels
+from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.tuning.candidates import candidates
 from polydevice_gpu.tuning.layer_key import layer_key
 from polydevice_gpu.tuning.runner import Outcome, Runner
@@ -52,7 +53,8 @@ def load(monkeypatch, opencl, builder, core):
     monkeypatch.setattr(compiler, "target_of", lambda _: target)
 
     def loaded(network, mode, path):
-        settings = CompileSettings(tuner=Tuner.open(mode, str(path), 0))
+        options = GpuOptions().updated({"TUNING_MODE": mode, "TUNING_FILE": str(path)})
+        settings = CompileSettings(tuner=Tuner.open(options, opencl.facts))
         return graphs.loaded(network, opencl, builder, core, settings)
 
     return loaded

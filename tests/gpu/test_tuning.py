@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from polydevice.tuning import TunedLayer
 from polydevice.tuning_journal import Journal
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Choice
+from polydevice_gpu.tuning import pretuned
 from polydevice_gpu.tuning import tuner as tuner_module
 from polydevice_gpu.tuning.candidates import candidates, find_choice, has_several
 from polydevice_gpu.tuning.layer_key import LayerKey, layer_key
@@ -406,6 +408,71 @@ def test_every_choice_is_on_one_line(path) -> None:
     file.store(1, LayerKey("A", 'with "quotes" and ü'), ("k", 2))
     lines = [line for line in path.read_text("utf-8").splitlines() if "quotes" in line]
     assert len(lines) == 1 and lines[0].endswith('["k", 2]')
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """A folder in place of that which ships."""
+    made = tmp_path / "pretuned"
+    made.mkdir()
+    monkeypatch.setattr(pretuned, "FOLDER", made)
+    return made
+
+
+def test_a_pretuned_file_counts_for_its_device_driver_and_kernels_only(
+    core, path, timed, folder, opencl
+) -> None:
+    default = choices(core.load_network(core.read_network(MODEL), "GPU"))
+    created = choices(load(core, path, "TUNING_CREATE"))
+    assert created != default
+    facts = opencl.facts
+    name = pretuned.file_name(facts)
+    others = (
+        pretuned.file_name(replace(facts, name=f"{facts.name}x")),
+        pretuned.file_name(replace(facts, driver_version=f"{facts.driver_version}.1")),
+        name.replace(pretuned.kernels_version(), "0" * 12),
+    )
+    for other in others:
+        path.rename(folder / other)
+        assert choices(core.load_network(core.read_network(MODEL), "GPU")) == default
+        (folder / other).rename(path)
+    path.rename(folder / name)
+    used = core.load_network(core.read_network(MODEL), "GPU")
+    assert choices(used) == created
+    assert str(used.explain()).count("by the pretuned file") >= LAYERS
+    np.testing.assert_allclose(used.infer(INPUT)["y"], RIGHT, rtol=1e-4, atol=1e-5)
+    assert choices(core.import_network(used.export(), "GPU")) == created
+    without = {"TUNING_PRETUNED": "NO"}
+    assert choices(core.load_network(core.read_network(MODEL), "GPU", without)) == default
+    assert len(timed) == LAYERS  # nothing was timed but at the beginning
+
+
+def test_the_users_file_counts_before_the_pretuned_one(core, path, timed, folder, opencl) -> None:
+    created = choices(load(core, path, "TUNING_CREATE"))
+    assert {created[name][0] for name in ("c0", "c1")} == {"convolution_ref"}
+    content = json.loads(path.read_text())
+    (kinds,) = content["version_2"].values()
+    convolutions = kinds["CONVOLUTION"]
+    kinds["CONVOLUTION"] = {text: ["convolution_direct", -1] for text in convolutions}
+    (folder / pretuned.file_name(opencl.facts)).write_text(json.dumps(content))
+    for name in kinds.keys() - {"CONVOLUTION"}:
+        del kinds[name]
+    kinds["CONVOLUTION"] = convolutions
+    path.write_text(json.dumps(content))
+    assert choices(load(core, path, "TUNING_USE_EXISTING")) == created
+    shipped = choices(core.load_network(core.read_network(MODEL), "GPU"))
+    changed = {name: kernel for name, (kernel, _) in shipped.items() if kernel != created[name][0]}
+    assert changed == dict.fromkeys(("c0", "c1"), "convolution_direct")
+    path.unlink()
+    load(core, path, "TUNING_CREATE")  # what ships has no part in it
+    assert len(timed) == 2 * LAYERS
+
+
+def test_a_broken_pretuned_file_costs_a_warning(core, folder, opencl) -> None:
+    default = choices(core.load_network(core.read_network(MODEL), "GPU"))
+    (folder / pretuned.file_name(opencl.facts)).write_text("{")
+    with pytest.warns(RuntimeWarning, match=r"is not used: .*no tuning file.*TUNING_PRETUNED=NO"):
+        assert choices(core.load_network(core.read_network(MODEL), "GPU")) == default
 
 
 def _file(path: Path, choices: dict, times: dict, **others) -> Path:

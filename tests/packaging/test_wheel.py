@@ -61,6 +61,17 @@ def test_holds_every_file_of_the_packages(wheel: Path) -> None:
     assert any(name.endswith(".cl") for name in names)
 
 
+def test_holds_the_folder_of_pretuned_files(wheel: Path) -> None:
+    """With all that is in it, each under a name that can be looked up."""
+    folder = "polydevice_gpu/tuning/pretuned"
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith(f"{folder}/")}
+    source = ROOT / "plugins" / "gpu"
+    assert names == {str(p.relative_to(source)) for p in (source / folder).iterdir()}
+    assert f"{folder}/README.md" in names
+    others = {name.rpartition("/")[2] for name in names} - {"README.md"}
+    assert all(re.fullmatch(r"[\w.~%-]+,[\w.~%-]+,[0-9a-f]{12}\.json", n) for n in others)
+
+
 def test_is_small(wheel: Path) -> None:
     # Pure Python and kernel sources; the sample's network (9 MB) stays outside.
     assert wheel.stat().st_size < 2_000_000

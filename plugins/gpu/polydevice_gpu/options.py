@@ -198,6 +198,14 @@ class GpuOptions(Options):
         legal="a path",
         help="File that keeps the kernels found by tuning.",
     )
+    tuning_pretuned: Flag = option(
+        "TUNING_PRETUNED",
+        True,
+        exported=False,
+        help="Whether layers that TUNING_FILE does not have take the kernels of the file that "
+        "polydevice ships for exactly this device, driver and version of the kernels, where there "
+        "is one; not while tuning. See [tuning](tuning.md).",
+    )
     tuning_budget_s: int = option(
         "TUNING_BUDGET_S",
         0,

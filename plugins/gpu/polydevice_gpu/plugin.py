@@ -244,7 +244,7 @@ class GpuPlugin(Plugin):
 
         own = self._own(context, options, device_id)
         builder = own.builder(options.cache_dir, options.compile_threads)
-        tuner = Tuner.open(options.tuning_mode, options.tuning_file, options.tuning_budget_s)
+        tuner = Tuner.open(options, own.device.facts)
         return self._load(network, options, own, builder, tuner)
 
     def _load(

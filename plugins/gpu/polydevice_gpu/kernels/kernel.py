@@ -122,8 +122,8 @@ class Choice:
 
     kernel: Kernel
     mode: int = 0
-    tuned: bool = field(default=False, compare=False)
-    """Whether it was timed, now or when a tuning file was made, and not expected to be fast."""
+    tuned: str = field(default="", compare=False)
+    """What timed it: "tuning" or "the pretuned file"; empty where it is expected to be fast."""
     passed: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Kernel that would come first → why it was not taken."""
 

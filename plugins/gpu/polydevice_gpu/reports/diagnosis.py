@@ -14,6 +14,7 @@ from polydevice_gpu.cl.discovery.facts import DeviceFacts
 from polydevice_gpu.cl.discovery.icd import list_icds, vendor_folders
 from polydevice_gpu.cl.discovery.report import Report
 from polydevice_gpu.cl.discovery.troubles import TROUBLES
+from polydevice_gpu.tuning.pretuned import FOLDER, file_name
 
 
 def diagnose(report: Report, seconds: float) -> list[Section]:
@@ -33,6 +34,7 @@ def diagnose(report: Report, seconds: float) -> list[Section]:
             f"GPU.{device.id}: {facts.name}, {facts.platform_name}, driver {facts.driver_version}"
         )
         sections.append(Section(title, tuple(_probes(*answers))))
+    sections.append(Section("Pretuned kernels", tuple(_pretuned(report))))
     sections.append(Section("Known troubles of these drivers", tuple(_troubles(found.devices))))
     return sections
 
@@ -93,6 +95,13 @@ def _probes(probed: ProbedCapabilities, reasons: dict[str, str]) -> Iterator[Lin
     if late:
         fix = "load any network on the device: then all are asked, and the answers kept"
         yield Line(", ".join(late), "not known", NOT_ASKED, fix)
+
+
+def _pretuned(report: Report) -> Iterator[Line]:
+    for device in report.devices:
+        name = file_name(device.facts)
+        answer = "shipped" if (FOLDER / name).is_file() else "none shipped"
+        yield Line(f"GPU.{device.id}", answer, name)
 
 
 def _word(answer: Any) -> str:

@@ -96,7 +96,7 @@ def _why(node: GpuNode, choice: Choice) -> str:
     mode = choice.kernel.modes[choice.mode]
     values = " ".join(f"{name}={value}" for name, value in mode.items())
     if choice.tuned:
-        return "by tuning" + (f", {values}" if values else "")
+        return f"by {choice.tuned}" + (f", {values}" if values else "")
     if choice.passed:
         why = "; ".join(f"not {name}, as {reason}" for name, reason in choice.passed.items())
     else:

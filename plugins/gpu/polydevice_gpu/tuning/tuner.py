@@ -16,11 +16,14 @@ from polydevice.errors import OptionValueError
 from polydevice.tuning import TunedLayer, report
 from polydevice.tuning_journal import Journal
 from polydevice_gpu import cl
+from polydevice_gpu.cl.discovery.facts import DeviceFacts
 from polydevice_gpu.graph import GpuGraph, GpuNode
 from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.tuning.candidates import candidates, find_choice, has_several, reference
 from polydevice_gpu.tuning.layer_key import LayerKey, layer_key
+from polydevice_gpu.tuning.pretuned import pretuned
 from polydevice_gpu.tuning.runner import Outcome, Runner, agrees
 from polydevice_gpu.tuning.tuning_file import Entry, TuningFile
 
@@ -58,34 +61,48 @@ class Tuner:
         exported: choices that count before the file's: those of an exported network.
     """
 
-    def __init__(self, mode: TuningMode, file: TuningFile, budget_s: float = 0) -> None:
+    def __init__(
+        self,
+        mode: TuningMode,
+        file: TuningFile,
+        budget_s: float = 0,
+        shipped: TuningFile | None = None,
+    ) -> None:
         """Use a file.
 
         Args:
             mode: what to do.
             file: the choices.
             budget_s: seconds after which no further layer is timed; 0 for no limit.
+            shipped: choices for layers that the file does not have; see `pretuned`.
         """
         self.mode = mode
         self.file = file
+        self.shipped = shipped
         self.applied: dict[tuple[str, str], Entry] = {}
         self.exported: dict[tuple[str, str], Entry] = {}
         self._ends = time.monotonic() + budget_s if budget_s else float("inf")
         self._journal = Journal.of_environment()
 
     @classmethod
-    def open(cls, mode: str, path: str, budget_s: float) -> Tuner | None:
-        """Return the tuner of a configuration; None for TUNING_DISABLED.
+    def open(cls, options: GpuOptions, facts: DeviceFacts) -> Tuner | None:
+        """Return the tuner of a configuration; None when it would have nothing to choose from.
 
         Raises:
             OptionValueError: TUNING_FILE is not set, missing, or no tuning file.
         """
+        mode, path, budget_s = options.tuning_mode, options.tuning_file, options.tuning_budget_s
+        looks_up = mode in {"TUNING_DISABLED", "TUNING_USE_EXISTING"}
+        shipped = pretuned(facts) if looks_up and options.tuning_pretuned else None
         if mode == "TUNING_DISABLED":
-            return None
+            if shipped is None:
+                return None
+            return cls(TuningMode.USE_EXISTING, TuningFile(None), shipped=shipped)
         kind = TuningMode(mode)
         if not path:
             raise OptionValueError(f"TUNING_MODE={mode} needs TUNING_FILE; give a path")
-        return cls(kind, TuningFile.open(Path(path), must_exist=not kind.times), budget_s)
+        file = TuningFile.open(Path(path), must_exist=not kind.times)
+        return cls(kind, file, budget_s, shipped)
 
     def tune(
         self, graph: GpuGraph, target: Target, device: cl.Device, builder: cl.ProgramBuilder
@@ -130,20 +147,22 @@ class Tuner:
     def _look_up(self, node: GpuNode, key: LayerKey, units: int, target: Target) -> bool:
         """Take the file's choice; False when there is none that can run the node."""
         entry = self.exported.get((key.kind, key.text)) or self.file.find(units, key)
-        if entry is None:
-            return False
-        choice = find_choice(node, *entry, target)
-        if self.mode is TuningMode.UPDATE:
+        choice = find_choice(node, *entry, target) if entry is not None else None
+        if self.mode is TuningMode.UPDATE and entry is not None:
             self.file.store(units, key, entry if choice is not None else None)
+        how = "tuning"
+        if choice is None and self.shipped is not None:
+            entry, how = self.shipped.find(units, key), "the pretuned file"
+            choice = find_choice(node, *entry, target) if entry is not None else None
         if choice is None:
             return False
         node.choice = choice
-        self._keep(node, key)
+        self._keep(node, key, how)
         return True
 
-    def _keep(self, node: GpuNode, key: LayerKey) -> None:
+    def _keep(self, node: GpuNode, key: LayerKey, how: str = "tuning") -> None:
         assert node.choice is not None
-        node.choice = dataclasses.replace(node.choice, tuned=True)
+        node.choice = dataclasses.replace(node.choice, tuned=how)
         self.applied[key.kind, key.text] = (node.choice.kernel.name, node.choice.mode)
 
     def _time(
