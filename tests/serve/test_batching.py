@@ -142,6 +142,36 @@ def test_a_full_queue_refuses_and_late_requests_are_not_computed() -> None:
         made.submit({"x": np.ones(1)})
 
 
+def test_a_thread_outlives_clients_that_cancel_at_any_moment_and_its_own_errors(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    network = Doubling()
+    made, statistics = batcher(network)
+    network.gate.clear()
+    first = made.submit({"x": np.ones(1)})
+    assert network.begun.acquire(timeout=SECONDS)
+    late = made.submit({"x": np.ones(1)}, seconds=0.001)
+    last = made.submit({"x": np.ones(1)})
+    time.sleep(0.01)
+    assert late.cancel()
+    for name in ("done", "cancelled"):  # as it was a moment ago
+        monkeypatch.setattr(late, name, lambda: False)
+    network.gate.set()
+    assert first.result(SECONDS)["y"] == last.result(SECONDS)["y"] == 2
+    assert not caplog.records
+    tell = statistics.failed
+
+    def fail_once(duration: int) -> None:
+        monkeypatch.setattr(statistics, "failed", tell)
+        raise ArithmeticError("once")
+
+    monkeypatch.setattr(statistics, "failed", fail_once)
+    made.submit({"x": np.full(1, np.nan)})
+    assert made.submit({"x": np.ones(1)}).result(SECONDS)["y"] == 2
+    assert "goes on after an error" in caplog.text
+    ended(made)
+
+
 def test_a_real_network(tmp_path: Path, rng: np.random.Generator) -> None:
     model = residual(batch="N")
     path = tmp_path / "residual.onnx"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -13,19 +15,23 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import pytest
 
 from polydevice.cli import main
+from polydevice.dtype import ElementType
+from polydevice.executable_network import PortInfo
 from polydevice.serve.call import Call
 from polydevice.serve.limits import Limits
 from polydevice.serve.model import ModelSpec
-from polydevice.serve.refusal import RefusedError
+from polydevice.serve.refusal import Reason, RefusedError
 from polydevice.serve.rest import RestCall
 from polydevice.serve.rpc import read_call
 from polydevice.serve.rpc_messages import message
 from polydevice.serve.server import Server
+from polydevice.tensor import TensorDesc
 
 from .running import KINDS, SECONDS, ask, running, typed_model
 
@@ -92,6 +98,7 @@ BAD: list[tuple[object, str]] = [
     (request(shape=[HUGE, 3]), "needs a shape"),
     (request(shape=[2147483647, 3]), "3 numbers are given"),
     (request(shape=[1] * 99), "dimensions|has shape"),
+    (request(shape=[2**31 - 1] * 4 + [0, 2**31 - 1], data=[]), "too large a shape|has shape"),
     (request(shape=[3]), "has shape"),
     (request(shape=[1, 4]), "has shape"),
     (request(shape=[2, 3]), "3 numbers are given"),
@@ -115,12 +122,15 @@ BAD: list[tuple[object, str]] = [
 
 
 def test_requests_that_are_wrong(server: Server) -> None:
-    import re
-
     for body, words in BAD:
         status, found, _ = ask(server, "POST", INFER, body)
         assert (status, bool(re.search(words, found["error"]))) == (400, True), (body, found)
-    for name, data in (("INT8", [1, 2, 128]), ("INT8", [1, 2, 1.5]), ("BYTES", [1, "a", "b"])):
+    for name, data in (
+        ("INT8", [1, 2, 128]),
+        ("INT8", [1, 2, 1.5]),
+        ("BYTES", [1, "a", "b"]),
+        ("BYTES", ["\ud83d", "\ude00", "b"]),
+    ):
         document = request(datatype=name, data=data)
         status, found, _ = ask(server, "POST", f"/v2/models/{name}/infer", document)
         assert status == 400, found
@@ -278,6 +288,22 @@ def _mutated(rng: random.Random, value: object, depth: int = 0) -> object:
     return rng.choice(strange)
 
 
+def test_shapes_that_numpy_has_not() -> None:
+    model = SimpleNamespace(
+        name="open",
+        inputs={"x": PortInfo("input", "x", TensorDesc(ElementType.f32, None), "", frozenset())},
+        outputs={},
+    )
+    wrong = [2**31 - 1] * 4 + [0, 2**31 - 1]
+    with pytest.raises(RefusedError, match="too large a shape") as refused:
+        RestCall(model, json.dumps(request(shape=wrong, data=[])).encode(), None, Limits())
+    assert refused.value.reason is Reason.INVALID
+    call = message("ModelInferRequest")()
+    call.inputs.add(name="x", datatype="FP32", shape=wrong)
+    with pytest.raises(RefusedError, match="too large a shape"):
+        read_call(call, Call(model))
+
+
 @pytest.mark.parametrize("name", ["FP32", "INT8", "BYTES"])
 def test_the_parsers_refuse_or_read_whatever_comes(folder: Path, name: str) -> None:
     """Nothing but `RefusedError` is raised, and what is read is what the network takes."""
@@ -380,6 +406,25 @@ def test_a_process_of_its_own_does_not_grow_and_ends_gracefully(folder: Path) ->
             assert process.wait(SECONDS) == 0
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [("h11", "needs h11; install"), ("grpc", r"needs grpcio; install .*--no-grpc")],
+)
+def test_packages_that_lack(
+    module: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = builtins.__import__
+
+    def lacking(name: str, *rest: object) -> object:
+        if name == module:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", lacking)
+    assert main(["serve", "none.onnx"]) == 1
+    assert re.search(words, capsys.readouterr().err)
 
 
 def test_what_the_command_line_refuses(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,16 +6,17 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import grpc  # noqa: F401 - the module is skipped where it lacks
+import grpc
 import numpy as np
 import pytest
 
 from polydevice.cli import main
 from polydevice.serve.model import ModelSpec
+from polydevice.serve.rpc_messages import message
 from polydevice.serve.server import Server
 from tests.cpu.models import build
 
-from .running import KINDS, ask, running, typed_model, values
+from .running import KINDS, SECONDS, ask, running, typed_model, values
 
 WEIGHT = np.random.default_rng(5).standard_normal((4, 3)).astype("f4")
 
@@ -114,6 +115,30 @@ def test_every_datatype(server: Server, rng: np.random.Generator) -> None:
             if datatype == "BYTES":
                 got = np.array([each.decode() for each in got.flat], object).reshape(got.shape)
             np.testing.assert_array_equal(got, x)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "field", "numbers"),
+    [
+        ("UINT64", "uint64_contents", [1, 2**63 + 1, 2**53 + 1, 0, 2**64 - 1, 7]),
+        ("INT64", "int64_contents", [1, 2**53 + 1, -(2**63), 2**63 - 1, 0, -1]),
+        ("UINT32", "uint_contents", [0, 2**32 - 1, 1, 2, 3, 4]),
+        ("FP64", "fp64_contents", [0.1, -1e300, 5e-324, 1.0, 2.0, 3.0]),
+        ("BOOL", "bool_contents", [True, False, True, False, False, True]),
+    ],
+)
+def test_contents_of_grpc_are_exact(
+    server: Server, datatype: str, field: str, numbers: list[float]
+) -> None:
+    request = message("ModelInferRequest")(model_name=datatype)
+    tensor = request.inputs.add(name="x", datatype=datatype, shape=[2, 3])
+    getattr(tensor.contents, field).extend(numbers)
+    with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        answer = call(request.SerializeToString(), timeout=SECONDS)
+    (raw,) = message("ModelInferResponse").FromString(answer).raw_output_contents
+    dtype = {"FP64": "<f8", "BOOL": "?"}.get(datatype) or np.dtype(datatype.lower())
+    assert np.frombuffer(raw, dtype).tolist() == numbers
 
 
 def test_json_as_curl_sends_it(server: Server, rng: np.random.Generator) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +24,9 @@ from polydevice.serve.statistics import BatchRun, Statistics
 _log = logging.getLogger(__name__)
 
 Outputs = dict[str, Array]
+
+AFTER_ERROR = 0.1
+"""Seconds that a thread rests after an error of its own, so that the log does not fill."""
 
 
 @dataclass(eq=False)
@@ -46,7 +50,7 @@ class _Job:
     future: Future[Outputs] = field(default_factory=Future)
 
     def fail(self, error: BaseException) -> None:
-        if not self.future.done():
+        with contextlib.suppress(InvalidStateError):  # answered, or cancelled meanwhile
             self.future.set_exception(error)
 
 
@@ -194,22 +198,29 @@ class Batcher:
 
     def _work(self, request: InferRequest) -> None:
         while True:
-            jobs = self._take()
-            if not jobs:
-                with self._changed:
-                    if self._closed and not self._queue:
-                        return
-                continue
             try:
-                self._run(request, jobs)
-            except PolydeviceError as error:
-                if len(jobs) == 1:
-                    self._give_up(jobs, error)
-                else:
-                    self._run_alone(request, jobs)
-            except BaseException as error:  # noqa: BLE001 - the client is told; the thread lives on
+                jobs = self._take()
+                if jobs:
+                    self._answer(request, jobs)
+                    del jobs
+                    continue
+            except BaseException:  # noqa: BLE001 - the model would be answered by no one
+                _log.exception("a thread of model %r goes on after an error", self._name)
+                time.sleep(AFTER_ERROR)
+            with self._changed:
+                if self._closed and not self._queue:
+                    return
+
+    def _answer(self, request: InferRequest, jobs: list[_Job]) -> None:
+        try:
+            self._run(request, jobs)
+        except PolydeviceError as error:
+            if len(jobs) == 1:
                 self._give_up(jobs, error)
-            del jobs
+            else:
+                self._run_alone(request, jobs)
+        except BaseException as error:  # noqa: BLE001 - the client is told; the thread lives on
+            self._give_up(jobs, error)
 
     def _run_alone(self, request: InferRequest, jobs: list[_Job]) -> None:
         for job in jobs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from polydevice.dtype import Array
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 MOST_DIMENSIONS = 32
 MOST_SIZE = 1 << 31
+MOST_ELEMENTS = 1 << 48
 
 
 @dataclass
@@ -120,5 +122,9 @@ def _sizes(name: str, shape: object) -> tuple[int, ...]:
     if len(sizes) > MOST_DIMENSIONS:
         raise RefusedError(
             Reason.INVALID, f"input {name!r} has more than {MOST_DIMENSIONS} dimensions"
+        )
+    if prod(size or 1 for size in sizes) > MOST_ELEMENTS:  # NumPy has no such shape, empty or not
+        raise RefusedError(
+            Reason.INVALID, f"input {name!r} has too large a shape: {str(list(sizes))[:200]}"
         )
     return sizes

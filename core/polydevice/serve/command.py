@@ -22,7 +22,7 @@ _HELP = {
     "queue": "requests of each model that wait; more are refused",
     "body_bytes": "bytes of one request",
     "json_bytes": "bytes of JSON of one request",
-    "pending_bytes": "bytes of all requests together",
+    "pending_bytes": "bytes of all requests over REST together; gRPC's do not count",
     "connections": "connections at a time",
     "header_seconds": "seconds for the head of a request",
     "body_seconds": "seconds for the rest of it",
@@ -30,6 +30,10 @@ _HELP = {
     "request_seconds": "seconds for a request to be answered",
     "drain_seconds": "seconds for what was accepted to be answered in the end",
 }
+
+
+_PACKAGES = {"grpc": "grpcio"}
+"""Module → package that has it, where the names differ."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,15 +65,19 @@ def run(options: argparse.Namespace) -> int:
         PolydeviceError: a model cannot be loaded, or the address is taken.
     """
     try:
-        import prometheus_client  # noqa: F401 - to say at once that it lacks
+        import h11  # noqa: F401 - to say at once that it lacks
+        import prometheus_client  # noqa: F401
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
 
         if not options.no_grpc:
             import grpc  # noqa: F401
     except ImportError as error:
+        package = _PACKAGES.get(str(error.name), error.name)
+        alone = ", or serve REST alone with --no-grpc" if package == "grpcio" else ""
         raise PluginError(
-            f"`polydevice serve` needs {error.name}; install it with  pip install polydevice[serve]"
+            f"`polydevice serve` needs {package}; install it with  pip install polydevice[serve]"
+            + alone
         ) from error
     import asyncio
 

@@ -210,10 +210,13 @@ def _array(data: Any, port: PortInfo, shape: tuple[int, ...]) -> Array:
     try:
         with np.errstate(over="raise"):
             if dtype.kind == "O":
+                "".join(flat).encode()
                 array: Array = np.empty(len(flat), object)
                 array[:] = flat
             else:
                 array = np.array(flat, "f8" if dtype.kind in "fV" else dtype).astype(dtype)
+    except UnicodeEncodeError:  # half of a pair, such as "\\ud800"
+        raise RefusedError(Reason.INVALID, "a text has no form in UTF-8") from None
     except (OverflowError, FloatingPointError):
         raise RefusedError(Reason.INVALID, "a number is out of the datatype's range") from None
     return array.reshape(shape)
