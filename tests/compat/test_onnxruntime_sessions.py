@@ -595,3 +595,33 @@ def test_nothing_warns_by_itself() -> None:
         ort.set_default_logger_severity(2)
     with pytest.raises(RuntimeError, match="legal: 0 to 4"):
         ort.set_default_logger_severity(9)
+
+
+def test_inputs_that_are_missing_are_said_before_types() -> None:
+    nodes = [helper.make_node("Add", ["x", "z"], ["y"])]
+    content = model(
+        *nodes, inputs=[helper.make_tensor_value_info(name, F32, [2, 3]) for name in "xz"]
+    )
+    wrong = {"x": X.astype(np.int32)}
+    texts = []
+    for module in (onnxruntime, ort):
+        session = module.InferenceSession(content, providers=["CPUExecutionProvider"])
+        with pytest.raises(ValueError, match="are missing from input feed") as caught:
+            session.run(None, wrong)
+        texts.append(str(caught.value))
+    assert texts[0] == texts[1]
+    with pytest.raises(ort.capi.onnxruntime_pybind11_state.InvalidArgument):
+        session.run(None, {**wrong, "z": X})
+
+
+def test_numbers_of_kinds_of_devices() -> None:
+    from onnxruntime.capi.onnxruntime_inference_collection import get_ort_device_type as theirs
+
+    from polydevice.compat.onnxruntime.capi.onnxruntime_inference_collection import (
+        get_ort_device_type as ours,
+    )
+
+    for name in ("cpu", "cuda", "gpu", "npu"):
+        assert ours(name) == theirs(name)
+    with pytest.raises(Exception, match="Unsupported device type: abacus"):
+        ours("abacus")

@@ -94,6 +94,10 @@ class LoadedModel:
             return [from_array(results[name], self._by_name[name]) for name in names]
         except KeyError:
             raise self.missing(feed) from None
+        except InvalidArgument:
+            if any(name not in feed for name in self.descs):  # which is said first
+                raise self.missing(feed) from None
+            raise
         except PolydeviceError as error:
             raise self._failure(error, feed) from error
         finally:

@@ -106,6 +106,17 @@ class OrtMemoryInfo(Surface):
         self.device_vendor_id = int(OrtDeviceVendorId.NONE)
 
 
+def get_ort_device_type(device_type: str) -> int:
+    """Return 0 for the host, 1 for a GPU, 3 for an NPU.
+
+    Raises:
+        Exception: for a name that is unknown.
+    """
+    if device_type not in _DEVICES:
+        raise Exception(f"Unsupported device type: {device_type}")
+    return _DEVICES[device_type]
+
+
 def is_gpu(device_type: str) -> bool:
     """Whether a device's name means a GPU, or else the host.
 

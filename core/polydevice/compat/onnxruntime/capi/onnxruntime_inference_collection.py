@@ -5,7 +5,12 @@ from __future__ import annotations
 from polydevice.compat.onnxruntime.enums import OrtDeviceVendorId
 from polydevice.compat.onnxruntime.io_binding import IOBinding
 from polydevice.compat.onnxruntime.session import InferenceSession
-from polydevice.compat.onnxruntime.values import OrtDevice, OrtValue, copy_tensors
+from polydevice.compat.onnxruntime.values import (
+    OrtDevice,
+    OrtValue,
+    copy_tensors,
+    get_ort_device_type,
+)
 
 __all__ = [
     "IOBinding",
@@ -14,4 +19,5 @@ __all__ = [
     "OrtDeviceVendorId",
     "OrtValue",
     "copy_tensors",
+    "get_ort_device_type",
 ]
