@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import http.server
 import json
+import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import grpc
 import numpy as np
@@ -251,9 +257,90 @@ def test_bench_measures_a_server(
     assert 0 < figures["latency p50 (ms)"] <= figures["latency p99 (ms)"]
     for wrong, words in (
         (["--server", "localhost:1", "-m", "x"], "use http://host:port"),
+        (["--server", "http://127.0.0.1:99999", "-m", "x"], "use http://host:port"),
+        (["--server", "http://[", "-m", "x"], "use http://host:port"),
+        (["--server", f"http://{'a' * 64}.b", "-m", "x"], "does not answer"),
         (["--server", url, "-m", "none"], "no model 'none' is served"),
         (["--server", "http://127.0.0.1:1", "-m", "x"], "does not answer"),
         (["--server", url, "-m", "product", "-data_shape", "[3,5]", "-niter", "1"], "has shape"),
     ):
         assert main(["bench", *wrong]) == 1
         assert words in capsys.readouterr().err
+
+
+class _Strange(http.server.BaseHTTPRequestHandler):
+    """Describes models by their names, and takes every request."""
+
+    def do_GET(self) -> None:
+        self._answer(unquote(self.path.removeprefix("/v2/models/")).encode())
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.asked.set()
+        self._answer(b"{}")
+
+    def _answer(self, data: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *words: object) -> None:
+        pass
+
+
+@pytest.fixture
+def strange() -> Iterator[http.server.ThreadingHTTPServer]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Strange) as found:
+        found.asked = threading.Event()
+        thread = threading.Thread(target=found.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        yield found
+        found.shutdown()
+        thread.join(SECONDS)
+
+
+def test_bench_tells_what_is_no_server_of_the_protocol(
+    strange: http.server.ThreadingHTTPServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"http://127.0.0.1:{strange.server_port}"
+    x = {"name": "x", "datatype": "FP32", "shape": [1]}
+    for described, words in (
+        ("<html>", "does not describe"),
+        ("{}", "does not describe"),
+        ("[]", "does not describe"),
+        ('{"inputs": 3}', "does not describe"),
+        ('{"inputs": [3]}', "does not describe"),
+        (json.dumps({"inputs": [{**x, "datatype": "FP1"}]}), "does not describe"),
+        (json.dumps({"inputs": [{**x, "datatype": []}]}), "does not describe"),
+        (json.dumps({"inputs": [{**x, "shape": [None]}]}), "does not describe"),
+        ('{"inputs": []}', "without inputs"),
+    ):
+        assert main(["bench", "--server", url, "-m", described]) == 1
+        assert words in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise")
+def test_bench_of_a_server_stops_when_interrupted(
+    strange: http.server.ThreadingHTTPServer,
+) -> None:
+    url = f"http://127.0.0.1:{strange.server_port}"
+    model = '{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1]}]}'
+    command = ["bench", "--server", url, "-m", model, "-t", "9999"]
+    program = (  # a shell's jobs in the background ignore this signal, and hand that on
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "from polydevice.cli import main; sys.exit(main())"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert strange.asked.wait(SECONDS)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=SECONDS)
+        assert process.returncode != 0
+    finally:
+        process.kill()
+        process.communicate()

@@ -20,7 +20,7 @@ from polydevice.benchmark.measure import Statistics
 from polydevice.benchmark.printing import info
 from polydevice.benchmark.texts import parse_data_shapes
 from polydevice.dtype import Array
-from polydevice.errors import InferenceError, OptionValueError
+from polydevice.errors import InferenceError, OptionValueError, PolydeviceError
 from polydevice.executable_network import PortInfo
 from polydevice.serve.datatypes import bytes_of, datatype_of, element_type_of
 from polydevice.serve.rest import HEADER_LENGTH
@@ -43,12 +43,18 @@ class Connection:
         Raises:
             OptionValueError: for what is no ``http://host:port``.
         """
-        parts = urlsplit(url)
         kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
-        if parts.scheme not in kinds or not parts.hostname:
-            raise OptionValueError(f"--server {url!r} is not possible; use http://host:port")
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:  # half of an IPv6 address, or no port
+            host, port = None, None
+        if not host or parts.scheme not in kinds:
+            raise OptionValueError(
+                f"--server {url!r} is not possible; use http://host:port, with a port up to 65535"
+            )
         self._url = url
-        self._connection = kinds[parts.scheme](parts.hostname, parts.port, timeout=SECONDS)
+        self._connection = kinds[parts.scheme](host, port, timeout=SECONDS)
 
     def ask(
         self, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
@@ -63,7 +69,7 @@ class Connection:
             self._connection.request(method, path, body, dict(headers or {}))
             answer = self._connection.getresponse()
             data: bytes = answer.read()
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, UnicodeError, http.client.HTTPException) as error:
             raise InferenceError(f"{self._url} does not answer: {error!r}") from error
         if answer.status != 200:
             text = data[:500].decode("utf-8", "replace")
@@ -101,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
     complete(options)
     path = f"/v2/models/{quote(options.path_to_model, safe='')}"
     with closing(Connection(options.server)) as connection:
-        ports = _ports(json.loads(connection.ask(path)), options.batch_size or 1)
+        ports = _ports(connection.ask(path), options.server + path, options.batch_size or 1)
     shapes = parse_data_shapes(options.data_shape, list(ports))
     requests = 1 if options.api == "sync" else options.number_infer_requests or REQUESTS
     sets = max([2, requests, *map(len, shapes.values())])
@@ -127,15 +133,28 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _ports(metadata: Mapping[str, Any], batch: int) -> dict[str, PortInfo]:
-    """Return the inputs of a model as its server describes them; the open batch is `batch`."""
+def _ports(answer: bytes, url: str, batch: int) -> dict[str, PortInfo]:
+    """Return the inputs of a model as its server describes them; the open batch is `batch`.
+
+    Raises:
+        InferenceError: it describes none.
+    """
     ports = {}
-    for each in metadata["inputs"]:
-        sizes = [size if size >= 0 else None for size in each["shape"]]
-        if sizes and sizes[0] is None:
-            sizes[0] = batch
-        desc = TensorDesc(element_type_of(each["datatype"]), Shape(sizes))
-        ports[each["name"]] = PortInfo("input", each["name"], desc, "", frozenset())
+    try:
+        for each in json.loads(answer)["inputs"]:
+            name = str(each["name"])
+            sizes = [int(size) if int(size) >= 0 else None for size in each["shape"]]
+            if sizes and sizes[0] is None:
+                sizes[0] = batch
+            desc = TensorDesc(element_type_of(each["datatype"]), Shape(sizes))
+            ports[name] = PortInfo("input", name, desc, "", frozenset())
+    except (PolydeviceError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise InferenceError(
+            f"{url} does not describe the inputs of a model ({error!r:.200}); is it a server of "
+            f"the Open Inference Protocol? It answers {answer[:80]!r}"
+        ) from error
+    if not ports:
+        raise InferenceError(f"{url} describes a model without inputs, which cannot be measured")
     return ports
 
 
@@ -147,9 +166,10 @@ def _measure(
     limits: Limits,
     batch: int,
 ) -> Statistics:
-    """Keep so many connections busy until the limits are reached."""
+    """Keep so many connections busy until the limits are reached, or until Ctrl-C."""
     times: list[float] = []
     errors: list[BaseException] = []
+    stop = threading.Event()
     begin = time.perf_counter()
 
     def work(number: int) -> None:
@@ -157,20 +177,29 @@ def _measure(
         body, length = bodies[number % len(bodies)]
         headers = {HEADER_LENGTH: str(length), "Content-Type": "application/octet-stream"}
         try:
-            while not errors and not limits.are_reached(len(times), time.perf_counter() - begin):
+            while not stop.is_set():
+                if limits.are_reached(len(times), time.perf_counter() - begin):
+                    return
                 start = time.perf_counter()
                 connection.ask(path, body, headers)
                 times.append((time.perf_counter() - start) * 1e3)
         except Exception as error:  # noqa: BLE001 - raised below
             errors.append(error)
+            stop.set()
         finally:
             connection.close()
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(requests)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    # As daemons, so that a process that is interrupted need not wait for a server that hangs.
+    threads = [
+        threading.Thread(target=work, args=(number,), daemon=True) for number in range(requests)
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        stop.set()
     if errors:
         raise errors[0]
     duration = (time.perf_counter() - begin) * 1e3
