@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from polydevice.cli import main
+from polydevice.serve import rpc
 from polydevice.serve.model import ModelSpec
 from polydevice.serve.rpc_messages import message
 from polydevice.serve.server import Server
@@ -145,6 +146,45 @@ def test_contents_of_grpc_are_exact(
     (raw,) = message("ModelInferResponse").FromString(answer).raw_output_contents
     dtype = {"FP64": "<f8", "BOOL": "?"}.get(datatype) or np.dtype(datatype.lower())
     assert np.frombuffer(raw, dtype).tolist() == numbers
+
+
+def test_large_messages_of_grpc_are_read_and_written_apart(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def told(name: str) -> None:
+        work = getattr(rpc, name)
+
+        def tell(*arguments: object) -> object:
+            threads.append(threading.get_ident())
+            return work(*arguments)
+
+        monkeypatch.setattr(rpc, name, tell)
+
+    told("read_call")
+    told("bytes_of")
+    with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+        infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        for rows, raw in ((1, True), (50_000, True), (50_000, False)):
+            x = np.arange(rows * 3, dtype="f4").reshape(rows, 3)
+            request = message("ModelInferRequest")(model_name="FP32", id=str(rows))
+            tensor = request.inputs.add(name="x", datatype="FP32", shape=x.shape)
+            if raw:
+                request.raw_input_contents.append(x.tobytes())
+            else:
+                tensor.contents.fp32_contents.extend(x.reshape(-1).tolist())
+            data = infer(request.SerializeToString(), timeout=SECONDS)
+            answer = message("ModelInferResponse").FromString(data)
+            assert (answer.id, list(answer.outputs[0].shape)) == (str(rows), [rows, 3])
+            assert answer.raw_output_contents[0] == x.tobytes()
+        (read, written), others = threads[:2], threads[2:]
+        assert read == written  # the event loop's
+        assert len(others) == 4
+        assert read not in others
+        with pytest.raises(grpc.RpcError) as refused:
+            infer(b"\xff" * 20, timeout=SECONDS)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_json_as_curl_sends_it(server: Server, rng: np.random.Generator) -> None:

@@ -56,8 +56,8 @@ def make_app(models: Models) -> Starlette:
     return Starlette(routes=routes, exception_handlers={404: _unknown, 405: _unknown})
 
 
-async def _apart(size: int, work: Callable[..., _T], *arguments: Any) -> _T:
-    """Do what takes long for many bytes in a thread, so that other requests go on meanwhile."""
+async def apart(size: int, work: Callable[..., _T], *arguments: Any) -> _T:
+    """Do what takes long for so many bytes in a thread, so that other requests go on meanwhile."""
     if size < APART_BYTES:
         return work(*arguments)
     return await asyncio.to_thread(work, *arguments)
@@ -175,10 +175,10 @@ class Handlers:
         body = await self._bodies.read(request)
         try:
             length = request.headers.get(HEADER_LENGTH)
-            made = await _apart(len(body), RestCall, model, body, length, limits)
+            made = await apart(len(body), RestCall, model, body, length, limits)
             outputs = await model.answer(made.call)
             size = sum(array.nbytes for array in outputs.values())
-            answer, header_length = await _apart(size, made.write, outputs)
+            answer, header_length = await apart(size, made.write, outputs)
         finally:
             self._bodies.free(len(body))
         if header_length is None:

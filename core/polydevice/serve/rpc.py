@@ -9,11 +9,12 @@ from typing import Any
 
 import grpc
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from polydevice import __version__
 from polydevice.dtype import Array
 from polydevice.executable_network import PortInfo
-from polydevice.serve.app import SERVER
+from polydevice.serve.app import SERVER, apart
 from polydevice.serve.call import Call
 from polydevice.serve.datatypes import array_of, bytes_of, datatype_of, text_of
 from polydevice.serve.refusal import Reason, RefusedError, refusal
@@ -65,6 +66,9 @@ def make_server(models: Models) -> Any:
         )
         for name in METHODS
     }
+    # Its messages may be large; it reads and writes them itself.
+    infer = grpc.unary_unary_rpc_method_handler(_refusing(service.ModelInfer))
+    handlers["ModelInfer"] = infer
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     return server
 
@@ -141,24 +145,35 @@ class Service:
             ]
         )
 
-    async def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Compute."""
-        model = self._models.taking(request.model_name, request.model_version)
-        call = read_call(request, Call(model))
+    async def ModelInfer(self, data: bytes, context: Any) -> bytes:  # noqa: N802
+        """Compute; from and to messages as they are on the wire."""
+        call = await apart(len(data), self._read, data)
         remaining = context.time_remaining()
         if remaining is not None:
             call.seconds = max(min(call.seconds or remaining, remaining), 1e-3)
-        outputs = await model.answer(call)
-        response = message("ModelInferResponse")(
-            model_name=model.name, model_version=model.version, id=call.id
-        )
-        for name, array in outputs.items():
-            port = model.outputs[name]
-            response.outputs.add(
-                name=name, datatype=datatype_of(port.element_type), shape=array.shape
-            )
-            response.raw_output_contents.append(bytes_of(array, port.element_type))
-        return response
+        outputs = await call.model.answer(call)
+        size = sum(array.nbytes for array in outputs.values())
+        return await apart(size, _written, call, outputs)
+
+    def _read(self, data: bytes) -> Call:
+        try:
+            request = message("ModelInferRequest").FromString(data)
+        except DecodeError as error:
+            raise RefusedError(Reason.INVALID, f"the request is no message: {error}") from None
+        model = self._models.taking(request.model_name, request.model_version)
+        return read_call(request, Call(model))
+
+
+def _written(call: Call, outputs: Mapping[str, Array]) -> bytes:
+    model = call.model
+    response = message("ModelInferResponse")(
+        model_name=model.name, model_version=model.version, id=call.id
+    )
+    for name, array in outputs.items():
+        port = model.outputs[name]
+        response.outputs.add(name=name, datatype=datatype_of(port.element_type), shape=array.shape)
+        response.raw_output_contents.append(bytes_of(array, port.element_type))
+    return bytes(response.SerializeToString())
 
 
 def read_call(request: Any, call: Call) -> Call:
