@@ -188,6 +188,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PolydeviceError as error:
         print(f"polydevice: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("polydevice: interrupted", file=sys.stderr)
+        return 130  # what shells expect of Ctrl-C
     except BrokenPipeError:  # `polydevice ops | head`: what is left has nowhere to go
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -289,6 +292,14 @@ def _tune(options: argparse.Namespace) -> int:
             options.limit,
             show,
             lambda said: print(said, file=sys.stderr),
+            options.budget,
+        )
+    if found.failure:
+        print(
+            f"polydevice tune: the process that loads {options.model} {found.failure}, outside of "
+            f"any candidate; {options.file} keeps what was found. `polydevice bench -m "
+            f"{options.model} -d {options.device}` says whether it loads without tuning.",
+            file=sys.stderr,
         )
     if found.status:
         return found.status if found.status > 0 else 1
@@ -339,14 +350,12 @@ def _tune_here(options: argparse.Namespace) -> int:
 
 
 def _arguments_of_tune(options: argparse.Namespace) -> list[str]:
-    """Write the command line anew."""
-    words = ["tune", options.model, "--file", options.file, "--budget", str(options.budget)]
-    words += ["--device", options.device]
-    words += ["--weights", options.weights] if options.weights else []
+    """Write the command line anew, but for the budget."""
+    words = [f"--file={options.file}", f"--device={options.device}"]
+    words += [f"--weights={options.weights}"] if options.weights else []
     words += ["--again"] if options.again else []
-    for key, value in options.config:
-        words += ["--config", f"{key}={value}"]
-    return words
+    words += [f"--config={key}={value}" for key, value in options.config]
+    return [*words, "--", options.model]
 
 
 def _devices(options: argparse.Namespace) -> int:

@@ -172,3 +172,12 @@ def test_what_is_piped_into_head_ends_quietly() -> None:
     )  # fmt: skip
     assert done.stderr == ""
     assert len(done.stdout.splitlines()) == 1
+
+
+def test_what_is_interrupted_ends_with_one_line(monkeypatch, capsys) -> None:
+    def pressed(self) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(polydevice.Core, "available_devices", property(pressed))
+    assert main(["devices"]) == 130
+    assert capsys.readouterr().err == "polydevice: interrupted\n"
