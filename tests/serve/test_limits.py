@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import grpc
+import numpy as np
 import pytest
 
 from polydevice.cli import main
@@ -286,6 +287,70 @@ def _mutated(rng: random.Random, value: object, depth: int = 0) -> object:
         made[index] = _mutated(rng, made[index], depth + 1)
         return made * rng.choice([1, 1, 1, 2])
     return rng.choice(strange)
+
+
+def test_answers_that_are_too_long_for_json(server: Server) -> None:
+    for datatype, rows, data in (
+        ("FP32", 1500, np.full(4500, 0.1, "<f4").tobytes()),  # 20 characters each
+        ("FP32", 3500, bytes(3500 * 12)),  # too many, however short
+        ("BYTES", 2, b"".join((5000).to_bytes(4, "little") + b"a" * 5000 for _ in range(6))),
+        ("BYTES", 2, b"".join((1000).to_bytes(4, "little") + b"\0" * 1000 for _ in range(6))),
+    ):
+        wanted = request(
+            datatype=datatype, shape=[rows, 3], data=..., parameters={"binary_data_size": len(data)}
+        )
+        for binary in (True, False):
+            wanted["outputs"] = [{"name": "y", "parameters": {"binary_data": binary}}]
+            header = json.dumps(wanted).encode()
+            headers = {"Inference-Header-Content-Length": str(len(header))}
+            path = f"/v2/models/{datatype}/infer"
+            status, found, got = ask(server, "POST", path, header + data, headers)
+            if binary:
+                assert status == 200
+                assert found[int(got["inference-header-content-length"]) :] == data
+            else:
+                assert status == 400
+                assert re.search("JSON .*binary_data", found["error"])
+    works(server)
+
+
+def test_answers_count_until_they_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "wide.onnx").write_bytes(typed_model(KINDS["FP32"]))
+    size, bytes_each = 50 << 20, 16 << 20  # a request and its answer, and one that waits
+    rows = bytes_each // 12
+    tensor = {
+        "name": "x", "datatype": "FP32", "shape": [rows, 3],
+        "parameters": {"binary_data_size": rows * 12},
+    }  # fmt: skip
+    header = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
+    headers = {"Inference-Header-Content-Length": str(len(header))}
+    path, body = "/v2/models/wide/infer", header + bytes(rows * 12)
+    specs = [ModelSpec(tmp_path / "wide.onnx", device="CPU")]
+    with running(specs, pending_bytes=size) as server, contextlib.ExitStack() as stack:
+        slow = []
+        for _ in range(2):
+            client = stack.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(SECONDS)
+            client.connect(("127.0.0.1", server.http_port))
+            text = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+            client.sendall(
+                f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+                f"{text}\r\n".encode()
+                + body
+            )
+            assert client.recv(9) == b"HTTP/1.1 "
+            slow.append(client)
+        status, found, _ = ask(server, "POST", path, body, headers)
+        assert status == 503
+        assert "already; try again later" in found["error"]
+        for client in slow:
+            client.close()
+        end = time.monotonic() + SECONDS
+        while (status := ask(server, "POST", path, body, headers)[0]) == 503:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert status == 200
 
 
 def test_shapes_that_numpy_has_not() -> None:

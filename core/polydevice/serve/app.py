@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from polydevice import __version__
-from polydevice.serve.limits import Limits
+from polydevice.serve.limits import Held, Limits
 from polydevice.serve.metrics import CONTENT_TYPE, registry_of, text_of
 from polydevice.serve.refusal import Reason, RefusedError, refusal
 from polydevice.serve.repository import Models
@@ -32,9 +32,9 @@ _T = TypeVar("_T")
 _Handler = Callable[[Request], Awaitable[Response]]
 
 
-def make_app(models: Models) -> Starlette:
-    """Return an application that answers for these models."""
-    handlers = Handlers(models)
+def make_app(models: Models, held: Held | None = None) -> Starlette:
+    """Return an application that answers for these models, and counts what it holds."""
+    handlers = Handlers(models, held or Held(models.limits))
     named = "/v2/models/{name}"
     paths: list[tuple[str, _Handler, str]] = [
         ("/v2", handlers.server, "GET"),
@@ -98,10 +98,11 @@ def _refusing(handler: _Handler) -> _Handler:
 class Handlers:
     """What answers each address."""
 
-    def __init__(self, models: Models) -> None:
-        """Answer for these models."""
+    def __init__(self, models: Models, held: Held) -> None:
+        """Answer for these models, and count what is held meanwhile."""
         self._models = models
-        self._bodies = _Bodies(models.limits)
+        self._held = held
+        self._bodies = _Bodies(models.limits, held)
         self._registry = registry_of(models)
 
     async def server(self, request: Request) -> Response:
@@ -173,14 +174,17 @@ class Handlers:
                 Reason.UNSUPPORTED, "compressed requests are not taken; send the body as it is"
             )
         body = await self._bodies.read(request)
+        held = len(body)
         try:
             length = request.headers.get(HEADER_LENGTH)
             made = await apart(len(body), RestCall, model, body, length, limits)
             outputs = await model.answer(made.call)
             size = sum(array.nbytes for array in outputs.values())
+            self._held.take(size)
+            held += size
             answer, header_length = await apart(size, made.write, outputs)
         finally:
-            self._bodies.free(len(body))
+            self._held.free(held)
         if header_length is None:
             return Response(answer, media_type="application/json")
         headers = {HEADER_LENGTH: str(header_length)}
@@ -188,14 +192,14 @@ class Handlers:
 
 
 class _Bodies:
-    """Reads bodies, and counts the bytes of all that are held."""
+    """Reads bodies, and counts their bytes."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, held: Held) -> None:
         self._limits = limits
-        self._held = 0
+        self._held = held
 
     async def read(self, request: Request) -> bytes:
-        """Return a body, whose bytes count until `free`.
+        """Return a body, whose bytes count until they are freed.
 
         Raises:
             RefusedError: it is too large, comes too slowly, or there are too many of them.
@@ -213,30 +217,20 @@ class _Bodies:
                 chunk = await asyncio.wait_for(anext(stream, None), max(left, 0))
                 if chunk is None:
                     return b"".join(chunks)
+                self._held.take(len(chunk))
                 size += len(chunk)
-                self._held += len(chunk)
                 chunks.append(chunk)
                 if size > self._limits.body_bytes:
                     raise self._too_large()
-                if self._held > self._limits.pending_bytes:
-                    raise RefusedError(
-                        Reason.BUSY,
-                        f"requests hold {self._limits.pending_bytes} bytes already, which is the "
-                        "limit; try again later",
-                    )
         except asyncio.TimeoutError:
-            self.free(size)
+            self._held.free(size)
             raise RefusedError(
                 Reason.TOO_SLOW,
                 f"the body did not come within {self._limits.body_seconds:g} s",
             ) from None
         except BaseException:
-            self.free(size)
+            self._held.free(size)
             raise
-
-    def free(self, size: int) -> None:
-        """Count the bytes of a body no more."""
-        self._held -= size
 
     def _too_large(self) -> RefusedError:
         return RefusedError(

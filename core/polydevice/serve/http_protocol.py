@@ -8,7 +8,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from polydevice.serve.limits import Limits
+from polydevice.serve.limits import Held, Limits
 
 SPARE_CONNECTIONS = 64
 """Connections beyond the limit that are told so; more than these are closed without a word."""
@@ -18,15 +18,18 @@ class BoundedProtocol(H11Protocol):
     """A connection with limits.
 
     Attributes:
-        limits: of the server; `bounded_protocol` makes a class with others.
+        limits: of the server; `bounded_protocol` makes a class that has them.
+        held: what the server holds.
     """
 
-    limits = Limits()
+    limits: Limits
+    held: Held
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         """Make a connection as uvicorn does."""
         super().__init__(*args, **settings)
         self._head_due: asyncio.TimerHandle | None = None
+        self._waiting = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request; close at once what is far beyond the limit."""
@@ -39,6 +42,7 @@ class BoundedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing any more."""
         self._head_came()
+        self._taken()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -54,6 +58,22 @@ class BoundedProtocol(H11Protocol):
         super().on_response_complete()
         self.loop.call_later(self.limits.response_seconds, self._response_due)
 
+    def pause_writing(self) -> None:
+        """Count an answer that waits for the client to take it."""
+        super().pause_writing()
+        self._taken()
+        self._waiting = self.transport.get_write_buffer_size()
+        self.held.wait(self._waiting)
+
+    def resume_writing(self) -> None:
+        """Count it no more, but for a rest of some kilobytes."""
+        super().resume_writing()
+        self._taken()
+
+    def _taken(self) -> None:
+        self.held.free(self._waiting)
+        self._waiting = 0
+
     def _await_head(self) -> None:
         self._head_due = self.loop.call_later(self.limits.header_seconds, self.transport.abort)
 
@@ -68,6 +88,6 @@ class BoundedProtocol(H11Protocol):
             self.transport.abort()
 
 
-def bounded_protocol(limits: Limits) -> type[BoundedProtocol]:
-    """Return the class of connections with these limits."""
-    return type("BoundedProtocol", (BoundedProtocol,), {"limits": limits})
+def bounded_protocol(limits: Limits, held: Held) -> type[BoundedProtocol]:
+    """Return the class of connections with these limits, which are counted together."""
+    return type("BoundedProtocol", (BoundedProtocol,), {"limits": limits, "held": held})

@@ -1,10 +1,11 @@
-"""Limits: everything that a server bounds, with the numbers it starts from."""
+"""Limits: everything that a server bounds, with the numbers it starts from; and `Held`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
 from polydevice.errors import OptionValueError
+from polydevice.serve.refusal import Reason, RefusedError
 
 
 @dataclass(frozen=True)
@@ -18,8 +19,10 @@ class Limits:
         requests: inferences at a time of each model; 0 is the device's optimal number.
         queue: requests of each model that wait; more are refused.
         body_bytes: of one request.
-        json_bytes: of the JSON part of one request, which takes many times that once it is read.
-        pending_bytes: of the bodies of all requests together.
+        json_bytes: of the JSON part of one request, which takes many times that once it is read;
+            and of the tensors of its answer that are JSON.
+        pending_bytes: of the bodies of all requests over REST together, and of their answers until
+            clients have taken them.
         connections: at a time, over REST and gRPC each; more are refused.
         header_seconds: for a client to send the head of a request.
         body_seconds: for a client to send the rest of it.
@@ -57,3 +60,44 @@ class Limits:
                 raise OptionValueError(f"{field.name}={value} is not possible; use {least} or more")
         if self.max_batch > 4096:
             raise OptionValueError(f"max_batch={self.max_batch} is not possible; use up to 4096")
+
+
+class Held:
+    """Counts the bytes of requests and answers that a server holds; on its event loop.
+
+    Attributes:
+        size: how many there are.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        """Count up to `Limits.pending_bytes`."""
+        self.size = 0
+        self._most = limits.pending_bytes
+
+    def take(self, size: int) -> None:
+        """Count so many more, until `free`.
+
+        Raises:
+            RefusedError: that would be too many.
+        """
+        if size > self._most:
+            raise RefusedError(
+                Reason.TOO_LARGE,
+                f"this needs {size} bytes, and the server holds {self._most} at most; send fewer "
+                "items at a time",
+            )
+        if self.size + size > self._most:
+            raise RefusedError(
+                Reason.BUSY,
+                f"requests and answers hold {self.size} bytes of {self._most} already; try again "
+                "later",
+            )
+        self.size += size
+
+    def wait(self, size: int) -> None:
+        """Count so many more that wait for a client, whatever there is already."""
+        self.size += size
+
+    def free(self, size: int) -> None:
+        """Count so many no more."""
+        self.size -= size

@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from itertools import chain
-from math import prod
 from typing import Any
 
-import numpy as np
-
-from polydevice.dtype import Array, ElementType
-from polydevice.executable_network import PortInfo
+from polydevice.dtype import Array
 from polydevice.serve.call import Call
 from polydevice.serve.datatypes import array_of, bytes_of, datatype_of
+from polydevice.serve.json_tensors import array_from, text_from
 from polydevice.serve.limits import Limits
 from polydevice.serve.model import ServedModel
 from polydevice.serve.refusal import Reason, RefusedError
@@ -42,6 +38,7 @@ class RestCall:
             RefusedError: for whatever is not as the protocol says.
         """
         self.call = Call(model)
+        self._limits = limits
         at = _header_length(body, header_length, limits)
         document = _document(body[:at])
         self._binary = memoryview(body)[at:]
@@ -73,7 +70,7 @@ class RestCall:
         size = parameters.get("binary_data_size")
         try:
             if size is None:
-                array = _array(tensor.get("data"), port, shape)
+                array = array_from(tensor.get("data"), port, shape)
             else:
                 if type(size) is not int or not 0 <= size <= len(self._binary):
                     raise RefusedError(
@@ -91,10 +88,11 @@ class RestCall:
         """Return the answer, and the length of its JSON where binary tensors follow.
 
         Raises:
-            RefusedError: an output has values that JSON has not.
+            RefusedError: an output has values that JSON has not, or is too long for it.
         """
         model = self.call.model
         tensors, binary = [], []
+        room = self._limits.json_bytes
         for name, array in outputs.items():
             port = model.outputs[name]
             tensor: dict[str, Any] = {
@@ -105,13 +103,15 @@ class RestCall:
             if self._in_binary[name]:
                 binary.append(bytes_of(array, port.element_type))
                 tensor["parameters"] = {"binary_data_size": len(binary[-1])}
+                tensors.append(_dumped(tensor))
             else:
-                tensor["data"] = _list(name, array)
-            tensors.append(tensor)
+                data = text_from(name, array, room)
+                room -= len(data)
+                tensors.append(f'{_dumped(tensor)[:-1]},"data":[{data}]}}')
         document: dict[str, Any] = {"model_name": model.name, "model_version": model.version}
         if self.call.id:
             document["id"] = self.call.id
-        header = json.dumps({**document, "outputs": tensors}, separators=(",", ":")).encode()
+        header = f'{_dumped(document)[:-1]},"outputs":[{",".join(tensors)}]}}'.encode()
         if not any(self._in_binary.values()):
             return header, None
         return b"".join([header, *binary]), len(header)
@@ -182,74 +182,5 @@ def _refuse_others(parameters: Mapping[str, Any], known: tuple[str, ...]) -> Non
             )
 
 
-_KINDS: dict[str, set[type]] = {
-    "b": {bool},
-    "i": {int},
-    "u": {int},
-    "f": {int, float},
-    "V": {int, float},  # bfloat16
-    "O": {str},
-}
-
-
-def _array(data: Any, port: PortInfo, shape: tuple[int, ...]) -> Array:
-    """Return the tensor that JSON has as a flat list, or as lists in lists."""
-    flat = _flat(data, shape)
-    dtype = port.dtype
-    if not set(map(type, flat)) <= _KINDS[dtype.kind]:
-        raise RefusedError(
-            Reason.INVALID, f"the data must be of type {datatype_of(port.element_type)}"
-        )
-    if dtype.kind in "iu" and flat:
-        limits = np.iinfo(dtype)
-        for value in (min(flat), max(flat)):
-            if not limits.min <= value <= limits.max:
-                raise RefusedError(
-                    Reason.INVALID, f"{str(value)[:40]} is out of the datatype's range"
-                )
-    try:
-        with np.errstate(over="raise"):
-            if dtype.kind == "O":
-                "".join(flat).encode()
-                array: Array = np.empty(len(flat), object)
-                array[:] = flat
-            else:
-                array = np.array(flat, "f8" if dtype.kind in "fV" else dtype).astype(dtype)
-    except UnicodeEncodeError:  # half of a pair, such as "\\ud800"
-        raise RefusedError(Reason.INVALID, "a text has no form in UTF-8") from None
-    except (OverflowError, FloatingPointError):
-        raise RefusedError(Reason.INVALID, "a number is out of the datatype's range") from None
-    return array.reshape(shape)
-
-
-def _flat(data: Any, shape: tuple[int, ...]) -> list[Any]:
-    if not isinstance(data, list):
-        raise RefusedError(Reason.INVALID, "data must be a list, or binary_data_size be given")
-    number, level = prod(shape), 0
-    while data and isinstance(data[0], list):
-        level += 1
-        if level >= len(shape) or set(map(type, data)) != {list}:
-            raise RefusedError(Reason.INVALID, f"data is nested otherwise than shape {list(shape)}")
-        if set(map(len, data)) != {shape[level]} or len(data) != prod(shape[:level]):
-            raise RefusedError(Reason.INVALID, f"data is nested otherwise than shape {list(shape)}")
-        data = list(chain.from_iterable(data))
-    if len(data) != number:
-        raise RefusedError(
-            Reason.INVALID, f"{len(data)} numbers are given for shape {list(shape)}, not {number}"
-        )
-    return list(data)
-
-
-def _list(name: str, array: Array) -> list[Any]:
-    flat: Array = array.reshape(-1)
-    if ElementType.of(array.dtype).is_float:
-        flat = flat.astype("f8")
-        if not np.isfinite(flat).all():
-            raise RefusedError(
-                Reason.INVALID,
-                f"output {name!r} has values that are not finite, which JSON cannot hold; ask for "
-                'it with "parameters": {"binary_data": true}',
-            )
-    if array.dtype != object:
-        return list(flat.tolist())
-    return [each.decode("utf-8", "replace") if isinstance(each, bytes) else each for each in flat]
+def _dumped(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))

@@ -13,6 +13,7 @@ import uvicorn
 from polydevice.errors import DeviceError
 from polydevice.serve.app import make_app
 from polydevice.serve.http_protocol import bounded_protocol
+from polydevice.serve.limits import Held
 from polydevice.serve.repository import Models
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -64,10 +65,11 @@ class Server:
         """
         self._loop = asyncio.get_running_loop()
         limits = self._models.limits
+        held = Held(limits)
         http = _Http(
             uvicorn.Config(
-                make_app(self._models),
-                http=bounded_protocol(limits),
+                make_app(self._models, held),
+                http=bounded_protocol(limits, held),
                 ws="none",
                 lifespan="off",
                 log_config=None,
