@@ -158,6 +158,7 @@ class ExecutableNetwork(ABC):
         output_keys: keys of the outputs, in order.
         layers: layer of the model that is no constant → type of its operation.
         precision_lines: layers that are kept in f32, for `explain`, which ends with them.
+        from_cache: whether it was imported from the folder of CACHE_DIR instead of compiled.
         memory: what all requests together may use; whoever allocates asks it first.
         executor: the threads of the streams.
         closing_end: until when closing waits, of ``time.monotonic()``; for `release`.
@@ -206,6 +207,7 @@ class ExecutableNetwork(ABC):
         self._nodes = [(node.name, node.type) for node in network.nodes()]
         self.layers = {name: kind for name, kind in self._nodes if kind != "Const"}
         self.precision_lines = KeptLayers.of(network).lines(network)
+        self.from_cache = False
         self.timeout_ms = options.infer_timeout_ms
         self.memory = network_budget(options.memory_limit, f"network {self.name!r} on {device}")
         self._requests: list[InferRequest] | None = None

@@ -143,3 +143,21 @@ def test_a_request_keeps_its_memory_and_says_when_it_runs(model: ov.Model) -> No
     queue.start_async(IMAGE, 7)
     with pytest.raises(ValueError, match="number 7"):
         queue.wait_all()
+
+
+@pytest.mark.parametrize("by_property", [True, False])
+def test_a_model_says_that_it_comes_from_the_cache(
+    by_property: bool, device: str, model: ov.Model, tmp_path: Path
+) -> None:
+    device = device.partition(".")[0]
+    if device.startswith("HETERO"):
+        pytest.skip("has parts, of which each may come from the cache")
+    for wanted in (False, True, True):
+        core = ov.Core()
+        config = {props.cache_dir: tmp_path / "cache"}
+        if by_property:
+            core.set_property(config)
+        compiled = core.compile_model(model, device, {} if by_property else config)
+        assert compiled.get_property(props.loaded_from_cache) is wanted
+        assert compiled(IMAGE)[0].tolist() == [[0, 2, 0, 4]]
+    assert ov.Core().compile_model(model, device).get_property("LOADED_FROM_CACHE") is False

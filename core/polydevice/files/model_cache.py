@@ -45,9 +45,12 @@ class ModelCache:
         content = self.files.load(key)
         if content is not None:
             try:
-                return plugin.import_network(content, options, device_id)
+                executable = plugin.import_network(content, options, device_id)
             except PolydeviceError:
                 self.files.set_aside(key)
+            else:
+                executable.from_cache = True
+                return executable
         executable = load(network)
         if ALL_F32 not in network.rt_info:  # else options say more than what was loaded
             self.files.store(key, executable.export())

@@ -170,7 +170,7 @@ class CompiledModel(Surface):
         if name == "EXECUTION_DEVICES":
             return list(dict.fromkeys(p.device for p in executable.placement() if p.device))
         if name == "LOADED_FROM_CACHE":
-            return False
+            return executable.from_cache
         if name == "NUM_STREAMS":
             return executable.streams
         if name in metrics:

@@ -219,7 +219,7 @@ class Core(Surface):
         Args:
             model: a Model, or what `read_model` takes.
             device_name: "CPU", "GPU.1", "AUTO", "HETERO:GPU,CPU"…; None for AUTO; or a context.
-            config: properties of this model.
+            config: properties of this model; a CACHE_DIR counts for later ones too.
             weights: of a model that is read.
 
         Raises:
@@ -229,6 +229,9 @@ class Core(Surface):
             device_name, config = None, device_name
         network = model._network if isinstance(model, Model) else self._read(model, weights)
         shown = network.clone()
+        folder = settings.pairs(config or {}).get("CACHE_DIR")
+        if folder is not None:
+            self._core.set_config({"CACHE_DIR": os.fspath(folder)})
         if isinstance(device_name, RemoteContext):
             device = device_name._context.device_name
             executable = self._core.load_network(

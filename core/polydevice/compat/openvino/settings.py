@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any
@@ -187,6 +188,8 @@ SPECIAL: dict[str, Callable[[Any, set[str]], dict[str, Any]]] = {
 def _text(value: Any) -> Any:
     if isinstance(value, bool):
         return "YES" if value else "NO"
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     if str(value).lower() in ("true", "false"):
         return "YES" if str(value).lower() == "true" else "NO"
     return str(value) if isinstance(value, int) else value
