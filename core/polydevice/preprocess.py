@@ -115,7 +115,7 @@ class PreProcessInfo:
         if len(scales) != len(means):
             raise NetworkError(f"{len(means)} means but {len(scales)} scales are given")
         if 0 in scales:
-            raise NetworkError(f"scale {scales} must not have a 0")
+            raise NetworkError(f"scale {scales} is not possible; divide by other numbers than 0")
         self.channels = [PreProcessChannel(m, s) for m, s in zip(means, scales, strict=True)]
 
     def set_mean_image(self, image: Any) -> None:

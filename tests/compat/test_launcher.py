@@ -69,8 +69,6 @@ def test_a_program_runs_as_python_would_run_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("import onnxruntime.quantization", "'onnxruntime.quantization' is not there: "),
-        ("from onnxruntime.quantization import quantize", "no 'quantization': it makes or changes"),
         ("from onnxruntime import training", "no 'training': polydevice infers"),
         ("from onnxruntime import LoraAdapter", "no 'LoraAdapter': LoRA adapters are"),
         ("import onnxruntime.nonsense.more", "no 'nonsense'"),

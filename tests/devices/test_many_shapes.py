@@ -130,10 +130,10 @@ def test_memory_of_a_thousand_shapes(device: str) -> None:
     command = [sys.executable, "-c", code]
     measured = subprocess.check_output(command, env=environment, text=True, timeout=300)
     memory, objects = map(int, measured.split())
-    # 600 plans, or the memory of 32 of them (1 MiB each), would show. What is known of the latest
+    # 600 plans, or the memory of 128 of them (1 MiB each), would show. What is known of the latest
     # few thousand descriptions of tensors is kept: a few objects for each shape, until it is full.
     assert objects < 600 * 10
-    assert memory < 32 << 20
+    assert memory < 128 << 20  # and what allocators do moves by 50 MiB from run to run
 
 
 @pytest.mark.full

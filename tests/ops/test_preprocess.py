@@ -177,7 +177,7 @@ def test_wrong_settings_say_what_is_wrong():
         steps.resize_algorithm = "CUBIC"
     with pytest.raises(NetworkError, match="2 means but 1 scales"):
         steps.set_mean([1.0, 2.0], [1.0])
-    with pytest.raises(NetworkError, match="scale not 0"):
+    with pytest.raises(NetworkError, match="other numbers than 0"):
         steps.set_mean([1.0], [0.0])
     with pytest.raises(NetworkError, match="0 channels"):
         steps.init(0)
