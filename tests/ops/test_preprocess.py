@@ -179,7 +179,7 @@ def test_wrong_settings_say_what_is_wrong():
         steps.set_mean([1.0, 2.0], [1.0])
     with pytest.raises(NetworkError, match="other numbers than 0"):
         steps.set_mean([1.0], [0.0])
-    with pytest.raises(NetworkError, match="0 channels"):
+    with pytest.raises(NetworkError, match="number_of_channels=0 is not possible"):
         steps.init(0)
     steps.set_mean([1.0])
     with Core() as core, pytest.raises(NetworkError, match="1 channels are set, the input has 3"):
