@@ -119,12 +119,25 @@ def bounded(items: Iterable[T]) -> Iterator[T]:
         yield item
 
 
-def inference_bounds(timeout_ms: float, start: float, memory: MemoryBudget) -> Bounds:
+def inference_bounds(
+    timeout_ms: float, start: float, memory: MemoryBudget, before: Bounds | None = None
+) -> Bounds:
     """Return bounds of an inference's own; those of the work that it is a part of hold as well.
 
     Cancelling them ends this inference alone. `memory` counts where the whole has no budget.
+    `before` are those of an inference that has ended, which serve again where nothing differs.
     """
     outer = _thread.bounds
+    if (
+        before is not None
+        and outer is None
+        and not timeout_ms
+        and before.memory is memory
+        and before._outer is None
+        and before._deadline is None
+    ):
+        before._cancelled = ""
+        return before
     inherited = outer is not None and outer.memory is not None
     return Bounds(timeout_ms, start, outer, None if inherited else memory)
 

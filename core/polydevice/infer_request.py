@@ -439,17 +439,18 @@ class InferRequest:
             DeviceLostError: the network does not work in this forked process.
         """
         network = self.executable
-        bounds = self._bounds = inference_bounds(network.timeout_ms, start, network.memory)
+        bounds = inference_bounds(network.timeout_ms, start, network.memory, self._bounds)
+        self._bounds = bounds
         network.check_open()  # who closes it from here on cancels these bounds
         return bounds
 
     def _results(self) -> dict[str, Array]:
-        blobs = self._blobs
-        return {
-            name: blob.array
-            for name, key in self._output_keys
-            if type(blob := blobs[key]) is Blob or not isinstance(blob, RemoteBlob)
-        }
+        results, blobs = {}, self._blobs
+        for name, key in self._output_keys:
+            blob = blobs[key]
+            if type(blob) is Blob or not isinstance(blob, RemoteBlob):
+                results[name] = blob.array
+        return results
 
     def start_async(self, inputs: Inputs | None = None) -> None:
         """Start an inference on the network's streams and return at once.

@@ -67,7 +67,10 @@ def functions() -> tuple[Callable[[], int], Callable[[int], None]]:
     runtime = _runtime()
     if runtime is None:
         return _one, _ignore
-    return runtime.omp_get_max_threads, runtime.omp_set_num_threads
+    # They take no time: to let go of Python's lock for them would take as much again.
+    quick = c.PyDLL(runtime._name)
+    quick.omp_set_num_threads.restype = None
+    return quick.omp_get_max_threads, quick.omp_set_num_threads
 
 
 @contextmanager
