@@ -11,25 +11,25 @@ import pytest
 
 from polydevice import Core
 from polydevice.errors import DeviceMemoryError
-from polydevice_gpu.cl.memory import Memory
+from polydevice_gpu.cl.memory import Allocator
 
 MODEL = Path(__file__).parents[1] / "models" / "data" / "wechat_qr_sr.xml"
 IMAGE = {"data": np.random.default_rng(3).random((1, 1, 224, 224), np.float32)}
 
 
 def test_every_allocation_fails_in_turn(opencl, monkeypatch) -> None:
-    real = Memory._reserve
+    real = Allocator._reserve
     calls = 0
     failing = -1
 
-    def reserve(self: Memory, size_bytes: int, name: str) -> None:
+    def reserve(self: Allocator, size_bytes: int, name: str) -> None:
         nonlocal calls
         calls += 1
         if calls == failing:
             raise DeviceMemoryError(f"injected: no {size_bytes} bytes for {name!r}")
         real(self, size_bytes, name)
 
-    monkeypatch.setattr(Memory, "_reserve", reserve)
+    monkeypatch.setattr(Allocator, "_reserve", reserve)
     gc.collect()  # what other tests left behind must not be freed while this one counts
     before = opencl.memory.bytes_allocated
     with Core() as core:

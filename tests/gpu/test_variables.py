@@ -12,7 +12,7 @@ from polydevice.ops.arithmetic import Add
 from polydevice.ops.io import Result
 from polydevice.ops.state import Assign, ReadValue
 from polydevice.shape import Shape
-from polydevice_gpu.cl.memory import Memory
+from polydevice_gpu.cl.memory import Allocator
 from tests.gpu.graphs import Sketch
 
 X = np.array([1, 2, 3], np.float32)
@@ -37,10 +37,10 @@ def test_no_inference_allocates(change, opencl, monkeypatch) -> None:
         for turn in range(8):
             if turn == 4:  # all memory has been made
 
-                def allocate(self: Memory, size_bytes: int, name: str) -> None:
+                def allocate(self: Allocator, size_bytes: int, name: str) -> None:
                     raise AssertionError(f"{size_bytes} bytes were allocated for {name!r}")
 
-                monkeypatch.setattr(Memory, "allocate", allocate)
+                monkeypatch.setattr(Allocator, "allocate", allocate)
             if change == "reset":
                 variable.reset()
                 total = np.zeros(3, np.float32)

@@ -11,7 +11,7 @@ from polydevice.errors import DeviceLostError, DeviceNotFoundError
 from polydevice_gpu import cl
 from polydevice_gpu.cl import device as device_module
 from polydevice_gpu.cl.capabilities import ProbedCapabilities
-from polydevice_gpu.cl.memory import Memory
+from polydevice_gpu.cl.memory import Allocator
 
 
 def test_same_object_for_all_threads(opencl) -> None:
@@ -31,10 +31,10 @@ def test_device_whose_context_died_is_opened_anew(opencl, monkeypatch) -> None:
     monkeypatch.setattr(device_module, "_open", dict(device_module._open))
     admitted = cl.discover().devices[0]
     assert cl.open_device(admitted) is opencl
-    real = Memory.is_usable
+    real = Allocator.is_usable
     dead = opencl.memory
     monkeypatch.setattr(
-        Memory, "is_usable", property(lambda self: self is not dead and real.fget(self))
+        Allocator, "is_usable", property(lambda self: self is not dead and real.fget(self))
     )
     again = cl.open_device(admitted)
     assert again is not opencl

@@ -10,16 +10,16 @@ import pytest
 
 from polydevice.errors import DeviceMemoryError
 from polydevice_gpu import cl
-from polydevice_gpu.cl.memory import Memory
+from polydevice_gpu.cl.memory import Allocator
 from tests.gpu.strict import refuse_empty_transfers
 
 WRITE = "__kernel void write(__global uchar* x, int at) { x[at] = 1; }"
 
 
 @pytest.fixture
-def memory(opencl) -> Memory:
+def memory(opencl) -> Allocator:
     """An account of its own."""
-    return Memory(opencl.context, opencl.handle, opencl.facts, opencl.region_alignment_bytes)
+    return Allocator(opencl.context, opencl.handle, opencl.facts, opencl.region_alignment_bytes)
 
 
 def random_bytes(size: int) -> np.ndarray:
@@ -137,7 +137,7 @@ def test_size_that_is_not_possible(memory, size) -> None:
 
 def test_refusal_by_the_driver_is_taken_out_of_the_account(opencl) -> None:
     boastful = replace(opencl.facts, max_allocation_bytes=1 << 62, global_memory_bytes=1 << 62)
-    memory = Memory(opencl.context, opencl.handle, boastful, opencl.region_alignment_bytes)
+    memory = Allocator(opencl.context, opencl.handle, boastful, opencl.region_alignment_bytes)
     if not opencl.facts.is_cpu:
         pytest.skip("drivers of GPUs may set memory aside on first use, and refuse nothing before")
     with pytest.raises(DeviceMemoryError, match=f"allocating {1 << 61} bytes for 'x'.*CL_"):
@@ -157,7 +157,7 @@ def test_transfers_say_what_does_not_fit(opencl, memory) -> None:
             queue.upload(buffer, np.zeros((8, 8), np.uint8)[:, ::2])
         with pytest.raises(DeviceMemoryError, match="read-only"):
             queue.download(buffer, read_only)
-        with pytest.raises(DeviceMemoryError, match=r"no host array; make it with Memory\.shared"):
+        with pytest.raises(DeviceMemoryError, match=r"make it with Allocator\.shared"):
             queue.publish(buffer)
 
 

@@ -23,7 +23,7 @@ from polydevice.readers.ir.control_flow import is_control_flow, read_operation
 from polydevice.readers.ir.layers import GraphRecord, LayerRecord, PortRecord
 from polydevice.readers.ir.operations import operation_of
 from polydevice.readers.ir.order import needed, producers_first
-from polydevice.readers.ir.weights import Weights
+from polydevice.readers.ir.weights import WeightsFile
 from polydevice.readers.limits import ReadLimits
 from polydevice.tensor import TensorDesc
 
@@ -40,7 +40,7 @@ class GraphBuilder:
     """Makes networks of graph records, with the constants of one weights file."""
 
     def __init__(
-        self, weights: Weights, limits: ReadLimits, ir_version: int, evaluate: Evaluate | None
+        self, weights: WeightsFile, limits: ReadLimits, ir_version: int, evaluate: Evaluate | None
     ) -> None:
         self.weights = weights
         self.limits = limits

@@ -10,10 +10,10 @@ from polydevice.network import Network, unique_name
 from polydevice.node import Node, constant
 from polydevice.ops.arithmetic import Subtract
 from polydevice.readers.ir.document import Element
-from polydevice.readers.ir.weights import Weights
+from polydevice.readers.ir.weights import WeightsFile
 
 
-def subtract_mean(network: Network, section: Element, weights: Weights) -> None:
+def subtract_mean(network: Network, section: Element, weights: WeightsFile) -> None:
     """Insert a Subtract node behind the input that the section describes.
 
     The mean is one value per channel, or one image per channel stored with the weights.
@@ -65,7 +65,7 @@ def _input(network: Network, section: Element) -> Node:
 
 
 def _mean(
-    channel: Element, precision: ElementType, size: tuple[int, ...], weights: Weights
+    channel: Element, precision: ElementType, size: tuple[int, ...], weights: WeightsFile
 ) -> Array:
     scale = channel.child("scale")
     if scale is not None and _number(scale, "value") != 1.0:

@@ -15,7 +15,7 @@ from polydevice.readers.ir.graph import GraphBuilder
 from polydevice.readers.ir.layers import nested_notes, read_graph
 from polydevice.readers.ir.preprocess import subtract_mean
 from polydevice.readers.ir.unsupported import check_supported
-from polydevice.readers.ir.weights import Source, Weights, read_topology
+from polydevice.readers.ir.weights import Source, WeightsFile, read_topology
 from polydevice.readers.limits import ReadLimits
 
 VERSIONS = (10, 11)
@@ -69,7 +69,7 @@ def read_ir(
         version = _version(root)
         graph = read_graph(root, limits, version)
         check_supported(graph, define)
-        data = Weights.open(None if weights == "" else weights, path, limits)
+        data = WeightsFile.open(None if weights == "" else weights, path, limits)
         builder = GraphBuilder(data, limits, version, evaluate)
         network = builder.build(graph, root.attributes.get("name", "")).network
         for section in root.all("pre-process"):

@@ -43,7 +43,7 @@ NORMAL_FLOATS = np.array(
 """What the 16 codes of nf4 stand for: quantiles of a normal distribution (QLoRA, appendix E)."""
 
 
-class Weights:
+class WeightsFile:
     """The bytes of a weights file, and constants as arrays on them (without copies)."""
 
     def __init__(self, data: Array | None, title: str) -> None:
@@ -51,7 +51,7 @@ class Weights:
         self._title = title
 
     @classmethod
-    def open(cls, weights: Source | None, model: Path | None, limits: ReadLimits) -> Weights:
+    def open(cls, weights: Source | None, model: Path | None, limits: ReadLimits) -> WeightsFile:
         """Open weights given as a path, as bytes, or not at all.
 
         Without `weights` the file beside `model` with the suffix ``.bin`` is taken; its absence

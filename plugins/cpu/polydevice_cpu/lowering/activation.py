@@ -20,7 +20,7 @@ from polydevice_cpu.proof.proof import refusal
 
 if TYPE_CHECKING:
     from polydevice.node import Node, Port
-    from polydevice_cpu.plan.builder import Builder
+    from polydevice_cpu.plan.builder import PlanBuilder
 
 Rule = Callable[[Any, Sequence[float]], "Eltwise | None"]
 """(operation, the constant scalars among its further inputs) → oneDNN's function."""
@@ -79,7 +79,7 @@ RULES: dict[type[Op], Rule] = {
 
 
 @lowers(*RULES)
-def lower_activation(builder: Builder, node: Node) -> bool:
+def lower_activation(builder: PlanBuilder, node: Node) -> bool:
     """Fuse or emit a pointwise function whose parameters are constant."""
     scalars = []
     for port in node.inputs[1:]:
@@ -91,7 +91,7 @@ def lower_activation(builder: Builder, node: Node) -> bool:
     return function is not None and apply(builder, node, node.inputs[0], [function])
 
 
-def apply(builder: Builder, node: Node, source: Port, functions: Sequence[Eltwise]) -> bool:
+def apply(builder: PlanBuilder, node: Node, source: Port, functions: Sequence[Eltwise]) -> bool:
     """Apply functions one after the other to `source`; False where oneDNN cannot."""
     (target,) = node.outputs
     if target.element_type is not ElementType.f32 or target.shape is None:
@@ -129,7 +129,7 @@ def apply(builder: Builder, node: Node, source: Port, functions: Sequence[Eltwis
 
 
 def _make(
-    builder: Builder, node: Node, layout: Descriptor, function: Eltwise
+    builder: PlanBuilder, node: Node, layout: Descriptor, function: Eltwise
 ) -> tuple[Make, Primitive, list[Link]] | None:
     """How to make the function's primitive, it, and what it computes; None without a right one."""
 

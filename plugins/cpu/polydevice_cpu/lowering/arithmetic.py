@@ -28,7 +28,7 @@ from polydevice_cpu.proof.proof import refusal
 
 if TYPE_CHECKING:
     from polydevice.node import Node, Port
-    from polydevice_cpu.plan.builder import Builder
+    from polydevice_cpu.plan.builder import PlanBuilder
 
 ALGORITHMS: dict[type[Op], Algorithm] = {
     arithmetic.Add: Algorithm.BINARY_ADD,
@@ -43,7 +43,7 @@ _COMMUTATIVE = (arithmetic.Add, arithmetic.Multiply, arithmetic.Maximum, arithme
 
 
 @lowers(*ALGORITHMS)
-def lower_arithmetic(builder: Builder, node: Node) -> bool:
+def lower_arithmetic(builder: PlanBuilder, node: Node) -> bool:
     """Fuse or emit a pointwise operation of two f32 values under NumPy's broadcasting."""
     assert isinstance(node.op, BinaryPointwise)
     (target,) = node.outputs
@@ -53,7 +53,7 @@ def lower_arithmetic(builder: Builder, node: Node) -> bool:
     return _with_scalar(builder, node) or _fused(builder, node) or _binary_primitive(builder, node)
 
 
-def _with_scalar(builder: Builder, node: Node) -> bool:
+def _with_scalar(builder: PlanBuilder, node: Node) -> bool:
     """One input is a constant of one element: a function of the other."""
     a, b = node.inputs
     for source, other in ((a, b), (b, a)):
@@ -93,7 +93,7 @@ def _is_power_of_two(value: float) -> bool:
     return value != 0 and np.frexp(value)[0] in (0.5, -0.5)
 
 
-def _fused(builder: Builder, node: Node) -> bool:
+def _fused(builder: PlanBuilder, node: Node) -> bool:
     """Fuse into the primitive that computes one of the inputs."""
     a, b = node.inputs
     (target,) = node.outputs
@@ -115,7 +115,7 @@ def _fused(builder: Builder, node: Node) -> bool:
 
 
 def _extend_by_integers(
-    builder: Builder, node: Node, held: Pending, other: Port, *, swapped: bool
+    builder: PlanBuilder, node: Node, held: Pending, other: Port, *, swapped: bool
 ) -> bool:
     if swapped and not isinstance(node.op, _COMMUTATIVE):
         return False
@@ -123,7 +123,7 @@ def _extend_by_integers(
     return applied is not None and held.extend(node, *applied)
 
 
-def _extend(builder: Builder, node: Node, held: Pending, other: Port, *, swapped: bool) -> bool:
+def _extend(builder: PlanBuilder, node: Node, held: Pending, other: Port, *, swapped: bool) -> bool:
     assert other.shape is not None
     rank = len(held.dst.shape)
     shape = (1,) * (rank - len(other.shape)) + other.shape.static
@@ -147,7 +147,7 @@ def _extend(builder: Builder, node: Node, held: Pending, other: Port, *, swapped
 
 
 def _operand(
-    builder: Builder, held: Pending, other: Port, shape: tuple[int, ...], constant: Array | None
+    builder: PlanBuilder, held: Pending, other: Port, shape: tuple[int, ...], constant: Array | None
 ) -> Operand | None:
     """What a post-operation reads: in the result's layout when it is as large, else dense."""
     dst = held.dst
@@ -162,7 +162,7 @@ def _operand(
     return Operand(Arg.SRC_1, value, Descriptor.dense(shape, DATA_TYPES[value.dtype]))
 
 
-def reshaped(builder: Builder, value: Value, shape: tuple[int, ...]) -> Value:
+def reshaped(builder: PlanBuilder, value: Value, shape: tuple[int, ...]) -> Value:
     """Return a value with sizes of 1 put in front."""
     if value.shape == shape:
         return value
@@ -174,7 +174,7 @@ def reshaped(builder: Builder, value: Value, shape: tuple[int, ...]) -> Value:
     return value.view(shape, strides)
 
 
-def _binary_primitive(builder: Builder, node: Node) -> bool:
+def _binary_primitive(builder: PlanBuilder, node: Node) -> bool:
     """A primitive of its own; the first source has the result's shape."""
     a, b = node.inputs
     (target,) = node.outputs
@@ -211,7 +211,7 @@ def _binary_primitive(builder: Builder, node: Node) -> bool:
 
 
 def _hold(
-    builder: Builder,
+    builder: PlanBuilder,
     node: Node,
     make: object,
     arguments: dict[int, Flow | Packed],
@@ -239,7 +239,7 @@ def _hold(
 
 
 @lowers(PRelu)
-def lower_prelu(builder: Builder, node: Node) -> bool:
+def lower_prelu(builder: PlanBuilder, node: Node) -> bool:
     """PReLU with a constant slope per channel: a post-operation, or a primitive."""
     source, slope = node.inputs
     (target,) = node.outputs

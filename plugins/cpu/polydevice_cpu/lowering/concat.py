@@ -18,11 +18,11 @@ from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import Builder
+    from polydevice_cpu.plan.builder import PlanBuilder
 
 
 @lowers(Concat)
-def lower_concat(builder: Builder, node: Node) -> bool:
+def lower_concat(builder: PlanBuilder, node: Node) -> bool:
     """Join channels-last if most of the data is so (or blocked), else in row-major order."""
     op = node.op
     assert isinstance(op, Concat)

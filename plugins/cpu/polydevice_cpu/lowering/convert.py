@@ -19,7 +19,7 @@ from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import Builder
+    from polydevice_cpu.plan.builder import PlanBuilder
 
 INTEGERS = (ElementType.u8, ElementType.i8)
 PLAIN = (
@@ -31,7 +31,7 @@ PLAIN = (
 
 
 @lowers(Convert)
-def lower_convert(builder: Builder, node: Node) -> bool:
+def lower_convert(builder: PlanBuilder, node: Node) -> bool:
     """Keep the layout and change the type; other conversions round or wrap in their own way."""
     source, (target,) = node.inputs[0], node.outputs
     if source.element_type is target.element_type:
@@ -53,7 +53,7 @@ def lower_convert(builder: Builder, node: Node) -> bool:
     return True
 
 
-def _copied(builder: Builder, node: Node) -> bool:
+def _copied(builder: PlanBuilder, node: Node) -> bool:
     """Let NumPy convert while it copies, where that is all there is to do (see `narrow`)."""
     source, (target,) = node.inputs[0], node.outputs
     if source.element_type not in PLAIN or target.element_type not in PLAIN:

@@ -27,11 +27,11 @@ from polydevice_cpu.plan.pending import Flow, Make, Packed, Pending
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import Builder
+    from polydevice_cpu.plan.builder import PlanBuilder
 
 
 @lowers(Convolution, GroupConvolution, heavy=True)
-def lower_convolution(builder: Builder, node: Node) -> bool:
+def lower_convolution(builder: PlanBuilder, node: Node) -> bool:
     """Convolve in the layouts that oneDNN chooses; weights may be constant or computed."""
     weights = weights_of(builder, node)
     if weights is None:
@@ -39,7 +39,7 @@ def lower_convolution(builder: Builder, node: Node) -> bool:
     return any(_convolve(builder, node, weights, order) for order in orders(node))
 
 
-def _convolve(builder: Builder, node: Node, weights: Flow | Packed, order: Order) -> bool:
+def _convolve(builder: PlanBuilder, node: Node, weights: Flow | Packed, order: Order) -> bool:
     op = node.op
     assert isinstance(op, Convolution)
     window = op.window(node.inputs[1].shape or ())
@@ -81,7 +81,7 @@ def _convolve(builder: Builder, node: Node, weights: Flow | Packed, order: Order
 
 
 @lowers(ConvolutionBackpropData, GroupConvolutionBackpropData, heavy=True)
-def lower_deconvolution(builder: Builder, node: Node) -> bool:
+def lower_deconvolution(builder: PlanBuilder, node: Node) -> bool:
     """Transposed convolution; its weights are [C, O, …] here and [O, C, …] in oneDNN."""
     op = node.op
     assert isinstance(op, ConvolutionBackpropData)
@@ -93,7 +93,7 @@ def lower_deconvolution(builder: Builder, node: Node) -> bool:
     return any(_deconvolve(builder, node, packed, order) for order in orders(node))
 
 
-def _deconvolve(builder: Builder, node: Node, weights: Packed, order: Order) -> bool:
+def _deconvolve(builder: PlanBuilder, node: Node, weights: Packed, order: Order) -> bool:
     op = node.op
     assert isinstance(op, ConvolutionBackpropData)
     window = op.window(node.inputs[1].shape or ())
@@ -134,7 +134,7 @@ def _deconvolve(builder: Builder, node: Node, weights: Packed, order: Order) -> 
     return _hold(builder, node, make, weights, order)
 
 
-def weights_of(builder: Builder, node: Node) -> Flow | Packed | None:
+def weights_of(builder: PlanBuilder, node: Node) -> Flow | Packed | None:
     """The weights as an argument of a primitive; None where oneDNN does not compute the node."""
     data, weights = node.inputs[:2]
     if data.element_type is not ElementType.f32 or not node.outputs[0].desc.is_static:
@@ -148,7 +148,9 @@ def weights_of(builder: Builder, node: Node) -> Flow | Packed | None:
     return Flow(value, Query.WEIGHTS) if value.in_reach else None
 
 
-def _hold(builder: Builder, node: Node, make: Make, weights: Flow | Packed, order: Order) -> bool:
+def _hold(
+    builder: PlanBuilder, node: Node, make: Make, weights: Flow | Packed, order: Order
+) -> bool:
     last = _channels_last(builder, node, order)[1]
     key = (node.name, "convolution", order is turned)
     primitive = None
@@ -182,7 +184,7 @@ Create = Callable[[Descriptor, Descriptor], "Primitive | None"]
 
 
 def _best(
-    builder: Builder, node: Node, create: Create, order: Order, what: tuple[object, ...]
+    builder: PlanBuilder, node: Node, create: Create, order: Order, what: tuple[object, ...]
 ) -> Primitive | None:
     """The primitive in the layouts oneDNN likes best, channels-last where that costs nothing.
 
@@ -212,7 +214,7 @@ def _best(
     return other
 
 
-def _channels_last(builder: Builder, node: Node, order: Order) -> tuple[Descriptor, Descriptor]:
+def _channels_last(builder: PlanBuilder, node: Node, order: Order) -> tuple[Descriptor, Descriptor]:
     """The source and the result with channels next to each other, as the primitive sees them."""
     heavy = _element_type(builder, node)
     shapes = (node.inputs[0].shape, node.outputs[0].shape)
@@ -220,7 +222,7 @@ def _channels_last(builder: Builder, node: Node, order: Order) -> tuple[Descript
     return Descriptor.channels_last(source, heavy), Descriptor.channels_last(result, heavy)
 
 
-def _element_type(builder: Builder, node: Node) -> DataType:
+def _element_type(builder: PlanBuilder, node: Node) -> DataType:
     """The type to compute in: f32 for one input channel, where bf16 is up to 8 times slower."""
     source = node.inputs[0].shape
     return DataType.F32 if source is not None and source[1] == 1 else builder.heavy_type(node)

@@ -28,7 +28,7 @@ from polydevice_cpu.proof.proof import refusal
 if TYPE_CHECKING:
     from polydevice.dtype import Array
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import Builder
+    from polydevice_cpu.plan.builder import PlanBuilder
 
 Create = Callable[[DataType, DataType, DataType, Attributes, bool], "Primitive | None"]
 """(types of source, weights and result, attributes, with a bias?) → the primitive."""
@@ -39,7 +39,7 @@ _ANY_ZERO = 3
 
 
 @lowers(IntegerProduct, heavy=True)
-def lower_integer_product(builder: Builder, node: Node) -> bool:
+def lower_integer_product(builder: PlanBuilder, node: Node) -> bool:
     """Multiply integers with oneDNN; where it has no right code for them, in f32."""
     op = node.op
     assert isinstance(op, IntegerProduct)
@@ -60,7 +60,7 @@ def lower_integer_product(builder: Builder, node: Node) -> bool:
     return True
 
 
-def _convolve(builder: Builder, node: Node, value: Value, weights: Array, order: Order) -> bool:
+def _convolve(builder: PlanBuilder, node: Node, value: Value, weights: Array, order: Order) -> bool:
     assert isinstance(node.op, IntegerProduct)
     op = node.op.product
     assert isinstance(op, ConvolutionLike)
@@ -107,7 +107,7 @@ def _convolve(builder: Builder, node: Node, value: Value, weights: Array, order:
     return _hold(builder, node, create, flow, seen, mask, channels, text, order is turned)
 
 
-def _multiply(builder: Builder, node: Node, value: Value, weights: Array) -> bool:
+def _multiply(builder: PlanBuilder, node: Node, value: Value, weights: Array) -> bool:
     assert isinstance(node.op, IntegerProduct)
     op = node.op.product
     assert isinstance(op, MatMul)
@@ -143,7 +143,7 @@ def _multiply(builder: Builder, node: Node, value: Value, weights: Array) -> boo
 
 
 def _hold(
-    builder: Builder,
+    builder: PlanBuilder,
     node: Node,
     create: Create,
     source: Flow,

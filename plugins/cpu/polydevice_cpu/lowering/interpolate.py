@@ -28,11 +28,11 @@ from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import Builder
+    from polydevice_cpu.plan.builder import PlanBuilder
 
 
 @lowers(Interpolate, Interpolate1, Interpolate4, Resize)
-def lower_interpolate(builder: Builder, node: Node) -> bool:
+def lower_interpolate(builder: PlanBuilder, node: Node) -> bool:
     """Resize one to three neighbouring axes, nearest or linear."""
     source, *others = node.inputs
     constants = [port.desc.constant for port in others]
@@ -62,7 +62,7 @@ def lower_interpolate(builder: Builder, node: Node) -> bool:
 
 
 def _resized(
-    builder: Builder, node: Node, value: Value, wanted: Descriptor, *, linear: bool
+    builder: PlanBuilder, node: Node, value: Value, wanted: Descriptor, *, linear: bool
 ) -> Value | None:
     """Emit the primitive for [N, C, spatial...]; None where oneDNN has none."""
     made = resampling(value.descriptor, wanted, Attributes(), linear=linear)
@@ -76,7 +76,7 @@ def _resized(
 
 
 def _resized_inside(
-    builder: Builder,
+    builder: PlanBuilder,
     node: Node,
     value: Value,
     after: tuple[int, ...],

@@ -21,11 +21,11 @@ from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import Builder
+    from polydevice_cpu.plan.builder import PlanBuilder
 
 
 @lowers(MatMul, heavy=True)
-def lower_matmul(builder: Builder, node: Node) -> bool:
+def lower_matmul(builder: PlanBuilder, node: Node) -> bool:
     """Multiply matrices; transposed and strided sources are read in place where possible."""
     op = node.op
     assert isinstance(op, MatMul)
@@ -57,7 +57,7 @@ def lower_matmul(builder: Builder, node: Node) -> bool:
 
 
 def _hold(
-    builder: Builder,
+    builder: PlanBuilder,
     node: Node,
     left: Value,
     right: Flow | Packed,
@@ -124,7 +124,7 @@ def _retyped(descriptor: Descriptor, data_type: DataType) -> Descriptor:
     return Descriptor.strided(descriptor.shape, descriptor.strides, data_type)
 
 
-def matrix(builder: Builder, value: Value, rank: int, *, transpose: bool) -> Value:
+def matrix(builder: PlanBuilder, value: Value, rank: int, *, transpose: bool) -> Value:
     """The value with `rank` dimensions, its last two swapped if asked."""
     value = reshaped(builder, value, (1,) * (rank - len(value.shape)) + value.shape)
     if not transpose:

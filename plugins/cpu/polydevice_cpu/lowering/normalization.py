@@ -25,7 +25,7 @@ from polydevice_cpu.proof.proof import refusal
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import Builder
+    from polydevice_cpu.plan.builder import PlanBuilder
 
 
 @implements(LayerNorm)
@@ -38,7 +38,7 @@ def layer_norm(op: LayerNorm, x: Array, scale: Array, shift: Array) -> Array:
 
 
 @lowers(LayerNorm)
-def lower_layer_norm(builder: Builder, node: Node) -> bool:
+def lower_layer_norm(builder: PlanBuilder, node: Node) -> bool:
     """Normalise the last axis with scale and shift."""
     assert isinstance(node.op, LayerNorm)
     scale, shift = (port.desc.constant for port in node.inputs[1:])
@@ -60,7 +60,7 @@ def _as_wide_as(width: int) -> Callable[[Array], Array]:
 
 
 @lowers(MVN)
-def lower_mvn(builder: Builder, node: Node) -> bool:
+def lower_mvn(builder: PlanBuilder, node: Node) -> bool:
     """Normalise the last axes, seen as one."""
     op = node.op
     assert isinstance(op, MVN)
@@ -74,7 +74,7 @@ def lower_mvn(builder: Builder, node: Node) -> bool:
 
 
 @lowers(MVNV2)
-def lower_mvn_v2(builder: Builder, node: Node) -> bool:
+def lower_mvn_v2(builder: PlanBuilder, node: Node) -> bool:
     """Normalise all axes but the first, or the first two."""
     op = node.op
     assert isinstance(op, MVNV2)
@@ -85,7 +85,7 @@ def lower_mvn_v2(builder: Builder, node: Node) -> bool:
     return _normalise_rows(builder, node, op.eps, first)
 
 
-def _normalise_rows(builder: Builder, node: Node, epsilon: float, first: int) -> bool:
+def _normalise_rows(builder: PlanBuilder, node: Node, epsilon: float, first: int) -> bool:
     """Normalise over all axes from `first` on."""
     shape = node.outputs[0].shape
     assert shape is not None
@@ -95,7 +95,7 @@ def _normalise_rows(builder: Builder, node: Node, epsilon: float, first: int) ->
 
 
 def _normalise(
-    builder: Builder,
+    builder: PlanBuilder,
     node: Node,
     epsilon: float,
     vectors: dict[int, Value],
@@ -144,7 +144,7 @@ def _refusal(made: Primitive, layout: Descriptor, epsilon: float) -> str:
 
 
 @lowers(LRN)
-def lower_lrn(builder: Builder, node: Node) -> bool:
+def lower_lrn(builder: PlanBuilder, node: Node) -> bool:
     """Normalise across channels."""
     op = node.op
     assert isinstance(op, LRN)

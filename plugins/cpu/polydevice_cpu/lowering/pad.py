@@ -18,11 +18,11 @@ from polydevice_cpu.plan.value import Kind, Storage, Value
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import Builder
+    from polydevice_cpu.plan.builder import PlanBuilder
 
 
 @lowers(Pad)
-def lower_pad(builder: Builder, node: Node) -> bool:
+def lower_pad(builder: PlanBuilder, node: Node) -> bool:
     """Write the border and copy the inside, without leaving a channels-last layout."""
     op = node.op
     assert isinstance(op, Pad)

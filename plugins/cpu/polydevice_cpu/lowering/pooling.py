@@ -20,14 +20,14 @@ from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import Builder
+    from polydevice_cpu.plan.builder import PlanBuilder
 
 
 _MAXIMA = (ElementType.f32, ElementType.u8, ElementType.i8)
 
 
 @lowers(MaxPool, MaxPoolWithIndices, AvgPool, heavy=True)
-def lower_pool(builder: Builder, node: Node) -> bool:
+def lower_pool(builder: PlanBuilder, node: Node) -> bool:
     """Pool in the layout the value has; not where the indices of maxima are read."""
     op = node.op
     assert isinstance(op, Pool)
@@ -73,7 +73,7 @@ def lower_pool(builder: Builder, node: Node) -> bool:
 
 
 def _hold(
-    builder: Builder,
+    builder: PlanBuilder,
     node: Node,
     value: Value,
     order: Order,

@@ -19,7 +19,7 @@ from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
     from polydevice.node import Node, Port
-    from polydevice_cpu.plan.builder import Builder
+    from polydevice_cpu.plan.builder import PlanBuilder
 
 _DIRECTIONS = {
     ops.Direction.FORWARD: Direction.LEFT_TO_RIGHT,
@@ -40,7 +40,7 @@ _GATES = {"i": 0, "f": 1, "c": 2, "o": 3}
     ops.RNNCell,
     heavy=True,
 )
-def lower_recurrent(builder: Builder, node: Node) -> bool:
+def lower_recurrent(builder: PlanBuilder, node: Node) -> bool:
     """Run a layer with constant weights over sequences of full length."""
     op = node.op
     assert isinstance(op, ops.Recurrent)
@@ -76,7 +76,7 @@ def _full_length(lengths: Port, x: Port) -> bool:
 
 
 def _emit(
-    builder: Builder, node: Node, op: ops.Recurrent, values: list[Value], weights: list[Array]
+    builder: PlanBuilder, node: Node, op: ops.Recurrent, values: list[Value], weights: list[Array]
 ) -> bool:
     x, *states = values
     sequence = isinstance(op, ops.SequenceOf)
@@ -139,7 +139,7 @@ def _primitive(
     return rnn(_RNN[op.functions[0]], direction, descriptors, Attributes())
 
 
-def _time_first(builder: Builder, x: Value, sequence: bool) -> Value:
+def _time_first(builder: PlanBuilder, x: Value, sequence: bool) -> Value:
     """[B, T, I] (or [B, I]) as [T, B, I]."""
     if x.strides is None:
         x = builder.dense(x)
@@ -151,7 +151,7 @@ def _time_first(builder: Builder, x: Value, sequence: bool) -> Value:
     return x.view((t, b, i), (st, sb, si))
 
 
-def _state_view(builder: Builder, state: Value, sequence: bool) -> Value:
+def _state_view(builder: PlanBuilder, state: Value, sequence: bool) -> Value:
     """[B, D, H] (or [B, H]) as [1, D, B, H]."""
     if state.strides is None:
         state = builder.dense(state)

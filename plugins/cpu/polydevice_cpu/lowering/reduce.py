@@ -23,7 +23,7 @@ from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import Builder
+    from polydevice_cpu.plan.builder import PlanBuilder
 
 # Not the maximum and minimum: oneDNN starts them at the largest finite numbers, so that a row of
 # infinities (a fully masked row of attention) would come out finite.
@@ -44,7 +44,7 @@ COLUMNS = 12
 
 
 @lowers(*ALGORITHMS)
-def lower_reduce(builder: Builder, node: Node) -> bool:
+def lower_reduce(builder: PlanBuilder, node: Node) -> bool:
     """Reduce f32 values along constant axes."""
     op = node.op
     assert isinstance(op, reduce.Reduction)
@@ -77,7 +77,7 @@ def lower_reduce(builder: Builder, node: Node) -> bool:
 
 
 def _as_pooling(
-    builder: Builder, node: Node, value: Value, axes: set[int], kept: tuple[int, ...]
+    builder: PlanBuilder, node: Node, value: Value, axes: set[int], kept: tuple[int, ...]
 ) -> Value | None:
     rank = len(value.shape)
     algorithm = _POOLING.get(type(node.op))
@@ -100,7 +100,7 @@ def _as_pooling(
 
 
 def _as_rows(
-    builder: Builder, node: Node, value: Value, axes: set[int], kept: tuple[int, ...]
+    builder: PlanBuilder, node: Node, value: Value, axes: set[int], kept: tuple[int, ...]
 ) -> Value | None:
     """Let NumPy add up short rows."""
     last = len(value.shape) - 1
@@ -132,7 +132,7 @@ def _as_rows(
 
 
 def _as_reduction(
-    builder: Builder, node: Node, value: Value, kept: tuple[int, ...]
+    builder: PlanBuilder, node: Node, value: Value, kept: tuple[int, ...]
 ) -> Value | None:
     source = value if value.is_dense else builder.dense(value)
     made = reduction(
@@ -144,7 +144,9 @@ def _as_reduction(
     return _emitted(builder, node, source, made)
 
 
-def _emitted(builder: Builder, node: Node, value: Value, made: Primitive | None) -> Value | None:
+def _emitted(
+    builder: PlanBuilder, node: Node, value: Value, made: Primitive | None
+) -> Value | None:
     if made is None or made.is_reference:
         return None
     result = builder.new(made.dst)
@@ -154,7 +156,7 @@ def _emitted(builder: Builder, node: Node, value: Value, made: Primitive | None)
     return result
 
 
-def _dropped(builder: Builder, value: Value, axes: set[int]) -> Value:
+def _dropped(builder: PlanBuilder, value: Value, axes: set[int]) -> Value:
     """The value without the axes, whose sizes are 1."""
     if value.strides is None:
         value = builder.dense(value)

@@ -19,14 +19,14 @@ from polydevice_cpu.proof.proof import inaccuracy
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import Builder
+    from polydevice_cpu.plan.builder import PlanBuilder
 
 MANY_ROWS = 1024
 """From here on short axes are normalised by NumPy, column by column, which needs 20 µs to start."""
 
 
 @lowers(SoftMax, LogSoftmax)
-def lower_softmax(builder: Builder, node: Node) -> bool:
+def lower_softmax(builder: PlanBuilder, node: Node) -> bool:
     """Normalise along the axis; it must lie contiguously for oneDNN to be fast.
 
     A sure prediction is the logarithm of a sum near 1, so oneDNN's logarithm must be right there.

@@ -13,9 +13,9 @@ from polydevice_cpu.onednn.library import library
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import Builder
+    from polydevice_cpu.plan.builder import PlanBuilder
 
-Lowering = Callable[["Builder", "Node"], bool]
+Lowering = Callable[["PlanBuilder", "Node"], bool]
 """Lowers one node of a plan; False when the case is not for it, having done nothing."""
 
 F = TypeVar("F", bound=Lowering)

@@ -19,11 +19,11 @@ from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import Builder
+    from polydevice_cpu.plan.builder import PlanBuilder
 
 
 @lowers(Gather)
-def lower_gather(builder: Builder, node: Node) -> bool:
+def lower_gather(builder: PlanBuilder, node: Node) -> bool:
     """Look at what constant, evenly spaced indices select."""
     op = node.op
     assert isinstance(op, Gather)
@@ -59,7 +59,7 @@ def lower_gather(builder: Builder, node: Node) -> bool:
 
 
 @lowers(Reshape, Squeeze, Unsqueeze, Transpose, Split, VariadicSplit, Slice, StridedSlice)
-def lower_view(builder: Builder, node: Node) -> bool:
+def lower_view(builder: PlanBuilder, node: Node) -> bool:
     """Compute nothing where NumPy's own function returns a view of its first input.
 
     The function is asked with an array of the value's shape and strides whose elements do not

@@ -1,4 +1,4 @@
-"""Builder: turns a network whose shapes are known into a plan."""
+"""PlanBuilder: turns a network whose shapes are known into a plan."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Settings:
     """Layers that are computed in f32 all the same."""
 
 
-class Builder:
+class PlanBuilder:
     """Walks a network, producers first, and collects steps.
 
     Lowerings (`polydevice_cpu.lowering`) use it to ask for values, to hold back primitives that
@@ -61,7 +61,7 @@ class Builder:
         settings: Settings,
         weights: WeightStore,
         decisions: Decisions,
-        make_tail: Callable[[Builder, list[Node]], TailStep],
+        make_tail: Callable[[PlanBuilder, list[Node]], TailStep],
     ) -> None:
         self.network = sized.network
         self._nodes = sized.nodes

@@ -15,7 +15,7 @@ from polydevice.runtime.plan_cache import Bindings, PlanCache, Shapes, plans_lim
 from polydevice_cpu.implement import evaluate
 from polydevice_cpu.passes import prepare
 from polydevice_cpu.plan.bound import BoundPlan
-from polydevice_cpu.plan.builder import Builder, Settings
+from polydevice_cpu.plan.builder import PlanBuilder, Settings
 from polydevice_cpu.plan.context import Context
 from polydevice_cpu.plan.decisions import Decisions, Unlike
 from polydevice_cpu.plan.plan import Plan
@@ -95,7 +95,7 @@ class CompiledNetwork:
         return plan
 
     def _build(self, network: Sized) -> Plan:
-        builder = Builder(
+        builder = PlanBuilder(
             network,
             self.settings,
             self.weights,

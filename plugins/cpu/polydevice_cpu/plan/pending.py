@@ -24,7 +24,7 @@ from polydevice_cpu.proof.proof import refusal
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import Builder
+    from polydevice_cpu.plan.builder import PlanBuilder
 
 Make = Callable[[Sequence[PostOp], bool], "Primitive | None"]
 """(post-operations, with a bias?) → the primitive; None where oneDNN has no good one."""
@@ -339,7 +339,7 @@ class Pending:
         self.layers.append(node.name)
         self.node = node
 
-    def emit(self, builder: Builder) -> Value:
+    def emit(self, builder: PlanBuilder) -> Value:
         """Append the step to the plan and return the result's value.
 
         Raises:

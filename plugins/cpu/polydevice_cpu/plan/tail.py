@@ -24,12 +24,12 @@ from polydevice_cpu.plan.start import starter
 from polydevice_cpu.plan.step import Compute, Start, TailStep, outputs_of
 
 if TYPE_CHECKING:
-    from polydevice_cpu.plan.builder import Builder
+    from polydevice_cpu.plan.builder import PlanBuilder
     from polydevice_cpu.plan.compiled import CompiledNetwork
 
 
 def make_tail(
-    builder: Builder, nodes: list[Node], compile_: Callable[[Network], CompiledNetwork]
+    builder: PlanBuilder, nodes: list[Node], compile_: Callable[[Network], CompiledNetwork]
 ) -> TailStep:
     """Return the step that runs `nodes`, the last ones of the builder's network."""
     late = {port for node in nodes for port in node.outputs}

@@ -38,17 +38,23 @@ if TYPE_CHECKING:
     from polydevice_gpu.cl.launch import LaunchList, LocalMemory
     from polydevice_gpu.cl.memory import Buffer
     from polydevice_gpu.cl.profile import LaunchTime
-    from polydevice_gpu.cl.program import Kernel, Program, ProgramBuilder, ProgramSource, define
+    from polydevice_gpu.cl.program import (
+        CompiledKernel,
+        Program,
+        ProgramBuilder,
+        ProgramSource,
+        define,
+    )
     from polydevice_gpu.cl.queue import Queue
     from polydevice_gpu.cl.recording_queue import RecordingQueue
 
 __all__ = [
     "Buffer",
     "Capabilities",
+    "CompiledKernel",
     "Device",
     "Event",
     "Image",
-    "Kernel",
     "LaunchList",
     "LaunchTime",
     "LocalMemory",
@@ -72,7 +78,7 @@ _HOMES = {
     "Device": "device",
     "Event": "event",
     "Image": "image",
-    "Kernel": "program",
+    "CompiledKernel": "program",
     "LaunchList": "launch",
     "LaunchTime": "profile",
     "LocalMemory": "launch",

@@ -20,7 +20,7 @@ _SIMULTANEOUS_USE = 1
 
 
 @dataclass(frozen=True)
-class Launch:
+class NDRangeCommand:
     """One kernel launch, ready for clEnqueueNDRangeKernel or a recording."""
 
     kernel: int
@@ -84,7 +84,7 @@ class CommandBuffer:
     """Launches recorded for one queue. Kernel arguments are those set when it was recorded."""
 
     def __init__(
-        self, functions: CommandBufferFunctions, queue: int, launches: Sequence[Launch]
+        self, functions: CommandBufferFunctions, queue: int, launches: Sequence[NDRangeCommand]
     ) -> None:
         """Record; the queue is in order, so each launch waits for the one before.
 

@@ -13,7 +13,7 @@ from polydevice_gpu.cl import discovery, library, runtime
 from polydevice_gpu.cl.capabilities import Capabilities, capabilities, probed_capabilities
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Enumeration
 from polydevice_gpu.cl.discovery.selection import AdmittedDevice
-from polydevice_gpu.cl.memory import Memory
+from polydevice_gpu.cl.memory import Allocator
 from polydevice_gpu.cl.queue import Queue
 from polydevice_gpu.cl.recording_queue import RecordingQueue
 from polydevice_gpu.cl.status import translated
@@ -114,9 +114,9 @@ class Device:
         other.memory = self._memory_of(context)
         return other
 
-    def _memory_of(self, context: ocl.Context) -> Memory:
+    def _memory_of(self, context: ocl.Context) -> Allocator:
         alignment = max(1, self.handle.mem_base_addr_align // 8)
-        return Memory(context, self.handle, self.facts, alignment)
+        return Allocator(context, self.handle, self.facts, alignment)
 
     @property
     def name(self) -> str:

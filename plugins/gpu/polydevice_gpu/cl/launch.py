@@ -28,7 +28,7 @@ from polydevice_gpu.cl import command_buffer, library
 from polydevice_gpu.cl.device import Device
 from polydevice_gpu.cl.memory import Buffer
 from polydevice_gpu.cl.profile import LaunchEvents, LaunchTime
-from polydevice_gpu.cl.program import Kernel
+from polydevice_gpu.cl.program import CompiledKernel
 from polydevice_gpu.cl.queue import Queue
 from polydevice_gpu.cl.status import check, exception_for
 
@@ -44,13 +44,13 @@ Argument = Buffer | LocalMemory | np.generic | bytes
 """A buffer, local memory, a NumPy scalar (its type is the parameter's), or a struct's bytes."""
 
 
-class _Launch:
+class _BoundLaunch:
     """One launch: its kernel object, its sizes, and what its arguments must keep alive."""
 
     def __init__(
         self,
         name: str,
-        kernel: Kernel,
+        kernel: CompiledKernel,
         global_size: Sequence[int],
         local_size: Sequence[int] | None,
     ) -> None:
@@ -107,7 +107,7 @@ class LaunchList:
         if use_command_buffer is None:
             use_command_buffer = device.capabilities.command_buffers
         self._use_command_buffer = use_command_buffer
-        self._launches: list[_Launch] = []
+        self._launches: list[_BoundLaunch] = []
         self._names: list[str] = []
         self._calls: list[Callable[[], int]] = []
         self._calls_queue = 0
@@ -121,7 +121,7 @@ class LaunchList:
 
     def add(
         self,
-        kernel: Kernel,
+        kernel: CompiledKernel,
         global_size: Sequence[int],
         local_size: Sequence[int] | None,
         arguments: Sequence[Argument],
@@ -147,7 +147,7 @@ class LaunchList:
                 f"kernel {kernel.name!r} has {kernel.argument_count} parameters, not "
                 f"{len(arguments)}"
             )
-        launch = _Launch(name or kernel.name, kernel, global_size, local_size)
+        launch = _BoundLaunch(name or kernel.name, kernel, global_size, local_size)
         for position, argument in enumerate(arguments):
             launch.set(position, argument)
         self._check_local_memory(launch)
@@ -204,7 +204,7 @@ class LaunchList:
             raise DeviceError("nothing was timed: enqueue on a queue made with profiling=True")
         return self._events.times(self._names)
 
-    def _check_local_memory(self, launch: _Launch) -> None:
+    def _check_local_memory(self, launch: _BoundLaunch) -> None:
         """Refuse more than the device has; PoCL 3.1 crashes the process instead."""
         asked = sum(
             argument.size_bytes
@@ -248,7 +248,7 @@ class LaunchList:
                 raise exception_for(code, self._describe(launch))
         raise DeviceError(f"{self._device.name} refused a launch, and then accepted it again")
 
-    def _enqueue_one(self, queue: Queue, launch: _Launch, event: Any) -> int:
+    def _enqueue_one(self, queue: Queue, launch: _BoundLaunch, event: Any) -> int:
         code: int = library.library().clEnqueueNDRangeKernel(
             *(queue.pointer, launch.pointer, launch.dimensions, None),
             *(launch.global_size, launch.local_size, 0, None, event),
@@ -283,7 +283,7 @@ class LaunchList:
     def _record(self, queue: Queue) -> command_buffer.CommandBuffer:
         functions = _functions(self._device.platform_pointer)
         launches = [
-            command_buffer.Launch(
+            command_buffer.NDRangeCommand(
                 launch.instance.pointer, launch.dimensions, launch.global_size, launch.local_size
             )
             for launch in self._launches
@@ -300,7 +300,7 @@ class LaunchList:
         self._calls_queue = 0
         self._names = [launch.name for launch in self._launches]
 
-    def _describe(self, launch: _Launch) -> str:
+    def _describe(self, launch: _BoundLaunch) -> str:
         local = None if launch.local_size is None else tuple(launch.local_size)
         return (
             f"launching kernel {launch.name!r} on {self._device.name} with global size "
@@ -308,7 +308,7 @@ class LaunchList:
         )
 
     def _check_sizes(
-        self, kernel: Kernel, global_size: Sequence[int], local_size: Sequence[int] | None
+        self, kernel: CompiledKernel, global_size: Sequence[int], local_size: Sequence[int] | None
     ) -> None:
         """Say what is wrong with the sizes, where a driver would give a number only."""
         label = f"kernel {kernel.name!r} with global size {tuple(global_size)}"

@@ -3,8 +3,8 @@
 Regions are sub-buffers, not a buffer with an offset argument, so that kernels stay free of offsets.
 Both cost the same: 200 launches of a small kernel took 2.24 and 2.33 µs each on PoCL 3.1, 2.89 and
 2.93 µs on Intel's CPU runtime (best of 25, interleaved).
-Offsets are multiples of `Memory.region_alignment_bytes`; views at other offsets (crop, concat) are
-element offsets of the kernel that reads them.
+Offsets are multiples of `Allocator.region_alignment_bytes`; views at other offsets (crop,
+concat) are element offsets of the kernel that reads them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Allocation:
 
     __slots__ = ("handle", "memory", "name", "size_bytes")
 
-    def __init__(self, memory: Memory, handle: ocl.Buffer, size_bytes: int, name: str) -> None:
+    def __init__(self, memory: Allocator, handle: ocl.Buffer, size_bytes: int, name: str) -> None:
         self.memory = memory
         self.handle = handle
         self.size_bytes = size_bytes
@@ -57,7 +57,7 @@ class Buffer:
         whole: OpenCL's handle of the allocation.
         handle: pyopencl's buffer.
         pointer: OpenCL's handle as a number.
-        host: the array that shares this memory, of a buffer from `Memory.shared`; else None.
+        host: the array that shares this memory, of a buffer from `Allocator.shared`; else None.
         mapped: whether shared memory belongs to the host at the moment.
     """
 
@@ -82,7 +82,7 @@ class Buffer:
         name: str,
         host: Array | None = None,
     ) -> None:
-        """Describe a piece; made by `Memory` and `region`."""
+        """Describe a piece; made by `Allocator` and `region`."""
         self._allocation = allocation
         self.handle = handle
         self.pointer = handle.int_ptr
@@ -118,7 +118,7 @@ class Buffer:
         return f"Buffer({self.name!r}, {self.size_bytes} bytes)"
 
 
-class Memory:
+class Allocator:
     """Allocates on one device, keeps account, and may watch for writes outside of buffers.
 
     Attributes:

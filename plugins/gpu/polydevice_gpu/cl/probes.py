@@ -256,7 +256,7 @@ def command_buffers(bench: Bench) -> bool:
     for name in (b"add", b"twice"):
         kernel = cl.clCreateKernel(program, name, ctypes.byref(status))
         cl.clSetKernelArg(kernel, 0, ctypes.sizeof(buffer), ctypes.byref(buffer))
-        launches.append(command_buffer.Launch(kernel, 1, size, group))
+        launches.append(command_buffer.NDRangeCommand(kernel, 1, size, group))
     try:
         functions = command_buffer.CommandBufferFunctions(bench.platform)
         recording = command_buffer.CommandBuffer(functions, bench.queue, launches)

@@ -73,13 +73,13 @@ class Program:
         self.from_cache = from_cache
         library.release_with(self, library.library().clReleaseProgram, pointer)
 
-    def kernel(self, name: str) -> Kernel:
+    def kernel(self, name: str) -> CompiledKernel:
         """Return a kernel of this program.
 
         Raises:
             KernelBuildError: if it has none of that name.
         """
-        return Kernel(self, name)
+        return CompiledKernel(self, name)
 
     @property
     def log(self) -> str:
@@ -111,7 +111,7 @@ class Program:
         return f"Program({self.name!r})"
 
 
-class Kernel:
+class CompiledKernel:
     """One kernel function of a program. Facts are those of the compiled code on the device.
 
     It holds no arguments: every launch makes its own OpenCL kernel object with `instance`, because
@@ -122,7 +122,7 @@ class Kernel:
         """Look the kernel up; use ``Program.kernel``."""
         self.program = program
         self.name = name
-        self._first: KernelInstance | None = self._make()
+        self._first: KernelObject | None = self._make()
         instance, cl = self._first, library.library()
         device = program.device.handle.int_ptr
         arguments = library.info_bytes(cl.clGetKernelInfo, instance.pointer, _KERNEL_NUM_ARGS)
@@ -137,12 +137,12 @@ class Kernel:
         self.preferred_work_group_multiple = facts[_PREFERRED_MULTIPLE]
         self.private_memory_bytes = facts[_PRIVATE_MEM_SIZE]
 
-    def instance(self) -> KernelInstance:
+    def instance(self) -> KernelObject:
         """Make an OpenCL kernel object of its own."""
         first, self._first = self._first, None
         return first or self._make()
 
-    def _make(self) -> KernelInstance:
+    def _make(self) -> KernelObject:
         cl, status = library.library(), ctypes.c_int()
         program = self.program
         pointer = cl.clCreateKernel(program.pointer, self.name.encode(), ctypes.byref(status))
@@ -152,13 +152,13 @@ class Kernel:
                 "function in its source is needed"
             )
         check(status.value, f"making kernel {self.name!r} of program {program.name!r}")
-        return KernelInstance(pointer, program)
+        return KernelObject(pointer, program)
 
     def __repr__(self) -> str:
-        return f"Kernel({self.name!r})"
+        return f"CompiledKernel({self.name!r})"
 
 
-class KernelInstance:
+class KernelObject:
     """An OpenCL kernel object with its arguments; it keeps its program alive."""
 
     __slots__ = ("__weakref__", "pointer", "program")

@@ -133,7 +133,7 @@ class Queue:
         """Hand ``buffer.host`` back to the host, with what the launches before this wrote.
 
         Args:
-            buffer: from `Memory.shared`.
+            buffer: from `Allocator.shared`.
             wait: return when the array may be read and written; else that is so after `finish`.
         """
         host = _host(buffer)
@@ -276,6 +276,8 @@ def _place(offset_bytes: int, pitches: Sequence[int]) -> tuple[int, int, int]:
 
 def _host(buffer: Buffer) -> npt.NDArray[Any]:
     if buffer.host is None:
-        raise DeviceMemoryError(f"{buffer.name!r} has no host array; make it with Memory.shared()")
+        raise DeviceMemoryError(
+            f"{buffer.name!r} has no host array; make it with Allocator.shared()"
+        )
     host: npt.NDArray[np.uint8] = buffer.host
     return host

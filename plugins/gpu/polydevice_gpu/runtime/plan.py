@@ -36,7 +36,7 @@ class Step:
 
     node: GpuNode
     launches: list[Launch] = field(default_factory=list)
-    kernels: list[cl.Kernel] = field(default_factory=list)
+    kernels: list[cl.CompiledKernel] = field(default_factory=list)
     scratch: dict[Scratch, Memory] = field(default_factory=dict)
 
 
