@@ -169,8 +169,8 @@ def test_failures_are_told(model: bytes, monkeypatch) -> None:
 
 def test_times_of_a_device_are_put_on_the_clock_of_the_host(monkeypatch) -> None:
     """By hand: enqueued from 100 to 140 and 150 to 160 here, queued at 9115 and 9158 there."""
-    recording = pytest.importorskip("polydevice_gpu.cl.recording_queue")
-    from polydevice_gpu.cl.profile import LaunchTime
+    recording = pytest.importorskip("polydevice_gpu.cl.queues.recording_queue")
+    from polydevice_gpu.cl.queues.profile import LaunchTime
 
     class Events:
         begun_ns, enqueuing_ns = [100, 150], [40, 10]

@@ -11,7 +11,7 @@ import pytest
 
 from polydevice import Core
 from polydevice.errors import DeviceMemoryError
-from polydevice_gpu.cl.memory import Allocator
+from polydevice_gpu.cl.memory.allocator import Allocator
 
 MODEL = Path(__file__).parents[1] / "models" / "data" / "wechat_qr_sr.xml"
 IMAGE = {"data": np.random.default_rng(3).random((1, 1, 224, 224), np.float32)}

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from polydevice_gpu.cl.program import ProgramBuilder
+from polydevice_gpu.cl.programs.program import ProgramBuilder
 from tests.cpu import models
 from tests.cpu.loading import image
 

@@ -18,7 +18,7 @@ from polydevice.ops.activation import Relu
 from polydevice.ops.io import Parameter, Result
 from polydevice.ops.math import Abs
 from polydevice.shape import Shape
-from polydevice_gpu.cl.program import ProgramBuilder
+from polydevice_gpu.cl.programs.program import ProgramBuilder
 from polydevice_gpu.compiler.stages import GRAPH
 from polydevice_gpu.graph import Place
 from polydevice_gpu.runtime.runner import GpuRunner

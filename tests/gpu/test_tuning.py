@@ -164,7 +164,7 @@ def test_wrong_candidates_are_rejected(core, path, monkeypatch, timed) -> None:
 
 
 def test_candidates_are_built_several_at_a_time(core, path, monkeypatch) -> None:
-    from polydevice_gpu.cl.program import ProgramBuilder
+    from polydevice_gpu.cl.programs.program import ProgramBuilder
 
     built = []
     real = ProgramBuilder.build_all

@@ -9,7 +9,7 @@ import pytest
 
 from polydevice.bounds import Bounds, within
 from polydevice.errors import InferTimeoutError
-from polydevice_gpu.cl.turn_lock import TurnLock
+from polydevice_gpu.cl.queues.turn_lock import TurnLock
 
 
 def wait_for(condition) -> None:

@@ -12,7 +12,7 @@ from polydevice.ops.arithmetic import Add
 from polydevice.ops.io import Result
 from polydevice.ops.state import Assign, ReadValue
 from polydevice.shape import Shape
-from polydevice_gpu.cl.memory import Allocator
+from polydevice_gpu.cl.memory.allocator import Allocator
 from tests.gpu.graphs import Sketch
 
 X = np.array([1, 2, 3], np.float32)

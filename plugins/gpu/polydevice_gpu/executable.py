@@ -24,7 +24,7 @@ from polydevice.runtime.follower import Follower
 from polydevice.runtime.plan_cache import PlanCache, Shapes, plans_limit
 from polydevice_gpu import cl
 from polydevice_gpu.blobs.context import GpuContext
-from polydevice_gpu.cl.turn_lock import TurnLock
+from polydevice_gpu.cl.queues.turn_lock import TurnLock
 from polydevice_gpu.compiler.compiler import Compiler
 from polydevice_gpu.compiler.preparation import Prepared
 from polydevice_gpu.host_layers import why_left_on_host, why_on_host

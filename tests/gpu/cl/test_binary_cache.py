@@ -17,9 +17,9 @@ from polydevice.errors import KernelBuildError
 from polydevice.files import cache_folder, file_cache
 from polydevice.files.file_cache import CacheCounters
 from polydevice_gpu import cl
-from polydevice_gpu.cl import binary_cache
-from polydevice_gpu.cl.binary_cache import BinaryCache, program_key
-from polydevice_gpu.cl.program import complete
+from polydevice_gpu.cl.programs import binary_cache
+from polydevice_gpu.cl.programs.binary_cache import BinaryCache, program_key
+from polydevice_gpu.cl.programs.program import complete
 
 SOURCE = "__kernel void scale(__global int* x) { x[get_global_id(0)] *= FACTOR; }"
 OPTIONS = ("-DFACTOR=7",)

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from polydevice_gpu import cl
-from polydevice_gpu.cl import capabilities, child_process, library, probes
+from polydevice_gpu.cl import capabilities, child_process, library
 from polydevice_gpu.cl.capabilities import ProbedCapabilities, probed_capabilities
 from polydevice_gpu.cl.discovery.icd import loader_environment
+from polydevice_gpu.cl.probing import probes
 
 
 @pytest.fixture
@@ -116,7 +117,8 @@ def test_crash_in_one_probe_costs_that_answer_only(opencl, monkeypatch, tmp_path
 
 ASK_WITHOUT_PACKAGES = """
 import json, sys
-from polydevice_gpu.cl import library, probes
+from polydevice_gpu.cl import library
+from polydevice_gpu.cl.probing import probes
 
 def by_default_name():
     raise AssertionError("looked for an OpenCL library instead of using the one handed over")
@@ -197,7 +199,7 @@ def test_exception_in_one_probe_is_our_defect_and_costs_that_answer_only(
 
 def test_exception_outside_of_the_probes_is_remembered_too(probe, monkeypatch) -> None:
     argument = {"opencl": library.find_library()[0], "identity": None, "twin": 0, "skip": []}
-    outcome = child_process.run("probes", argument, timeout_s=60)
+    outcome = child_process.run("probing.probes", argument, timeout_s=60)
     assert (outcome.status, outcome.messages) == ("raised", ({"start": "open"},))
     assert "TypeError" in outcome.detail
     monkeypatch.setattr(child_process, "run", lambda *_, **__: outcome)

@@ -11,7 +11,7 @@ from polydevice.errors import DeviceLostError, DeviceNotFoundError
 from polydevice_gpu import cl
 from polydevice_gpu.cl import device as device_module
 from polydevice_gpu.cl.capabilities import ProbedCapabilities
-from polydevice_gpu.cl.memory import Allocator
+from polydevice_gpu.cl.memory.allocator import Allocator
 
 
 def test_same_object_for_all_threads(opencl) -> None:

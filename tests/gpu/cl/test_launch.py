@@ -11,7 +11,7 @@ import pytest
 
 from polydevice.errors import DeviceError, OptionValueError
 from polydevice_gpu import cl
-from polydevice_gpu.cl import command_buffer
+from polydevice_gpu.cl.queues import command_buffer
 
 SOURCE = """
 __kernel void scale(__global const int* x, __global int* y, int factor, __local int* tile) {
@@ -229,7 +229,7 @@ def test_command_buffer_that_fails_falls_back_to_calls(opencl, program, monkeypa
         raise command_buffer.CommandBufferError("clCreateCommandBufferKHR", -59)
 
     monkeypatch.setattr(command_buffer, "CommandBuffer", refuse)
-    monkeypatch.setattr("polydevice_gpu.cl.launch._functions", lambda _: None)
+    monkeypatch.setattr("polydevice_gpu.cl.queues.launch._functions", lambda _: None)
     a, b = buffers(opencl, 2)
     launches = cl.LaunchList(opencl, use_command_buffer=True)
     launches.add(*scaling(program, a, b, 2))

@@ -10,7 +10,7 @@ import pytest
 
 from polydevice.errors import DeviceMemoryError
 from polydevice_gpu import cl
-from polydevice_gpu.cl.memory import Allocator
+from polydevice_gpu.cl.memory.allocator import Allocator
 from tests.gpu.strict import refuse_empty_transfers
 
 WRITE = "__kernel void write(__global uchar* x, int at) { x[at] = 1; }"

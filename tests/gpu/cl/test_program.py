@@ -8,7 +8,8 @@ import pytest
 
 from polydevice.errors import KernelBuildError
 from polydevice_gpu import cl
-from polydevice_gpu.cl import library, program
+from polydevice_gpu.cl import library
+from polydevice_gpu.cl.programs import program
 
 SOURCE = "__kernel void twice(__global int* x) { x[get_global_id(0)] *= FACTOR; }"
 

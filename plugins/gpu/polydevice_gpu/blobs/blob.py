@@ -17,7 +17,7 @@ from polydevice.errors import BlobError
 from polydevice.remote import MAP_MODES, RemoteBlob
 from polydevice.tensor import TensorDesc
 from polydevice_gpu import cl
-from polydevice_gpu.cl import sharing
+from polydevice_gpu.cl.memory import sharing
 
 if TYPE_CHECKING:
     from polydevice_gpu.blobs.context import GpuContext

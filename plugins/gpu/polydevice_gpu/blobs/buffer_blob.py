@@ -13,11 +13,11 @@ from polydevice.tensor import TensorDesc
 from polydevice_gpu import cl
 from polydevice_gpu.blobs.blob import GpuBlob
 from polydevice_gpu.blobs.region_blob import RegionBlob
-from polydevice_gpu.cl import sharing
+from polydevice_gpu.cl.memory import sharing
 
 if TYPE_CHECKING:
     from polydevice_gpu.blobs.context import GpuContext
-    from polydevice_gpu.cl.sharing import SharedMemory
+    from polydevice_gpu.cl.memory.sharing import SharedMemory
 
 
 class BufferBlob(GpuBlob):

@@ -16,8 +16,8 @@ from polydevice_gpu import cl
 from polydevice_gpu.blobs.blob import GpuBlob
 from polydevice_gpu.blobs.buffer_blob import BufferBlob
 from polydevice_gpu.blobs.image_blob import ImageBlob
-from polydevice_gpu.cl import sharing
-from polydevice_gpu.cl.turn_lock import TurnLock
+from polydevice_gpu.cl.memory import sharing
+from polydevice_gpu.cl.queues.turn_lock import TurnLock
 from polydevice_gpu.kernels.types import storage_type
 
 SHARED_MEM_TYPES = ("OCL_BUFFER", "OCL_IMAGE2D", "OCL_SVM", "VA_SURFACE")

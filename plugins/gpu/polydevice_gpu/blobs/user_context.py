@@ -9,8 +9,8 @@ from polydevice.errors import OptionValueError
 from polydevice_gpu import cl
 from polydevice_gpu.blobs.context import GpuContext, check_params
 from polydevice_gpu.blobs.va import va_context
-from polydevice_gpu.cl import sharing
 from polydevice_gpu.cl.discovery.report import Report
+from polydevice_gpu.cl.memory import sharing
 
 CONTEXT_TYPES = ("OCL", "VA_SHARED")
 

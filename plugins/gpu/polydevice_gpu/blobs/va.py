@@ -12,7 +12,7 @@ from polydevice_gpu.blobs.blob import GpuBlob
 from polydevice_gpu.blobs.context import GpuContext, check_params
 from polydevice_gpu.blobs.image_blob import ImageBlob
 from polydevice_gpu.cl.discovery.report import Report
-from polydevice_gpu.cl.va import VaFunctions, missing_libva
+from polydevice_gpu.cl.memory.va import VaFunctions, missing_libva
 
 
 class VaContext(GpuContext):

@@ -33,20 +33,20 @@ from polydevice_gpu.cl.discovery import Report, Selection, discover
 if TYPE_CHECKING:
     from polydevice_gpu.cl.capabilities import Capabilities
     from polydevice_gpu.cl.device import Device, handles_of, open_device
-    from polydevice_gpu.cl.event import Event
-    from polydevice_gpu.cl.image import Image
-    from polydevice_gpu.cl.launch import LaunchList, LocalMemory
-    from polydevice_gpu.cl.memory import Buffer
-    from polydevice_gpu.cl.profile import LaunchTime
-    from polydevice_gpu.cl.program import (
+    from polydevice_gpu.cl.memory.allocator import Buffer
+    from polydevice_gpu.cl.memory.image import Image
+    from polydevice_gpu.cl.programs.program import (
         CompiledKernel,
         Program,
         ProgramBuilder,
         ProgramSource,
         define,
     )
-    from polydevice_gpu.cl.queue import Queue
-    from polydevice_gpu.cl.recording_queue import RecordingQueue
+    from polydevice_gpu.cl.queues.event import Event
+    from polydevice_gpu.cl.queues.launch import LaunchList, LocalMemory
+    from polydevice_gpu.cl.queues.profile import LaunchTime
+    from polydevice_gpu.cl.queues.queue import Queue
+    from polydevice_gpu.cl.queues.recording_queue import RecordingQueue
 
 __all__ = [
     "Buffer",
@@ -73,21 +73,21 @@ __all__ = [
 
 # Loaded on first use, because they import pyopencl (0.3 s).
 _HOMES = {
-    "Buffer": "memory",
+    "Buffer": "memory.allocator",
     "Capabilities": "capabilities",
     "Device": "device",
-    "Event": "event",
-    "Image": "image",
-    "CompiledKernel": "program",
-    "LaunchList": "launch",
-    "LaunchTime": "profile",
-    "LocalMemory": "launch",
-    "Program": "program",
-    "ProgramBuilder": "program",
-    "ProgramSource": "program",
-    "Queue": "queue",
-    "RecordingQueue": "recording_queue",
-    "define": "program",
+    "Event": "queues.event",
+    "Image": "memory.image",
+    "CompiledKernel": "programs.program",
+    "LaunchList": "queues.launch",
+    "LaunchTime": "queues.profile",
+    "LocalMemory": "queues.launch",
+    "Program": "programs.program",
+    "ProgramBuilder": "programs.program",
+    "ProgramSource": "programs.program",
+    "Queue": "queues.queue",
+    "RecordingQueue": "queues.recording_queue",
+    "define": "programs.program",
     "handles_of": "device",
     "open_device": "device",
 }

@@ -1,7 +1,7 @@
 """What a device can do, as named questions; kernels ask these and never who made it.
 
-Answers come from OpenCL queries, or, where an extension string lies or is silent, from `probes` run
-in a child process once per device and driver and kept in a small file.
+Answers come from OpenCL queries, or, where an extension string lies or is silent, from `probing`
+run in a child process once per device and driver and kept in a small file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ from polydevice_gpu.cl.discovery.enumeration import probe_timeout_s
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Icd
 from polydevice_gpu.cl.discovery.icd import loader_environment
 
-_PROBING_MODULES = ("probes", "bench", "command_buffer", "library", "warp_groups", "child_process")
+_PROBING_MODULES = (
+    "probing/probes",
+    "probing/bench",
+    "queues/command_buffer",
+    "library",
+    "programs/warp_groups",
+    "child_process",
+)
 NOT_ASKED = "not asked: there was no time"
 _LIMIT_FACTOR = 6  # a first compile on a cold GPU driver takes seconds, loading it alone less
 _MAXIMUM_CRASHES = 8
@@ -184,7 +191,9 @@ def _ask(
     argument = {"opencl": opencl, "identity": facts.identity, "twin": twin, "skip": skip}
     with contextlib.ExitStack() as stack:
         variables = stack.enter_context(loader_environment(drivers)) if drivers is not None else {}
-        return child_process.run("probes", argument, environment=variables, timeout_s=timeout_s)
+        return child_process.run(
+            "probing.probes", argument, environment=variables, timeout_s=timeout_s
+        )
 
 
 def _may_pass(outcome: child_process.Outcome) -> bool:

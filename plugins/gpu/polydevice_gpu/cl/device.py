@@ -13,9 +13,9 @@ from polydevice_gpu.cl import discovery, library, runtime
 from polydevice_gpu.cl.capabilities import Capabilities, capabilities, probed_capabilities
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Enumeration
 from polydevice_gpu.cl.discovery.selection import AdmittedDevice
-from polydevice_gpu.cl.memory import Allocator
-from polydevice_gpu.cl.queue import Queue
-from polydevice_gpu.cl.recording_queue import RecordingQueue
+from polydevice_gpu.cl.memory.allocator import Allocator
+from polydevice_gpu.cl.queues.queue import Queue
+from polydevice_gpu.cl.queues.recording_queue import RecordingQueue
 from polydevice_gpu.cl.status import translated
 
 _OUT_OF_ORDER, _PROFILING = 1 << 0, 1 << 1

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from polydevice.bounds import current_bounds
 from polydevice.remote import Copies
 from polydevice_gpu import cl
-from polydevice_gpu.cl.turn_lock import TurnLock
+from polydevice_gpu.cl.queues.turn_lock import TurnLock
 
 ITERATIONS = 1024
 """Iterations between two marks in the queue; drivers keep memory of every launch not yet done."""

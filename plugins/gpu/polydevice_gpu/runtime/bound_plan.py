@@ -14,7 +14,7 @@ from polydevice.errors import BlobError, PolydeviceError
 from polydevice.memory_budget import MemoryBudget
 from polydevice_gpu import cl
 from polydevice_gpu.blobs.blob import GpuBlob
-from polydevice_gpu.cl.turn_lock import TurnLock
+from polydevice_gpu.cl.queues.turn_lock import TurnLock
 from polydevice_gpu.graph import Memory
 from polydevice_gpu.runtime.backlog import Backlog
 from polydevice_gpu.runtime.bound_steps import BoundSteps, OnHost

@@ -20,7 +20,7 @@ from polydevice.tensor import TensorDesc
 from polydevice_gpu import cl
 from polydevice_gpu.blobs.blob import GpuBlob
 from polydevice_gpu.blobs.buffer_blob import BufferBlob
-from polydevice_gpu.cl.turn_lock import TurnLock
+from polydevice_gpu.cl.queues.turn_lock import TurnLock
 from polydevice_gpu.graph import Value
 from polydevice_gpu.kernels.types import storage_type
 from polydevice_gpu.runtime.bound_plan import BoundPlan

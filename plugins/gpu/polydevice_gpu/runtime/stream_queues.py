@@ -6,7 +6,7 @@ from typing import Any
 
 from polydevice_gpu import cl
 from polydevice_gpu.blobs.context import GpuContext
-from polydevice_gpu.cl.turn_lock import TurnLock
+from polydevice_gpu.cl.queues.turn_lock import TurnLock
 from polydevice_gpu.options import GpuOptions
 
 

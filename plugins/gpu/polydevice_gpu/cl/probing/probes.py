@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from polydevice_gpu.cl import child_process, command_buffer, library
-from polydevice_gpu.cl.bench import (
+from polydevice_gpu.cl import child_process, library
+from polydevice_gpu.cl.probing.bench import (
     LANES,
     READ_WRITE_COPY,
     WORDS,
@@ -21,6 +21,7 @@ from polydevice_gpu.cl.bench import (
     ProbeError,
     open_bench,
 )
+from polydevice_gpu.cl.queues import command_buffer
 
 _REPLAYS = 2000
 _SUB_GROUP_SIZES_INTEL = 0x4108

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 from polydevice.runtime.follower import Batch, Command
-from polydevice_gpu.cl.memory import Buffer
-from polydevice_gpu.cl.profile import LaunchEvents
-from polydevice_gpu.cl.queue import Queue
+from polydevice_gpu.cl.memory.allocator import Buffer
+from polydevice_gpu.cl.queues.profile import LaunchEvents
+from polydevice_gpu.cl.queues.queue import Queue
 
 
 class _Part(NamedTuple):

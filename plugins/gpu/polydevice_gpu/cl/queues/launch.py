@@ -24,12 +24,13 @@ from typing import Any
 import numpy as np
 
 from polydevice.errors import DeviceError
-from polydevice_gpu.cl import command_buffer, library
+from polydevice_gpu.cl import library
 from polydevice_gpu.cl.device import Device
-from polydevice_gpu.cl.memory import Buffer
-from polydevice_gpu.cl.profile import LaunchEvents, LaunchTime
-from polydevice_gpu.cl.program import CompiledKernel
-from polydevice_gpu.cl.queue import Queue
+from polydevice_gpu.cl.memory.allocator import Buffer
+from polydevice_gpu.cl.programs.program import CompiledKernel
+from polydevice_gpu.cl.queues import command_buffer
+from polydevice_gpu.cl.queues.profile import LaunchEvents, LaunchTime
+from polydevice_gpu.cl.queues.queue import Queue
 from polydevice_gpu.cl.status import check, exception_for
 
 

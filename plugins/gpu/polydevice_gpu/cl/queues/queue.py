@@ -14,13 +14,13 @@ from typing_extensions import Self
 from polydevice.errors import DeviceMemoryError
 from polydevice.remote import Copies
 from polydevice_gpu.cl import library
-from polydevice_gpu.cl.event import Event
-from polydevice_gpu.cl.image import Image
-from polydevice_gpu.cl.memory import Buffer, map_host
+from polydevice_gpu.cl.memory.allocator import Buffer, map_host
+from polydevice_gpu.cl.memory.image import Image
+from polydevice_gpu.cl.queues.event import Event
 from polydevice_gpu.cl.status import check
 
 if TYPE_CHECKING:
-    from polydevice_gpu.cl.profile import LaunchEvents
+    from polydevice_gpu.cl.queues.profile import LaunchEvents
 
 _BLOCKING, _ASYNCHRONOUS = 1, 0
 

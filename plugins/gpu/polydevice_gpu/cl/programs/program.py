@@ -19,10 +19,11 @@ import numpy as np
 from polydevice.bounds import current_bounds
 from polydevice.errors import KernelBuildError
 from polydevice.files.file_cache import DEFAULT_LIMIT_BYTES
-from polydevice_gpu.cl import library, warp_groups
-from polydevice_gpu.cl.binary_cache import BinaryCache, program_key
+from polydevice_gpu.cl import library
 from polydevice_gpu.cl.capabilities import Capabilities
 from polydevice_gpu.cl.device import Device
+from polydevice_gpu.cl.programs import warp_groups
+from polydevice_gpu.cl.programs.binary_cache import BinaryCache, program_key
 from polydevice_gpu.cl.status import check, exception_for, name_of
 
 NO_COMPILE_VARIABLE = "POLYDEVICE_NO_COMPILE"

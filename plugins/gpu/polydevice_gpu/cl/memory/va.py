@@ -15,7 +15,7 @@ import pyopencl as ocl
 
 from polydevice.errors import DeviceError
 from polydevice_gpu.cl import library
-from polydevice_gpu.cl.image import Image
+from polydevice_gpu.cl.memory.image import Image
 from polydevice_gpu.cl.status import check, translated
 
 EXTENSION = "cl_intel_va_api_media_sharing"

@@ -7,7 +7,8 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from polydevice_gpu.cl import library, warp_groups
+from polydevice_gpu.cl import library
+from polydevice_gpu.cl.programs import warp_groups
 
 WORDS = 1024
 """Size of the buffer that every probe kernel gets, in 32-bit words; word i holds i."""

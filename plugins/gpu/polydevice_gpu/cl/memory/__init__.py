@@ -1,0 +1,1 @@
+"""Memory objects: buffers, images, and those that the user shares with us."""

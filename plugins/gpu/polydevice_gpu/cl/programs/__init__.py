@@ -1,0 +1,1 @@
+"""Programs: built from source or taken from the cache of binaries."""
