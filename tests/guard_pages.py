@@ -40,7 +40,9 @@ def guarded(side: str, size_bytes: int) -> np.ndarray:
 def install(patch: pytest.MonkeyPatch, side: str) -> None:
     """Let the CPU device take all memory from `guarded` until the patch is undone."""
     from polydevice_cpu.onednn import primitive
-    from polydevice_cpu.plan import compiled, weights, workspace
+    from polydevice_cpu.plan import compiled
+    from polydevice_cpu.plan.binding import workspace
+    from polydevice_cpu.plan.building import weights
     from tests.guarded_plan import GuardedPlan
 
     patch.setattr(compiled, "BoundPlan", partial(GuardedPlan, side))

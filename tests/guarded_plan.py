@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from polydevice_cpu.plan.bound import BoundPlan
-from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.binding.bound import BoundPlan
+from polydevice_cpu.plan.binding.context import Context
+from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.value import Kind, Storage
-from polydevice_cpu.plan.workspace import Workspace
 from tests.cpu.proved import unproved
 from tests.guard_pages import POISON, guarded
 

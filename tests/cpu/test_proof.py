@@ -343,13 +343,13 @@ def test_no_step_runs_unproved(core, bf16):
 
 
 def test_an_unproved_step_is_found(core, monkeypatch):
-    monkeypatch.setattr("polydevice_cpu.plan.pending.refusal", lambda claim: "")
+    monkeypatch.setattr("polydevice_cpu.plan.building.pending.refusal", lambda claim: "")
     executable = load(core, residual(20))
     assert any("convolution" in found for found in unproved(executable.latest_plan()))
 
 
 def test_explain_says_what_was_not_fused_and_why(core, monkeypatch):
-    monkeypatch.setattr("polydevice_cpu.plan.pending.refusal", lambda claim: "it is wrong")
+    monkeypatch.setattr("polydevice_cpu.plan.building.pending.refusal", lambda claim: "it is wrong")
     nodes = [("Conv", ["x", "w"], ["c"], {}), ("Tanh", ["c"], ["y"], {})]
     weights = {"w": np.ones((4, 3, 1, 1), np.float32)}
     executable = load(core, build(nodes, {"x": [1, 3, 5, 5]}, ["y"], weights))

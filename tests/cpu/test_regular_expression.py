@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from polydevice_cpu.regular_expression import Pattern, PatternError
+from polydevice_cpu.algorithms.regular_expression import Pattern, PatternError
 
 PATTERNS = [
     r"a*b+c?", r"(ab|a)*", r"[a-c]{2,3}x?", r"(a|b)*abb", r"^ab$", r"\w+@\w+\.com", r"(?i)AbC",

@@ -27,7 +27,7 @@ from polydevice.ops.random import Multinomial
 from polydevice.ops.signal import DFT, IDFT, IRDFT, RDFT
 from polydevice.shape import Shape
 from polydevice.window import PadType
-from polydevice_cpu.plan.growth import admit
+from polydevice_cpu.plan.array_steps.growth import admit
 
 FLOAT, INT64, BOOL, STRING = (
     getattr(TensorProto, name) for name in ("FLOAT", "INT64", "BOOL", "STRING")

@@ -11,7 +11,7 @@ from typing import get_args, get_type_hints
 import polydevice.ops  # noqa: F401 - defines the operations
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import operations
-from polydevice_cpu.plan.start import has_starter
+from polydevice_cpu.plan.array_steps.start import has_starter
 from polydevice_gpu.kernels.kernel import SingleLaunch, all_kernels
 
 ROOT = Path(__file__).parents[2]

@@ -16,10 +16,10 @@ from polydevice_cpu.cores import cores_of_streams
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.options import CpuOptions
 from polydevice_cpu.passes import prepare
-from polydevice_cpu.plan.builder import Settings
+from polydevice_cpu.plan.building.builder import Settings
+from polydevice_cpu.plan.building.weights import WeightStore
 from polydevice_cpu.plan.compiled import CompiledNetwork
 from polydevice_cpu.plan.plan import Plan
-from polydevice_cpu.plan.weights import WeightStore
 from polydevice_cpu.report import execution_graph, explanation
 from polydevice_cpu.runner import CpuRunner
 

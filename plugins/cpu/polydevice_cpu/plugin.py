@@ -23,7 +23,7 @@ from polydevice_cpu.executable import CpuExecutableNetwork
 from polydevice_cpu.lowering.table import find_lowering
 from polydevice_cpu.onednn.library import absence, library
 from polydevice_cpu.options import CpuOptions, available_cores
-from polydevice_cpu.plan.start import has_starter, starter_of
+from polydevice_cpu.plan.array_steps.start import has_starter, starter_of
 
 
 class CpuPlugin(Plugin):

@@ -21,9 +21,9 @@ from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.cores import keep_to
 from polydevice_cpu.onednn import openmp
-from polydevice_cpu.plan.bound import BoundPlan
+from polydevice_cpu.plan.binding.bound import BoundPlan
+from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.compiled import shapes_of
-from polydevice_cpu.plan.context import Context
 from polydevice_cpu.report import layer_counts
 from polydevice_cpu.variable import variables
 

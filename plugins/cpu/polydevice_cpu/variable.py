@@ -7,7 +7,7 @@ from polydevice.network import Network
 from polydevice.ops.state import ReadValue
 from polydevice.runtime.variable import RequestVariable
 from polydevice.tensor import TensorDesc
-from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.binding.context import Context
 
 
 class CpuVariable(RequestVariable):

@@ -14,13 +14,13 @@ from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import eltwise
-from polydevice_cpu.plan.pending import Flow, Make, Packed, Pending
+from polydevice_cpu.plan.building.pending import Flow, Make, Packed, Pending
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.proof import refusal
 
 if TYPE_CHECKING:
     from polydevice.node import Node, Port
-    from polydevice_cpu.plan.builder import PlanBuilder
+    from polydevice_cpu.plan.building.builder import PlanBuilder
 
 Rule = Callable[[Any, Sequence[float]], "Eltwise | None"]
 """(operation, the constant scalars among its further inputs) → oneDNN's function."""

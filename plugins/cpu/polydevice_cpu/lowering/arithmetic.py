@@ -21,14 +21,14 @@ from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, row_major
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import binary, prelu
-from polydevice_cpu.plan.pending import Flow, Operand, Packed, Pending
+from polydevice_cpu.plan.building.pending import Flow, Operand, Packed, Pending
 from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.proof import refusal
 
 if TYPE_CHECKING:
     from polydevice.node import Node, Port
-    from polydevice_cpu.plan.builder import PlanBuilder
+    from polydevice_cpu.plan.building.builder import PlanBuilder
 
 ALGORITHMS: dict[type[Op], Algorithm] = {
     arithmetic.Add: Algorithm.BINARY_ADD,

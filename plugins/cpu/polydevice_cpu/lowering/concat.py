@@ -12,13 +12,13 @@ from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitives import concat
-from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep, Start
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import PlanBuilder
+    from polydevice_cpu.plan.building.builder import PlanBuilder
 
 
 @lowers(Concat)

@@ -14,12 +14,12 @@ from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitives import reorder
-from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import PlanBuilder
+    from polydevice_cpu.plan.building.builder import PlanBuilder
 
 INTEGERS = (ElementType.u8, ElementType.i8)
 PLAIN = (

@@ -23,11 +23,11 @@ from polydevice_cpu.onednn.constants import Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import convolution, deconvolution
-from polydevice_cpu.plan.pending import Flow, Make, Packed, Pending
+from polydevice_cpu.plan.building.pending import Flow, Make, Packed, Pending
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import PlanBuilder
+    from polydevice_cpu.plan.building.builder import PlanBuilder
 
 
 @lowers(Convolution, GroupConvolution, heavy=True)

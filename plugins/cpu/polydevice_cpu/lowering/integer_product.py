@@ -20,7 +20,7 @@ from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
 from polydevice_cpu.onednn.primitive import Primitive, built
 from polydevice_cpu.onednn.primitives import convolution, deconvolution, matmul
-from polydevice_cpu.plan.pending import Basis, Flow, Narrow, Packed, Pending
+from polydevice_cpu.plan.building.pending import Basis, Flow, Narrow, Packed, Pending
 from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.proof import refusal
@@ -28,7 +28,7 @@ from polydevice_cpu.proof.proof import refusal
 if TYPE_CHECKING:
     from polydevice.dtype import Array
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import PlanBuilder
+    from polydevice_cpu.plan.building.builder import PlanBuilder
 
 Create = Callable[[DataType, DataType, DataType, Attributes, bool], "Primitive | None"]
 """(types of source, weights and result, attributes, with a bias?) → the primitive."""

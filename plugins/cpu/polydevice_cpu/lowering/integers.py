@@ -22,15 +22,15 @@ from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import binary
-from polydevice_cpu.plan.integers import Integers
-from polydevice_cpu.plan.pending import Flow, Narrow, Operand, Pending
+from polydevice_cpu.plan.building.integers import Integers
+from polydevice_cpu.plan.building.pending import Flow, Narrow, Operand, Pending
 from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.proof import refusal
 
 if TYPE_CHECKING:
     from polydevice.node import Port
-    from polydevice_cpu.plan.builder import PlanBuilder
+    from polydevice_cpu.plan.building.builder import PlanBuilder
 
 
 @lowers(DequantizeLinear)

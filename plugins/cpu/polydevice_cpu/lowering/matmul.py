@@ -16,12 +16,12 @@ from polydevice_cpu.onednn.constants import Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import matmul
-from polydevice_cpu.plan.pending import Flow, Packed, Pending
+from polydevice_cpu.plan.building.pending import Flow, Packed, Pending
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import PlanBuilder
+    from polydevice_cpu.plan.building.builder import PlanBuilder
 
 
 @lowers(MatMul, heavy=True)

@@ -12,13 +12,13 @@ from polydevice.ops.pad import Pad, PadMode
 from polydevice_cpu.lowering.concat import order_like
 from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.ops.pad import source_index
-from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import ArrayStep, Compute
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import PlanBuilder
+    from polydevice_cpu.plan.building.builder import PlanBuilder
 
 
 @lowers(Pad)

@@ -15,12 +15,12 @@ from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import pooling
-from polydevice_cpu.plan.pending import Flow, Packed, Pending
+from polydevice_cpu.plan.building.pending import Flow, Packed, Pending
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import PlanBuilder
+    from polydevice_cpu.plan.building.builder import PlanBuilder
 
 
 _MAXIMA = (ElementType.f32, ElementType.u8, ElementType.i8)

@@ -18,8 +18,8 @@ from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import binary
 from polydevice_cpu.passes.fuse_quantize import QuantizeDequantize
-from polydevice_cpu.plan.integers import Levels
-from polydevice_cpu.plan.pending import Operand
+from polydevice_cpu.plan.building.integers import Levels
+from polydevice_cpu.plan.building.pending import Operand
 from polydevice_cpu.plan.step import PrimitiveStep
 from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.claim import Claim, Link
@@ -27,7 +27,7 @@ from polydevice_cpu.proof.proof import refusal
 
 if TYPE_CHECKING:
     from polydevice.node import Node, Port
-    from polydevice_cpu.plan.builder import PlanBuilder
+    from polydevice_cpu.plan.building.builder import PlanBuilder
 
 
 @lowers(FakeQuantize)

@@ -19,7 +19,7 @@ from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
     from polydevice.node import Node, Port
-    from polydevice_cpu.plan.builder import PlanBuilder
+    from polydevice_cpu.plan.building.builder import PlanBuilder
 
 _DIRECTIONS = {
     ops.Direction.FORWARD: Direction.LEFT_TO_RIGHT,

@@ -19,7 +19,7 @@ from polydevice_cpu.proof.proof import inaccuracy
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import PlanBuilder
+    from polydevice_cpu.plan.building.builder import PlanBuilder
 
 MANY_ROWS = 1024
 """From here on short axes are normalised by NumPy, column by column, which needs 20 µs to start."""

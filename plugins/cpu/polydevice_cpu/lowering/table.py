@@ -13,7 +13,7 @@ from polydevice_cpu.onednn.library import library
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import PlanBuilder
+    from polydevice_cpu.plan.building.builder import PlanBuilder
 
 Lowering = Callable[["PlanBuilder", "Node"], bool]
 """Lowers one node of a plan; False when the case is not for it, having done nothing."""

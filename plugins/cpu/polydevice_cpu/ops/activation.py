@@ -27,9 +27,9 @@ from polydevice.ops.activation import (
     slope_shape,
 )
 from polydevice.shape import Shape
+from polydevice_cpu.algorithms.precision import is_float, narrow, through_float, widen
+from polydevice_cpu.algorithms.special_functions import erf
 from polydevice_cpu.implement import implements
-from polydevice_cpu.precision import is_float, narrow, through_float, widen
-from polydevice_cpu.special_functions import erf
 
 
 @implements(Relu)

@@ -25,8 +25,8 @@ from polydevice.ops.arithmetic import (
 )
 from polydevice.ops.pointwise import AutoBroadcast, BinaryPointwise, pdpd_aligned
 from polydevice.shape import Shape
+from polydevice_cpu.algorithms.precision import is_float, narrow, widen
 from polydevice_cpu.implement import implements
-from polydevice_cpu.precision import is_float, narrow, widen
 
 
 def aligned(op: BinaryPointwise, a: Array, b: Array) -> tuple[Array, Array]:

@@ -8,8 +8,8 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.attention import ScaledDotProductAttention
+from polydevice_cpu.algorithms.precision import narrow, widen
 from polydevice_cpu.implement import implements
-from polydevice_cpu.precision import narrow, widen
 
 
 @implements(ScaledDotProductAttention)

@@ -14,8 +14,8 @@ from polydevice.errors import InferenceError
 from polydevice.interval import apply
 from polydevice.ops.convert import BitCast, Convert, ConvertLike, ConvertPromoteTypes
 from polydevice.tensor import desc_of
+from polydevice_cpu.algorithms.precision import is_float, narrow
 from polydevice_cpu.implement import implements
-from polydevice_cpu.precision import is_float, narrow
 
 _SATURATING = (
     ElementType.f8e4m3,

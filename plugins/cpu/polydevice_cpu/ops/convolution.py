@@ -24,8 +24,8 @@ from polydevice.ops.convolution import (
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc, desc_of
 from polydevice.window import Window
+from polydevice_cpu.algorithms.precision import narrow, product_type
 from polydevice_cpu.implement import implements
-from polydevice_cpu.precision import narrow, product_type
 
 COLUMN_BYTES = 32 << 20
 """Largest buffer of patches; small enough for a last-level cache share, large enough for BLAS."""

@@ -14,9 +14,9 @@ from polydevice.ops.convolution_special import (
     binary_weights,
 )
 from polydevice.window import PadType, Window
+from polydevice_cpu.algorithms.precision import narrow, widen
 from polydevice_cpu.implement import implements
 from polydevice_cpu.ops.convolution import COLUMN_BYTES, convolution, pad
-from polydevice_cpu.precision import narrow, widen
 
 
 @implements(BinaryConvolution)

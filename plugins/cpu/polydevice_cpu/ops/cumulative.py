@@ -6,8 +6,8 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.cumulative import CumProd
+from polydevice_cpu.algorithms.precision import narrow, widen
 from polydevice_cpu.implement import implements
-from polydevice_cpu.precision import narrow, widen
 
 
 @implements(CumProd)

@@ -7,8 +7,8 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.ops.linear_algebra import Det, Inverse
+from polydevice_cpu.algorithms.precision import narrow, widen
 from polydevice_cpu.implement import implements
-from polydevice_cpu.precision import narrow, widen
 
 
 @implements(Det)

@@ -41,9 +41,9 @@ from polydevice.ops.math import (
     Tanh,
 )
 from polydevice.ops.op import Op
+from polydevice_cpu.algorithms.precision import is_float, narrow, through_float, widen
+from polydevice_cpu.algorithms.special_functions import erf, erfinv
 from polydevice_cpu.implement import implements
-from polydevice_cpu.precision import is_float, narrow, through_float, widen
-from polydevice_cpu.special_functions import erf, erfinv
 
 _FUNCTIONS: dict[type[Op], Callable[..., Any]] = {
     Acos: np.arccos,

@@ -9,8 +9,8 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.ops.matmul import Einsum, GroupedMatMul, MatMul
+from polydevice_cpu.algorithms.precision import narrow, product_type
 from polydevice_cpu.implement import implements
-from polydevice_cpu.precision import narrow, product_type
 
 
 @implements(MatMul)

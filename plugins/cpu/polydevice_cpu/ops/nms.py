@@ -19,9 +19,9 @@ from polydevice.ops.nms import (
     NonMaxSuppressionPadded,
     SortResult,
 )
-from polydevice_cpu.boxes import by_score, overlaps, suppress
+from polydevice_cpu.algorithms.boxes import by_score, overlaps, suppress
+from polydevice_cpu.algorithms.rotated_boxes import rotated_overlaps
 from polydevice_cpu.implement import implements
-from polydevice_cpu.rotated_boxes import rotated_overlaps
 
 Selected = tuple[Array, Array]
 """[n, 3] batch, class, box and [n] scores."""

@@ -18,8 +18,8 @@ from polydevice.ops.normalization import (
     GroupNormalization,
     NormalizeL2,
 )
+from polydevice_cpu.algorithms.precision import narrow, widen
 from polydevice_cpu.implement import implements
-from polydevice_cpu.precision import narrow, widen
 
 
 def _per_channel(vector: Array, rank: int) -> Array:

@@ -17,9 +17,9 @@ from polydevice.ops.pooling import (
     MaxPoolWithIndices,
     Pool,
 )
+from polydevice_cpu.algorithms.precision import compute_type, is_float, narrow
 from polydevice_cpu.implement import implements
 from polydevice_cpu.ops.convolution import check_size
-from polydevice_cpu.precision import compute_type, is_float, narrow
 
 MANY_TAPS = 32
 """Above this NumPy's reduction of a view is faster than one pass over the array per tap."""

@@ -6,10 +6,10 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.quantize import FakeConvert, FakeQuantize
+from polydevice_cpu.algorithms.precision import narrow, widen
 from polydevice_cpu.implement import implements
 from polydevice_cpu.ops.arithmetic import align
 from polydevice_cpu.ops.convert import saturated
-from polydevice_cpu.precision import narrow, widen
 
 
 @implements(FakeQuantize)

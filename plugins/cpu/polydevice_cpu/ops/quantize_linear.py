@@ -13,9 +13,9 @@ from polydevice.ops.quantize_linear import (
 )
 from polydevice.rewrites.integers.dynamic_range import DynamicRange
 from polydevice.rewrites.integers.integer_product import IntegerProduct
+from polydevice_cpu.algorithms.precision import narrow
 from polydevice_cpu.implement import implements, run
 from polydevice_cpu.ops.convert import convert_to, saturated
-from polydevice_cpu.precision import narrow
 
 
 def aligned(op: LinearQuantization, parameter: Array, x: Array) -> Array:

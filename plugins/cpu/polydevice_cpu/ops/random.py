@@ -10,9 +10,9 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.ops.random import Alignment, Multinomial, RandomUniform
+from polydevice_cpu.algorithms.precision import narrow, widen
+from polydevice_cpu.algorithms.random_bits import mersenne, mersenne_of_sequence, philox
 from polydevice_cpu.implement import implements
-from polydevice_cpu.precision import narrow, widen
-from polydevice_cpu.random_bits import mersenne, mersenne_of_sequence, philox
 
 _I32 = np.iinfo(np.int32)
 

@@ -17,9 +17,9 @@ from polydevice.ops.recurrent import (
     RNNCell,
     RNNSequence,
 )
+from polydevice_cpu.algorithms.precision import narrow, widen
 from polydevice_cpu.implement import implements
 from polydevice_cpu.ops.activation import logistic
-from polydevice_cpu.precision import narrow, widen
 
 Function = Callable[[Array], Array]
 States = tuple[Array, ...]

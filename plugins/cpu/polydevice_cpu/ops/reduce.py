@@ -21,8 +21,8 @@ from polydevice.ops.reduce import (
     Reduction,
 )
 from polydevice.shape import normalize_axis
+from polydevice_cpu.algorithms.precision import compute_type, is_float, narrow
 from polydevice_cpu.implement import implements
-from polydevice_cpu.precision import compute_type, is_float, narrow
 
 Reduce = Callable[[Array, tuple[int, ...], bool], Any]
 """f(x, axes, keep_dims)"""

@@ -16,7 +16,7 @@ from polydevice.ops.roi import (
     ROIAlignRotated,
     ROIPooling,
 )
-from polydevice_cpu.bilinear import align, bilinear_grid, bilinear_points
+from polydevice_cpu.algorithms.bilinear import align, bilinear_grid, bilinear_points
 from polydevice_cpu.implement import implements
 
 MAX_COORDINATE = 1e9

@@ -10,8 +10,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.ops.signal import DFT, IDFT, IRDFT, ISTFT, RDFT, STFT, CumSum, FourierTransform
+from polydevice_cpu.algorithms.precision import is_float, narrow, widen
 from polydevice_cpu.implement import implements
-from polydevice_cpu.precision import is_float, narrow, widen
 
 
 @implements(CumSum)

@@ -22,8 +22,8 @@ from polydevice.ops.strings import (
     TfIdfMode,
     TfIdfVectorizer,
 )
+from polydevice_cpu.algorithms.regular_expression import Pattern, PatternError
 from polydevice_cpu.implement import implements
-from polydevice_cpu.regular_expression import Pattern, PatternError
 
 STRING_BYTES = 56
 """What Python takes for a short text, besides a byte or more per character."""

@@ -8,8 +8,8 @@ from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
 from polydevice.shape import normalize_axis
+from polydevice_cpu.algorithms.ranking import largest, smallest
 from polydevice_cpu.implement import implements
-from polydevice_cpu.ranking import largest, smallest
 
 
 @implements(TopK)

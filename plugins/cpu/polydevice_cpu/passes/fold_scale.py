@@ -15,7 +15,7 @@ from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.convolution import ConvolutionBackpropData, ConvolutionLike
 from polydevice.ops.matmul import MatMul
 from polydevice.rewrites.pattern import Replacements, Users, per_channel
-from polydevice_cpu.precision import fits_f32
+from polydevice_cpu.algorithms.precision import fits_f32
 
 
 def fold_scale(network: Network) -> None:

@@ -14,16 +14,16 @@ from polydevice.ops.control_flow import Iteration
 from polydevice.runtime.plan_cache import Bindings, PlanCache, Shapes, plans_limit
 from polydevice_cpu.implement import evaluate
 from polydevice_cpu.passes import prepare
-from polydevice_cpu.plan.bound import BoundPlan
-from polydevice_cpu.plan.builder import PlanBuilder, Settings
-from polydevice_cpu.plan.context import Context
-from polydevice_cpu.plan.decisions import Decisions, Unlike
+from polydevice_cpu.plan.array_steps.tail import make_tail
+from polydevice_cpu.plan.binding.bound import BoundPlan
+from polydevice_cpu.plan.binding.context import Context
+from polydevice_cpu.plan.binding.rounds import Rounds
+from polydevice_cpu.plan.binding.workspace import Workspace
+from polydevice_cpu.plan.building.builder import PlanBuilder, Settings
+from polydevice_cpu.plan.building.decisions import Decisions, Unlike
+from polydevice_cpu.plan.building.sizes import Sized, Sizes
+from polydevice_cpu.plan.building.weights import WeightStore
 from polydevice_cpu.plan.plan import Plan
-from polydevice_cpu.plan.rounds import Rounds
-from polydevice_cpu.plan.sizes import Sized, Sizes
-from polydevice_cpu.plan.tail import make_tail
-from polydevice_cpu.plan.weights import WeightStore
-from polydevice_cpu.plan.workspace import Workspace
 from polydevice_cpu.proof.ledger import keep_verdicts
 
 

@@ -14,7 +14,7 @@ from polydevice.runtime.arena import Life, place_in_one
 from polydevice.runtime.layer_times import LayerTimes
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
-from polydevice_cpu.plan.accumulate import accumulate
+from polydevice_cpu.plan.building.accumulate import accumulate
 from polydevice_cpu.plan.step import PrimitiveStep, Step, name_of
 from polydevice_cpu.plan.value import Kind, Storage, Value
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from polydevice.dtype import Array
 from polydevice_cpu.onednn.primitive import Primitive
-from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.value import Value
 
 Compute = Callable[..., Array | Sequence[Array]]
@@ -94,7 +94,7 @@ class ArrayStep:
 
 @dataclass
 class TailStep:
-    """Run what depends on sizes that only the data tells; see `polydevice_cpu.plan.tail`.
+    """Run what depends on sizes that only the data tells; see `array_steps.tail`.
 
     Attributes:
         inputs: values of the boundary, dense.

@@ -12,9 +12,9 @@ from collections.abc import Callable
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice_cpu.algorithms.special_functions import erf
 from polydevice_cpu.onednn.attributes import Eltwise
 from polydevice_cpu.onednn.constants import Algorithm
-from polydevice_cpu.special_functions import erf
 
 EPSILON = 2.0**-24
 """Half a unit in the last place of f32, relative."""

@@ -10,7 +10,7 @@ from polydevice_cpu.onednn.constants import DataType
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
-    from polydevice_cpu.plan.pending import Pending
+    from polydevice_cpu.plan.building.pending import Pending
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.ops.control_flow import Iteration
 from polydevice.runtime.plan_cache import Shapes
-from polydevice_cpu.plan.bound import BoundPlan
-from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.binding.bound import BoundPlan
+from polydevice_cpu.plan.binding.context import Context
+from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
-from polydevice_cpu.plan.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,8 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.ops.state import Assign, ReadValue
-from polydevice_cpu.plan.context import Context
-from polydevice_cpu.plan.start import starts
+from polydevice_cpu.plan.array_steps.start import starts
+from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import Compute, Start
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice_cpu.ranking import smallest
+from polydevice_cpu.algorithms.ranking import smallest
 
 
 def areas(boxes: Array, offset: float = 0.0) -> Array:

@@ -16,11 +16,11 @@ from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.engine import MemoryObject
 from polydevice_cpu.onednn.primitive import execution_error
-from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.binding.context import Context
+from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep, outputs_of
 from polydevice_cpu.plan.value import Kind, Storage, Value
-from polydevice_cpu.plan.workspace import Workspace
 
 Call = Callable[[], Any]
 """Runs one step; anything but 0 and None is a oneDNN status."""

@@ -21,10 +21,10 @@ from polydevice.ops.control_flow import (
 )
 from polydevice.shape import normalize_axis
 from polydevice.tensor import TensorDesc, desc_of
+from polydevice_cpu.plan.array_steps.start import starts
+from polydevice_cpu.plan.binding.context import Context
+from polydevice_cpu.plan.binding.rounds import Rounds
 from polydevice_cpu.plan.compiled import Execution, shapes_of
-from polydevice_cpu.plan.context import Context
-from polydevice_cpu.plan.rounds import Rounds
-from polydevice_cpu.plan.start import starts
 from polydevice_cpu.plan.step import Compute, Start
 
 ITERATION_LIMIT = 1 << 24

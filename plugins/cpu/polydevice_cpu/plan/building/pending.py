@@ -8,23 +8,23 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from polydevice.dtype import Array
+from polydevice_cpu.algorithms.precision import fits_f32
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.attributes import Sum as SumPostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
-from polydevice_cpu.plan.decisions import Decisions, Unlike
-from polydevice_cpu.plan.integers import Levels
+from polydevice_cpu.plan.building.decisions import Decisions, Unlike
+from polydevice_cpu.plan.building.integers import Levels
 from polydevice_cpu.plan.step import PrimitiveStep, Sum
 from polydevice_cpu.plan.value import Value
-from polydevice_cpu.precision import fits_f32
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.proof import refusal
 
 if TYPE_CHECKING:
     from polydevice.node import Node
-    from polydevice_cpu.plan.builder import PlanBuilder
+    from polydevice_cpu.plan.building.builder import PlanBuilder
 
 Make = Callable[[Sequence[PostOp], bool], "Primitive | None"]
 """(post-operations, with a bias?) → the primitive; None where oneDNN has no good one."""

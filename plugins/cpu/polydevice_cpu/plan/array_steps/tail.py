@@ -18,13 +18,13 @@ from polydevice.node import Node, Port
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.lowering.table import is_heavy
-from polydevice_cpu.plan.context import Context
-from polydevice_cpu.plan.growth import admit, counted
-from polydevice_cpu.plan.start import starter
+from polydevice_cpu.plan.array_steps.growth import admit, counted
+from polydevice_cpu.plan.array_steps.start import starter
+from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import Compute, Start, TailStep, outputs_of
 
 if TYPE_CHECKING:
-    from polydevice_cpu.plan.builder import PlanBuilder
+    from polydevice_cpu.plan.building.builder import PlanBuilder
     from polydevice_cpu.plan.compiled import CompiledNetwork
 
 

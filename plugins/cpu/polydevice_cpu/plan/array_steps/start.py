@@ -14,7 +14,7 @@ from typing import TypeVar
 from polydevice.errors import InferenceError
 from polydevice.ops.op import Op
 from polydevice_cpu.implement import find_implementation
-from polydevice_cpu.plan.context import Context
+from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import Compute, Start
 
 F = TypeVar("F", bound=Callable[..., Start])
@@ -35,7 +35,7 @@ def starts(*ops: type[Op]) -> Callable[[F], F]:
 @lru_cache(maxsize=1)
 def _load() -> None:
     for module in ("control_flow", "state"):
-        importlib.import_module(f"polydevice_cpu.plan.{module}")
+        importlib.import_module(f"polydevice_cpu.plan.array_steps.{module}")
 
 
 def has_starter(op: type[Op]) -> bool:

@@ -20,17 +20,17 @@ from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, DataType
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, row_major
 from polydevice_cpu.onednn.primitives import reorder
-from polydevice_cpu.plan.context import Context
-from polydevice_cpu.plan.decisions import Decisions
-from polydevice_cpu.plan.integers import Integers
-from polydevice_cpu.plan.pending import Pending
+from polydevice_cpu.plan.array_steps.start import starter
+from polydevice_cpu.plan.binding.context import Context
+from polydevice_cpu.plan.building.decisions import Decisions
+from polydevice_cpu.plan.building.integers import Integers
+from polydevice_cpu.plan.building.pending import Pending
+from polydevice_cpu.plan.building.sizes import Sized
+from polydevice_cpu.plan.building.weights import WeightStore, pack
+from polydevice_cpu.plan.building.worth import NETWORK_US, STEP_US, threads_worth
 from polydevice_cpu.plan.plan import Plan
-from polydevice_cpu.plan.sizes import Sized
-from polydevice_cpu.plan.start import starter
 from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep, Step, TailStep
 from polydevice_cpu.plan.value import Kind, Storage, Value
-from polydevice_cpu.plan.weights import WeightStore, pack
-from polydevice_cpu.plan.worth import NETWORK_US, STEP_US, threads_worth
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Algorithms that several operations of `ops` use, in NumPy."""

@@ -1,0 +1,1 @@
+"""How a plan gets the memory of a request."""

@@ -1,0 +1,1 @@
+"""How a network for concrete shapes becomes a plan."""
