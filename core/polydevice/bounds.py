@@ -62,6 +62,10 @@ class Bounds:
         """Have the next `check` raise InferCancelledError; from any thread."""
         self._cancelled = self._cancelled or reason
 
+    def begin_again(self) -> None:
+        """Serve for other work; what cancelled the former does not count."""
+        self._cancelled = ""
+
     def check(self) -> None:
         """Return if the work may go on; takes less than 0.1 µs.
 
@@ -102,13 +106,15 @@ class _Thread(threading.local):
     left: float | None = None  # seconds for computing constants ahead
 
 
-_thread = _Thread()
+this_thread = _Thread()
+"""The calling thread's. Read and written directly by what runs in every inference, where
+`enter_bounds` twice would take 0.3 µs instead of 0.15."""
 _UNBOUNDED = Bounds()  # nobody has it to cancel it
 
 
 def current_bounds() -> Bounds:
     """Return the bounds of what the calling thread is at; without an end if it has none."""
-    return _thread.bounds or _UNBOUNDED
+    return this_thread.bounds or _UNBOUNDED
 
 
 def bounded(items: Iterable[T]) -> Iterator[T]:
@@ -119,25 +125,12 @@ def bounded(items: Iterable[T]) -> Iterator[T]:
         yield item
 
 
-def inference_bounds(
-    timeout_ms: float, start: float, memory: MemoryBudget, before: Bounds | None = None
-) -> Bounds:
+def inference_bounds(timeout_ms: float, start: float, memory: MemoryBudget) -> Bounds:
     """Return bounds of an inference's own; those of the work that it is a part of hold as well.
 
     Cancelling them ends this inference alone. `memory` counts where the whole has no budget.
-    `before` are those of an inference that has ended, which serve again where nothing differs.
     """
-    outer = _thread.bounds
-    if (
-        before is not None
-        and outer is None
-        and not timeout_ms
-        and before.memory is memory
-        and before._outer is None
-        and before._deadline is None
-    ):
-        before._cancelled = ""
-        return before
+    outer = this_thread.bounds
     inherited = outer is not None and outer.memory is not None
     return Bounds(timeout_ms, start, outer, None if inherited else memory)
 
@@ -151,7 +144,7 @@ def network_budget(limit_bytes: int, whose: str) -> MemoryBudget:
         limit_bytes: MEMORY_LIMIT; 0 for what the machine has.
         whose: for messages.
     """
-    outer = _thread.bounds
+    outer = this_thread.bounds
     if outer is not None and outer.memory is not None:
         return outer.memory
     return MemoryBudget(limit_bytes, whose)
@@ -159,8 +152,8 @@ def network_budget(limit_bytes: int, whose: str) -> MemoryBudget:
 
 def enter_bounds(bounds: Bounds | None) -> Bounds | None:
     """Make bounds those of the calling thread and return what they were; see `within`."""
-    before = _thread.bounds
-    _thread.bounds = bounds
+    before = this_thread.bounds
+    this_thread.bounds = bounds
     return before
 
 
@@ -186,14 +179,14 @@ _AHEAD = MemoryBudget(AHEAD_BYTES, "computing constants ahead of inference")
 @contextmanager
 def computing_ahead() -> Iterator[None]:
     """Let the computations of constants in the ``with`` block share one limit of time."""
-    if _thread.left is not None:  # a part of something larger
+    if this_thread.left is not None:  # a part of something larger
         yield
         return
-    _thread.left = AHEAD_SECONDS
+    this_thread.left = AHEAD_SECONDS
     try:
         yield
     finally:
-        _thread.left = None
+        this_thread.left = None
 
 
 def compute_ahead(compute: Callable[[], T | None]) -> T | None:
@@ -202,15 +195,15 @@ def compute_ahead(compute: Callable[[], T | None]) -> T | None:
     Args:
         compute: raises a PolydeviceError, or returns None, when `Bounds.check` or `admit` ends it.
     """
-    left = AHEAD_SECONDS if _thread.left is None else _thread.left
+    left = AHEAD_SECONDS if this_thread.left is None else this_thread.left
     if left <= 0:
         return None
     start = time.perf_counter()
     try:
-        with within(Bounds(left * 1e3, start, _thread.bounds, _AHEAD)):
+        with within(Bounds(left * 1e3, start, this_thread.bounds, _AHEAD)):
             return compute()
     except (InferTimeoutError, DeviceMemoryError):
         return None
     finally:
-        if _thread.left is not None:
-            _thread.left = left - (time.perf_counter() - start)
+        if this_thread.left is not None:
+            this_thread.left = left - (time.perf_counter() - start)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from polydevice.compat.onnxruntime import model as models
 from polydevice.compat.onnxruntime.errors import InvalidArgument, OrtError, run_failure
@@ -37,6 +38,7 @@ class LoadedModel:
     Attributes:
         executable: core's network.
         descs: input → type and shape.
+        count: of inputs.
         outputs: output as the model calls it → name in the executable network, type and shape.
     """
 
@@ -49,6 +51,7 @@ class LoadedModel:
         self.executable = executable = models.load(network, placement, options)
         weakref.finalize(self, executable.close).atexit = False  # threads end by themselves then
         self.descs = {name: port.desc for name, port in executable.inputs.items()}
+        self.count = len(self.descs)
         results = zip(executable.outputs.items(), network.results, strict=True)
         self.outputs = {
             getattr(node.op, "output_name", "") or name: (name, port.desc)
@@ -81,7 +84,7 @@ class LoadedModel:
         try:
             for name, dtype, shape, place in places:
                 value = feed[name]
-                if value.__class__ is np.ndarray and value.dtype == dtype and value.shape == shape:
+                if type(value) is ndarray and value.dtype is dtype and value.shape == shape:
                     place[...] = value
                 else:
                     self._copy(name, value, place)
@@ -89,9 +92,11 @@ class LoadedModel:
                 results = request.infer()
             else:
                 results = self._infer(request, places, feed, trace)
-            if self._plain:
-                return [results[name].copy() for name in names]
-            return [from_array(results[name], self._by_name[name]) for name in names]
+            if not self._plain:
+                return [from_array(results[name], self._by_name[name]) for name in names]
+            if len(names) == 1:  # a comprehension is a call of its own before Python 3.12
+                return [results[names[0]].copy()]
+            return [results[name].copy() for name in names]
         except KeyError:
             raise self.missing(feed) from None
         except InvalidArgument:

@@ -122,7 +122,7 @@ class InferenceSession(Surface):
             Fail, EPFail: the inference failed.
         """
         loaded = self._loaded
-        if len(input_feed) > len(loaded.descs):
+        if len(input_feed) > loaded.count:
             loaded = self._with(input_feed)
         if run_options is None:
             return loaded.run(output_names, input_feed, self._trace)
