@@ -266,8 +266,8 @@ def _tune(options: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import Progress
 
-    from polydevice.tuning_journal import VARIABLE, Journal
-    from polydevice.tuning_supervisor import supervise
+    from polydevice.tuning.journal import VARIABLE, Journal
+    from polydevice.tuning.supervisor import supervise
 
     if options.merge:
         return _merge(options)
@@ -337,7 +337,7 @@ def _merge(options: argparse.Namespace) -> int:
 
 def _tune_here(options: argparse.Namespace) -> int:
     """Tune in this process, which another one watches."""
-    from polydevice.tuning_supervisor import end_with_parent
+    from polydevice.tuning.supervisor import end_with_parent
 
     end_with_parent()
     config = dict(options.config)
@@ -387,7 +387,7 @@ def _devices(options: argparse.Namespace) -> int:
 
 def _measure(options: argparse.Namespace, core: Core, names: Sequence[str]) -> int:
     """Measure devices, keep what was found for their drivers, and print it."""
-    from polydevice import measured
+    from polydevice.inspection import measured
     from polydevice.report.device_speed import measure_speed
 
     found = {}
@@ -461,7 +461,7 @@ def _with_version(distribution: str) -> str:
 
 
 def _place(options: argparse.Namespace) -> int:
-    from polydevice.placement_svg import placement_svg
+    from polydevice.inspection.placement_svg import placement_svg
 
     if options.svg:
         writable_place("--svg", Path(options.svg))
@@ -591,9 +591,9 @@ def _show(
 def _places(options: argparse.Namespace) -> int:
     """Say where operations are written, and how a device runs them."""
     from polydevice.errors import OptionValueError, nearest
+    from polydevice.inspection.source_place import source_place
     from polydevice.ops.op import operations
     from polydevice.plugin import Line
-    from polydevice.source_place import source_place
 
     found = list(operations())
     if options.name:

@@ -29,10 +29,10 @@ from polydevice.errors import (
     PluginError,
     PolydeviceError,
 )
-from polydevice.executor import closing_time
 from polydevice.files.safe_open import read_given
 from polydevice.internal import internal_error
 from polydevice.plugin import DeviceReport, Line, Section, Version
+from polydevice.runtime.executor import closing_time
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork

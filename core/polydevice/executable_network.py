@@ -28,14 +28,14 @@ from polydevice.errors import (
     UnknownMetricError,
     nearest,
 )
-from polydevice.executor import CLOSE_SECONDS, Executor, closing_time
 from polydevice.infer_queue import InferQueue
 from polydevice.infer_request import InferRequest, Inputs, StatusCode, contiguous, fits
+from polydevice.inspection.placement import Placement
 from polydevice.kept_layers import KeptLayers
 from polydevice.network import Network
 from polydevice.node import Node, Port
-from polydevice.placement import Placement
 from polydevice.port_setting import default_layout
+from polydevice.runtime.executor import CLOSE_SECONDS, Executor, closing_time
 from polydevice.runtime.follower import Follower
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc

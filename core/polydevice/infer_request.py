@@ -26,13 +26,13 @@ from polydevice.errors import (
     RequestError,
     nearest,
 )
-from polydevice.executor import CLOSE_SECONDS
 from polydevice.internal import inference_defect, is_ours
-from polydevice.overlap import check_outputs, host_arrays, overwritten
 from polydevice.remote import Copies, RemoteBlob
+from polydevice.runtime.executor import CLOSE_SECONDS
 from polydevice.runtime.follower import Follower, Inference, tell
+from polydevice.runtime.overlap import check_outputs, host_arrays, overwritten
+from polydevice.runtime.variable_state import VariableState
 from polydevice.shape import Shape
-from polydevice.variable_state import VariableState
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork, PortInfo

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from polydevice.dtype import Array
 from polydevice.errors import DeviceError, UnknownMetricError, UnsupportedNetworkError, nearest
-from polydevice.executor import Executor
 from polydevice.ops.unknown import UnknownOperation
+from polydevice.runtime.executor import Executor
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork

@@ -109,7 +109,8 @@ def test_closing_cancels_inferences_of_all_threads(core):
 
 
 def test_what_does_not_end_keeps_its_memory(core, monkeypatch, caplog):
-    from polydevice import executable_network, executor
+    from polydevice import executable_network
+    from polydevice.runtime import executor
     from polydevice.testing import fake_device
 
     started, gate, closed = threading.Event(), threading.Event(), []
@@ -137,7 +138,7 @@ def test_what_does_not_end_keeps_its_memory(core, monkeypatch, caplog):
 
 def test_all_networks_are_waited_for_until_one_time(core, monkeypatch):
     from polydevice.executable_network import ExecutableNetwork
-    from polydevice.executor import Executor
+    from polydevice.runtime.executor import Executor
     from polydevice.testing import fake_device
 
     gate, started, ends = threading.Event(), threading.Semaphore(0), []

@@ -21,9 +21,9 @@ from polydevice.ops.io import Parameter, Result
 from polydevice.ops.op import Op, operation
 from polydevice.ops.pooling import MaxPool
 from polydevice.ops.transpose import Transpose
+from polydevice.ops.window import RoundingType
 from polydevice.readers.ir import read_ir
 from polydevice.shape import Dim, Shape
-from polydevice.window import RoundingType
 from polydevice.writers.ir import ir_bytes
 
 from .conftest import relu_network

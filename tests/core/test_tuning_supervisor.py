@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from polydevice import tuning_supervisor
 from polydevice.cli import main
-from polydevice.tuning_journal import VARIABLE
+from polydevice.tuning import supervisor as tuning_supervisor
+from polydevice.tuning.journal import VARIABLE
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 

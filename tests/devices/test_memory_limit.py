@@ -25,8 +25,8 @@ from polydevice.ops.pooling import AdaptiveAvgPool, MaxPool
 from polydevice.ops.prior_box import PriorBox
 from polydevice.ops.random import Multinomial
 from polydevice.ops.signal import DFT, IDFT, IRDFT, RDFT
+from polydevice.ops.window import PadType
 from polydevice.shape import Shape
-from polydevice.window import PadType
 from polydevice_cpu.plan.array_steps.growth import admit
 
 FLOAT, INT64, BOOL, STRING = (

@@ -10,7 +10,7 @@ from polydevice.ops.convolution import Convolution, ConvolutionBackpropData, Gro
 from polydevice.ops.pad import Pad, PadMode
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.transpose import Transpose
-from polydevice.window import PadType
+from polydevice.ops.window import PadType
 from polydevice_gpu import cl
 from tests.gpu.graphs import Sketch, check_answers, compiled
 

@@ -16,7 +16,7 @@ from polydevice.errors import (
     OptionValueError,
     RequestBusyError,
 )
-from polydevice.executor import Executor
+from polydevice.runtime.executor import Executor
 from polydevice_gpu.cl import library
 from tests.cpu.models import answer, build
 from tests.gpu.remote import User, affine, convolution, desc, exact

@@ -17,7 +17,7 @@ from polydevice import Core
 from polydevice.cli import main
 from polydevice.errors import DeviceError, OptionValueError
 from polydevice.tuning import TunedLayer
-from polydevice.tuning_journal import Journal
+from polydevice.tuning.journal import Journal
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.tuning import pretuned
@@ -675,7 +675,7 @@ def test_a_journal_knows_what_was_begun_and_not_ended(tmp_path) -> None:
 def test_a_child_ends_with_the_process_that_watches_it(tmp_path) -> None:
     """The process between is killed; the child, which would sleep for long, is gone soon."""
     child = (
-        "import os, time; from polydevice.tuning_supervisor import end_with_parent; "
+        "import os, time; from polydevice.tuning.supervisor import end_with_parent; "
         "end_with_parent(); print(os.getpid(), flush=True); time.sleep(600)"
     )
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from polydevice import Core
 from polydevice.cli import main
-from polydevice.placement import Placement
-from polydevice.placement_svg import placement_svg
+from polydevice.inspection.placement import Placement
+from polydevice.inspection.placement_svg import placement_svg
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "samples/models/blazeface/blazeface.xml"

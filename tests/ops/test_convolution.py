@@ -15,8 +15,8 @@ from polydevice.ops.convolution import (
     GroupConvolution,
     GroupConvolutionBackpropData,
 )
+from polydevice.ops.window import PadType
 from polydevice.testing.op_case import OpCase, network_of
-from polydevice.window import PadType
 from polydevice_cpu.implement import run
 from tests.ops.check import check
 from tests.ops.openvino_oracle import openvino_case, wide_case

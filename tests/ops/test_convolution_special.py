@@ -8,8 +8,8 @@ import pytest
 from polydevice.dtype import ElementType
 from polydevice.errors import NetworkError
 from polydevice.ops.convolution_special import BinaryConvolution, DeformableConvolution
+from polydevice.ops.window import PadType
 from polydevice.testing.op_case import OpCase, network_of
-from polydevice.window import PadType
 from tests.ops.check import check
 from tests.ops.openvino_oracle import openvino_case
 

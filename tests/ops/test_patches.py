@@ -8,9 +8,9 @@ import pytest
 from polydevice.dtype import ElementType
 from polydevice.errors import ShapeError
 from polydevice.ops.patches import Col2Im, ExtractImagePatches
+from polydevice.ops.window import PadType
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc, desc_of
-from polydevice.window import PadType
 from tests.ops.check import check
 from tests.ops.openvino_oracle import openvino_case
 

@@ -15,8 +15,8 @@ from polydevice.ops.pooling import (
     MaxPool,
     MaxPoolWithIndices,
 )
+from polydevice.ops.window import PadType, RoundingType
 from polydevice.testing.op_case import OpCase, network_of
-from polydevice.window import PadType, RoundingType
 from polydevice_cpu.implement import run
 from tests.ops.check import check
 from tests.ops.openvino_oracle import openvino_case, wide_case

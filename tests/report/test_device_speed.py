@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from polydevice import Core, measured
+from polydevice import Core
 from polydevice.cli import main
 from polydevice.errors import ModelFileError
-from polydevice.measured import Speed
+from polydevice.inspection import measured
+from polydevice.inspection.measured import Speed
 from polydevice.report import device_speed, peaks
 
 SPEED = Speed(gops={"f32": 12.5, "f16": 25}, bytes_per_s=1e10, launch_us=3, copy_us=4)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from polydevice import measured
 from polydevice.benchmark.configuration import known_keys
 from polydevice.benchmark.measure import Statistics
 from polydevice.core import Core
 from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError
 from polydevice.executable_network import ExecutableNetwork
+from polydevice.inspection import measured
 from polydevice.network import Network
 from polydevice.report.gather import MemorySampler, machine, profile
 from polydevice.report.peaks import measure_peaks

@@ -9,9 +9,9 @@ from typing import ClassVar
 from polydevice.errors import ShapeError
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.ops.pointwise import common_type
+from polydevice.ops.window import PadType, Window
 from polydevice.shape import Dim, DimLike, Shape, bounds, dim, merge_dim
 from polydevice.tensor import TensorDesc
-from polydevice.window import PadType, Window
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,9 +12,9 @@ from polydevice.errors import ShapeError
 from polydevice.ops.convolution import Convolution, ConvolutionLike
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.ops.pointwise import common_type
+from polydevice.ops.window import PadType, Window
 from polydevice.shape import DimLike, Shape, merge_dim
 from polydevice.tensor import TensorDesc
-from polydevice.window import PadType, Window
 
 
 class BinaryMode(enum.Enum):

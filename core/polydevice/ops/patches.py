@@ -10,9 +10,9 @@ from typing_extensions import Self
 
 from polydevice.errors import ShapeError
 from polydevice.ops.op import Op, attribute, operation
+from polydevice.ops.window import PadType, Window
 from polydevice.shape import Dim, DimLike, bounds, count_of, dim
 from polydevice.tensor import TensorDesc
-from polydevice.window import PadType, Window
 
 
 @operation("ExtractImagePatches", since=3)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from polydevice.dtype import ElementType
 from polydevice.errors import ElementTypeError, ShapeError
 from polydevice.ops.op import Op, attribute, operation
+from polydevice.ops.window import PadType, RoundingType, Window
 from polydevice.shape import Dim, DimLike, normalize_axis
 from polydevice.tensor import TensorDesc
-from polydevice.window import PadType, RoundingType, Window
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from polydevice import opset
 from polydevice.errors import PolydeviceError
-from polydevice.measured import Speed
+from polydevice.inspection.measured import Speed
 from polydevice.network import Network
 from polydevice.node import Port
 from polydevice.report.peaks import measure_peaks, time_layer

@@ -17,8 +17,8 @@ import numpy as np
 from polydevice.blob import Blob
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, InferenceError, RequestError
-from polydevice.overlap import host_arrays
 from polydevice.remote import Copies, RemoteBlob
+from polydevice.runtime.overlap import host_arrays
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 

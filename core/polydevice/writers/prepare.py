@@ -7,10 +7,10 @@ from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.pooling import MaxPool, MaxPoolWithIndices
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
+from polydevice.ops.window import RoundingType
 from polydevice.passes.apply_port_settings import apply_port_settings
 from polydevice.rewrites import Wishes
 from polydevice.rewrites.decomposition import decompose
-from polydevice.window import RoundingType
 
 
 def prepared_copy(network: Network) -> Network:

@@ -8,9 +8,9 @@ from typing import Any
 
 from polydevice.errors import DeviceError, UnknownOptionError
 from polydevice.executable_network import ExecutableNetwork
+from polydevice.inspection.placement import Placement
 from polydevice.network import Network
 from polydevice.options import Options
-from polydevice.placement import Placement
 from polydevice.runtime.follower import Follower
 from polydevice_auto.member import Member
 from polydevice_auto.runner import SharedRunner

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from polydevice.bounds import current_bounds
 from polydevice.errors import DeviceError, DeviceMemoryError, PolydeviceError
-from polydevice.executor import is_stream_thread
+from polydevice.runtime.executor import is_stream_thread
 from polydevice_auto.member import Member
 
 _log = logging.getLogger(__name__)

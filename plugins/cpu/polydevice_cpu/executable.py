@@ -7,11 +7,11 @@ from typing import Any
 from polydevice.dynamic_batch import open_batch
 from polydevice.errors import DeviceError
 from polydevice.executable_network import ExecutableNetwork
-from polydevice.executor import Executor
 from polydevice.exported import export_network
 from polydevice.kept_layers import KeptLayers
 from polydevice.network import Network
 from polydevice.passes.check_sizes import constant_bytes
+from polydevice.runtime.executor import Executor
 from polydevice_cpu.cores import cores_of_streams
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.options import CpuOptions

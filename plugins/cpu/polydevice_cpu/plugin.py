@@ -10,6 +10,7 @@ from polydevice.dynamic_batch import dynamic_batch_limit
 from polydevice.errors import OptionValueError
 from polydevice.exec_graph import as_dot
 from polydevice.exported import ExportedNetwork
+from polydevice.inspection.source_place import source_place
 from polydevice.network import Network
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import Op
@@ -17,7 +18,6 @@ from polydevice.ops.unknown import UnknownOperation
 from polydevice.options import Options
 from polydevice.plugin import Line, Plugin, Section, Version, unsupported
 from polydevice.remote import RemoteContext
-from polydevice.source_place import source_place
 from polydevice_cpu import processor
 from polydevice_cpu.executable import CpuExecutableNetwork
 from polydevice_cpu.lowering.table import find_lowering

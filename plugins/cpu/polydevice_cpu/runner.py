@@ -11,8 +11,8 @@ import numpy as np
 from polydevice.blob import Blob, RoiBlob
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError, RequestError
-from polydevice.executor import is_stream_thread
 from polydevice.profiling import LayerCount
+from polydevice.runtime.executor import is_stream_thread
 from polydevice.runtime.follower import Follower, tell
 from polydevice.runtime.layer_times import LayerTime
 from polydevice.runtime.runner import Runner

@@ -11,15 +11,15 @@ import numpy as np
 
 from polydevice.errors import DeviceError, ModelFormatError
 from polydevice.executable_network import ExecutableNetwork
-from polydevice.executor import Executor
 from polydevice.exported import export_network
 from polydevice.files.container import pack
+from polydevice.inspection.placement import Placement
 from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.io import Constant, Parameter, Result
-from polydevice.placement import Placement
 from polydevice.profiling import LayerCount
+from polydevice.runtime.executor import Executor
 from polydevice.runtime.follower import Follower
 from polydevice.runtime.plan_cache import PlanCache, Shapes, plans_limit
 from polydevice_gpu import cl

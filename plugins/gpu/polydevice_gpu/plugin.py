@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from polydevice import measured
 from polydevice.errors import (
     DeviceError,
     ModelFormatError,
@@ -18,6 +17,7 @@ from polydevice.errors import (
 )
 from polydevice.exported import ExportedNetwork
 from polydevice.files.container import unpack
+from polydevice.inspection import measured
 from polydevice.kept_layers import KeptLayers
 from polydevice.network import Network
 from polydevice.options import Options

@@ -11,9 +11,9 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError
 from polydevice.executable_network import ExecutableNetwork
+from polydevice.inspection.placement import bytes_of
 from polydevice.network import Network
 from polydevice.node import Node
-from polydevice.placement import bytes_of
 from polydevice_hetero.affinity import Assignment
 from polydevice_hetero.split import Subgraph
 

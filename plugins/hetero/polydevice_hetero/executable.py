@@ -10,10 +10,10 @@ from polydevice.errors import DeviceError, UnknownOptionError
 from polydevice.exec_graph import ExecutedGraph, Execution
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.exported import export_network
+from polydevice.inspection.placement import Placement, bytes_of
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.passes.lower_state import Variable
-from polydevice.placement import Placement, bytes_of
 from polydevice.remote import RemoteContext
 from polydevice.runtime.follower import Follower
 from polydevice_hetero.affinity import AFFINITY, Assignment

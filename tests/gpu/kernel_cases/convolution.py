@@ -10,8 +10,8 @@ from polydevice.dtype import Array
 from polydevice.ops import convolution
 from polydevice.ops.op import Op
 from polydevice.ops.patches import Col2Im
+from polydevice.ops.window import PadType
 from polydevice.testing.op_case import OpCase
-from polydevice.window import PadType
 from tests.gpu.kernel_cases.data import Cases, Data, ints
 from tests.ops.openvino_oracle import openvino_case
 

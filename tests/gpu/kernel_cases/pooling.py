@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from polydevice.dtype import ElementType
 from polydevice.ops import pooling
 from polydevice.ops.op import Op
+from polydevice.ops.window import RoundingType
 from polydevice.testing.op_case import OpCase
-from polydevice.window import RoundingType
 from tests.gpu.kernel_cases.data import Cases, Data, ints
 from tests.ops.openvino_oracle import openvino_case
 

@@ -17,7 +17,7 @@ from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError
 from polydevice.executable_network import PortInfo
 from polydevice.infer_request import InferRequest as CoreRequest
-from polydevice.variable_state import VariableState as CoreState
+from polydevice.runtime.variable_state import VariableState as CoreState
 
 
 class InferRequest(Surface):

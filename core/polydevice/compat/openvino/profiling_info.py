@@ -8,7 +8,7 @@ from typing import Any
 
 from polydevice.compat.openvino.properties.property import Listed
 from polydevice.compat.openvino.surface import Surface
-from polydevice.placement import Placement
+from polydevice.inspection.placement import Placement
 
 
 class Status(Listed):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from polydevice.compat.openvino.errors import translated
 from polydevice.compat.openvino.surface import Surface
 from polydevice.compat.openvino.tensor import Tensor
-from polydevice.variable_state import VariableState as CoreState
+from polydevice.runtime.variable_state import VariableState as CoreState
 
 
 class VariableState(Surface):

@@ -26,10 +26,10 @@ from polydevice.ops.matmul import MatMul
 from polydevice.ops.pad import Pad
 from polydevice.ops.select import Select
 from polydevice.ops.split import Split
+from polydevice.ops.window import PadType
 from polydevice.rewrites.facts import array_of, is_known, shape_of
 from polydevice.rewrites.rule import decomposes
 from polydevice.rewrites.taps import Taps, chosen, is_plain, sum_of_taps, within
-from polydevice.window import PadType
 
 
 @decomposes(BinaryConvolution, where=lambda _, inputs: is_known(inputs[1]))

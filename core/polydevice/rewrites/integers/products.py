@@ -19,13 +19,13 @@ from polydevice.ops.convolution import (
     GroupConvolutionBackpropData,
 )
 from polydevice.ops.matmul import MatMul
+from polydevice.ops.window import PadType
 from polydevice.rewrites.integers.integer_product import IntegerProduct, check_same
 from polydevice.rewrites.integers.quantised import (
     QuantisedConstant,
     quantised,
     quantised_constant,
 )
-from polydevice.window import PadType
 
 PRODUCTS = (
     Convolution,

@@ -14,8 +14,8 @@ from polydevice.ops.convolution import (
     GroupConvolution,
     GroupConvolutionBackpropData,
 )
+from polydevice.ops.window import Window
 from polydevice.shape import bounds
-from polydevice.window import Window
 from polydevice_cpu.lowering.column import Order, orders, turned
 from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp

@@ -21,9 +21,9 @@ from polydevice.ops.convolution import (
     ConvolutionLike,
     GroupConvolution,
 )
+from polydevice.ops.window import Window
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc, desc_of
-from polydevice.window import Window
 from polydevice_cpu.algorithms.precision import narrow, product_type
 from polydevice_cpu.implement import implements
 

@@ -13,7 +13,7 @@ from polydevice.ops.convolution_special import (
     DeformableConvolution,
     binary_weights,
 )
-from polydevice.window import PadType, Window
+from polydevice.ops.window import PadType, Window
 from polydevice_cpu.algorithms.precision import narrow, widen
 from polydevice_cpu.implement import implements
 from polydevice_cpu.ops.convolution import COLUMN_BYTES, convolution, pad

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from polydevice.inspection.source_place import source_place
 from polydevice.ops.control_flow import If, Loop, TensorIterator
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import Op
@@ -9,7 +10,6 @@ from polydevice.ops.state import Assign, ReadValue
 from polydevice.passes.lower_state import lower_state
 from polydevice.plugin import Line
 from polydevice.rewrites import decompositions
-from polydevice.source_place import source_place
 from polydevice_gpu.host_layers import kind_on_host, why_on_host
 from polydevice_gpu.kernels.kernel import kernels_of
 from polydevice_gpu.kernels.pointwise import expression

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polydevice.measured import Speed
+from polydevice.inspection.measured import Speed
 from polydevice_gpu.cl.capabilities import Capabilities
 from polydevice_gpu.cl.discovery.facts import DeviceFacts
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from polydevice.errors import OptionValueError
 from polydevice.tuning import TunedLayer, report
-from polydevice.tuning_journal import Journal
+from polydevice.tuning.journal import Journal
 from polydevice_gpu import cl
 from polydevice_gpu.cl.discovery.facts import DeviceFacts
 from polydevice_gpu.graph import GpuGraph, GpuNode

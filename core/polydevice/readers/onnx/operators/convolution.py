@@ -30,10 +30,10 @@ from polydevice.ops.math import Tanh
 from polydevice.ops.op import Op
 from polydevice.ops.reshape import Reshape, ShapeOf
 from polydevice.ops.slice import Slice
+from polydevice.ops.window import PadType
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
 from polydevice.shape import Shape
-from polydevice.window import PadType
 
 _AUTO_PADS = {
     "NOTSET": PadType.EXPLICIT,

@@ -11,11 +11,11 @@ from polydevice.ops.arithmetic import Add, Divide, FloorMod, Multiply, Power, Su
 from polydevice.ops.math import Abs
 from polydevice.ops.pooling import AvgPool, MaxPool, MaxPoolWithIndices
 from polydevice.ops.reduce import ReduceL1, ReduceL2, ReduceMax, ReduceMean, ReduceSum
+from polydevice.ops.window import PadType, RoundingType
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
 from polydevice.readers.onnx.operators.convolution import auto_pad, pads
 from polydevice.readers.onnx.operators.topk import axis_size
-from polydevice.window import PadType, RoundingType
 
 
 def _window(n: OnnxNode) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from polydevice.ops.convolution import Convolution
 from polydevice.ops.pad import Pad, PadMode
 from polydevice.ops.reshape import Reshape
 from polydevice.ops.transpose import Transpose, permutation
-from polydevice.window import PadType
+from polydevice.ops.window import PadType
 from polydevice_gpu import views
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value, constant_value
 from polydevice_gpu.kernels.target import Target

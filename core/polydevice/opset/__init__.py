@@ -33,7 +33,7 @@ from polydevice.node import Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import Op, operations
 from polydevice.ops.state import Assign
-from polydevice.opset_values import as_attribute, as_input, as_values
+from polydevice.opset.values import as_attribute, as_input, as_values
 from polydevice.shape import Dim, DimLike, Shape
 
 _OWN = (Constant, Parameter, Result)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from polydevice.tuning import TunedLayer
-from polydevice.tuning_journal import VARIABLE, Journal
+from polydevice.tuning.journal import VARIABLE, Journal
 
 LOADING_S = 1800.0
 """So long may a child be silent outside of candidates: it reads and compiles the network."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from polydevice.inspection.placement import Placement
 from polydevice.network import Network
 from polydevice.node import Node
-from polydevice.placement import Placement
 
 _COLOURS = ("#9ecae1", "#a1d99b", "#fdae6b", "#bcbddc", "#fc9272", "#fee391", "#d9d9d9")
 _SVG = (
