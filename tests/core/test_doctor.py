@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from polydevice import __version__, doctor
+from polydevice import __version__
 from polydevice.cli import main
+from polydevice.commands import doctor
 from polydevice.core import Core
 from polydevice.plugin import DeviceReport, Line, Section
 

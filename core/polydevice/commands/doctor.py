@@ -1,4 +1,4 @@
-"""doctor: one page about this machine to paste into a bug report; ``polydevice doctor``.
+"""``polydevice doctor``: one page about this machine to paste into a bug report.
 
 It never fails: what cannot be found out is a line that says so. Drivers are asked in child
 processes and within a time limit, so the whole takes less than 3 s (more where other programs keep
@@ -7,6 +7,7 @@ the machine busy: waiting for a free core does not count as a driver's silence).
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -18,6 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from polydevice import __version__
+from polydevice.commands.output import add_json
 from polydevice.plugin import Line, Section
 
 LIMIT_S = 2.0
@@ -27,6 +29,18 @@ _VARIABLES = re.compile(
     r"POLYDEVICE_|OCL_|OPENCL_|PYOPENCL_|POCL_|CL_CONFIG_|ONEDNN_|DNNL_|OMP_NUM_THREADS$|NVIDIA_"
     r"|RUSTICL_|CUDA_VISIBLE_DEVICES$|LD_PRELOAD$|LD_LIBRARY_PATH$|VIRTUAL_ENV$|CONDA_PREFIX$"
 )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to a parser."""
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the page."""
+    sections = examine()
+    print(as_json(sections) if options.json else page(sections))
+    return 0
 
 
 def examine(seconds: float = LIMIT_S) -> list[Section]:

@@ -1,0 +1,1 @@
+"""The commands of ``polydevice``: each has its options and what it does."""
