@@ -11,13 +11,11 @@ import weakref
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-import numpy as np
 from typing_extensions import Self
 
 from polydevice.arguments import integer, milliseconds, text
-from polydevice.blob import Blob
 from polydevice.bounds import network_budget
-from polydevice.dtype import Array, ElementType
+from polydevice.dtype import Array
 from polydevice.errors import (
     BlobError,
     DeviceError,
@@ -29,116 +27,25 @@ from polydevice.errors import (
     nearest,
 )
 from polydevice.infer_queue import InferQueue
-from polydevice.infer_request import InferRequest, Inputs, StatusCode, contiguous, fits
+from polydevice.infer_request import InferRequest, StatusCode
 from polydevice.inspection.placement import Placement
 from polydevice.kept_layers import KeptLayers
 from polydevice.network import Network
-from polydevice.node import Node, Port
-from polydevice.port_setting import default_layout
 from polydevice.runtime.executor import CLOSE_SECONDS, Executor, closing_time
 from polydevice.runtime.follower import Follower
-from polydevice.shape import Shape
-from polydevice.tensor import TensorDesc
+from polydevice.runtime.port_info import PortInfo, port_info
+from polydevice.runtime.request_memory import Inputs
 
 if TYPE_CHECKING:
     from polydevice.options import Options
     from polydevice.remote import RemoteContext
     from polydevice.runtime.runner import Runner
 
+__all__ = ["ExecutableNetwork", "PortInfo"]
+
 _log = logging.getLogger(__name__)
 _LOOK_AGAIN_S = 0.02
 _all: weakref.WeakSet[ExecutableNetwork] = weakref.WeakSet()
-
-
-class PortInfo:
-    """An input or output of an executable network: name, element type, shape, layout.
-
-    Its `key` is what devices keep its memory under: the name, but for an output that is called as
-    an input is.
-    """
-
-    __slots__ = (
-        "desc", "dtype", "element_type", "key", "kind", "layout", "name", "sizes", "tensor_names"
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        kind: str,
-        name: str,
-        desc: TensorDesc,
-        layout: str,
-        tensor_names: frozenset[str],
-        key: str = "",
-    ) -> None:
-        self.kind = kind
-        self.name = name
-        self.key = key or name
-        self.desc = desc.without_value()
-        self.layout = layout
-        self.tensor_names = tensor_names
-        self.element_type = desc.element_type
-        self.dtype = desc.dtype
-        static = desc.shape is not None and desc.shape.is_static
-        self.sizes = desc.shape.static if static and desc.shape is not None else None
-
-    @property
-    def shape(self) -> Shape | None:
-        """Sizes; None when the rank is unknown."""
-        return self.desc.shape
-
-    @property
-    def precision(self) -> str:
-        """The Inference Engine's name of the element type."""
-        return self.element_type.precision
-
-    def check(self, element_type: ElementType, sizes: tuple[int, ...]) -> None:
-        """Raise BlobError when a value of this type and shape does not fit."""
-        if self.desc.kind != "tensor":
-            if element_type is not ElementType.string or len(sizes) != 1:
-                raise BlobError(
-                    f"{self.kind} {self.name!r} is a {self.desc.kind}: a 1-D array of objects, "
-                    "one per tensor"
-                )
-            return
-        if element_type is not self.element_type:
-            raise BlobError(
-                f"{self.kind} {self.name!r} has element type {self.element_type}, "
-                f"not {element_type}"
-            )
-        if not fits(self.desc.shape, sizes):
-            shape = self.desc.shape
-            text = f"{self.kind} {self.name!r} has shape {shape}, not {Shape(sizes)}"
-            if len(self.layout) > 2 and sorted(map(str, shape or ())) == sorted(map(str, sizes)):
-                text += f"; its layout is {self.layout}, so transpose, or set another layout on it"
-            raise BlobError(text)
-
-    def blob(self, array: Array) -> Blob:
-        """Wrap an array of this input or output; containers are arrays of objects."""
-        return Blob(array, self.element_type if self.desc.kind == "tensor" else None)
-
-    def as_array(self, value: Any) -> Array:
-        """Return `value` as an array that can be read in place; itself when it fits already.
-
-        Raises:
-            BlobError: for another shape, or a type that cannot be converted without loss.
-        """
-        if (
-            type(value) is np.ndarray
-            and value.dtype == self.dtype
-            and value.shape == self.sizes
-            and value.flags.c_contiguous
-        ):
-            return value
-        try:
-            array = contiguous(value, self.dtype)
-        except BlobError as error:
-            raise BlobError(f"{self.kind} {self.name!r}: {error}") from None
-        container = self.desc.kind != "tensor"
-        self.check(ElementType.string if container else self.element_type, array.shape)
-        return array
-
-    def __repr__(self) -> str:
-        return f"{self.name}: {self.desc} {self.layout}"
 
 
 class ExecutableNetwork(ABC):
@@ -192,10 +99,10 @@ class ExecutableNetwork(ABC):
         self.options = options
         self.streams = streams
         self.inputs = {
-            name: _info("input", name, port, port.node) for name, port in network.input_ports()
+            name: port_info("input", name, port, port.node) for name, port in network.input_ports()
         }
         self.outputs = {
-            name: _info("output", name, port, result, key)
+            name: port_info("output", name, port, result, key)
             for name, (key, port), result in zip(
                 network.output_names(), network.output_ports(), network.results, strict=True
             )
@@ -533,11 +440,6 @@ class ExecutableNetwork(ABC):
 
     def __repr__(self) -> str:
         return f"ExecutableNetwork({self.name!r} on {self.device})"
-
-
-def _info(kind: str, name: str, port: Port, node: Node, key: str = "") -> PortInfo:
-    layout = str(node.rt_info.get("blob_layout", "")) or default_layout(port.desc.rank)
-    return PortInfo(kind, name, port.desc, layout, frozenset(port.names), key)
 
 
 def _cancel_everything() -> None:

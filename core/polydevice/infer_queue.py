@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from polydevice.arguments import milliseconds, number_of_requests, shown
 from polydevice.dtype import Array
 from polydevice.errors import OptionValueError, RequestError
-from polydevice.infer_request import InferRequest, Inputs, StatusCode
+from polydevice.infer_request import InferRequest, StatusCode
+from polydevice.runtime.request_memory import Inputs
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork

@@ -31,7 +31,7 @@ from polydevice.benchmark.texts import (
 from polydevice.cli import main
 from polydevice.dtype import ElementType
 from polydevice.errors import BlobError, OptionValueError
-from polydevice.executable_network import PortInfo
+from polydevice.runtime.port_info import PortInfo
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc
 from tests.cpu.models import build

@@ -11,7 +11,7 @@ import numpy as np
 from polydevice.blob import Blob
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, DeviceError
-from polydevice.executable_network import ExecutableNetwork, PortInfo
+from polydevice.executable_network import ExecutableNetwork
 from polydevice.hookspecs import hookimpl
 from polydevice.network import Network
 from polydevice.ops.activation import Relu
@@ -20,6 +20,7 @@ from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.options import Options
 from polydevice.plugin import Plugin, Version
 from polydevice.remote import Copies, RemoteBlob, RemoteContext
+from polydevice.runtime.port_info import PortInfo
 from polydevice.runtime.runner import Runner
 from polydevice.tensor import TensorDesc
 

@@ -23,7 +23,7 @@ import pytest
 
 from polydevice.cli import main
 from polydevice.dtype import ElementType
-from polydevice.executable_network import PortInfo
+from polydevice.runtime.port_info import PortInfo
 from polydevice.serve.call import Call
 from polydevice.serve.limits import Limits
 from polydevice.serve.model import ModelSpec

@@ -9,7 +9,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.errors import BlobError
-from polydevice.executable_network import PortInfo
+from polydevice.runtime.port_info import PortInfo
 
 
 def make_inputs(

@@ -23,9 +23,10 @@ from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 
 if TYPE_CHECKING:
-    from polydevice.executable_network import ExecutableNetwork, PortInfo
+    from polydevice.executable_network import ExecutableNetwork
     from polydevice.profiling import LayerCount
     from polydevice.runtime.follower import Follower
+    from polydevice.runtime.port_info import PortInfo
     from polydevice.runtime.variable import RequestVariable
 
 

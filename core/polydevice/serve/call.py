@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, nearest
-from polydevice.executable_network import PortInfo
+from polydevice.runtime.port_info import PortInfo
 from polydevice.serve.datatypes import datatype_of
 from polydevice.serve.refusal import Reason, RefusedError
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
-from polydevice.executable_network import PortInfo
+from polydevice.runtime.port_info import PortInfo
 from polydevice.serve.datatypes import datatype_of
 from polydevice.serve.refusal import Reason, RefusedError
 

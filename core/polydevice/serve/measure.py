@@ -21,7 +21,7 @@ from polydevice.benchmark.printing import info
 from polydevice.benchmark.texts import parse_data_shapes
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError, OptionValueError, PolydeviceError
-from polydevice.executable_network import PortInfo
+from polydevice.runtime.port_info import PortInfo
 from polydevice.serve.datatypes import bytes_of, datatype_of, element_type_of
 from polydevice.serve.rest import HEADER_LENGTH
 from polydevice.shape import Shape

@@ -21,8 +21,9 @@ from polydevice.errors import (
     PolydeviceError,
     UnsupportedNetworkError,
 )
-from polydevice.executable_network import ExecutableNetwork, PortInfo
+from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
+from polydevice.runtime.port_info import PortInfo
 from polydevice.serve.batching import Batcher, planned_sizes
 from polydevice.serve.call import Call
 from polydevice.serve.datatypes import datatype_of

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from polydevice import __version__
 from polydevice.dtype import Array
-from polydevice.executable_network import PortInfo
+from polydevice.runtime.port_info import PortInfo
 from polydevice.serve.app import SERVER, apart
 from polydevice.serve.call import Call
 from polydevice.serve.datatypes import array_of, bytes_of, datatype_of, text_of

@@ -10,12 +10,12 @@ import numpy as np
 from polydevice.blob import Blob
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, InferenceError, PolydeviceError
-from polydevice.executable_network import PortInfo
 from polydevice.node import Port
 from polydevice.passes.lower_state import zeros
 from polydevice.profiling import LayerCount
 from polydevice.remote import Copies, RemoteBlob
 from polydevice.runtime.overlap import host_arrays
+from polydevice.runtime.port_info import PortInfo
 from polydevice.runtime.runner import Runner
 from polydevice_hetero.state import HeteroVariable
 from polydevice_hetero.values import Value, Values

@@ -9,10 +9,10 @@ from polydevice.compat.inference_engine.constants import ColorFormat, MeanVarian
 from polydevice.compat.inference_engine.surface import Surface
 from polydevice.compat.openvino.errors import translated
 from polydevice.errors import NetworkError
-from polydevice.executable_network import PortInfo
 from polydevice.port_setting import InputInfo, OutputInfo
 from polydevice.preprocess import PreProcessChannel as CoreChannel
 from polydevice.preprocess import PreProcessInfo as CoreInfo
+from polydevice.runtime.port_info import PortInfo
 from polydevice.shape import Shape, bounds
 
 

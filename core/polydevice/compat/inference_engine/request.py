@@ -15,8 +15,8 @@ from polydevice.compat.inference_engine.surface import Surface
 from polydevice.compat.openvino.errors import failure, translated
 from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError
-from polydevice.executable_network import PortInfo
 from polydevice.infer_request import InferRequest as CoreRequest
+from polydevice.runtime.port_info import PortInfo
 from polydevice.runtime.variable_state import VariableState as CoreState
 
 

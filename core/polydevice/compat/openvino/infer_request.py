@@ -20,8 +20,9 @@ from polydevice.compat.openvino.variable_state import VariableState
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, InferenceError, PolydeviceError
 from polydevice.infer_request import InferRequest as CoreRequest
-from polydevice.infer_request import PortKind, StatusCode
+from polydevice.infer_request import StatusCode
 from polydevice.remote import RemoteBlob
+from polydevice.runtime.request_memory import PortKind
 
 if TYPE_CHECKING:
     from polydevice.compat.openvino.compiled_model import CompiledModel

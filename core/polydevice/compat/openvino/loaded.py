@@ -13,9 +13,9 @@ from polydevice.compat.openvino.tensor import RemoteTensor, Tensor
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import BlobError
 from polydevice.executable_network import ExecutableNetwork
-from polydevice.infer_request import PortKind
 from polydevice.network import Network
 from polydevice.ops.io import Result
+from polydevice.runtime.request_memory import PortKind
 
 COPIED_BYTES = 16384
 """Inputs of together at most this many bytes are copied into the memory of the request that calls

@@ -14,7 +14,7 @@ from polydevice.compat.openvino.ports import ConstOutput
 from polydevice.compat.openvino.tensor import Tensor
 from polydevice.dtype import Array
 from polydevice.errors import BlobError
-from polydevice.infer_request import PortKind
+from polydevice.runtime.request_memory import PortKind
 from polydevice.shape import bounds
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, InferenceError, RequestError
-from polydevice.executable_network import PortInfo
 from polydevice.profiling import LayerCount
 from polydevice.remote import Copies, RemoteBlob
 from polydevice.runtime.follower import Follower, tell
 from polydevice.runtime.plan_cache import Bindings, Shapes, plans_limit
+from polydevice.runtime.port_info import PortInfo
 from polydevice.runtime.runner import Runner
 from polydevice.runtime.variable import RequestVariable
 from polydevice.shape import Shape

@@ -1,0 +1,159 @@
+"""PortInfo: an input or output of an executable network, and which values fit it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from polydevice.blob import Blob
+from polydevice.dtype import Array, ElementType
+from polydevice.errors import BlobError
+from polydevice.node import Node, Port
+from polydevice.port_setting import default_layout
+from polydevice.shape import Shape
+from polydevice.tensor import TensorDesc
+
+
+class PortInfo:
+    """An input or output of an executable network: name, element type, shape, layout.
+
+    Its `key` is what devices keep its memory under: the name, but for an output that is called as
+    an input is.
+    """
+
+    __slots__ = (
+        "desc", "dtype", "element_type", "key", "kind", "layout", "name", "sizes", "tensor_names"
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        desc: TensorDesc,
+        layout: str,
+        tensor_names: frozenset[str],
+        key: str = "",
+    ) -> None:
+        self.kind = kind
+        self.name = name
+        self.key = key or name
+        self.desc = desc.without_value()
+        self.layout = layout
+        self.tensor_names = tensor_names
+        self.element_type = desc.element_type
+        self.dtype = desc.dtype
+        static = desc.shape is not None and desc.shape.is_static
+        self.sizes = desc.shape.static if static and desc.shape is not None else None
+
+    @property
+    def shape(self) -> Shape | None:
+        """Sizes; None when the rank is unknown."""
+        return self.desc.shape
+
+    @property
+    def precision(self) -> str:
+        """The Inference Engine's name of the element type."""
+        return self.element_type.precision
+
+    def check(self, element_type: ElementType, sizes: tuple[int, ...]) -> None:
+        """Raise BlobError when a value of this type and shape does not fit."""
+        if self.desc.kind != "tensor":
+            if element_type is not ElementType.string or len(sizes) != 1:
+                raise BlobError(
+                    f"{self.kind} {self.name!r} is a {self.desc.kind}: a 1-D array of objects, "
+                    "one per tensor"
+                )
+            return
+        if element_type is not self.element_type:
+            raise BlobError(
+                f"{self.kind} {self.name!r} has element type {self.element_type}, "
+                f"not {element_type}"
+            )
+        if not _fits(self.desc.shape, sizes):
+            shape = self.desc.shape
+            text = f"{self.kind} {self.name!r} has shape {shape}, not {Shape(sizes)}"
+            if len(self.layout) > 2 and sorted(map(str, shape or ())) == sorted(map(str, sizes)):
+                text += f"; its layout is {self.layout}, so transpose, or set another layout on it"
+            raise BlobError(text)
+
+    def blob(self, array: Array) -> Blob:
+        """Wrap an array of this input or output; containers are arrays of objects."""
+        return Blob(array, self.element_type if self.desc.kind == "tensor" else None)
+
+    def as_array(self, value: Any) -> Array:
+        """Return `value` as an array that can be read in place; itself when it fits already.
+
+        Raises:
+            BlobError: for another shape, or a type that cannot be converted without loss.
+        """
+        if (
+            type(value) is np.ndarray
+            and value.dtype == self.dtype
+            and value.shape == self.sizes
+            and value.flags.c_contiguous
+        ):
+            return value
+        try:
+            array = _contiguous(value, self.dtype)
+        except BlobError as error:
+            raise BlobError(f"{self.kind} {self.name!r}: {error}") from None
+        container = self.desc.kind != "tensor"
+        self.check(ElementType.string if container else self.element_type, array.shape)
+        return array
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.desc} {self.layout}"
+
+
+def port_info(kind: str, name: str, port: Port, node: Node, key: str = "") -> PortInfo:
+    """Describe an input or output of a network; `node` is its Parameter or Result."""
+    layout = str(node.rt_info.get("blob_layout", "")) or default_layout(port.desc.rank)
+    return PortInfo(kind, name, port.desc, layout, frozenset(port.names), key)
+
+
+def _fits(shape: Shape | None, sizes: tuple[int, ...]) -> bool:
+    """Whether a value of these sizes is admitted by a network's shape."""
+    return shape is None or shape.admits(sizes)
+
+
+def _contiguous(value: Any, dtype: np.dtype[Any]) -> Array:
+    """Return `value` as a C-contiguous array of `dtype`, itself when it is one already.
+
+    Floating point becomes integers by dropping what is behind the point, as the Inference Engine
+    did and as NumPy assigns: a picture of float64 is an input of U8.
+
+    Raises:
+        BlobError: when converting would lose more than that: a number that is out of range.
+    """
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BlobError(f"it is no array: {error}") from None
+    if array.dtype != dtype:
+        if not np.can_cast(array.dtype, dtype, casting="same_kind") and not _in_range(array, dtype):
+            raise BlobError(
+                f"cannot convert {array.dtype} to {dtype} without loss{_range(dtype)}; "
+                f"use .astype({str(dtype)!r}) if that is meant"
+            )
+        array = array.astype(dtype)
+    return array if array.flags.c_contiguous else array.copy(order="C")
+
+
+def _in_range(array: Array, dtype: np.dtype[Any]) -> bool:
+    """Whether numbers become integers of a type without being wrapped around."""
+    if array.dtype.kind not in "fiu" or dtype.kind not in "iu":
+        return False
+    if not array.size:
+        return True
+    limits = np.iinfo(dtype)
+    # What lies less than 1 beyond becomes the limit itself; Python compares without rounding.
+    least, most = array.min().item(), array.max().item()
+    return bool(limits.min - 1 < least and most < limits.max + 1)  # false for NaN
+
+
+def _range(dtype: np.dtype[Any]) -> str:
+    if dtype.kind not in "iu":
+        return ""
+    limits = np.iinfo(dtype)
+    return f" (values must be numbers from {limits.min} to {limits.max})"
