@@ -26,7 +26,7 @@ declare(activation.Mish, "x * tanh(fmax(x, (F)(0)) + log1p(exp(-fabs(x))))")
 declare(
     activation.Gelu,
     lambda op, _: (
-        "0.5f * x * (1 + erf(x * 0.70710678f))"
+        "GELU(x)"
         if op.approximation_mode is activation.GeluApproximation.ERF
         else "0.5f * x * (1 + tanh(0.79788456f * (x + 0.044715f * x * x * x)))"
     ),

@@ -178,7 +178,7 @@ def literal(value: float, kind: str = "float") -> str:
     return f"({text})" if kind.startswith("double") else f"({text}f)"
 
 
-_TOKEN = re.compile(r"\b([xyzwvF]|WHERE|ROUND_HALF|ROUND_BFLOAT)\b|\{(\w+)\}")
+_TOKEN = re.compile(r"\b([xyzwvF]|WHERE|ROUND_HALF|ROUND_BFLOAT|GELU)\b|\{(\w+)\}")
 
 
 def _fill(template: str, op: Op, arguments: list[str], kind: str) -> str:
