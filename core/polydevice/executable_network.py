@@ -29,8 +29,8 @@ from polydevice.errors import (
 from polydevice.infer_queue import InferQueue
 from polydevice.infer_request import InferRequest, StatusCode
 from polydevice.inspection.placement import Placement
-from polydevice.kept_layers import KeptLayers
 from polydevice.network import Network
+from polydevice.network.kept_layers import KeptLayers
 from polydevice.runtime.executor import CLOSE_SECONDS, Executor, closing_time
 from polydevice.runtime.follower import Follower
 from polydevice.runtime.port_info import PortInfo, port_info

@@ -10,8 +10,8 @@ import pytest
 from polydevice import Core
 from polydevice.accuracy.calibration import given_samples, random_samples
 from polydevice.accuracy.search import Search
-from polydevice.accuracy_bound import AccuracyBound
 from polydevice.errors import OptionValueError
+from polydevice.options.accuracy_bound import AccuracyBound
 
 
 @pytest.mark.parametrize(

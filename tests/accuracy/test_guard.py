@@ -19,7 +19,7 @@ from polydevice import Core, opset
 from polydevice.accuracy import is_trying
 from polydevice.accuracy.calibration import digest, given_samples
 from polydevice.errors import OptionValueError
-from polydevice.kept_layers import KEEP_F32, KeptLayers
+from polydevice.network.kept_layers import KEEP_F32, KeptLayers
 from polydevice_cpu.onednn.library import library
 
 rng = np.random.default_rng(3)

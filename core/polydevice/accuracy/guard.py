@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 
 from polydevice.accuracy.calibration import Sample, given_samples, random_samples
 from polydevice.accuracy.search import Search, Step
-from polydevice.accuracy_bound import AccuracyBound
 from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError
 from polydevice.exec_graph import original_layers
 from polydevice.executable_network import ExecutableNetwork
-from polydevice.kept_layers import ALL_F32, GUARD, keep
 from polydevice.network import Network
+from polydevice.network.kept_layers import ALL_F32, GUARD, keep
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.options import Options
+from polydevice.options.accuracy_bound import AccuracyBound
 
 _log = logging.getLogger("polydevice.accuracy")
 _trying: ContextVar[bool] = ContextVar("trying", default=False)

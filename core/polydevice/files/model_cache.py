@@ -10,7 +10,7 @@ from polydevice.accuracy.calibration import digest
 from polydevice.errors import PolydeviceError, UnknownMetricError
 from polydevice.files.archive import network_to_bytes
 from polydevice.files.file_cache import MODELS_SUFFIX, FileCache, digest_of
-from polydevice.kept_layers import ALL_F32
+from polydevice.network.kept_layers import ALL_F32
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork

@@ -6,12 +6,12 @@ import numpy as np
 
 from polydevice.dtype import ElementType
 from polydevice.network import Network, unique_name
+from polydevice.network.port_setting import default_layout
+from polydevice.network.preprocess import PreProcessInfo
 from polydevice.node import Node, Port, constant
 from polydevice.ops.convert import Convert
 from polydevice.ops.transpose import Transpose
 from polydevice.passes.apply_preprocessing import apply_preprocessing
-from polydevice.port_setting import default_layout
-from polydevice.preprocess import PreProcessInfo
 from polydevice.shape import Shape
 
 

@@ -11,6 +11,8 @@ from polydevice.dtype import ElementType
 from polydevice.emitter import Emitter
 from polydevice.errors import NetworkError
 from polydevice.network import Network, namer
+from polydevice.network.port_setting import default_layout
+from polydevice.network.preprocess import ColorFormat, PreProcessInfo, ResizeAlgorithm
 from polydevice.node import Node, Port
 from polydevice.ops.arithmetic import Divide, Maximum, Minimum, Multiply, Subtract
 from polydevice.ops.color import I420toBGR, NV12toBGR
@@ -19,8 +21,6 @@ from polydevice.ops.generate import Range
 from polydevice.ops.interpolate import Interpolate4, InterpolateMode, ShapeCalculation
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.reshape import ShapeOf, Unsqueeze
-from polydevice.port_setting import default_layout
-from polydevice.preprocess import ColorFormat, PreProcessInfo, ResizeAlgorithm
 from polydevice.shape import DimLike, Shape
 
 _CHANNELS = {ColorFormat.RGB: 3, ColorFormat.BGR: 3, ColorFormat.RGBX: 4, ColorFormat.BGRX: 4}

@@ -9,8 +9,8 @@ import numpy as np
 from polydevice.blob import Blob
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import BlobError
+from polydevice.network.port_setting import default_layout
 from polydevice.node import Node, Port
-from polydevice.port_setting import default_layout
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 

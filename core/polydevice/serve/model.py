@@ -14,7 +14,6 @@ import numpy as np
 
 from polydevice.core import Core
 from polydevice.dtype import Array
-from polydevice.dynamic_batch import follow_batch
 from polydevice.errors import (
     DeviceNameError,
     NetworkError,
@@ -23,6 +22,7 @@ from polydevice.errors import (
 )
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
+from polydevice.network.dynamic_batch import follow_batch
 from polydevice.runtime.port_info import PortInfo
 from polydevice.serve.batching import Batcher, planned_sizes
 from polydevice.serve.call import Call

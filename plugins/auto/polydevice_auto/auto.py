@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from polydevice.bounds import Bounds, enter_bounds, network_budget
-from polydevice.composite import check_member_keys
 from polydevice.errors import (
     DeviceNameError,
     DeviceNotFoundError,
@@ -20,6 +19,7 @@ from polydevice.errors import (
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
 from polydevice.options import Options
+from polydevice.options.composite import check_member_keys
 from polydevice.remote import RemoteContext
 from polydevice_auto.executable import SharedExecutable, has_variables
 from polydevice_auto.member import Member

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 from polydevice.bounds import Bounds, enter_bounds, network_budget
-from polydevice.composite import check_member_keys
 from polydevice.errors import (
     DeviceNameError,
     DeviceNotFoundError,
@@ -15,6 +14,7 @@ from polydevice.errors import (
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
 from polydevice.options import Options
+from polydevice.options.composite import check_member_keys
 from polydevice.remote import RemoteContext
 from polydevice_auto.executable import SharedExecutable
 from polydevice_auto.member import Member

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from polydevice.composite import CompositeOptions
 from polydevice.options import Flag, option
+from polydevice.options.composite import CompositeOptions
 
 PRIORITIES = "MULTI_DEVICE_PRIORITIES"
 

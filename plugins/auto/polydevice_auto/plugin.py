@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from polydevice.composite import config_for
 from polydevice.device_name import DeviceName
 from polydevice.errors import (
     DeviceError,
@@ -18,6 +17,7 @@ from polydevice.errors import (
 from polydevice.internal import internal_error
 from polydevice.network import Network
 from polydevice.options import Options
+from polydevice.options.composite import config_for
 from polydevice.plugin import Plugin, Version
 from polydevice_auto.member import Member
 from polydevice_auto.options import PRIORITIES, AutoOptions, MultiOptions

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from polydevice.dynamic_batch import open_batch
 from polydevice.errors import DeviceError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.exported import export_network
-from polydevice.kept_layers import KeptLayers
 from polydevice.network import Network
+from polydevice.network.dynamic_batch import open_batch
+from polydevice.network.kept_layers import KeptLayers
 from polydevice.passes.check_sizes import constant_bytes
 from polydevice.runtime.executor import Executor
 from polydevice_cpu.cores import cores_of_streams

@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from polydevice.dynamic_batch import dynamic_batch_limit
 from polydevice.errors import OptionValueError
 from polydevice.exec_graph import as_dot
 from polydevice.exported import ExportedNetwork
 from polydevice.inspection.source_place import source_place
 from polydevice.network import Network
+from polydevice.network.dynamic_batch import dynamic_batch_limit
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import Op
 from polydevice.ops.unknown import UnknownOperation

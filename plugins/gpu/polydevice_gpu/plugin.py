@@ -18,8 +18,8 @@ from polydevice.errors import (
 from polydevice.exported import ExportedNetwork
 from polydevice.files.container import unpack
 from polydevice.inspection import measured
-from polydevice.kept_layers import KeptLayers
 from polydevice.network import Network
+from polydevice.network.kept_layers import KeptLayers
 from polydevice.options import Options
 from polydevice.plugin import (
     DeviceReport,

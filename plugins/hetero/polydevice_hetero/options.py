@@ -6,8 +6,8 @@ from typing import Literal
 
 from typing_extensions import Self
 
-from polydevice.composite import CompositeOptions
 from polydevice.options import Flag, option
+from polydevice.options.composite import CompositeOptions
 
 _IN_F32 = {"INFERENCE_PRECISION_HINT": "f32", "ENFORCE_BF16": "NO", "LP_TRANSFORMS_MODE": "NO"}
 

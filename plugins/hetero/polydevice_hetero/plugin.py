@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from polydevice.bounds import Bounds, enter_bounds, network_budget
-from polydevice.composite import check_member_keys, config_for
 from polydevice.device_name import DeviceName
 from polydevice.errors import (
     DeviceError,
@@ -23,6 +22,7 @@ from polydevice.exported import ExportedNetwork
 from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.options import Options
+from polydevice.options.composite import check_member_keys, config_for
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.passes.lower_state import Variable, lower_state
 from polydevice.plugin import Plugin, Version

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from polydevice.preprocess import ColorFormat, ResizeAlgorithm
+from polydevice.network.preprocess import ColorFormat, ResizeAlgorithm
 
 __all__ = ["ColorFormat", "MeanVariant", "ResizeAlgorithm", "StatusCode", "WaitMode"]
 

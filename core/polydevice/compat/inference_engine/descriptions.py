@@ -9,9 +9,9 @@ from polydevice.compat.inference_engine.constants import ColorFormat, MeanVarian
 from polydevice.compat.inference_engine.surface import Surface
 from polydevice.compat.openvino.errors import translated
 from polydevice.errors import NetworkError
-from polydevice.port_setting import InputInfo, OutputInfo
-from polydevice.preprocess import PreProcessChannel as CoreChannel
-from polydevice.preprocess import PreProcessInfo as CoreInfo
+from polydevice.network.port_setting import InputInfo, OutputInfo
+from polydevice.network.preprocess import PreProcessChannel as CoreChannel
+from polydevice.network.preprocess import PreProcessInfo as CoreInfo
 from polydevice.runtime.port_info import PortInfo
 from polydevice.shape import Shape, bounds
 

@@ -13,8 +13,8 @@ than the QuantizeLinear that it becomes: both round to even, but count from diff
 
 from __future__ import annotations
 
-from polydevice.kept_layers import KeptLayers
 from polydevice.network import Network
+from polydevice.network.kept_layers import KeptLayers
 from polydevice.rewrites.integers.dynamic import dynamic_products
 from polydevice.rewrites.integers.dynamic_range import recognise_dynamic_ranges
 from polydevice.rewrites.integers.fake_quantize import split_fake_quantize

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
-from polydevice.kept_layers import KeptLayers
 from polydevice.network import Network
+from polydevice.network.kept_layers import KeptLayers
 from polydevice.node import Node, Port, constant
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.convolution import (

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from polydevice.dtype import Array
-from polydevice.dynamic_batch import dynamic_batch_limit, open_batch
 from polydevice.network import Network
+from polydevice.network.dynamic_batch import dynamic_batch_limit, open_batch
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.passes.lower_state import Variable, lower_state
 from polydevice.plugin import Services

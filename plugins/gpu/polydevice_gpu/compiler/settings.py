@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from polydevice.dtype import ElementType
-from polydevice.kept_layers import KeptLayers
+from polydevice.network.kept_layers import KeptLayers
 from polydevice_gpu.custom.layer import CustomLayer
 from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.reports.dumps import Dumps

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from polydevice.dtype import ElementType
-from polydevice.kept_layers import KeptLayers
 from polydevice.network import Network
+from polydevice.network.kept_layers import KeptLayers
 from polydevice.node import Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.quantize_linear import LinearQuantization

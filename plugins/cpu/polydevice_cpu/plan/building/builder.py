@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
-from polydevice.kept_layers import NONE_KEPT, KeptLayers
+from polydevice.network.kept_layers import NONE_KEPT, KeptLayers
 from polydevice.node import Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.rewrites.integers.products import FLOAT_REASON

@@ -23,9 +23,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from typing_extensions import Self
 
-from polydevice.accuracy_bound import LEGAL as LEGAL_ACCURACY
-from polydevice.accuracy_bound import AccuracyBound
 from polydevice.errors import OptionValueError, UnknownOptionError, nearest
+from polydevice.options.accuracy_bound import LEGAL as LEGAL_ACCURACY
+from polydevice.options.accuracy_bound import AccuracyBound
 
 
 def _flag(value: object) -> bool:

@@ -18,10 +18,10 @@ from polydevice.ops.reshape import Reshape
 from polydevice.shape import Shape
 
 if TYPE_CHECKING:
-    from polydevice.network import Network
+    from polydevice.network.graph import Graph
 
 
-def follow(network: Network, before: Mapping[Port, Shape | None]) -> dict[Node, list[Port]]:
+def follow(network: Graph, before: Mapping[Port, Shape | None]) -> dict[Node, list[Port]]:
     """Infer shapes; have every Reshape with the old batch written out take the new one.
 
     Args:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from polydevice.dtype import ElementType
 from polydevice.errors import NetworkError
+from polydevice.network.preprocess import PreProcessInfo
 from polydevice.node import Node, Port
-from polydevice.preprocess import PreProcessInfo
 from polydevice.shape import Shape
 
 
