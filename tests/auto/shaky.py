@@ -23,6 +23,7 @@ class Trouble:
     def __init__(self) -> None:
         self.seconds = 0.0  # of an inference, on top
         self.lives = -1  # inferences that end well before all fail; -1 for any number
+        self.hangs: threading.Event | None = None  # instead of failing: until this is set
         self.error: type[Exception] = DeviceLostError
         self.gate: threading.Event | None = None  # loading waits for it
         self.refuses = False
@@ -34,10 +35,13 @@ class Trouble:
 
     def live(self) -> None:
         with self.lock:
-            if self.lives == 0:
-                raise self.error("the device fell off the bus")
-            self.lives -= self.lives > 0
-            self.runs.append(threading.get_ident())
+            if self.lives != 0:
+                self.lives -= self.lives > 0
+                self.runs.append(threading.get_ident())
+                return
+        if self.hangs is None:
+            raise self.error("the device fell off the bus")
+        self.hangs.wait(60)
 
 
 TROUBLES: dict[str, Trouble] = {}

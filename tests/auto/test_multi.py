@@ -83,6 +83,30 @@ def test_a_device_that_fails_in_mid_run_loses_nothing(core, troubles, network, r
     assert "SHAKY failed on a request of network 'test': the device fell off the bus" in warnings[0]
 
 
+def test_a_device_that_hangs_is_left_behind(core, troubles, network, rng, caplog) -> None:
+    """Nothing is lost, and what wakes up later writes nothing that anybody sees."""
+    hanging = troubles["SHAKY"]
+    hanging.lives, hanging.hangs = 10, threading.Event()
+    config = {"MULTI_DEVICE_TIMEOUT_MS": 2000}
+    executable = core.load_network(network, "MULTI:SHAKY(2),SHAKY2(2)", config)
+    queue = executable.infer_queue(5, ordered=True)
+    outputs = [np.empty(5, "f4") for _ in queue]
+    for request, output in zip(queue, outputs, strict=True):
+        request.set_blob("y", Blob(output))
+    seen, wrong = start_many(queue, rng, 60)
+    assert seen == list(range(60))
+    assert not wrong
+    assert executable.get_metric("INFERENCES") == {"SHAKY": 10, "SHAKY2": 50}
+    assert executable.get_metric("EXECUTION_DEVICES") == ["SHAKY2"]
+    warnings = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert len(warnings) == 1
+    assert "SHAKY has not ended an inference within 2 s. Another device runs" in warnings[0]
+    before = [output.copy() for output in outputs]
+    hanging.hangs.set()
+    executable.close()  # waits for what was left behind, which ends now
+    np.testing.assert_array_equal(outputs, before)
+
+
 def test_all_devices_fail(core, troubles, network, rng) -> None:
     """The request says so; the devices stay, since it may be the request's fault."""
     troubles["SHAKY"].lives = troubles["SHAKY2"].lives = 0

@@ -128,7 +128,7 @@ class SharedExecutable(ExecutableNetwork):
     def release(self) -> None:
         """Close the devices' networks, which nothing runs any more."""
         for member in self.schedule.members:
-            member.executable.close_by(self.closing_end)
+            member.close(self.closing_end)
 
 
 def has_variables(network: Network) -> bool:

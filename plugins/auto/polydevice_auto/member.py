@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polydevice.executable_network import ExecutableNetwork
+from polydevice_auto.watch import Watch
 
 WEIGHT = 0.2
 """Of the latest inference in the moving mean of times."""
@@ -22,15 +23,20 @@ class Member:
         seconds: mean time of an inference while it runs as many as it did; 0 before it is known.
         inferences: how many ended well.
         failure: why it gets no more requests; empty while it does.
+        watch: runs its inferences in threads that are left behind where they hang; None for
+            without.
     """
 
-    def __init__(self, device: str, executable: ExecutableNetwork, slots: int = 0) -> None:
+    def __init__(
+        self, device: str, executable: ExecutableNetwork, slots: int = 0, limit_s: float = 0
+    ) -> None:
         """Take over a loaded network.
 
         Args:
             device: its name.
             executable: the network.
             slots: how many requests it may run at a time; 0 for the device's optimal number.
+            limit_s: seconds after which it counts as hanging; 0 for never.
         """
         self.device = device
         self.executable = executable
@@ -40,6 +46,7 @@ class Member:
         self.seconds = 0.0
         self.inferences = 0
         self.failure = ""
+        self.watch = Watch(device, self.slots, limit_s) if limit_s else None
 
     @property
     def is_idle(self) -> bool:
@@ -71,6 +78,12 @@ class Member:
         self.inferences += 1
         if self.inferences > 1:
             self.seconds += (seconds - self.seconds) * (WEIGHT if self.seconds else 1)
+
+    def close(self, end: float) -> None:
+        """Close the network there; waits until `end`, of ``time.monotonic()``."""
+        if self.watch is not None:
+            self.watch.close(end)
+        self.executable.close_by(end)
 
     def describe(self) -> str:
         """Say in one line how it does."""

@@ -78,7 +78,8 @@ class MultiPlugin(SharedPlugin):
         failures: dict[str, PolydeviceError] = {}
         for name in self._members(options):
             try:
-                members.append(self.load_member(network, name.name, options, name.requests))
+                limit = options.timeout_ms / 1e3
+                members.append(self.load_member(network, name.name, options, name.requests, limit))
             except _OF_THE_USER:
                 raise
             except PolydeviceError as error:

@@ -43,3 +43,11 @@ class MultiOptions(CompositeOptions):
         "it runs at a time in brackets if that is not to be its optimal one; set by the name "
         "'MULTI:GPU.0,CPU(2)'.",
     )
+    timeout_ms: int = option(
+        "MULTI_DEVICE_TIMEOUT_MS",
+        60_000,
+        ge=0,
+        help="Milliseconds after which a device that has not ended an inference counts as hanging: "
+        "another device runs the request, and this one gets no more. At least 100 times the "
+        "device's average; for its first inference 10 times as much. 0 waits for ever.",
+    )

@@ -110,16 +110,22 @@ class SharedPlugin(Plugin):
         return [member.name for member in self._members(options)]
 
     def load_member(
-        self, network: Network, device: str, options: SharedOptions, slots: int = 0
+        self,
+        network: Network,
+        device: str,
+        options: SharedOptions,
+        slots: int = 0,
+        limit_s: float = 0,
     ) -> Member:
-        """Load the network on one device.
+        """Load the network on one device; see `Member` for the arguments.
 
         Raises:
             PolydeviceError: whatever the device raises; what is none of ours as InternalError.
         """
         config = config_for(device, options, self.services)
         try:
-            return Member(device, self.services.load_network(network, device, config), slots)
+            loaded = self.services.load_network(network, device, config)
+            return Member(device, loaded, slots, limit_s)
         except PolydeviceError:
             raise
         except Exception as error:

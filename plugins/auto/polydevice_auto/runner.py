@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from polydevice.blob import Blob
 from polydevice.dtype import Array
 from polydevice.errors import (
@@ -33,21 +35,37 @@ class _Part:
 
     def __init__(self, member: Member) -> None:
         self.request = member.executable.create_infer_request()
-        self.streams = member.executable.streams
-        self.inputs: dict[str, Blob] = {}
-        self.outputs: dict[str, Blob] = {}
+        self._member = member
+        self._streams = member.executable.streams
+        self._inputs: dict[str, Blob] = {}
+        self._outputs: dict[str, Blob] = {}
 
     def infer(
         self, blobs: dict[str, Blob], outputs: dict[str, Blob], slot: int
     ) -> dict[str, Array]:
-        for name, blob in outputs.items():
-            if self.outputs.get(name) is not blob:
-                self.request.set_blob(name, blob, "output")
-                self.outputs[name] = blob
-        changed = {n: blob for n, blob in blobs.items() if self.inputs.get(n) is not blob}
-        results = self.request.infer(changed or None, stream=slot % self.streams)
-        self.inputs.update(changed)
+        watch = self._member.watch
+        changed = {n: blob for n, blob in blobs.items() if self._inputs.get(n) is not blob}
+
+        def infer(stream: int) -> dict[str, Array]:
+            return self.request.infer(changed or None, stream=stream % self._streams)
+
+        if watch is None or slot == self._member.slots:  # beyond them there are no threads
+            self._write_to(outputs)
+            results = infer(slot)
+        else:
+            results = watch.run(infer, self._member.seconds)
+            for name, blob in outputs.items():  # which nobody left behind writes later
+                if blob.shape == results[name].shape:
+                    np.copyto(blob.array, results[name])
+                    results[name] = blob.array
+        self._inputs.update(changed)
         return results
+
+    def _write_to(self, outputs: dict[str, Blob]) -> None:
+        for name, blob in outputs.items():
+            if self._outputs.get(name) is not blob:
+                self.request.set_blob(name, blob, "output")
+                self._outputs[name] = blob
 
 
 class SharedRunner(Runner):
@@ -100,6 +118,8 @@ class SharedRunner(Runner):
                 if self._pinned is not None:
                     raise
                 failed[member] = error
+                if self._parts[member].request.is_busy:  # left behind, in a thread that hangs
+                    self.leave(member)
             finally:
                 schedule.give_back(member, slot, seconds)
                 self.executable.ran(self, member)
