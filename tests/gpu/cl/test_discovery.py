@@ -133,6 +133,12 @@ def test_icd_file_without_a_name(vendors, content) -> None:
     assert "is empty" in finding_of(enumerate_drivers(), "empty.icd").reason
 
 
+@pytest.mark.parametrize("content", [b"lib\0foo.so\n", b"\x93\xff\x80.so\n", bytes(300)])
+def test_icd_file_that_is_not_text(vendors, content) -> None:
+    (vendors / "binary.icd").write_bytes(content)
+    assert "is not text" in finding_of(enumerate_drivers(), "binary.icd").reason
+
+
 def test_icd_file_that_cannot_be_read(vendors) -> None:
     (vendors / "folder.icd").mkdir()
     assert "cannot be read" in finding_of(enumerate_drivers(), "folder.icd").reason

@@ -69,6 +69,9 @@ def list_icds() -> tuple[list[Icd], list[tuple[str, str]]]:
             if not driver:
                 unreadable.append((str(path), "is empty: it should name a driver library"))
                 continue
+            if not driver.isprintable() or "\N{REPLACEMENT CHARACTER}" in driver:
+                unreadable.append((str(path), "is not text: it should name a driver library"))
+                continue
             icds.append(Icd(path.name, driver, str(path)))
     added = os.environ.get("OCL_ICD_FILENAMES", "").split(os.pathsep)
     icds += [Icd(Path(name).name, name, "OCL_ICD_FILENAMES") for name in added if name]
