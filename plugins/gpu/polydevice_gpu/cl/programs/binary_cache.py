@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -32,6 +33,7 @@ class BinaryCache(FileCache):
         super().__init__(folder, KERNELS_SUFFIX, "compiled kernels", limit_bytes)
 
 
+@cache  # reading it takes 4 ms, and every program asks
 def _our_version() -> str:
     try:
         return version("polydevice")
