@@ -290,6 +290,12 @@ class Core:
         """Let a plugin load a network, guarded and through the model cache where that is set."""
         from polydevice.accuracy import guarded, is_trying
 
+        if options.shape_buckets:
+            from polydevice.padding.network import padded
+
+            again = partial(self._loaded, plugin, device_id=device_id, context=context)
+            return padded(network, options, lambda made, plain: again(made, options=plain))
+
         def plain(network: Network, options: Options) -> ExecutableNetwork:
             return plugin.load_network(network, options, device_id, context)
 
@@ -364,10 +370,16 @@ class Core:
             ModelFormatError: the bytes are damaged, of another device or another version.
             UnsupportedOperationError: the network has an operation of a plugin that is not here.
             DeviceError: the device cannot import networks.
+            OptionValueError: SHAPE_BUCKETS is set, which needs the model itself.
         """
         context = None if isinstance(device_name, str) else _context(device_name)
         name = str(device_name) if context is None else context.device_name
         plugin, options, device_id = self._devices.resolve(name, config)
+        if options.shape_buckets:
+            raise OptionValueError(
+                f"SHAPE_BUCKETS={options.shape_buckets} is not possible for a network that is "
+                "imported; load the model with load_network(), or leave the key out"
+            )
         content = _exported(data)
         load = partial(plugin.import_network, content, options, device_id, context)
         with self._devices.contract(plugin.name, "importing a network"):

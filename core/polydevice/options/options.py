@@ -26,6 +26,8 @@ from typing_extensions import Self
 from polydevice.errors import OptionValueError, UnknownOptionError, nearest
 from polydevice.options.accuracy_bound import LEGAL as LEGAL_ACCURACY
 from polydevice.options.accuracy_bound import AccuracyBound
+from polydevice.options.shape_buckets import LEGAL as LEGAL_BUCKETS
+from polydevice.options.shape_buckets import ShapeBuckets
 
 
 def _flag(value: object) -> bool:
@@ -60,6 +62,11 @@ Bytes = Annotated[int, BeforeValidator(_bytes)]
 def _accuracy(value: object) -> str:
     bound = AccuracyBound.parse(value)
     return "" if bound is None else str(bound)
+
+
+def _buckets(value: object) -> str:
+    buckets = ShapeBuckets.parse(value)
+    return "" if buckets is None else str(buckets)
 
 
 @dataclass(frozen=True)
@@ -153,6 +160,15 @@ class Options(BaseModel):
         "only when they are computed. It is checked before memory is taken (DeviceMemoryError). "
         "0 is what the machine or its control groups have, and for device memory what the device "
         "has; a limit that is set holds for the sum of both.",
+    )
+    shape_buckets: Annotated[str, BeforeValidator(_buckets)] = option(
+        "SHAPE_BUCKETS",
+        "",
+        legal=LEGAL_BUCKETS,
+        exported=False,
+        help="Sizes that inputs of unknown size are padded up to, so that few shapes are planned. "
+        "Outputs are cut back. A network is refused where padding might change an answer, with the "
+        "operation and the axis. See [shapes that change](shapes.md).",
     )
 
     accuracy_guard: Annotated[str, BeforeValidator(_accuracy)] = option(

@@ -1,0 +1,115 @@
+"""Symbols: the unknown sizes of a network's inputs that are padded, and which axes have them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from polydevice.errors import OptionValueError, UnsupportedNetworkError
+from polydevice.network import Network
+from polydevice.options.shape_buckets import Ladder, ShapeBuckets
+from polydevice.shape import bounds
+
+TRIALS = 3
+"""Sizes that are tried: what follows a size in three of them that have no factor in common with
+anything follows it always, since sizes of results are sums and products of few sizes."""
+
+_PRIMES = (
+    *(37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113, 127, 131),
+    *(137, 139, 149, 151, 157, 163, 167, 173, 179, 181, 191, 193, 197, 199, 211, 223, 227, 229),
+)
+
+Place = tuple[int, int]
+"""Number of an input, and an axis of it."""
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A size that is padded.
+
+    Attributes:
+        name: as the model calls it, or the axis by its number.
+        places: the axes of inputs that have it, which must be equal.
+        ladder: what it is padded to.
+        most: the largest size that the network admits, if it says so.
+        trials: sizes that are tried.
+        is_batch: whether it is the first axis of some input.
+    """
+
+    name: str
+    places: tuple[Place, ...]
+    ladder: Ladder
+    most: int | None
+    trials: tuple[int, ...]
+    is_batch: bool
+
+    @property
+    def title(self) -> str:
+        """How messages call it: its name, and the axis that it is of."""
+        axes = " and ".join(str(axis) for axis in sorted({axis for _, axis in self.places}))
+        named = f", called {self.name!r}" if not self.name.startswith("axis ") else ""
+        return f"axis {axes} of the inputs{named}"
+
+    def padded(self, size: int) -> int:
+        """Return the size that one is padded to."""
+        return self.ladder.above(size, self.most)
+
+
+def symbols(network: Network, buckets: ShapeBuckets, *, by_name: bool = True) -> list[Symbol]:
+    """Return the sizes of a network's inputs that are to be padded; none where all are known.
+
+    Args:
+        network: whose inputs are padded.
+        buckets: what SHAPE_BUCKETS says.
+        by_name: whether sizes that an ONNX file calls by one name are one, and of others those of
+            one axis; else those of one axis are one, whatever they are called.
+
+    Raises:
+        OptionValueError: sizes are given for an axis of which no input leaves the size open.
+        UnsupportedNetworkError: too few sizes are admitted to try.
+    """
+    found: dict[str, list[tuple[Place, Ladder]]] = {}
+    open_axes = set()
+    for number, node in enumerate(network.parameters):
+        names = network.dimension_names(node.name) if by_name else {}
+        for axis, size in enumerate(node.output.shape or ()):
+            if isinstance(size, int):
+                continue
+            open_axes.add(axis)
+            ladder = buckets.of(axis)
+            if ladder is not None:
+                name = names.get(axis, "")
+                if not any(map(str.isalnum, name)):  # Paddle writes "?" for any size
+                    name = f"axis {axis}"
+                found.setdefault(name, []).append(((number, axis), ladder))
+    for axis, _ in buckets.axes:
+        if axis not in open_axes and open_axes:
+            legal = ", ".join(map(str, sorted(open_axes)))
+            raise OptionValueError(
+                f"SHAPE_BUCKETS={str(buckets)!r}: no input of {network.name!r} has an unknown size "
+                f"along axis {axis}; legal here: {legal}"
+            )
+    return [
+        _symbol(network, number, name, [place for place, _ in each], each[0][1])
+        for number, (name, each) in enumerate(found.items())
+    ]
+
+
+def _symbol(
+    network: Network, number: int, name: str, places: Sequence[Place], ladder: Ladder
+) -> Symbol:
+    shapes = [node.output.shape or () for node in network.parameters]
+    limits = [bounds(shapes[which][axis]) for which, axis in places]
+    least = max(low for low, _ in limits)
+    most = min((high for _, high in limits if high is not None), default=None)
+    own = _PRIMES[TRIALS * number : TRIALS * (number + 1)]
+    if len(own) < TRIALS or least > own[0]:
+        own = tuple(least + 997 * number + each for each in (2, 3, 5))
+    if most is not None and most < own[-1]:
+        own = tuple(range(most - TRIALS + 1, most + 1))
+    if min(own) < max(least, 2):
+        raise UnsupportedNetworkError(
+            f"axis {places[0][1]} of its inputs admits {least} to {most} alone, too few sizes"
+        )
+    is_batch = any(axis == 0 for _, axis in places)
+    return Symbol(name, tuple(places), ladder, most, own, is_batch)
