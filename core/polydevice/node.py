@@ -113,6 +113,7 @@ class Node:
         """
         described = [port.desc for port in self.inputs]
         try:
+            self.op.check_types(described)
             results = self.op.infer(described)
         except PolydeviceError as error:
             raise type(error)(f"{self.title}: {error}") from error

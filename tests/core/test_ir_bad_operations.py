@@ -172,6 +172,17 @@ def test_a_split_into_too_many_parts(splits):
         read_ir(topology, bytes(8))
 
 
+def test_a_result_that_is_read():
+    topology = net(
+        parameter(0, "x", (2, 3))
+        + layer(1, "first", "Result", {}, [(0, "FP32", (2, 3))], [(1, "FP32", (2, 3))])
+        + layer(2, "relu", "ReLU", {}, [(0, "FP32", (2, 3))], [(1, "FP32", (2, 3))])
+        + result(3, "y", (2, 3)),
+        edges((0, 0, 1, 0), (1, 1, 2, 0), (2, 1, 3, 0)),
+    )
+    refused(ModelFormatError, "'relu'.*reads a Result", topology)
+
+
 IN = '<input external_port_id="0" internal_layer_id="0" axis="0"/>'
 CARRIED = '<input external_port_id="1" internal_layer_id="1"/>'
 OUTS = (
@@ -189,6 +200,7 @@ OUTS = (
         (IN.replace('port_id="0"', 'port_id="7"') + CARRIED + OUTS, "no input port 7"),
         (IN + IN + CARRIED + OUTS, "two inputs feed one body parameter"),
         (IN + CARRIED + OUTS + OUTS, "two body results feed one output"),
+        (IN + OUTS, "nothing feeds the body's parameter with id 1"),
         (IN.replace('axis="0"', 'axis="x"') + CARRIED + OUTS, "axis='x' is not a whole number"),
         (IN.replace("<input", '<input purpose="current_iteration"') + CARRIED + OUTS,
          "only Loop has ports with a purpose"),

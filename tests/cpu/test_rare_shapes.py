@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from polydevice.errors import ShapeError
 from polydevice.ops.arithmetic import Divide, FloorMod, Mod
 from polydevice_cpu.implement import run
 from polydevice_cpu.onednn.library import library
@@ -64,6 +65,19 @@ class TestDequantisedValues:
         for name, array in zip(("y", "d"), want, strict=True):
             np.testing.assert_array_equal(got[name], array)
         assert not np.signbit(got["d"][got["d"] == 0]).any()
+
+    def test_of_more_scales_than_channels(self, core):
+        pair = [
+            ("QuantizeLinear", ["x", "s", "z"], ["q"], {"axis": 1}),
+            ("DequantizeLinear", ["q", "s", "z"], ["y"], {"axis": 1}),
+        ]
+        weights = {"s": np.ones(3, np.float32), "z": np.zeros(3, np.uint8)}
+        model = build(pair, {"x": ["n", "c"]}, ["y"], weights, 19)
+        executable = load(core, model)
+        with pytest.raises(ShapeError, match=r"\[1,3\] cannot be broadcast to \[2,2\]"):
+            executable.infer({"x": np.ones((2, 2), np.float32)})
+        x = np.float32([[1, 2, 300]])
+        np.testing.assert_array_equal(executable.infer({"x": x})["y"], [[1, 2, 255]])
 
 
 def loop(trips, body_nodes, outputs, extra=(), weights=None):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from polydevice import Core
-from polydevice.errors import PolydeviceError
+from polydevice.errors import InternalError, PolydeviceError
 from tests.fuzz import mutate_ir, mutate_onnx
 from tests.fuzz.check import PASSED, Outcome
 from tests.fuzz.generate import generate, rng_of
@@ -18,6 +19,10 @@ PER_MODEL = 40
 """Mutants of one network; making it takes about as long as running ten of them."""
 LARGEST = 1 << 20
 """Elements of an input that is still made for an inference."""
+ODD = (np.nan, np.inf, -np.inf, 1e30, -1e30, -0.0, -5.0, 1e6)
+"""Numbers that programs forget; integers get what a cast makes of them."""
+ODD_SHARE = 0.25
+"""Of the inputs that have such numbers, and of their elements."""
 
 TIMEOUT_MS = 5000
 """After which an inference is given up: a damaged trip count means what it says."""
@@ -49,19 +54,24 @@ def mutant(files: Files, seed: int, kind: str, index: int) -> Files:
 
 
 def survive(files: Files, device: str, core: Core) -> Outcome:
-    """Read, load and infer; every exception but ours is a failure."""
+    """Read, load and infer; every exception but ours is a failure, and so is InternalError."""
     try:
         network = core.read_network(files[0], files[1] or None)
         executable = core.load_network(network, device, {"INFER_TIMEOUT_MS": TIMEOUT_MS})
+    except InternalError as error:
+        return Outcome("InternalError", f"load: {error}"[:2000])
     except PolydeviceError as error:
         return Outcome(PASSED, f"refused: {type(error).__name__}")
     except Exception as error:  # noqa: BLE001 - that is what is looked for
         return _foreign(error, "load")
     try:
-        feeds = {name: _data(port) for name, port in executable.inputs.items()}
+        rng = np.random.default_rng(zlib.crc32(files[0]))
+        feeds = {name: _data(port, rng) for name, port in executable.inputs.items()}
         if any(array is None for array in feeds.values()):
             return Outcome(PASSED, "loaded: too large to run")
         executable.create_infer_request().infer(feeds)
+    except InternalError as error:
+        return Outcome("InternalError", f"infer: {error}"[:2000])
     except PolydeviceError as error:
         return Outcome(PASSED, f"not inferred: {type(error).__name__}")
     except Exception as error:  # noqa: BLE001 - that is what is looked for
@@ -71,9 +81,8 @@ def survive(files: Files, device: str, core: Core) -> Outcome:
     return Outcome(PASSED, "ran")
 
 
-def _data(port) -> np.ndarray | None:
-    """Return data for an input of any shape; None when it would be too large."""
-    rng = np.random.default_rng(0)
+def _data(port, rng: np.random.Generator) -> np.ndarray | None:
+    """Return data for an input of any shape, some of it odd; None when it would be too large."""
     shape = port.desc.shape
     sizes = [2, 3]
     if shape is not None:
@@ -83,7 +92,11 @@ def _data(port) -> np.ndarray | None:
     dtype = port.desc.element_type.dtype
     if dtype.kind == "O":
         return np.full(sizes, "a b", object)
-    return np.asarray(rng.uniform(0, 3, sizes)).astype(dtype)
+    values = rng.uniform(0, 3, sizes)
+    if rng.random() < ODD_SHARE:
+        values = np.where(rng.random(sizes) < ODD_SHARE, rng.choice(ODD, sizes), values)
+    with np.errstate(all="ignore"):
+        return np.asarray(values).astype(dtype)
 
 
 def _foreign(error: Exception, when: str) -> Outcome:

@@ -12,11 +12,13 @@ from onnx import TensorProto, helper
 
 from polydevice import Core
 from polydevice.errors import (
+    ElementTypeError,
     ModelError,
     ModelFileError,
     ModelFormatError,
     ModelLimitError,
     NetworkError,
+    ShapeError,
     UnsupportedOperationError,
 )
 from polydevice.readers.limits import ReadLimits
@@ -139,6 +141,42 @@ def test_ill_formed_nodes(node: onnx.NodeProto) -> None:
     node.name = "the_node"
     with pytest.raises((ModelError, NetworkError), match="'the_node'"):
         _read(model([node]))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "error", "match"),
+    [
+        ([helper.make_node("Sin", ["t"], ["y"])], ElementTypeError, "strings"),
+        ([helper.make_node("Pow", ["t", "t"], ["y"])], ElementTypeError, "strings"),
+        (
+            [helper.make_node("Gather", ["x", "t"], ["y"])],
+            ElementTypeError,
+            "input 1 holds strings",
+        ),
+        ([helper.make_node("Reshape", ["x", "t"], ["y"])], ElementTypeError, "strings"),
+        ([helper.make_node("Neg", ["b"], ["y"])], ElementTypeError, "booleans"),
+        ([helper.make_node("Sub", ["b", "b"], ["y"])], ElementTypeError, "booleans"),
+        ([helper.make_node("SplitToSequence", ["x", "x"], ["y"])], ElementTypeError, "integers"),
+        ([helper.make_node("SplitToSequence", ["x", "i"], ["y"])], ShapeError, "rank is 0 or 1"),
+        ([helper.make_node("SplitToSequence", ["s"], ["y"])], ShapeError, "no axes"),
+        ([helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"])], ShapeError, "zero point"),
+        ([helper.make_node("OneHot", ["i", "s", "e"], ["y"])], ShapeError, "on_value|off_value"),
+    ],
+)
+def test_inputs_of_types_and_ranks_that_mean_nothing(
+    nodes: list[onnx.NodeProto], error: type[Exception], match: str
+) -> None:
+    inputs = [
+        value("x"),
+        value("t", (2,), TensorProto.STRING),
+        value("b", (2,), TensorProto.BOOL),
+        value("i", (1, 2), TensorProto.INT64),
+        value("s", ()),
+        value("z", (2,), TensorProto.UINT8),
+        value("e", (0,)),
+    ]
+    with pytest.raises(error, match=match):
+        _read(model(nodes, inputs))
 
 
 def test_attribute_given_twice() -> None:

@@ -6,8 +6,14 @@ from polydevice.ops.op import attribute, operation
 from polydevice.ops.pointwise import BinaryPointwise
 
 
+class Arithmetic(BinaryPointwise):
+    """A pointwise function of two numbers."""
+
+    takes_booleans = False
+
+
 @operation("Add")
-class Add(BinaryPointwise):
+class Add(Arithmetic):
     """A + b; integers wrap around.
 
     Inputs:  a, b  broadcastable, same numeric type
@@ -19,7 +25,7 @@ class Add(BinaryPointwise):
 
 
 @operation("Subtract")
-class Subtract(BinaryPointwise):
+class Subtract(Arithmetic):
     """A - b; integers wrap around.
 
     Inputs:  a, b  broadcastable, same numeric type
@@ -31,7 +37,7 @@ class Subtract(BinaryPointwise):
 
 
 @operation("Multiply")
-class Multiply(BinaryPointwise):
+class Multiply(Arithmetic):
     """A * b; integers wrap around.
 
     Inputs:  a, b  broadcastable, same numeric type
@@ -43,7 +49,7 @@ class Multiply(BinaryPointwise):
 
 
 @operation("Divide")
-class Divide(BinaryPointwise):
+class Divide(Arithmetic):
     """A / b; for integers rounded down when `pythondiv`, else towards zero.
 
     An integer divided by zero gives 0, where the original leaves it undefined.
@@ -59,7 +65,7 @@ class Divide(BinaryPointwise):
 
 
 @operation("Mod")
-class Mod(BinaryPointwise):
+class Mod(Arithmetic):
     """Remainder of the division that truncates towards zero; it has the sign of a.
 
     Inputs:  a, b  broadcastable, same numeric type
@@ -71,7 +77,7 @@ class Mod(BinaryPointwise):
 
 
 @operation("FloorMod")
-class FloorMod(BinaryPointwise):
+class FloorMod(Arithmetic):
     """Remainder of the division that rounds down; it has the sign of b.
 
     Inputs:  a, b  broadcastable, same numeric type
@@ -83,7 +89,7 @@ class FloorMod(BinaryPointwise):
 
 
 @operation("Maximum")
-class Maximum(BinaryPointwise):
+class Maximum(Arithmetic):
     """The larger of a and b.
 
     Inputs:  a, b  broadcastable, same numeric type
@@ -95,7 +101,7 @@ class Maximum(BinaryPointwise):
 
 
 @operation("Minimum")
-class Minimum(BinaryPointwise):
+class Minimum(Arithmetic):
     """The smaller of a and b.
 
     Inputs:  a, b  broadcastable, same numeric type
@@ -107,7 +113,7 @@ class Minimum(BinaryPointwise):
 
 
 @operation("Power")
-class Power(BinaryPointwise):
+class Power(Arithmetic):
     """A to the power of b; for integers the real power, truncated.
 
     Inputs:  a, b  broadcastable, same numeric type
@@ -117,7 +123,7 @@ class Power(BinaryPointwise):
 
 
 @operation("SquaredDifference")
-class SquaredDifference(BinaryPointwise):
+class SquaredDifference(Arithmetic):
     """(a - b) squared.
 
     Inputs:  a, b  broadcastable, same numeric type

@@ -78,6 +78,8 @@ class BitwiseNot(UnaryPointwise):
     Source:  OpenVINO opset13 BitwiseNot; ONNX BitwiseNot-18
     """
 
+    takes_booleans = True
+
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return shape and type of x."""
         _check_type(self, inputs[0].element_type, booleans=True)

@@ -33,6 +33,7 @@ class DepthToSpace(Op):
 
     mode: DepthMode = attribute()
     block_size: int = attribute(default=1)
+    strings_at = (0,)
 
     @classmethod
     def from_onnx(cls, attributes: Mapping[str, Any], opset: int) -> Self:
@@ -67,6 +68,7 @@ class SpaceToDepth(Op):
 
     mode: DepthMode = attribute(default=DepthMode.BLOCKS_FIRST)
     block_size: int = attribute(default=1, onnx="blocksize")
+    strings_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Multiply the depth, divide the spatial sizes."""
@@ -106,6 +108,8 @@ class BatchToSpace(Op):
     Source:  OpenVINO opset2 BatchToSpace
     """
 
+    strings_at = (0,)
+
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Divide the batch, multiply the other sizes, subtract the crops."""
         self.check_count(inputs, 4)
@@ -139,6 +143,7 @@ class SpaceToBatch(Op):
     """
 
     sized_by_values = True
+    strings_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Multiply the batch, divide the padded sizes."""
@@ -180,6 +185,7 @@ class ShuffleChannels(Op):
 
     axis: int = attribute(default=1)
     group: int = attribute(default=1)
+    strings_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return shape and type of x."""

@@ -43,6 +43,7 @@ class Broadcast(Op):
     mode: BroadcastMode = attribute(default=BroadcastMode.NUMPY)
     axis: int = attribute(default=0, ir="")
     shape_arithmetic = True
+    strings_at = (0,)
 
     @classmethod
     def from_ir(cls, attributes: Mapping[str, str], opset: int) -> Self:
@@ -115,6 +116,7 @@ class Tile(Op):
 
     shape_arithmetic = True
     sized_by_values = True
+    strings_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the product of sizes and repeats."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polydevice.dtype import ElementType
-from polydevice.ops.op import operation
+from polydevice.ops.op import EVERYWHERE, operation
 from polydevice.ops.pointwise import BinaryPointwise
 from polydevice.tensor import TensorDesc
 
@@ -28,6 +28,8 @@ class Equal(Comparison):
     Source:  OpenVINO opset1 Equal
     """
 
+    strings_at = EVERYWHERE
+
 
 @operation("NotEqual")
 class NotEqual(Comparison):
@@ -37,6 +39,8 @@ class NotEqual(Comparison):
     Outputs: y     broadcast shape, boolean
     Source:  OpenVINO opset1 NotEqual
     """
+
+    strings_at = EVERYWHERE
 
 
 @operation("Less")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polydevice.errors import ElementTypeError, ShapeError
-from polydevice.ops.op import Op, attribute, operation
+from polydevice.ops.op import EVERYWHERE, Op, attribute, operation
 from polydevice.shape import Dim, DimLike, merge_dim, normalize_axis
 from polydevice.tensor import TensorDesc
 
@@ -22,6 +22,7 @@ class Concat(Op):
 
     axis: int = attribute(onnx="axis")
     shape_arithmetic = True
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the inputs' common sizes, and their sum at the axis."""

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from polydevice.dtype import ElementType
-from polydevice.errors import ElementTypeError
-from polydevice.ops.op import Op, attribute, operation
+from polydevice.errors import ElementTypeError, ShapeError
+from polydevice.ops.op import EVERYWHERE, Op, attribute, operation
 from polydevice.shape import Dim, DimLike, Shape, normalize_axis, union
 from polydevice.tensor import TensorDesc
 
@@ -36,6 +36,8 @@ class SequenceConstruct(Op):
     Source:  ONNX SequenceConstruct-11
     """
 
+    strings_at = EVERYWHERE
+
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return what covers all inputs."""
         first = inputs[0]
@@ -57,6 +59,7 @@ class SequenceEmpty(Op):
     """
 
     element_type: ElementType = attribute(default=ElementType.f32, ir="")
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return a sequence of tensors of unknown rank."""
@@ -73,6 +76,8 @@ class SequenceInsert(Op):
     Outputs: y         sequence
     Source:  ONNX SequenceInsert-11
     """
+
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return what covers the sequence and the tensor."""
@@ -92,6 +97,8 @@ class SequenceErase(Op):
     Source:  ONNX SequenceErase-11
     """
 
+    strings_at = EVERYWHERE
+
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the sequence."""
         _expect(self, inputs[0], "sequence")
@@ -108,6 +115,8 @@ class SequenceAt(Op):
     Source:  ONNX SequenceAt-11
     """
 
+    strings_at = EVERYWHERE
+
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return what all tensors of the sequence have in common."""
         _expect(self, inputs[0], "sequence")
@@ -122,6 +131,8 @@ class SequenceLength(Op):
     Outputs: y  scalar i64
     Source:  ONNX SequenceLength-11
     """
+
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return a scalar."""
@@ -142,18 +153,29 @@ class SplitToSequence(Op):
 
     axis: int = attribute(default=0, ir="", onnx="axis")
     keepdims: bool = attribute(default=True, ir="", onnx="keepdims")
+    strings_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Free the size at the axis, or remove it."""
         x = inputs[0]
+        if len(inputs) > 1:
+            self._check_split(inputs[1])
         if x.shape is None:
             return [TensorDesc(x.element_type, kind="sequence")]
+        if not len(x.shape):
+            raise ShapeError(f"{self.type}: x has no axes; there is nothing to cut")
         axis = normalize_axis(self.axis, len(x.shape))
         middle: list[DimLike] = [Dim()]
         if len(inputs) == 1:
             middle = [1] if self.keepdims else []
         sizes = [*x.shape[:axis], *middle, *x.shape[axis + 1 :]]
         return [TensorDesc(x.element_type, Shape(sizes), kind="sequence")]
+
+    def _check_split(self, split: TensorDesc) -> None:
+        if not split.element_type.is_integer:
+            raise ElementTypeError(f"{self.type}: lengths are {split.element_type}, not integers")
+        if split.rank not in (None, 0, 1):
+            raise ShapeError(f"{self.type}: lengths have the shape {split.shape}; rank is 0 or 1")
 
 
 @operation("ConcatFromSequence", domain="onnx", onnx="ConcatFromSequence")
@@ -167,6 +189,7 @@ class ConcatFromSequence(Op):
 
     axis: int = attribute(ir="", onnx="axis")
     new_axis: bool = attribute(default=False, ir="", onnx="new_axis")
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Free the size at the axis."""
@@ -191,6 +214,7 @@ class OptionalConstruct(Op):
     """
 
     item: TensorDesc | None = attribute(default=None, ir="")
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return an optional of the input's type."""
@@ -211,6 +235,8 @@ class OptionalHasElement(Op):
     Source:  ONNX OptionalHasElement-18
     """
 
+    strings_at = EVERYWHERE
+
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return a scalar."""
         return [TensorDesc(ElementType.boolean, Shape())]
@@ -224,6 +250,8 @@ class OptionalGetElement(Op):
     Outputs: y  tensor or sequence
     Source:  ONNX OptionalGetElement-18
     """
+
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the type inside."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from polydevice.dtype import ElementType
 from polydevice.errors import ModelFormatError, NetworkError, ShapeError
-from polydevice.ops.op import Op, attribute, operation
+from polydevice.ops.op import EVERYWHERE, Op, attribute, operation
 from polydevice.shape import Dim, DimLike, Shape, normalize_axis, union
 from polydevice.tensor import TensorDesc
 
@@ -196,6 +196,7 @@ class TensorIterator(Iteration):
     body_inputs: tuple[BodyInput, ...] = attribute(ir="")
     body_outputs: tuple[BodyOutput, ...] = attribute(ir="")
     back_edges: tuple[BackEdge, ...] = attribute(ir="")
+    strings_at = EVERYWHERE
 
     def iterations(self, inputs: Sequence[TensorDesc]) -> int | None:
         """Return the number of slices; without any, what the joined outputs' range says."""
@@ -228,6 +229,7 @@ class Loop(Iteration):
     back_edges: tuple[BackEdge, ...] = attribute(ir="")
     current_iteration: int | None = attribute(default=None, ir="")
     execution_condition: int | None = attribute(default=None, ir="")
+    strings_at = EVERYWHERE
 
     def iterations(self, inputs: Sequence[TensorDesc]) -> int | None:
         """Return the trip count when it is known and no condition can end the loop before."""
@@ -268,6 +270,7 @@ class If(Op):
     else_inputs: tuple[BodyInput, ...] = attribute(ir="")
     then_outputs: tuple[BodyOutput, ...] = attribute(ir="")
     else_outputs: tuple[BodyOutput, ...] = attribute(ir="")
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the chosen body's results, or what covers both when the choice is not known.

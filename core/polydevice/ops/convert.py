@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from polydevice.dtype import ElementType
 from polydevice.errors import ElementTypeError
-from polydevice.ops.op import Op, attribute, operation
+from polydevice.ops.op import EVERYWHERE, Op, attribute, operation
 from polydevice.ops.pointwise import UnaryPointwise
 from polydevice.tensor import TensorDesc
 
@@ -25,11 +25,14 @@ class Convert(UnaryPointwise):
     Source:  OpenVINO opset1 Convert; ONNX Cast-25 (`saturate`, `rounding`)
     """
 
+    takes_booleans = True
+
     shape_arithmetic = True
 
     destination_type: ElementType = attribute()
     saturate: bool = attribute(default=True, ir="")
     rounding: str = attribute(default="up", ir="")
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the shape of x and the new type."""
@@ -46,7 +49,10 @@ class ConvertLike(UnaryPointwise):
     Source:  OpenVINO opset1 ConvertLike; ONNX CastLike-15
     """
 
+    takes_booleans = True
+
     shape_arithmetic = True
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the shape of x and the type of like."""
@@ -153,6 +159,8 @@ class BitCast(UnaryPointwise):
     Raises:  ElementTypeError when the widths differ
     Source:  ONNX BitCast-26
     """
+
+    takes_booleans = True
 
     destination_type: ElementType = attribute(ir="")
 

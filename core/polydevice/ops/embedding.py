@@ -7,7 +7,7 @@ from enum import Enum
 
 from polydevice.dtype import ElementType
 from polydevice.errors import ShapeError
-from polydevice.ops.op import Op, attribute, operation
+from polydevice.ops.op import EVERYWHERE, Op, attribute, operation
 from polydevice.shape import Dim, DimLike, Shape, bounds, dim
 from polydevice.tensor import TensorDesc
 
@@ -183,6 +183,7 @@ class SparseFillEmptyRows(Op):
     """
 
     sized_by_values = True
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return between the given elements and one more per row."""

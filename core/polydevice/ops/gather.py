@@ -28,6 +28,7 @@ class Gather(Op):
     batch_dims: int = attribute(default=0)
     negative_indices: bool = attribute(default=True, ir="", came_with=8)
     shape_arithmetic = True
+    strings_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return x's sizes with the axis replaced by the sizes of indices."""
@@ -69,6 +70,7 @@ class GatherElements(Op):
     """
 
     axis: int = attribute(default=0, onnx="axis")
+    strings_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the shape of indices."""
@@ -105,6 +107,7 @@ class GatherND(Op):
 
     batch_dims: int = attribute(default=0)
     flatten_batch: bool = attribute(default=False, ir="", came_with=8)
+    strings_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the batch axes, the outer axes of indices and the rest of x's."""

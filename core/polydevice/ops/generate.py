@@ -101,7 +101,7 @@ class OneHot(Op):
              on_value   scalar, any type
              off_value  scalar, type of on_value
     Outputs: y          shape of indices with depth inserted at `axis`; type of on_value
-    Raises:  ShapeError when depth is negative
+    Raises:  ShapeError when depth is negative, or a number is missing
     Source:  OpenVINO opset1 and opset16 OneHot
     """
 
@@ -109,11 +109,15 @@ class OneHot(Op):
 
     axis: int = attribute(default=-1)
     negative_indices_mode: NegativeIndices = attribute(default=NegativeIndices.IGNORE)
+    strings_at = (2, 3)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the shape of indices with the depth inserted."""
         self.check_count(inputs, 4)
         indices, depth, on = inputs[:3]
+        for name, desc in zip(("depth", "on_value", "off_value"), inputs[1:], strict=True):
+            if desc.shape is not None and 0 in desc.shape:
+                raise ShapeError(f"{name} has the shape {desc.shape}; it is one number")
         if indices.shape is None:
             return [on.with_shape(None)]
         at = normalize_axis(self.axis, len(indices.shape) + 1)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
-from polydevice.ops.op import Op, attribute, operation
+from polydevice.ops.op import EVERYWHERE, Op, attribute, operation
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 
@@ -73,6 +73,7 @@ class Result(Op):
     """
 
     output_name: str = attribute(default="", ir="")
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the input."""

@@ -54,3 +54,5 @@ class LogicalNot(UnaryPointwise):
     Outputs: y  shape and type of x
     Source:  OpenVINO opset1 LogicalNot; ONNX Not-1
     """
+
+    takes_booleans = True

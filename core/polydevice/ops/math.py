@@ -6,7 +6,7 @@ import enum
 from collections.abc import Sequence
 
 from polydevice.dtype import ElementType
-from polydevice.ops.op import attribute, operation
+from polydevice.ops.op import EVERYWHERE, attribute, operation
 from polydevice.ops.pointwise import UnaryPointwise
 from polydevice.tensor import TensorDesc
 
@@ -30,7 +30,9 @@ class Identity(UnaryPointwise):
     Source:  OpenVINO opset16 Identity
     """
 
+    takes_booleans = True
     shape_arithmetic = True
+    strings_at = EVERYWHERE
 
 
 @operation("Negative", onnx="Neg")

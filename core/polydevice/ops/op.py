@@ -16,17 +16,25 @@ import dataclasses
 import enum
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar, Union
 
 from typing_extensions import Self, dataclass_transform
 
 from polydevice.dtype import ElementType
-from polydevice.errors import ModelFormatError, ShapeError, UnsupportedOperationError, nearest
+from polydevice.errors import (
+    ElementTypeError,
+    ModelFormatError,
+    ShapeError,
+    UnsupportedOperationError,
+    nearest,
+)
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc
 
 REQUIRED: Any = dataclasses.MISSING
+EVERYWHERE = range(1 << 31)
+"""Places of all inputs, for `Op.strings_at`."""
 
 
 def attribute(
@@ -71,6 +79,10 @@ class Op:
     """Whether equal inputs may give other outputs (random numbers, variables); never folded."""
     has_side_effect: ClassVar[bool] = False
     """Whether it must run although no result depends on it (Assign)."""
+    strings_at: ClassVar[Container[int]] = ()
+    """Places of the inputs that may hold strings: most operations compute with numbers alone."""
+    takes_booleans: ClassVar[bool] = True
+    """Whether it means something for booleans; arithmetic does not."""
     has_bodies: ClassVar[bool] = False
     """Whether it runs graphs of its own, which may keep state or have side effects."""
 
@@ -80,6 +92,18 @@ class Op:
         Shapes may be partly unknown (items that are `Dim`) or of unknown rank (None).
         """
         raise NotImplementedError(f"{type(self).__name__} does not define infer()")
+
+    def check_types(self, inputs: Sequence[TensorDesc]) -> None:
+        """Raise ElementTypeError if an input holds strings or booleans where numbers are wanted."""
+        for place, desc in enumerate(inputs):
+            if desc.element_type is ElementType.string and place not in self.strings_at:
+                raise ElementTypeError(
+                    f"input {place} holds strings; {self.type} computes with numbers there"
+                )
+            if desc.element_type is ElementType.boolean and not self.takes_booleans:
+                raise ElementTypeError(
+                    f"input {place} holds booleans; {self.type} computes with numbers: convert it"
+                )
 
     def check_count(
         self, inputs: Sequence[TensorDesc], least: int, most: int | None = None

@@ -42,6 +42,7 @@ class Pad(Op):
     sized_by_values = True
 
     pad_mode: PadMode = attribute(default=PadMode.CONSTANT)
+    strings_at = (0, 3)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the sizes with their pads."""

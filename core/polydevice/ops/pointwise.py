@@ -34,6 +34,8 @@ class AutoBroadcast(enum.Enum):
 class UnaryPointwise(Op):
     """A pointwise function of one input that keeps its shape and type."""
 
+    takes_booleans = False
+
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return shape and type of the first input."""
         return [inputs[0].without_value()]

@@ -16,7 +16,7 @@ import numpy as np
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ElementTypeError, NetworkError, PolydeviceError, ShapeError
 from polydevice.ops import op as table
-from polydevice.ops.op import Op, attribute
+from polydevice.ops.op import EVERYWHERE, Op, attribute
 from polydevice.shape import DimLike, Shape, broadcast
 from polydevice.tensor import TensorDesc
 
@@ -45,6 +45,7 @@ class PythonOperation(Op):
     Source:  `polydevice.operation`
     """
 
+    strings_at = EVERYWHERE
     definition: ClassVar[CustomOperation]
     """The function, its rules and its OpenCL body."""
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from polydevice.dtype import ElementType
 from polydevice.errors import ElementTypeError, ShapeError
 from polydevice.ops.op import Op, attribute, operation
-from polydevice.shape import DimLike, Shape, normalize_axis
+from polydevice.shape import DimLike, Shape, merge, normalize_axis
 from polydevice.tensor import TensorDesc
 
 QUANTIZED_TYPES = (
@@ -36,8 +36,20 @@ class LinearQuantization(Op):
     block_size: int = attribute(default=0, ir="")
     destination_type: ElementType = attribute(default=ElementType.dynamic, ir="")  # noqa: RUF009
 
-    def check(self, x: TensorDesc, scale: TensorDesc) -> None:
-        """Raise ShapeError when the scale does not fit x."""
+    def _check_alike(self, scale: TensorDesc, zero_point: TensorDesc) -> None:
+        try:
+            merge(scale.shape, zero_point.shape)
+        except ShapeError:
+            raise ShapeError(
+                f"{self.type}: the zero point has the shape {zero_point.shape}; the scale's is "
+                f"{scale.shape}"
+            ) from None
+
+    def check(self, x: TensorDesc, scale: TensorDesc, *zero_points: TensorDesc) -> None:
+        """Raise ShapeError when the scale does not fit x, or a zero point the scale."""
+        for zero_point in zero_points:
+            if zero_point.rank and zero_point.shape != (1,):
+                self._check_alike(scale, zero_point)
         if x.shape is None or scale.shape is None or scale.rank == 0:
             return
         if scale.shape == (1,) and not self.block_size:
@@ -88,8 +100,8 @@ class QuantizeLinear(LinearQuantization):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the shape of x in the narrow type."""
-        x, scale = inputs[:2]
-        self.check(x, scale)
+        x = inputs[0]
+        self.check(*inputs[:3])
         kind = self.result_type(inputs[2].element_type if len(inputs) > 2 else None)
         if kind not in QUANTIZED_TYPES:
             raise ElementTypeError(
@@ -113,7 +125,7 @@ class DequantizeLinear(LinearQuantization):
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the shape of x in the type of the scale."""
         x, scale = inputs[:2]
-        self.check(x, scale)
+        self.check(*inputs[:3])
         if x.element_type not in QUANTIZED_TYPES:
             raise ElementTypeError(f"DequantizeLinear cannot read {x.element_type}")
         given = self.destination_type

@@ -9,7 +9,7 @@ import numpy as np
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ShapeError
 from polydevice.interval import IntLike, interval, limits
-from polydevice.ops.op import Op, attribute, operation
+from polydevice.ops.op import EVERYWHERE, Op, attribute, operation
 from polydevice.shape import Dim, DimLike, Shape, bounds, count_of, dim, normalize_axis, product
 from polydevice.tensor import TensorDesc
 
@@ -30,6 +30,7 @@ class Reshape(Op):
 
     special_zero: bool = attribute(default=True)
     shape_arithmetic = True
+    strings_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the pattern with 0 and -1 resolved as far as sizes are known."""
@@ -148,6 +149,7 @@ class Squeeze(Op):
 
     allow_axis_skip: bool = attribute(default=False)
     shape_arithmetic = True
+    strings_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the shape without the removed sizes."""
@@ -192,6 +194,7 @@ class Unsqueeze(Op):
     """
 
     shape_arithmetic = True
+    strings_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the shape with the inserted ones."""
@@ -226,6 +229,7 @@ class ShapeOf(Op):
 
     output_type: ElementType = attribute(default=ElementType.i64)
     shape_arithmetic = True
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the sizes as the known value, when the rank is known."""

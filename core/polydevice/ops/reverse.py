@@ -26,6 +26,7 @@ class Reverse(Op):
 
     mode: str = attribute(default="index")
     shape_arithmetic = True
+    strings_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return shape and type of x."""
@@ -58,6 +59,7 @@ class ReverseSequence(Op):
 
     batch_axis: int = attribute(default=0)
     seq_axis: int = attribute(default=1)
+    strings_at = (0,)
 
     @classmethod
     def from_onnx(cls, attributes: Mapping[str, Any], opset: int) -> Self:
@@ -92,6 +94,8 @@ class Roll(Op):
     Raises:  ShapeError for an axis outside x
     Source:  OpenVINO opset7 Roll
     """
+
+    strings_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return shape and type of x."""

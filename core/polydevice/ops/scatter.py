@@ -58,6 +58,7 @@ class ScatterUpdate(Scatter):
     """
 
     shape_arithmetic = True
+    strings_at = (0, 2)
 
     def check(self, inputs: Sequence[TensorDesc]) -> None:
         """Compare the shape of updates with what x and indices need."""
@@ -84,6 +85,7 @@ class ScatterElementsUpdate(Scatter):
 
     reduction: Reduction = attribute(default=Reduction.NONE)
     use_init_val: bool = attribute(default=True)
+    strings_at = (0, 2)
 
     @classmethod
     def from_ir(cls, attributes: Mapping[str, str], opset: int) -> Self:
@@ -115,6 +117,7 @@ class ScatterNDUpdate(Scatter):
 
     reduction: Reduction = attribute(default=Reduction.NONE)
     shape_arithmetic = True
+    strings_at = (0, 2)
 
     @classmethod
     def from_ir(cls, attributes: Mapping[str, str], opset: int) -> Self:

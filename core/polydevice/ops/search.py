@@ -21,6 +21,7 @@ class NonZero(Op):
     """
 
     output_type: ElementType = attribute(default=ElementType.i64)
+    strings_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the rank, and at most the number of elements."""
@@ -49,6 +50,7 @@ class Unique(Op):
     sorted: bool = attribute(default=True)
     index_element_type: ElementType = attribute(default=ElementType.i64)
     count_element_type: ElementType = attribute(default=ElementType.i64)
+    strings_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return at most the size of what is compared."""

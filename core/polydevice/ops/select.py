@@ -28,6 +28,7 @@ class Select(Op):
     shape_arithmetic = True
 
     auto_broadcast: AutoBroadcast = attribute(default=AutoBroadcast.NUMPY)
+    strings_at = (1, 2)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the broadcast shape and the type of a and b."""

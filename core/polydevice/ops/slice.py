@@ -96,6 +96,7 @@ class StridedSlice(Op):
     shrink_axis_mask: tuple[int, ...] = attribute(default=())
     ellipsis_mask: tuple[int, ...] = attribute(default=())
     shape_arithmetic = True
+    strings_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the size of each range; unknown where its limits are."""
@@ -214,6 +215,7 @@ class Slice(Op):
     """
 
     shape_arithmetic = True
+    strings_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the size of each range; unknown where its limits are."""
@@ -249,6 +251,8 @@ class SliceScatter(Op):
     Raises:  ShapeError when updates do not fit the part
     Source:  OpenVINO opset15 SliceScatter
     """
+
+    strings_at = (0, 1)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return shape and type of x."""

@@ -24,6 +24,7 @@ class Split(Op):
 
     num_splits: int = attribute()
     shape_arithmetic = True
+    strings_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the shape of one part, num_splits times."""
@@ -67,6 +68,7 @@ class VariadicSplit(Op):
     """
 
     shape_arithmetic = True
+    strings_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the shape of every part."""

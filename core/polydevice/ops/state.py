@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from polydevice.dtype import ElementType
 from polydevice.errors import ElementTypeError, ShapeError
-from polydevice.ops.op import Op, attribute, operation
+from polydevice.ops.op import EVERYWHERE, Op, attribute, operation
 from polydevice.shape import Shape, merge
 from polydevice.tensor import TensorDesc
 
@@ -28,6 +28,7 @@ class ReadValue(Op):
     variable_id: str = attribute()
     variable_type: ElementType | None = attribute(default=None)
     variable_shape: Shape | None = attribute(default=None)
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the variable's type and shape; what is not declared comes from the input."""
@@ -71,6 +72,7 @@ class Assign(Op):
     is_stateful = True
 
     variable_id: str = attribute()
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the input."""

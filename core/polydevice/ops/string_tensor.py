@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from polydevice.dtype import ElementType
 from polydevice.errors import ElementTypeError
-from polydevice.ops.op import Op, operation
+from polydevice.ops.op import EVERYWHERE, Op, operation
 from polydevice.shape import Dim, Shape, merge
 from polydevice.tensor import TensorDesc
 
@@ -22,6 +22,8 @@ class StringTensorUnpack(Op):
     Raises:  ElementTypeError for anything but strings
     Source:  OpenVINO opset15 StringTensorUnpack
     """
+
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the shape of x twice, and an unknown number of bytes."""

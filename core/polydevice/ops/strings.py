@@ -7,7 +7,7 @@ from enum import Enum
 
 from polydevice.dtype import ElementType
 from polydevice.errors import ElementTypeError, ShapeError
-from polydevice.ops.op import Op, attribute, operation
+from polydevice.ops.op import EVERYWHERE, Op, attribute, operation
 from polydevice.shape import Dim, DimLike, Shape, broadcast
 from polydevice.tensor import TensorDesc
 
@@ -26,6 +26,8 @@ class StringConcat(Op):
     Outputs: y     broadcast shape, strings
     Source:  ONNX StringConcat-20
     """
+
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the broadcast shape."""
@@ -48,6 +50,7 @@ class StringSplit(Op):
 
     delimiter: str = attribute(default="", ir="", onnx="delimiter")
     maxsplit: int | None = attribute(default=None, ir="", onnx="maxsplit")
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Add an axis of unknown size."""
@@ -80,6 +83,7 @@ class StringNormalizer(Op):
     )
     is_case_sensitive: bool = attribute(default=False, ir="", onnx="is_case_sensitive")
     stopwords: tuple[str, ...] = attribute(default=(), ir="", onnx="stopwords")
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Free the number of strings where some may go."""
@@ -102,6 +106,7 @@ class RegexFullMatch(Op):
     """
 
     pattern: str = attribute(default="", ir="", onnx="pattern")
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the shape of x."""
@@ -143,6 +148,7 @@ class TfIdfVectorizer(Op):
     longest_skip: int = attribute(ir="")
     mode: TfIdfMode = attribute(ir="")
     weights: tuple[float, ...] = attribute(default=(), ir="")
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the number of columns."""
@@ -189,6 +195,7 @@ class LabelEncoder(Op):
     values: tuple[str, ...] | tuple[int, ...] | tuple[float, ...] = attribute(ir="")
     default: str | int | float = attribute(ir="")
     destination_type: ElementType = attribute(ir="")
+    strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the shape of x."""

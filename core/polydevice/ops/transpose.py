@@ -21,6 +21,7 @@ class Transpose(Op):
     """
 
     shape_arithmetic = True
+    strings_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return x's sizes in the new order."""

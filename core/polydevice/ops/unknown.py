@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from polydevice.errors import ShapeError, nearest
-from polydevice.ops.op import Op, operations
+from polydevice.ops.op import EVERYWHERE, Op, operations
 from polydevice.tensor import TensorDesc
 
 
@@ -25,6 +25,7 @@ class UnknownOperation(Op):
     """
 
     domain = "unknown"
+    strings_at = EVERYWHERE
     is_stateful = True
     """For all that is known; it is not computed ahead by other means."""
 

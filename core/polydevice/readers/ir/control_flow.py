@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from polydevice.errors import ModelFormatError
@@ -65,6 +65,7 @@ def _iteration(kind: type[Op], layer: LayerRecord, builder: GraphBuilder) -> Op:
     back_edges = tuple(ties.back_edges())
     current_iteration = ties.purpose("input", "current_iteration")
     condition = ties.purpose("output", "execution_condition")
+    ties.check_fed([*(tie.parameter for tie in inputs), current_iteration])
     if issubclass(kind, Loop):
         return kind(body, inputs, outputs, back_edges, current_iteration, condition)
     if current_iteration is not None or condition is not None:
@@ -131,6 +132,14 @@ class _Ties:
             if item.attributes.get("purpose") == purpose:
                 return self._position(item, known, "layer")
         return None
+
+    def check_fed(self, parameters: Sequence[int | None]) -> None:
+        """Raise ModelFormatError if a parameter of the body is not among those that get a value."""
+        for number, position in self.parameters.items():
+            if position not in parameters:
+                raise ModelFormatError(
+                    f"{self.layer.title}: nothing feeds the body's parameter with id {number}"
+                )
 
     def _connected(self, side: str) -> list[Element]:
         items = [item for item in self.map.all(side) if item.integer("external_port_id") >= 0]

@@ -61,6 +61,8 @@ class GraphBuilder:
                 inputs = [
                     _output(nodes[n], graph.layers[n], port) for n, port in graph.feeds(layer)
                 ]
+                if any(isinstance(port.node.op, Result) for port in inputs):
+                    raise ModelFormatError(f"{layer.title} reads a Result, which has no output")
                 nodes[layer.id] = self._node(layer, inputs)
         listed = [nodes[number] for number in graph.layers if number in nodes]
         network = Network(

@@ -30,9 +30,10 @@ def _image(what: str, value: float, images: int) -> int:
     return int(value)
 
 
-def _finite(what: str, rois: Array) -> Array:
+def _finite(what: str, rois: Array, scale: float) -> Array:
+    """Return rois in f32; raises InferenceError unless they can be scaled to coordinates."""
     rois = rois.astype(np.float32)
-    if not (np.abs(rois) < MAX_COORDINATE).all():
+    if not (np.abs(rois) < MAX_COORDINATE / max(abs(scale), 1)).all():
         raise InferenceError(f"{what}: a region has coordinates that are no number or too large")
     return rois
 
@@ -45,7 +46,7 @@ def _round(x: Array) -> Array:
 @implements(ROIPooling)
 def roi_pooling(op: ROIPooling, x: Array, rois: Array) -> Array:
     """Pool region by region."""
-    regions = _finite("ROIPooling", rois)
+    regions = _finite("ROIPooling", rois, op.spatial_scale)
     y = np.zeros((len(rois), x.shape[1], op.pooled_h, op.pooled_w), x.dtype)
     pool = _max_bins if op.method == "max" else _corner_samples
     for i, (image, *box) in enumerate(regions):
@@ -100,7 +101,7 @@ def _between(start: float, end: float, count: int, size: int) -> Array:
 @implements(PSROIPooling)
 def psroi_pooling(op: PSROIPooling, x: Array, rois: Array) -> Array:
     """Pool region by region."""
-    regions = _finite("PSROIPooling", rois)
+    regions = _finite("PSROIPooling", rois, op.spatial_scale)
     size = op.group_size
     y = np.zeros((len(rois), op.output_dim, size, size), np.float32)
     pool = _average_bins if op.mode == "average" else _average_samples
@@ -168,7 +169,7 @@ def deformable_psroi_pooling(
     op: DeformablePSROIPooling, x: Array, rois: Array, offsets: Array | None = None
 ) -> Array:
     """Pool region by region; every bin may stand elsewhere."""
-    regions = _finite("DeformablePSROIPooling", rois)
+    regions = _finite("DeformablePSROIPooling", rois, op.spatial_scale)
     size = op.group_size
     y = np.zeros((len(rois), op.output_dim, size, size), np.float32)
     for i, (image, *box) in enumerate(regions):
@@ -218,7 +219,8 @@ def roi_align(op: ROIAlign, x: Array, rois: Array, batches: Array) -> Array:
     half = np.float32(0.5)
     before = half if op.aligned_mode is AlignedMode.HALF_PIXEL else np.float32(0)
     behind = np.float32(0) if op.aligned_mode is AlignedMode.ASYMMETRIC else half
-    boxes = (_finite("ROIAlign", rois) + before) * np.float32(op.spatial_scale) - behind
+    boxes = _finite("ROIAlign", rois, op.spatial_scale)
+    boxes = (boxes + before) * np.float32(op.spatial_scale) - behind
     y = np.zeros((len(rois), x.shape[1], op.pooled_h, op.pooled_w), np.float32)
     for i, box in enumerate(boxes):
         data = x[_image("ROIAlign", float(batches.reshape(-1)[i]), len(x))]
@@ -235,7 +237,7 @@ def roi_align(op: ROIAlign, x: Array, rois: Array, batches: Array) -> Array:
 @implements(ROIAlignRotated)
 def roi_align_rotated(op: ROIAlignRotated, x: Array, rois: Array, batches: Array) -> Array:
     """Sample region by region on a turned grid."""
-    regions = _finite("ROIAlignRotated", rois)
+    regions = _finite("ROIAlignRotated", rois, op.spatial_scale)
     y = np.zeros((len(rois), x.shape[1], op.pooled_h, op.pooled_w), np.float32)
     for i, (centre_x, centre_y, width, height, angle) in enumerate(regions):
         data = x[_image("ROIAlignRotated", float(batches.reshape(-1)[i]), len(x))]

@@ -15,8 +15,10 @@ from polydevice.dtype import Array, ElementType
 from polydevice.network import Network
 from polydevice.node import Node, Port, constant
 from polydevice.ops.op import Op, attribute, operation
+from polydevice.ops.pointwise import broadcast_onto
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
 from polydevice.rewrites.pattern import Replacements
+from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 
 
@@ -37,8 +39,11 @@ class QuantizeDequantize(Op):
     most: int = attribute()
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
-        """Return shape and type of x."""
-        return [inputs[0].without_value()]
+        """Return shape and type of x; raises ShapeError where it has another number of channels."""
+        x, scale, _ = inputs
+        if x.shape is not None and scale.shape is not None:
+            broadcast_onto(x.shape, Shape([1] * (len(x.shape) - len(scale.shape)) + [*scale.shape]))
+        return [x.without_value()]
 
 
 def fuse_quantize(network: Network) -> None:

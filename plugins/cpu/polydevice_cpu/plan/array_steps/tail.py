@@ -101,7 +101,7 @@ def _interpret(nodes: Sequence[Node], boundary: Sequence[Port], wanted: Sequence
                 admit(node.op, inputs)
                 try:
                     outputs = outputs_of(run(*inputs))
-                except (IndexError, ValueError) as error:
+                except (IndexError, TypeError, ValueError) as error:
                     _check(node, inputs, error)
                     raise
                 for port, output in zip(node.outputs, outputs, strict=True):
