@@ -17,6 +17,7 @@ os.environ.setdefault("POLYDEVICE_GPU_DEVICES", "all-gpus,cpu")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
+from polydevice_gpu.tuning.runner import Runner
 
 from polydevice.ops import reduce
 from polydevice.ops.normalization import MVN, EpsMode, NormalizeL2
@@ -32,7 +33,6 @@ from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.row.row import RowKernel
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.tuning.candidates import candidates
-from polydevice_gpu.tuning.runner import Runner
 from tests.gpu.graphs import Sketch
 
 MEAN = reduce.ReduceMean()

@@ -18,9 +18,9 @@ from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.kernels.kernel import all_kernels
 from polydevice_gpu.options import GpuOptions
+from polydevice_gpu.tuning.candidate_runner import CandidateRunner, Outcome
 from polydevice_gpu.tuning.candidates import candidates
 from polydevice_gpu.tuning.layer_key import layer_key
-from polydevice_gpu.tuning.runner import Outcome, Runner
 from polydevice_gpu.tuning.tuner import Tuner
 from tests.gpu import graphs
 from tests.gpu.graphs import Sketch
@@ -68,7 +68,7 @@ def _nodes(loaded, op):
 def test_is_tuned_and_remembered(monkeypatch, load, core, tmp_path, op):
     """The last candidate is said to be the fastest; it is what later loads choose, untimed."""
     timed: list[str] = []
-    real, clock = Runner.run, [10**9]
+    real, clock = CandidateRunner.run, [10**9]
 
     def run(self, choice, **settings):
         if not settings.get("timed", True):
@@ -77,7 +77,7 @@ def test_is_tuned_and_remembered(monkeypatch, load, core, tmp_path, op):
         clock[0] -= 1
         return outcome and Outcome(outcome.outputs, clock[0])
 
-    monkeypatch.setattr(Runner, "run", run)
+    monkeypatch.setattr(CandidateRunner, "run", run)
     case, network = next(
         (case, network)
         for case in cases_of(op, "f4")

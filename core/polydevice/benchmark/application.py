@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from polydevice import __version__
 from polydevice.benchmark import report, turns
-from polydevice.benchmark.arguments import CUMULATIVE, Limits, complete
-from polydevice.benchmark.configuration import make_configuration
 from polydevice.benchmark.first_inference import measure_first_inference
 from polydevice.benchmark.inputs import make_inputs
 from polydevice.benchmark.measure import (
@@ -25,24 +20,22 @@ from polydevice.benchmark.measure import (
     measure_sync,
 )
 from polydevice.benchmark.memory import peak_device_bytes, peak_host_bytes
-from polydevice.benchmark.peers import make_peer
-from polydevice.benchmark.printing import info, progress_bar, warn
-from polydevice.benchmark.recorder import Load, Recorder
-from polydevice.benchmark.texts import (
-    parse_channels,
-    parse_data_shapes,
-    parse_names,
-    parse_shapes,
-    writable_place,
+from polydevice.benchmark.options.arguments import CUMULATIVE, Limits
+from polydevice.benchmark.options.configuration import make_configuration
+from polydevice.benchmark.options.network_options import (
+    data_shapes,
+    reshape,
+    set_precisions,
+    warn_of_unread,
 )
+from polydevice.benchmark.peers import compare
+from polydevice.benchmark.printing import info, progress_bar
+from polydevice.benchmark.recorder import Load, Recorder
 from polydevice.core import Core
 from polydevice.dtype import Array
-from polydevice.errors import ModelFileError, OptionValueError, PolydeviceError
+from polydevice.errors import OptionValueError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
-from polydevice.report.command import write_report
-from polydevice.report.run import runs_of
-from polydevice.shape import Shape
 from polydevice.trace import Trace
 
 _TITLES = (
@@ -116,7 +109,7 @@ class Application:
         path = options.path_to_model
         number = 1 if options.api == "sync" else options.number_infer_requests or 0
         if path.endswith(".blob") or options.load_from_file:
-            self._warn_of_unread()
+            warn_of_unread(options)
         if path.endswith(".blob"):
             self._skip(3)
             self._next()
@@ -143,7 +136,7 @@ class Application:
         self._next()
         self._reshape(network)
         self._next()
-        self._set_precisions(network)
+        set_precisions(network, options)
         self._next()
         if self._recorder is not None:
             self._recorder.network = network
@@ -153,65 +146,15 @@ class Application:
             lambda config: core.load_network(network, self.device, config, number),
         )
 
-    def _warn_of_unread(self) -> None:
-        """Name the options that change a network, which is not read here."""
-        names = ("batch_size", "shape", "layout", "input_precision", "output_precision",
-                 "mean_values", "scale_values")  # fmt: skip
-        given = [f"--{name}" for name in names if getattr(self.options, name)]
-        if self.options.iop:
-            given.append("--input_output_precision")
-        if given:
-            warn(f"{', '.join(given)}: without effect on a network that is loaded from a file")
-
     def _reshape(self, network: Network) -> None:
-        shapes = parse_shapes(self.options.shape, list(network.inputs))
-        in_turn = self._data_shapes(list(network.inputs))  # wrong ones fail early
         begin = time.perf_counter()
-        if self.options.shapes:
-            turns.prepare(network, in_turn)
-        elif shapes:
-            network.reshape(shapes)
-        if self.options.batch_size:
-            network.batch_size = self.options.batch_size
-        elif self.options.data_shape or self.options.shapes:
-            pass  # the data says how large it is
-        elif network.is_dynamic and isinstance(network.batch_size, int) is False:
-            warn("the batch is dynamic and -b is not given: it is set to 1")
-            network.batch_size = 1
+        reshape(network, self.options)
         self._note("reshape network time (ms)", (time.perf_counter() - begin) * 1e3)
         info(f"Network batch size: {network.batch_size}")
         self.figures["shapes"] = {
             name: [int(size) if isinstance(size, int) else str(size) for size in info.shape or ()]
             for name, info in network.inputs.items()
         }
-
-    def _data_shapes(self, inputs: list[str]) -> dict[str, list[list[int]]]:
-        """Return the shapes of the data, in turn; none where the network says them."""
-        if self.options.shapes:
-            return turns.parse_turns(self.options.shapes, inputs, self.options.seed)
-        return parse_data_shapes(self.options.data_shape, inputs)
-
-    def _set_precisions(self, network: Network) -> None:
-        names = [*network.inputs, *network.outputs]
-        own = parse_names(self.options.iop, names, "-iop")
-        layouts = parse_names(self.options.layout, list(network.inputs), "-layout")
-        means = parse_channels(self.options.mean_values, list(network.inputs), "-imean")
-        scales = parse_channels(self.options.scale_values, list(network.inputs), "-iscale")
-        for name, inner in network.inputs.items():
-            if name in layouts:
-                inner.layout = layouts[name]
-            if name in means or name in scales:
-                inner.preprocess.set_mean(
-                    _per_channel(means.get(name, [0.0]), inner.shape),
-                    scale=_per_channel(scales.get(name, [1.0]), inner.shape),
-                )
-            if name in own or self.options.input_precision:
-                inner.precision = own.get(name, self.options.input_precision)
-            info(f"Network input {name!r}: precision {inner.precision}, {inner.shape}")
-        for name, outer in network.outputs.items():
-            if name in own or self.options.output_precision:
-                outer.precision = own.get(name, self.options.output_precision)
-            info(f"Network output {name!r}: precision {outer.precision}, {outer.shape}")
 
     # -- steps 8 to 11 ------------------------------------------------------------------------
 
@@ -227,7 +170,7 @@ class Application:
         )
         self._next()
         requests = len(executable.requests)
-        shapes = self._data_shapes(list(executable.inputs))
+        shapes = data_shapes(options, list(executable.inputs))
         least = 1 if options.shapes else max(2, requests)
         sets = max([least, *map(len, shapes.values())])
         inputs = make_inputs(executable.inputs, options.paths_to_input, options.seed, sets, shapes)
@@ -282,31 +225,8 @@ class Application:
     def _compare(
         self, executable: ExecutableNetwork, inputs: Sequence[Mapping[str, Array]]
     ) -> None:
-        """Run the peers and ourselves in turn, so that a slow moment hits all of them."""
-        names = [name for name in self.options.compare.split(",") if name]
-        if not names:
-            return
-        shapes = {name: list(port.sizes or ()) for name, port in executable.inputs.items()}
-        threads, bf16 = self.options.number_threads, self.options.enforcebf16
-        runs: dict[str, Callable[[Mapping[str, Array]], object]] = {
-            "polydevice": executable.requests[0].infer
-        }
-        for name in names:
-            runs[name] = make_peer(name, self.options.path_to_model, shapes, threads, bf16)
-        times: dict[str, list[float]] = {name: [] for name in runs}
-        for round_ in range(12):
-            for name, run in runs.items():
-                for _ in range(3):
-                    begin = time.perf_counter()
-                    run(inputs[round_ % len(inputs)])
-                    if round_ >= 2:  # two rounds of warm-up
-                        times[name].append((time.perf_counter() - begin) * 1e3)
-        medians = {name: float(np.median(values)) for name, values in times.items()}
-        self.figures["compare (ms)"] = medians
-        info("Synchronous latency, measured in turn on this machine:")
-        for name, value in medians.items():
-            ratio = value / medians["polydevice"]
-            info(f"  {name:<14}{value:10.3f} ms   {ratio:5.2f} of polydevice's")
+        if names := [name for name in self.options.compare.split(",") if name]:
+            self.figures["compare (ms)"] = compare(names, executable, inputs, self.options)
 
     def _report(
         self,
@@ -460,14 +380,6 @@ class Application:
             )
 
 
-def _per_channel(values: Sequence[float], shape: Shape | None) -> list[float]:
-    """Repeat one value for every channel of an input [N, C, …]."""
-    channels = shape[1] if shape is not None and len(shape) > 1 else 1
-    if len(values) == 1 and isinstance(channels, int):
-        return [values[0]] * channels
-    return list(values)
-
-
 def load_extension(module: str) -> None:
     """Import a module that defines operations.
 
@@ -478,74 +390,6 @@ def load_extension(module: str) -> None:
         importlib.import_module(module)
     except ImportError as error:
         raise OptionValueError(f"-l {module!r} cannot be imported: {error}") from error
-
-
-def run(options: argparse.Namespace) -> int:
-    """Measure every device of the command line; returns the exit status."""
-    complete(options)
-    if not Path(options.path_to_model).is_file():
-        raise ModelFileError(f"model file {options.path_to_model!r} does not exist")
-    _check_places(options)
-    results: list[dict[str, Any]] = []
-    status = 0
-    trace = Trace() if options.trace else None
-    for device in options.target_device.split():
-        application = Application(options, device, trace)
-        try:
-            results.append(application.run())
-        except PolydeviceError as error:
-            print(f"[ ERROR ] {error}", file=sys.stderr)
-            results.append({**application.figures, "error": str(error)})
-            status = 1
-    if len(results) > 1:
-        _print_table(results)
-    if options.json:
-        report.write_json(Path(options.json), {"results": results})
-    if trace is not None:
-        _write_trace(trace, options.trace)
-    if options.report:
-        write_report(Path(options.report), runs_of(results, options.report))
-        info(f"The report is in {options.report}")
-    return status
-
-
-def _check_places(options: argparse.Namespace) -> None:
-    """Make the folders of what is written at the end.
-
-    Raises:
-        OptionValueError: one cannot be made, or written to.
-    """
-    for name in ("json", "exec_graph_path", "dump_config", "report", "trace"):
-        if path := getattr(options, name):
-            writable_place(f"-{name}", Path(path))
-    if options.report_type and options.report_folder:
-        writable_place("-report_folder", Path(options.report_folder) / "benchmark_report.csv")
-
-
-def _write_trace(trace: Trace, path: str) -> None:
-    """Write a trace, and say what is not in it.
-
-    Raises:
-        OptionValueError: it cannot be written.
-    """
-    try:
-        trace.write(path)
-    except OSError as error:
-        raise OptionValueError(f"--trace {path!r} cannot be written: {error.strerror}") from None
-    info(f"The trace is in {path}; open it at ui.perfetto.dev or chrome://tracing")
-    if trace.left_out:
-        warn(f"{trace.left_out} events were left out: the trace is full; measure a shorter time")
-
-
-def _print_table(results: Sequence[Mapping[str, Any]]) -> None:
-    print(f"{'device':<24}{'p50 ms':>10}{'p90 ms':>10}{'p99 ms':>10}{'FPS':>12}")
-    for row in results:
-        if "throughput (FPS)" not in row:
-            outcome = "failed" if "error" in row else "compiled"
-            print(f"{row['device']:<24}{outcome:>10}")
-            continue
-        cells = "".join(f"{row[f'latency p{p} (ms)']:>10.2f}" for p in (50, 90, 99))
-        print(f"{row['device']:<24}{cells}{row['throughput (FPS)']:>12.2f}")
 
 
 def _batch(executable: ExecutableNetwork, inputs: Mapping[str, Array]) -> int:

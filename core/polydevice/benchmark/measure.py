@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from polydevice.benchmark.arguments import Limits
+from polydevice.benchmark.options.arguments import Limits
 from polydevice.dtype import Array
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.infer_request import InferRequest

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import argparse
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from polydevice.benchmark.printing import info
 from polydevice.dtype import Array
 from polydevice.errors import OptionValueError
+from polydevice.executable_network import ExecutableNetwork
 
 Run = Callable[[Mapping[str, Array]], object]
 
@@ -66,3 +72,37 @@ def _openvino(model: str, shapes: Mapping[str, list[int]], threads: int | None, 
         return request.infer(dict(inputs), share_inputs=True, share_outputs=True)
 
     return run
+
+
+def compare(
+    names: Sequence[str],
+    executable: ExecutableNetwork,
+    inputs: Sequence[Mapping[str, Array]],
+    options: argparse.Namespace,
+) -> dict[str, float]:
+    """Run the peers and ourselves in turn, so that a slow moment hits all of them.
+
+    Returns:
+        Name → median of the latency, in milliseconds; "polydevice" is ours.
+    """
+    shapes = {name: list(port.sizes or ()) for name, port in executable.inputs.items()}
+    threads, bf16 = options.number_threads, options.enforcebf16
+    runs: dict[str, Callable[[Mapping[str, Array]], object]] = {
+        "polydevice": executable.requests[0].infer
+    }
+    for name in names:
+        runs[name] = make_peer(name, options.path_to_model, shapes, threads, bf16)
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for round_ in range(12):
+        for name, run in runs.items():
+            for _ in range(3):
+                begin = time.perf_counter()
+                run(inputs[round_ % len(inputs)])
+                if round_ >= 2:  # two rounds of warm-up
+                    times[name].append((time.perf_counter() - begin) * 1e3)
+    medians = {name: float(np.median(values)) for name, values in times.items()}
+    info("Synchronous latency, measured in turn on this machine:")
+    for name, value in medians.items():
+        ratio = value / medians["polydevice"]
+        info(f"  {name:<14}{value:10.3f} ms   {ratio:5.2f} of polydevice's")
+    return medians

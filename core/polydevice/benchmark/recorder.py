@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from polydevice.benchmark.configuration import known_keys
 from polydevice.benchmark.measure import Statistics
+from polydevice.benchmark.options.configuration import known_keys
 from polydevice.core import Core
 from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError

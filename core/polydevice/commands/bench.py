@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from polydevice.benchmark.arguments import add_arguments
+from polydevice.benchmark.options.arguments import add_arguments
 
 __all__ = ["add_arguments", "run"]
 
@@ -15,6 +15,6 @@ def run(options: argparse.Namespace) -> int:
         from polydevice.serve import measure
 
         return measure.run(options)
-    from polydevice.benchmark.application import run
+    from polydevice.benchmark.devices import run
 
     return run(options)

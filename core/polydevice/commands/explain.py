@@ -7,8 +7,8 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from polydevice.benchmark.arguments import positive
-from polydevice.benchmark.texts import key_and_value, parse_static_shapes
+from polydevice.benchmark.options.arguments import positive
+from polydevice.benchmark.options.texts import key_and_value, parse_static_shapes
 from polydevice.commands.output import add_json
 from polydevice.core import Core
 from polydevice.errors import OptionValueError

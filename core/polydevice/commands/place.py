@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
-from polydevice.benchmark.texts import key_and_value, writable_place
+from polydevice.benchmark.options.texts import key_and_value, writable_place
 from polydevice.commands.output import add_json, number, table
 from polydevice.core import Core
 

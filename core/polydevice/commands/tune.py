@@ -6,8 +6,8 @@ import argparse
 import os
 import sys
 
-from polydevice.benchmark.arguments import positive
-from polydevice.benchmark.texts import key_and_value
+from polydevice.benchmark.options.arguments import positive
+from polydevice.benchmark.options.texts import key_and_value
 from polydevice.commands.output import table
 from polydevice.core import Core
 

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from polydevice.benchmark.texts import key_and_value, parse_static_shapes
+from polydevice.benchmark.options.texts import key_and_value, parse_static_shapes
 from polydevice.comparison.compare import compare
 from polydevice.comparison.result import Compared, Comparison
 from polydevice.core import Core

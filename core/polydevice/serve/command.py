@@ -7,7 +7,7 @@ import sys
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from polydevice.benchmark.texts import key_and_value, parse_shapes
+from polydevice.benchmark.options.texts import key_and_value, parse_shapes
 from polydevice.core import Core
 from polydevice.errors import PluginError
 from polydevice.serve.limits import Limits

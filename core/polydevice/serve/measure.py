@@ -14,11 +14,11 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from polydevice.benchmark import report
-from polydevice.benchmark.arguments import Limits, complete
 from polydevice.benchmark.inputs import make_inputs
 from polydevice.benchmark.measure import Statistics
+from polydevice.benchmark.options.arguments import Limits, complete
+from polydevice.benchmark.options.texts import parse_data_shapes
 from polydevice.benchmark.printing import info
-from polydevice.benchmark.texts import parse_data_shapes
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError, OptionValueError, PolydeviceError
 from polydevice.runtime.port_info import PortInfo

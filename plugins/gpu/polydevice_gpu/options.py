@@ -84,7 +84,7 @@ def available_cores() -> int:
 
 
 Level = Annotated[int, BeforeValidator(_level)]
-TuningMode = Literal[
+TuningModeName = Literal[
     "TUNING_DISABLED", "TUNING_CREATE", "TUNING_USE_EXISTING", "TUNING_UPDATE", "TUNING_RETUNE"
 ]
 
@@ -182,7 +182,7 @@ class GpuOptions(Options):
         "[custom layers](custom-layers.md). Read when the key is set and when a network is loaded. "
         "Setting it again adds files, whose layers win; an empty text forgets all.",
     )
-    tuning_mode: TuningMode = option(
+    tuning_mode: TuningModeName = option(
         "TUNING_MODE",
         "TUNING_DISABLED",
         exported=False,

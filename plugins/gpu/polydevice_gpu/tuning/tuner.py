@@ -21,10 +21,10 @@ from polydevice_gpu.graph import GpuGraph, GpuNode
 from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.options import GpuOptions
+from polydevice_gpu.tuning.candidate_runner import CandidateRunner, Outcome, agrees
 from polydevice_gpu.tuning.candidates import candidates, find_choice, has_several, reference
 from polydevice_gpu.tuning.layer_key import LayerKey, layer_key
 from polydevice_gpu.tuning.pretuned import pretuned
-from polydevice_gpu.tuning.runner import Outcome, Runner, agrees
 from polydevice_gpu.tuning.tuning_file import Entry, TuningFile
 
 T = TypeVar("T")
@@ -133,7 +133,7 @@ class Tuner:
                 report(late)
                 self._journal.tuned(name, late)
                 continue
-            runner = Runner(node, target, device, builder)
+            runner = CandidateRunner(node, target, device, builder)
             tuned = TunedLayer(
                 node.name, number, len(layers), **self._time(node, name, target, runner, device)
             )
@@ -166,7 +166,7 @@ class Tuner:
         self.applied[key.kind, key.text] = (node.choice.kernel.name, node.choice.mode)
 
     def _time(
-        self, node: GpuNode, name: str, target: Target, runner: Runner, device: cl.Device
+        self, node: GpuNode, name: str, target: Target, runner: CandidateRunner, device: cl.Device
     ) -> dict[str, Any]:
         """Give the node its fastest choice; the one it has counts, whatever it computes."""
         default = node.choice

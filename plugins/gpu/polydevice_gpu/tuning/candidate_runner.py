@@ -1,4 +1,4 @@
-"""Runner: runs one node on random data, in any of the ways it may be computed, and times it."""
+"""CandidateRunner: runs a node on random data, in any of the ways it may be computed, timed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Outcome:
     time_ns: int
 
 
-class Runner:
+class CandidateRunner:
     """Runs a node alone; its memory is released with the runner."""
 
     def __init__(

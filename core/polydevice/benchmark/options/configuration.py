@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from polydevice.benchmark.arguments import HINTS
+from polydevice.benchmark.options.arguments import HINTS
+from polydevice.benchmark.options.texts import parse_values
 from polydevice.benchmark.printing import warn
-from polydevice.benchmark.texts import parse_values
 from polydevice.core import Core
 from polydevice.device_name import DeviceName
 from polydevice.errors import OptionValueError
