@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 from polydevice import Core
 from polydevice.benchmark.inputs import make_inputs
-from polydevice.benchmark.texts import parse_shapes
+from polydevice.benchmark.options.texts import parse_shapes
 from polydevice.dtype import ElementType
 from polydevice.serve.datatypes import datatype_of
 from polydevice.serve.measure import Connection, request_of

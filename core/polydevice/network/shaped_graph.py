@@ -52,7 +52,7 @@ class ShapedGraph(Graph):
         """Give inputs new shapes; None or -1 is an unknown size, `Dim` one with bounds.
 
         Where the model has its batch written into the pattern of a Reshape, and that does not fit
-        the new shapes, the Reshape follows (`polydevice.written_batch`).
+        the new shapes, the Reshape follows (`polydevice.network.written_batch`).
 
         Raises:
             NetworkError: for an unknown input name, or when a node does not accept the shapes;
