@@ -69,7 +69,7 @@ def test_holds_the_folder_of_pretuned_files(wheel: Path) -> None:
     assert names == {str(p.relative_to(source)) for p in (source / folder).iterdir()}
     assert f"{folder}/README.md" in names
     others = {name.rpartition("/")[2] for name in names} - {"README.md"}
-    assert all(re.fullmatch(r"[\w.~%-]+,[\w.~%-]+,[0-9a-f]{12}\.json", n) for n in others)
+    assert all(re.fullmatch(r"[\w.~%-]+,[\w.~%-]+,[a-z_]+,[0-9a-f]{12}\.json", n) for n in others)
 
 
 def test_is_small(wheel: Path) -> None:

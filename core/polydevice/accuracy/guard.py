@@ -22,6 +22,12 @@ from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.options import Options
 from polydevice.options.accuracy_bound import AccuracyBound
 
+AIM = 0.5
+"""Part of the bound that is to be kept on the inputs at hand, since others have other errors."""
+
+CHECKS = 4
+"""Sets of other random inputs on which what was found is checked before the last is believed."""
+
 _log = logging.getLogger("polydevice.accuracy")
 _trying: ContextVar[bool] = ContextVar("trying", default=False)
 
@@ -51,14 +57,15 @@ def guarded(network: Network, options: Options, load: Load) -> ExecutableNetwork
     if bound is None or reduced == exact:
         return load(network, options)
     path = options.accuracy_guard_inputs
-    samples = given_samples(network, path) if path else random_samples(network)
+    samples = given_samples(network, path) if path else _random(network, 0)
     with _trial():
-        trials = _Trials(network, bound, samples, reduced, load, options.accuracy_guard_seconds)
-        trials.reference = trials.outputs(network.clone(), exact)
-        unguarded = trials.error(frozenset())
-        search = Search(trials.steps, trials.error, bound.limit, trials.expired)
+        trials = _Trials(network, bound, reduced, exact, load, options.accuracy_guard_seconds)
+        unguarded = trials.check(samples, frozenset())
+        search = Search(trials.steps, trials.error, AIM * bound.limit, trials.expired)
         found = search.run(unguarded)
-    where = f"{len(samples)} {'given' if path else 'random'} inputs"
+        if not path:
+            found = found and _holds_on_others(network, trials, search)
+    where = f"{len(trials.samples)} {'given' if path else 'random'} inputs"
     said = f"bound {bound}; without it {bound.said(unguarded)}, on {where}"
     if not found:
         text = f"all is computed in f32, since what else was tried stays beyond the {said}"
@@ -72,6 +79,23 @@ def guarded(network: Network, options: Options, load: Load) -> ExecutableNetwork
     network.rt_info[GUARD] = f"{number}; error {bound.said(search.error)}; {said}"
     _log.info("%s: %s, found in %.1f s", network.name, network.rt_info[GUARD], trials.seconds)
     return load(network, options)
+
+
+def _random(network: Network, number: int) -> list[Sample]:
+    """Return the random inputs of a number: two of each kind, other ones for each number."""
+    return [s for seed in (2 * number, 2 * number + 1) for s in random_samples(network, seed)]
+
+
+def _holds_on_others(network: Network, trials: _Trials, search: Search) -> bool:
+    """Check what was found on inputs that had no part in finding it, and go on where it breaks."""
+    for number in range(1, CHECKS + 1):
+        error = trials.check(_random(network, number), frozenset(search.kept))
+        if error <= search.limit:
+            search.error = max(search.error, error)
+            break
+        if not search.go_on(error):
+            return False
+    return True
 
 
 def _why(bound: AccuracyBound, own: float) -> str:
@@ -104,10 +128,11 @@ class _Trials:
     Attributes:
         network: what is loaded; every trial has a copy.
         bound: in whose units errors are.
-        samples: the inputs.
         reduced: the configuration of trials.
+        exact: the configuration in f32.
         load: loads on the device.
         limit_s: seconds after which the time is over.
+        samples: the inputs.
         reference: outputs of each sample in f32.
         steps: the network's layers by the steps that the device computes, in order; known after
             the first trial of the reduced configuration.
@@ -116,10 +141,11 @@ class _Trials:
 
     network: Network
     bound: AccuracyBound
-    samples: list[Sample]
     reduced: Options
+    exact: Options
     load: Load
     limit_s: float
+    samples: list[Sample] = field(default_factory=list)
     reference: list[Mapping[str, Array]] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     count: int = 0
@@ -134,13 +160,15 @@ class _Trials:
         """Whether the time is over."""
         return self.seconds > self.limit_s
 
-    def outputs(self, network: Network, options: Options) -> list[Mapping[str, Array]]:
+    def _outputs(
+        self, network: Network, options: Options, samples: list[Sample]
+    ) -> list[Mapping[str, Array]]:
         """Load, run every sample on a request of its own, whose variables are fresh, and let go."""
         executable = self.load(network, options)
         try:
             found: list[Mapping[str, Array]] = [
                 {name: value.copy() for name, value in self._infer(executable, sample).items()}
-                for sample in self.samples
+                for sample in samples
             ]
             if options is self.reduced and not self.steps:
                 self.steps = _steps(self.network, executable)
@@ -153,12 +181,27 @@ class _Trials:
 
     def error(self, kept: AbstractSet[Step]) -> float:
         """Return the largest error of an output with some steps kept in f32."""
+        return self._error(self.samples, self.reference, kept)
+
+    def check(self, samples: list[Sample], kept: AbstractSet[Step]) -> float:
+        """Return the same on other inputs alone; from now on they count like those before."""
+        references = self._outputs(self.network.clone(), self.exact, samples)
+        self.samples += samples
+        self.reference += references
+        return self._error(samples, references, kept)
+
+    def _error(
+        self,
+        samples: list[Sample],
+        references: list[Mapping[str, Array]],
+        kept: AbstractSet[Step],
+    ) -> float:
         network = self.network.clone()
         keep(network, {name: "a trial" for step in kept for name in step})
-        answers = self.outputs(network, self.reduced)
+        answers = self._outputs(network, self.reduced, samples)
         error = max(
             self.bound.error(ours[name], value)
-            for ours, reference in zip(answers, self.reference, strict=True)
+            for ours, reference in zip(answers, references, strict=True)
             for name, value in reference.items()
         )
         self.count += 1

@@ -55,6 +55,20 @@ class Search:
         if error <= self.limit:
             return True
         self._add(tuple(self.steps), error)
+        return self._look()
+
+    def go_on(self, error: float) -> bool:
+        """Keep more, since the error turned out larger; whether what is kept then suffices.
+
+        Args:
+            error: of the network with what is kept so far, as `measure` measures from now on.
+        """
+        if not self.kept and not self._open:
+            return self.run(error)
+        self._learn(error)
+        return self._look()
+
+    def _look(self) -> bool:
         while self._open and not self.expired():
             negative, _, group = heapq.heappop(self._open)
             if len(group) > 1:
@@ -99,8 +113,11 @@ class Search:
         return largest <= self.limit and self._estimate() * self._scale <= self.limit
 
     def _suffices(self) -> bool:
-        self.error = self.measure(set(self.kept))
+        self._learn(self.measure(set(self.kept)))
+        return self.error <= self.limit
+
+    def _learn(self, error: float) -> None:
+        self.error = error
         estimate = self._estimate()
         if self.error > self.limit and 0 < estimate < math.inf:
             self._scale = max(self._scale, self.error / estimate)
-        return self.error <= self.limit

@@ -61,21 +61,12 @@ def checkpoints(network: Network, executable: ExecutableNetwork) -> list[Checkpo
     return sorted(found.values(), key=lambda c: (order[c.port.node], c.port.index))
 
 
-def groups(
-    found: Sequence[Checkpoint], limit_bytes: int, *, entering: bool = False
-) -> Iterator[list[Checkpoint]]:
-    """Cut into groups whose values take at most so many bytes together, at least one in each.
-
-    Args:
-        found: what to cut.
-        limit_bytes: of a group.
-        entering: whether what the steps read is kept too.
-    """
+def groups(found: Sequence[Checkpoint], limit_bytes: int) -> Iterator[list[Checkpoint]]:
+    """Cut into groups whose values take at most so many bytes together, at least one in each."""
     group: list[Checkpoint] = []
     held = 0
     for checkpoint in found:
-        read = read_from_outside(checkpoint) if entering else []
-        size = sum(map(_bytes_of, [checkpoint.port, *read]))
+        size = _bytes_of(checkpoint.port)
         if group and held + size > limit_bytes:
             yield group
             group, held = [], 0

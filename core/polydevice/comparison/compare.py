@@ -24,6 +24,7 @@ from polydevice.comparison.isolation import isolate
 from polydevice.comparison.reproduction import write_reproduction
 from polydevice.comparison.result import Compared, Comparison
 from polydevice.comparison.sides import DeviceSide, Side, make_side, precision_config
+from polydevice.comparison.values_on_disk import ValuesOnDisk, values_on_disk
 from polydevice.core import Core
 from polydevice.dtype import Array
 from polydevice.errors import OptionValueError, nearest
@@ -35,7 +36,7 @@ BOUNDS = {"": 1e-4, "f32": 1e-4, "f16": 1e-2, "bf16": 5e-2}
 """Largest difference by precision that counts as none, as a part of the largest element."""
 
 GROUP_BYTES = 1 << 28
-"""Of values that are kept at once on each side; a device holds them twice while they leave it."""
+"""Of values that one side has in memory; a device holds them twice while they leave it."""
 
 Progress = Callable[[int, int, str], None]
 """Told the number of values compared so far, their number in all, and the one at hand."""
@@ -85,7 +86,9 @@ def compare(
             kernels and a script that runs by itself; written where a step by itself is beyond the
             bound. Asks for `alone`.
         seed: of the random inputs.
-        group_bytes: values that are kept at once on each side; larger networks run several times.
+        group_bytes: values that are in memory at once; larger networks run several times. Those of
+            the reference that later steps read stay on disk meanwhile: in ``TMPDIR``, else in
+            /var/tmp.
         progress: called as values are compared.
         core: to use; its own when left out.
 
@@ -115,11 +118,14 @@ def compare(
         outputs = run.outputs(answers, found)
         layers: list[Compared] = []
         apart = alone or reproduction is not None
-        for group in groups(found, group_bytes, entering=apart):
-            for layer in run.layers(group, apart):
-                layers.append(layer)
-                if progress is not None:
-                    progress(len(layers), len(found), layer.layer)
+        with values_on_disk() as kept:
+            for group in groups(found, group_bytes):
+                for layer in run.layers(group, kept, apart):
+                    layers.append(layer)
+                    if progress is not None:
+                        progress(len(layers), len(found), layer.layer)
+                unread = found[len(layers) :] if apart else []
+                kept.keep_only({port for c in unread for port in read_from_outside(c)})
         made = Comparison(
             model=network.name,
             device=device,
@@ -203,21 +209,34 @@ class _Run:
             results.append(replace(_compared(checkpoint, True, apart), layer=name))
         return results
 
-    def layers(self, group: Sequence[Checkpoint], alone: bool) -> Iterator[Compared]:
-        """Compare the values of some steps, which are kept at once."""
+    def layers(
+        self, group: Sequence[Checkpoint], kept: ValuesOnDisk, alone: bool
+    ) -> Iterator[Compared]:
+        """Compare the values of some steps, which one side at a time has in memory.
+
+        Args:
+            group: the steps.
+            kept: the reference's values that are on disk; this group's are added.
+            alone: whether to run each step by itself too.
+        """
         results = {port for _, port in self.network.output_ports()}
         ports = [checkpoint.port for checkpoint in group]
         entering = [p for c in group for p in read_from_outside(c)] if alone else []
-        right = self._reference_values([*ports, *entering])
+        self._keep_reference([p for p in [*ports, *entering] if p not in kept], kept)
         ours = DeviceSide(self.core, self.network, self.device, self.config)
-        values = ours.values([port for port in ports if port in right], self.given)
+        values = ours.values([port for port in ports if port in kept], self.given)
         for checkpoint in group:
             port = checkpoint.port
             apart = own = None
-            if port in right:
-                apart = self._difference(values.pop(port), right[port], port)
-                own = self._alone(checkpoint, right) if alone else None
+            if port in kept:
+                apart = self._difference(values.pop(port), kept[port], port)
+                own = self._alone(checkpoint, kept) if alone else None
             yield _compared(checkpoint, port in results, apart, own)
+
+    def _keep_reference(self, ports: Sequence[Port], kept: ValuesOnDisk) -> None:
+        values = self._reference_values(ports)
+        for port in list(values):
+            kept.put(port, values.pop(port))
 
     def reproduce(self, folder: Path, checkpoint: Checkpoint, against: str) -> None:
         """Write the reproduction of a step that differs by itself."""
@@ -240,7 +259,9 @@ class _Run:
         values = self.reference.values(asked, self.given)
         return {**values, **{port: own[port] for port in ports if port in own}}
 
-    def _alone(self, checkpoint: Checkpoint, values: Mapping[Port, Array]) -> Difference | None:
+    def _alone(self, checkpoint: Checkpoint, kept: ValuesOnDisk) -> Difference | None:
+        asked = dict.fromkeys([*read_from_outside(checkpoint), checkpoint.port])
+        values = {port: kept[port] for port in asked if port in kept}
         step = isolate(self.network, checkpoint, values, self.config)
         if step is None:
             return None

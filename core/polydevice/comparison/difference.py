@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,9 @@ from polydevice.dtype import Array
 
 LARGEST_HALF = 65504.0
 """Largest finite number of f16: what was beyond it is infinite, or was held here."""
+
+_PART = 1 << 18
+"""Elements that are compared at a time."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +36,16 @@ class Numbers:
     @classmethod
     def of(cls, values: Array) -> Numbers:
         """Count in an array of numbers."""
-        finite = np.isfinite(values)
-        sizes = np.abs(values[finite])
-        return cls(
-            largest=float(sizes.max(initial=0)),
-            nan=int(np.isnan(values).sum()),
-            infinite=int(np.isinf(values).sum()),
-            saturated=int((sizes >= LARGEST_HALF).sum()),
-        )
+        largest, nan, infinite, saturated = 0.0, 0, 0, 0
+        for part in _parts(values):
+            wide = part.astype(_wide(part))
+            finite = np.isfinite(wide)
+            sizes = np.abs(wide[finite])
+            largest = max(largest, float(sizes.max(initial=0)))
+            nan += int(np.isnan(wide).sum())
+            infinite += int(np.isinf(wide).sum())
+            saturated += int((sizes >= LARGEST_HALF).sum())
+        return cls(largest, nan, infinite, saturated)
 
 
 @dataclass(frozen=True)
@@ -124,25 +130,44 @@ def difference(ours: Array, reference: Array, bound: float, step: float = 0.0) -
         part = float(wrong.mean()) if wrong.size else 0.0
         return Difference(*shapes, part, part, int(wrong.sum()), _most(wrong), None, None, bound)
     exact = ours.dtype.kind in "iu" and reference.dtype.kind in "iu"
-    is_complex = "c" in (ours.dtype.kind, reference.dtype.kind)
-    wide = np.complex128 if is_complex else np.float64
+    numbers, expected = Numbers.of(ours), Numbers.of(reference)
+    scale = expected.largest
+    most, at, finite, count, start = 0.0, -1, 0.0, 0, 0
+    for ours_part, reference_part in zip(_parts(ours), _parts(reference), strict=True):
+        apart = _apart(ours_part, reference_part, exact=exact)
+        largest = float(apart.max(initial=0))
+        if largest > most:
+            most, at = largest, start + int(apart.argmax())
+        finite = max(finite, float(apart[np.isfinite(apart)].max(initial=0)))
+        count += int((apart > max(0.0 if exact else bound * scale, step)).sum())
+        start += apart.size
+    relative = finite / scale if scale else (np.inf if finite else 0.0)
+    if np.isinf(most):  # an infinity or NaN on one side is the largest difference
+        finite = relative = np.inf
+    index = tuple(int(i) for i in np.unravel_index(at, ours.shape)) if at >= 0 else ()
+    return Difference(*shapes, finite, relative, count, index, numbers, expected, bound)
+
+
+def _parts(values: Array) -> Iterator[Array]:
+    """Cut into parts that are looked at in turn: f64 copies of a whole tensor may not fit."""
+    flat = values.reshape(-1)
+    for start in range(0, flat.size, _PART):
+        yield flat[start : start + _PART]
+
+
+def _wide(values: Array) -> type[np.generic]:
+    return np.complex128 if values.dtype.kind == "c" else np.float64
+
+
+def _apart(ours: Array, reference: Array, *, exact: bool) -> Array:
+    """Return how far each element is from the reference's; infinite beside what is no number."""
+    wide = np.complex128 if "c" in (ours.dtype.kind, reference.dtype.kind) else np.float64
     a, b = ours.astype(wide), reference.astype(wide)
-    numbers, expected = Numbers.of(a), Numbers.of(b)
     with np.errstate(invalid="ignore", over="ignore"):
         apart = np.abs(a - b)
     same = np.asarray(ours == reference) if exact else (a == b) | (np.isnan(a) & np.isnan(b))
     least = 1.0 if exact else 0.0  # large integers may differ where their f64 do not
-    apart = np.where(same, 0.0, np.where(np.isnan(apart), np.inf, np.maximum(apart, least)))
-    finite = apart[np.isfinite(apart)]
-    absolute = float(finite.max(initial=0))
-    scale = expected.largest
-    relative = absolute / scale if scale else (np.inf if absolute else 0.0)
-    if finite.size < apart.size:  # an infinity or NaN on one side is the largest difference
-        absolute = relative = np.inf
-    wrong = apart > max(0.0 if exact else bound * scale, step)
-    return Difference(
-        *shapes, absolute, relative, int(wrong.sum()), _most(apart), numbers, expected, bound
-    )
+    return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, np.maximum(apart, least)))
 
 
 def _most(apart: Array) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import re
 from pathlib import Path
 
 import numpy as np
@@ -71,18 +71,22 @@ def test_a_pretuned_file_counts_for_its_device_driver_and_kernels_only(
     default = choices(core.load_network(core.read_network(MODEL), "GPU"))
     created = choices(load(core, path, "TUNING_CREATE"))
     assert created != default
-    facts = opencl.facts
-    name = pretuned.file_name(facts)
-    others = (
-        pretuned.file_name(replace(facts, name=f"{facts.name}x")),
-        pretuned.file_name(replace(facts, driver_version=f"{facts.driver_version}.1")),
-        name.replace(pretuned.kernels_version(), "0" * 12),
-    )
-    for other in others:
-        path.rename(folder / other)
+    files = pretuned.ship(path, opencl.facts, folder)
+    path.unlink()
+    assert {file.name for file in files} == {
+        pretuned.file_name(opencl.facts, family)
+        for family in ("convolution", "pointwise", "product")
+    }
+    for change in (
+        lambda name: name.replace(",", "x,", 1),  # another device
+        lambda name: re.sub("^([^,]+,[^,]+),", r"\1.1,", name),  # another driver
+        lambda name: re.sub(r"[0-9a-f]{12}\.json", "0" * 12 + ".json", name),  # other kernels
+    ):
+        for file in files:
+            file.rename(folder / change(file.name))
         assert choices(core.load_network(core.read_network(MODEL), "GPU")) == default
-        (folder / other).rename(path)
-    path.rename(folder / name)
+        for file in files:
+            (folder / change(file.name)).rename(file)
     used = core.load_network(core.read_network(MODEL), "GPU")
     assert choices(used) == created
     assert str(used.explain()).count("by the pretuned file") >= LAYERS
@@ -100,7 +104,7 @@ def test_the_users_file_counts_before_the_pretuned_one(core, path, timed, folder
     (kinds,) = content["version_2"].values()
     convolutions = kinds["CONVOLUTION"]
     kinds["CONVOLUTION"] = {text: ["convolution_direct", -1] for text in convolutions}
-    (folder / pretuned.file_name(opencl.facts)).write_text(json.dumps(content))
+    (folder / pretuned.file_name(opencl.facts, "convolution")).write_text(json.dumps(content))
     for name in kinds.keys() - {"CONVOLUTION"}:
         del kinds[name]
     kinds["CONVOLUTION"] = convolutions
@@ -116,7 +120,7 @@ def test_the_users_file_counts_before_the_pretuned_one(core, path, timed, folder
 
 def test_a_broken_pretuned_file_costs_a_warning(core, folder, opencl) -> None:
     default = choices(core.load_network(core.read_network(MODEL), "GPU"))
-    (folder / pretuned.file_name(opencl.facts)).write_text("{")
+    (folder / pretuned.file_name(opencl.facts, "row")).write_text("{")
     with pytest.warns(RuntimeWarning, match=r"is not used: .*no tuning file.*TUNING_PRETUNED=NO"):
         assert choices(core.load_network(core.read_network(MODEL), "GPU")) == default
 

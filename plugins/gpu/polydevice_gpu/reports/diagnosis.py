@@ -14,7 +14,7 @@ from polydevice_gpu.cl.discovery.facts import DeviceFacts
 from polydevice_gpu.cl.discovery.icd import list_icds, vendor_folders
 from polydevice_gpu.cl.discovery.report import Report
 from polydevice_gpu.cl.discovery.troubles import TROUBLES
-from polydevice_gpu.tuning.pretuned import FOLDER, file_name
+from polydevice_gpu.tuning.pretuned import beginning, shipped_for
 
 
 def diagnose(report: Report, seconds: float) -> list[Section]:
@@ -99,9 +99,12 @@ def _probes(probed: ProbedCapabilities, reasons: dict[str, str]) -> Iterator[Lin
 
 def _pretuned(report: Report) -> Iterator[Line]:
     for device in report.devices:
-        name = file_name(device.facts)
-        answer = "shipped" if (FOLDER / name).is_file() else "none shipped"
-        yield Line(f"GPU.{device.id}", answer, name)
+        files = list(shipped_for(device.facts))
+        if not files:
+            yield Line(f"GPU.{device.id}", "none shipped", f"{beginning(device.facts)}….json")
+        for path, counts in files:
+            answer = "shipped" if counts else "not used: of other kernels"
+            yield Line(f"GPU.{device.id}", answer, path.name)
 
 
 def _word(answer: Any) -> str:

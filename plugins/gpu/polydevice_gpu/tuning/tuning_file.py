@@ -123,9 +123,32 @@ class TuningFile:
         merged = cls(output)
         with _writing(output):
             for path in paths:
-                merged._take(cls.open(path, must_exist=True))
+                merged.take(cls.open(path, must_exist=True))
             write_atomically(output, merged.text().encode())
         return merged
+
+    def take(self, other: TuningFile) -> None:
+        """Add another's choices in memory; of a layer that both have, the faster one stays."""
+        for units, hashes in other._content[_V1].items():
+            own = self._content[_V1].setdefault(units, {})
+            own.update({key: value for key, value in hashes.items() if key not in own})
+        for units, kinds in other._content[_V2].items():
+            own_kinds = self._content[_V2].setdefault(units, {})
+            for kind, entries in kinds.items():
+                own = own_kinds.setdefault(kind, {})
+                for text, value in entries.items():
+                    time_ns = other._time(units, kind, text)
+                    if text not in own or 0 < time_ns < (self._time(units, kind, text) or math.inf):
+                        own[text] = value
+                        self._set_time(units, kind, text, time_ns)
+
+    def choices(self, compute_units: int) -> Iterator[tuple[str, str, Entry, int]]:
+        """Yield (kind, text, choice, its time or 0) of the layers of version 2."""
+        units = str(compute_units)
+        for kind, entries in self._content[_V2].get(units, {}).items():
+            for text, value in entries.items():
+                if (entry := _entry(value)) is not None:
+                    yield kind, text, entry, self._time(units, kind, text)
 
     def text(self) -> str:
         """Return the file: indented, but every choice on one line."""
@@ -147,21 +170,6 @@ class TuningFile:
                 self._content[_V1].get(units, {}).pop(key.hash, None)
             if time_ns or entry is None or _entry(before) != entry:
                 self._set_time(units, key.kind, key.text, time_ns)
-
-    def _take(self, other: TuningFile) -> None:
-        """Add another's choices; of a layer that both have, the faster one stays."""
-        for units, hashes in other._content[_V1].items():
-            own = self._content[_V1].setdefault(units, {})
-            own.update({key: value for key, value in hashes.items() if key not in own})
-        for units, kinds in other._content[_V2].items():
-            own_kinds = self._content[_V2].setdefault(units, {})
-            for kind, entries in kinds.items():
-                own = own_kinds.setdefault(kind, {})
-                for text, value in entries.items():
-                    time_ns = other._time(units, kind, text)
-                    if text not in own or 0 < time_ns < (self._time(units, kind, text) or math.inf):
-                        own[text] = value
-                        self._set_time(units, kind, text, time_ns)
 
     def _time(self, units: str, kind: str, text: str) -> int:
         """Return what a choice of version 2 took, in nanoseconds; 0 where that is not known."""
