@@ -58,6 +58,12 @@ class Emitter:
         self.emitted.append(node)
         return node.outputs
 
+    def replacement(self, old: Node, op: Op, *inputs: Input) -> Port:
+        """Add what takes the place of a node, with its name and notes; return its first output."""
+        made = self.emit(op, *inputs, name=old.name)
+        made.node.rt_info = dict(old.rt_info)
+        return made
+
     def value(
         self, item: Input, element_type: ElementType | None = None, *, name: str = ""
     ) -> Port:

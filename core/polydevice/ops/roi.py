@@ -215,16 +215,7 @@ class ROIAlign(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return one rectangle per region."""
-        x, rois, batches = inputs
-        if self.sampling_ratio < 0 or self.pooled_h < 1 or self.pooled_w < 1:
-            raise ShapeError(
-                f"sampling_ratio {self.sampling_ratio} must not be negative and "
-                f"{self.pooled_h} × {self.pooled_w} must be positive"
-            )
-        number = _regions(rois, 4)
-        if batches.shape is not None and len(batches.shape) == 1:
-            number = merge_dim(number, batches.shape[0])
-        return [x.with_shape([number, _channels(x), self.pooled_h, self.pooled_w])]
+        return [_aligned(self, inputs, 4)]
 
 
 @operation("ROIAlignRotated", since=15)
@@ -249,13 +240,20 @@ class ROIAlignRotated(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return one rectangle per region."""
-        x, rois, batches = inputs
-        if self.sampling_ratio < 0 or self.pooled_h < 1 or self.pooled_w < 1:
-            raise ShapeError(
-                f"sampling_ratio {self.sampling_ratio} must not be negative and "
-                f"{self.pooled_h} × {self.pooled_w} must be positive"
-            )
-        number = _regions(rois, 5)
-        if batches.shape is not None and len(batches.shape) == 1:
-            number = merge_dim(number, batches.shape[0])
-        return [x.with_shape([number, _channels(x), self.pooled_h, self.pooled_w])]
+        return [_aligned(self, inputs, 5)]
+
+
+def _aligned(
+    op: ROIAlign | ROIAlignRotated, inputs: Sequence[TensorDesc], numbers: int
+) -> TensorDesc:
+    """Describe one rectangle per region, each given by so many numbers."""
+    x, rois, batches = inputs
+    if op.sampling_ratio < 0 or op.pooled_h < 1 or op.pooled_w < 1:
+        raise ShapeError(
+            f"sampling_ratio {op.sampling_ratio} must not be negative and "
+            f"{op.pooled_h} × {op.pooled_w} must be positive"
+        )
+    number = _regions(rois, numbers)
+    if batches.shape is not None and len(batches.shape) == 1:
+        number = merge_dim(number, batches.shape[0])
+    return x.with_shape([number, _channels(x), op.pooled_h, op.pooled_w])

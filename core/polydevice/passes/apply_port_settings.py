@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from polydevice.dtype import ElementType
+from polydevice.emitter import Emitter
 from polydevice.network import Network, unique_name
 from polydevice.network.port_setting import default_layout
 from polydevice.network.preprocess import PreProcessInfo
-from polydevice.node import Node, Port, constant
+from polydevice.node import Node, Port
 from polydevice.ops.convert import Convert
 from polydevice.ops.transpose import Transpose
 from polydevice.passes.apply_preprocessing import apply_preprocessing
@@ -56,14 +59,14 @@ def _apply_to_input(network: Network, node: Node) -> None:
         node.op = node.op.replace(shape=Shape(shape[i] for i in order))
     node.op = node.op.replace(element_type=wanted)
     node.infer()
+    build, unique = Emitter(node.name), partial(unique_name, network)
     if wanted is not own:
-        name = unique_name(network, f"{node.name}/convert")
-        current = Node(name, Convert(destination_type=own), [current]).output
+        convert = Convert(destination_type=own)
+        current = build.emit(convert, current, name=unique(f"{node.name}/convert"))
     if order is not None:
         back = np.argsort(order).astype(np.int64)
-        order_node = constant(unique_name(network, f"{node.name}/order"), back)
-        name = unique_name(network, f"{node.name}/transpose")
-        current = Node(name, Transpose(), [current, order_node.output]).output
+        axes = build.value(back, name=unique(f"{node.name}/order"))
+        current = build.emit(Transpose(), current, axes, name=unique(f"{node.name}/transpose"))
     for user, index in consumers:
         user.inputs[index] = current
 
@@ -74,13 +77,13 @@ def _apply_to_output(network: Network, result: Node, output_name: str) -> None:
     if wanted is port.element_type and order is None:
         return
     current = port
+    build, unique = Emitter(output_name), partial(unique_name, network)
     if order is not None:
-        order_node = constant(f"{output_name}/order", np.asarray(order, np.int64))
-        name = unique_name(network, f"{output_name}/transpose")
-        current = Node(name, Transpose(), [current, order_node.output]).output
+        axes = build.value(np.asarray(order, np.int64), name=f"{output_name}/order")
+        current = build.emit(Transpose(), current, axes, name=unique(f"{output_name}/transpose"))
     if wanted is not port.element_type:
-        name = unique_name(network, f"{output_name}/convert")
-        current = Node(name, Convert(destination_type=wanted), [current]).output
+        convert = Convert(destination_type=wanted)
+        current = build.emit(convert, current, name=unique(f"{output_name}/convert"))
     current.names |= port.names
     result.inputs = [current]
     result.op = result.op.replace(output_name=output_name)

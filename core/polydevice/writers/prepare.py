@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polydevice.dtype import ElementType
+from polydevice.emitter import Emitter
 from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.pooling import MaxPool, MaxPoolWithIndices
@@ -49,5 +50,6 @@ def _write_max_pool(network: Network, node: Node, op: MaxPool) -> None:
         return
     dilations = op.dilations or (1,) * len(op.kernel)
     attributes = {**op.attributes(), "dilations": dilations}
-    newer = Node(node.name, MaxPoolWithIndices(**attributes), node.inputs, rt_info=node.rt_info)
-    network.replace({node.outputs[0]: newer.outputs[0]})
+    build = Emitter(node.name, origins=node.layers)
+    newer = build.replacement(node, MaxPoolWithIndices(**attributes), *node.inputs)
+    network.replace({node.outputs[0]: newer})

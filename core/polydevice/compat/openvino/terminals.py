@@ -16,8 +16,31 @@ from polydevice.dtype import Array, ElementType
 from polydevice.ops import io
 
 
+class _WithLayout(Node):
+    """A node whose axes mean something."""
+
+    __slots__ = ()
+
+    @property
+    def layout(self) -> Layout:
+        """What the axes mean; may be set."""
+        return self.get_layout()
+
+    @layout.setter
+    def layout(self, layout: Any) -> None:
+        self.set_layout(layout)
+
+    def get_layout(self) -> Layout:
+        """Return what the axes mean; "..." when it was not said."""
+        return Layout(str(self._node.rt_info.get(NOTE) or "..."))
+
+    def set_layout(self, layout: Any) -> None:
+        """Say what the axes mean; nothing is transposed."""
+        self._node.rt_info[NOTE] = str(layout_of(layout))
+
+
 @shown_as(io.Parameter)
-class Parameter(Node):
+class Parameter(_WithLayout):
     """An input of a model."""
 
     __slots__ = ()
@@ -62,23 +85,6 @@ class Parameter(Node):
     def set_element_type(self, type: Any) -> None:  # noqa: A002 - its name
         """Give another element type."""
         self._set(element_type=element_of(type))
-
-    @property
-    def layout(self) -> Layout:
-        """What the axes mean; may be set."""
-        return self.get_layout()
-
-    @layout.setter
-    def layout(self, layout: Any) -> None:
-        self.set_layout(layout)
-
-    def get_layout(self) -> Layout:
-        """Return what the axes mean; "..." when it was not said."""
-        return Layout(str(self._node.rt_info.get(NOTE) or "..."))
-
-    def set_layout(self, layout: Any) -> None:
-        """Say what the axes mean; nothing is transposed."""
-        self._node.rt_info[NOTE] = str(layout_of(layout))
 
     def __repr__(self) -> str:
         port = self._node.outputs[0]
@@ -158,7 +164,7 @@ class Constant(Node):
 
 
 @shown_as(io.Result)
-class Result(Node):
+class Result(_WithLayout):
     """An output of a model."""
 
     __slots__ = ()
@@ -174,23 +180,6 @@ class Result(Node):
     def get_output_element_type(self, index: int = 0) -> Type:
         """Return the element type."""
         return super().get_output_element_type(index)
-
-    @property
-    def layout(self) -> Layout:
-        """What the axes mean; may be set."""
-        return self.get_layout()
-
-    @layout.setter
-    def layout(self, layout: Any) -> None:
-        self.set_layout(layout)
-
-    def get_layout(self) -> Layout:
-        """Return what the axes mean; "..." when it was not said."""
-        return Layout(str(self._node.rt_info.get(NOTE) or "..."))
-
-    def set_layout(self, layout: Any) -> None:
-        """Say what the axes mean; nothing is transposed."""
-        self._node.rt_info[NOTE] = str(layout_of(layout))
 
 
 def _filled(given: Any, element: ElementType, sizes: tuple[int, ...]) -> Array:

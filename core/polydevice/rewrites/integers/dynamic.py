@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.emitter import Emitter
 from polydevice.network import Network
 from polydevice.node import Evaluate, Node, Port, constant
 from polydevice.ops.arithmetic import Multiply, Subtract
@@ -58,7 +59,7 @@ def _made(node: Node, evaluate: Evaluate | None, zeros: dict[Port, Port]) -> Nod
     one = constant(f"{node.name}/factor", np.float32(1)).output
     scale = constant(f"{node.name}/scale", np.float32(1)).output
     inputs = [x, constant(f"{node.name}/weights", weights).output, scale, zero, one]
-    return Node(node.name, IntegerProduct(node.op), inputs)
+    return Emitter(node.name, origins=node.layers).emit(IntegerProduct(node.op), *inputs).node
 
 
 def _scaled(made: Node, sums: Port, scaling: Node) -> Node | None:
@@ -78,7 +79,8 @@ def _scaled(made: Node, sums: Port, scaling: Node) -> Node | None:
             continue
         x, weights, _one, zero, _factor, *rest = made.inputs
         inputs = [x, weights, constant(f"{made.name}/scales", per_output).output, zero, factor]
-        return Node(scaling.name, made.op, [*inputs, *rest], rt_info=scaling.rt_info)
+        build = Emitter(scaling.name, origins=scaling.layers)
+        return build.replacement(scaling, made.op, *inputs, *rest).node
     return None
 
 

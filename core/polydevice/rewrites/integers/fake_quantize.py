@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from polydevice.dtype import ElementType
+from polydevice.emitter import Emitter
 from polydevice.network import Network
 from polydevice.node import Evaluate, Node, Port, constant
 from polydevice.ops.activation import Clamp
@@ -78,13 +79,13 @@ def _split(node: Node) -> Port | None:
     inside, outside = _grid(op.levels, low, high), _grid(op.levels, out_low, out_high)
     if inside is None or outside is None or node.output.shape != x.shape:
         return None
+    build = Emitter(node.name, origins=node.layers)
     if op.levels < 256:  # beyond the limits there are integers that no level has
-        x = Node(f"{node.name}/limits", Clamp(low, high), [x]).output
+        x = build.emit(Clamp(low, high), x, name=f"{node.name}/limits")
     quantise = _parameters(node, "input", inside)
     dequantise = _parameters(node, "output", outside)
-    integers = Node(f"{node.name}/quantise", QuantizeLinear(), [x, *quantise])
-    made = Node(node.name, DequantizeLinear(), [integers.output, *dequantise], rt_info=node.rt_info)
-    return made.output
+    integers = build.emit(QuantizeLinear(), x, *quantise, name=f"{node.name}/quantise")
+    return build.replacement(node, DequantizeLinear(), integers, *dequantise)
 
 
 def _grid(levels: int, low: float, high: float) -> Grid | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from polydevice.emitter import Emitter
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.concat import Concat
@@ -37,18 +38,19 @@ def raise_quantize(network: Network) -> None:
         if not any(isinstance(port.node.op, DequantizeLinear) for port in data):
             continue
         (reader,) = readers
+        before = Emitter(reader.name, origins=reader.layers)
         early = [
-            Node(f"{reader.name}/{index}", reader.op, [port, *reader.inputs[1:]])
+            before.emit(reader.op, port, *reader.inputs[1:], name=f"{reader.name}/{index}")
             for index, port in enumerate(data)
         ]
-        for port, quantise in zip(data, early, strict=True):
-            users[port] = [quantise if user is node else user for user in users[port]]
-        inputs = [*(quantise.output for quantise in early), *node.inputs[len(data) :]]
-        moved = Node(node.name, node.op, inputs, rt_info=node.rt_info)
-        moved.output.names |= reader.output.names
-        users[moved.output] = users[reader.output]
+        for port, quantised_early in zip(data, early, strict=True):
+            users[port] = [quantised_early.node if user is node else user for user in users[port]]
+        build = Emitter(node.name, origins=node.layers)
+        moved = build.replacement(node, node.op, *early, *node.inputs[len(data) :])
+        moved.names |= reader.output.names
+        users[moved] = users[reader.output]
         for user in users[reader.output]:
-            user.inputs = [moved.output if port is reader.output else port for port in user.inputs]
+            user.inputs = [moved if port is reader.output else port for port in user.inputs]
 
 
 def sink_dequantize(network: Network) -> None:
@@ -74,13 +76,16 @@ def _move(node: Node, new: dict[Port, Port]) -> None:
     if any(value is None or value.parameters != first.parameters for value in values):
         return
     integers = [value.integers for value in values if value is not None]
-    moved = Node(f"{node.name}/integers", node.op, [*integers, *node.inputs[len(data) :]])
+    build = Emitter(node.name, origins=node.layers)
+    rest = node.inputs[len(data) :]
+    moved = build.emit_all(node.op, *integers, *rest, name=f"{node.name}/integers")
     back = data[0].node
-    for old, port in zip(node.outputs, moved.outputs, strict=True):
+    for old, port in zip(node.outputs, moved, strict=True):
         if port.element_type is not integers[0].element_type:  # indices of maxima
             new[old] = port
             continue
-        name = node.name if len(node.outputs) == 1 else f"{node.name}/{old.index}"
-        made = Node(name, back.op, [port, *back.inputs[1:]], rt_info=node.rt_info).output
+        made = build.replacement(node, back.op, port, *back.inputs[1:])
+        if len(node.outputs) > 1:
+            made.node.name = f"{node.name}/{old.index}"
         made.names |= old.names
         new[old] = made

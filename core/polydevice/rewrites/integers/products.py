@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.emitter import Emitter
 from polydevice.network import Network
 from polydevice.network.kept_layers import KeptLayers
 from polydevice.node import Node, Port, constant
@@ -48,15 +49,15 @@ def integer_products(network: Network, kept: KeptLayers) -> None:
         if not isinstance(node.op, PRODUCTS) or node.output.element_type is not ElementType.f32:
             continue
         made = _made(node, network) if not kept.has(node.layers) else "it is kept in f32"
-        if isinstance(made, Node):
-            check_same(made.output, node.output)
-            made.output.names |= node.output.names
-            new[node.output] = made.output
+        if isinstance(made, Port):
+            check_same(made, node.output)
+            made.names |= node.output.names
+            new[node.output] = made
         elif made:
             node.rt_info[FLOAT_REASON] = made
 
 
-def _made(node: Node, network: Network) -> Node | str:
+def _made(node: Node, network: Network) -> Port | str:
     """The product of integers; or why there is none, empty where nothing is quantised."""
     source, weights, *rest = node.inputs
     x = quantised(source)
@@ -80,12 +81,13 @@ def _made(node: Node, network: Network) -> Node | str:
         constant(f"{node.name}/factor", np.float32(1)).output,
         *rest,
     ]
+    build = Emitter(node.name, origins=node.layers)
     if not shift:
-        return Node(node.name, IntegerProduct(node.op), inputs, rt_info=node.rt_info)
-    made = Node(f"{node.name}/integers", IntegerProduct(node.op), inputs)
+        return build.replacement(node, IntegerProduct(node.op), *inputs)
+    made = build.emit(IntegerProduct(node.op), *inputs, name=f"{node.name}/integers")
     # What the zero point adds to every sum is the same wherever no padding takes part.
     added = constant(f"{node.name}/shift", shift_of(node, w.integers, shift, factor))
-    return Node(node.name, Add(), [made.output, added.output], rt_info=node.rt_info)
+    return build.replacement(node, Add(), made, added.output)
 
 
 def _is_padded(node: Node) -> bool:

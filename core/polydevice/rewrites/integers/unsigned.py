@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from polydevice.dtype import ElementType
+from polydevice.emitter import Emitter
 from polydevice.network import Network
 from polydevice.node import Node, Port, constant
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
@@ -42,5 +43,5 @@ def unsigned_integers(network: Network) -> None:
 
 def _remade(node: Node, op: QuantizeLinear | DequantizeLinear, x: Port, zero: int) -> Port:
     point = constant(f"{node.name}/unsigned", np.asarray(zero + _SHIFT, np.uint8))
-    made = Node(node.name, op, [x, node.inputs[1], point.output], rt_info=node.rt_info)
-    return made.output
+    build = Emitter(node.name, origins=node.layers)
+    return build.replacement(node, op, x, node.inputs[1], point.output)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.emitter import Emitter
 from polydevice.node import Node, constant
 from polydevice.ops.arithmetic import Multiply, Subtract
 from polydevice.ops.convert import Convert
@@ -156,34 +157,36 @@ def _rounded(builder: PlanBuilder, port: Port) -> Integers | None:
     return builder.integers(port)
 
 
+_TO_F32 = Convert(destination_type=ElementType.f32)
+
+
 def lower_in_float(builder: PlanBuilder, node: Node) -> None:
     """Compute a product of integers in f32, where oneDNN has no right code for integers."""
     op = node.op
     assert isinstance(op, IntegerProduct)
     x, w, scale, zero, factor, *rest = node.inputs
-    wide = Node(f"{node.name}/f32", Convert(destination_type=ElementType.f32), [x])
-    nodes = [wide]
+    build = Emitter(node.name, origins=node.layers)
+    value = build.emit(_TO_F32, x, name=f"{node.name}/f32")
     offset, numbers = zero.desc.constant, scale.desc.constant
     assert numbers is not None
     if offset is None:
-        wide_zero = Node(f"{node.name}/zero", Convert(destination_type=ElementType.f32), [zero])
-        nodes.append(wide_zero)
-        nodes.append(Node(f"{node.name}/less", Subtract(), [wide.output, wide_zero.output]))
+        less = build.emit(_TO_F32, zero, name=f"{node.name}/zero")
+        value = build.emit(Subtract(), value, less, name=f"{node.name}/less")
     elif offset.any():
         less = constant(f"{node.name}/zero", offset.astype(np.float32)).output
-        nodes.append(Node(f"{node.name}/less", Subtract(), [wide.output, less]))
+        value = build.emit(Subtract(), value, less, name=f"{node.name}/less")
     integers = w.desc.constant
     assert integers is not None
     weights = constant(f"{node.name}/w", builder.derived(integers, "f32", _wide)).output
-    product = Node(f"{node.name}/product", op.product, [nodes[-1].output, weights, *rest])
+    value = build.emit(op.product, value, weights, *rest, name=f"{node.name}/product")
     known = factor.desc.constant
     by = constant(f"{node.name}/scale", numbers if known is None else numbers * known.reshape(()))
-    nodes += [product, Node(node.name, Multiply(), [product.output, by.output])]
+    value = build.emit(Multiply(), value, by.output)
     if known is None:
-        axes = constant(f"{node.name}/axes", np.zeros(0, np.int64))
-        one = Node(f"{node.name}/factor", Reshape(), [factor, axes.output])
-        nodes += [one, Node(node.name, Multiply(), [nodes[-1].output, one.output])]
-    builder.lower_instead(node.output, nodes)
+        axes = constant(f"{node.name}/axes", np.zeros(0, np.int64)).output
+        one = build.emit(Reshape(), factor, axes, name=f"{node.name}/factor")
+        build.emit(Multiply(), value, one)
+    builder.lower_instead(node.output, build.emitted)
 
 
 def _wide(array: Array) -> Array:

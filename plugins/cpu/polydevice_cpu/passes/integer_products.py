@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.emitter import Emitter
 from polydevice.network import Network
-from polydevice.node import Node, Port, constant
+from polydevice.node import Node, Port
 from polydevice.ops.arithmetic import Subtract
 from polydevice.ops.convert import Convert
 from polydevice.ops.convolution import Convolution, GroupConvolution
@@ -28,6 +29,7 @@ EXACT = 1 << 24
 _RANGES = {ElementType.u8: (0, 255), ElementType.i8: (-128, 127)}
 _RESHAPING = (Reshape, Squeeze, Unsqueeze)
 _TO_F32 = Convert(destination_type=ElementType.f32)
+_TO_I32 = Convert(destination_type=ElementType.i32)
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,13 @@ def integer_products(network: Network) -> None:
         exact = _largest_sum(node, a, b) < EXACT
         if not exact and not all(_makes_f32(reader) for reader in readers):
             continue
-        made = Node(node.name, node.op, [a.port, b.port], rt_info=node.rt_info)
+        build = Emitter(node.name, origins=node.layers)
+        made = build.replacement(node, node.op, a.port, b.port)
         for reader in readers:
             if _makes_f32(reader):
-                replacements.put(reader.output, made.output)
-        back = Node(f"{node.name}/i32", Convert(destination_type=ElementType.i32), [made.output])
-        replacements.put(node.output, back.output)
+                replacements.put(reader.output, made)
+        back = build.emit(_TO_I32, made, name=f"{node.name}/i32")
+        replacements.put(node.output, back)
     replacements.apply(network)
 
 
@@ -82,27 +85,28 @@ def _widened(port: Port, known: dict[Port, _Wide | None]) -> _Wide | None:
 
 def _widen(port: Port, known: dict[Port, _Wide | None]) -> _Wide | None:
     node = port.node
+    build = Emitter(f"{node.name}/f32", origins=node.layers)
     if node.constant is not None:
         values = node.constant
         low, high = (int(limit(values)) if values.size else 0 for limit in (np.min, np.max))
         if max(-low, high) >= EXACT:
             return None
-        return _Wide(constant(f"{node.name}/f32", values.astype(np.float32)).output, low, high)
+        return _Wide(build.value(values.astype(np.float32)), low, high)
     if isinstance(node.op, Convert) and node.inputs[0].element_type in _RANGES:
         low, high = _RANGES[node.inputs[0].element_type]
-        return _Wide(Node(f"{node.name}/f32", _TO_F32, node.inputs).output, low, high)
+        return _Wide(build.emit(_TO_F32, *node.inputs), low, high)
     if isinstance(node.op, _RESHAPING):
         inner = _widened(node.inputs[0], known)
         if inner is None:
             return None
-        made = Node(f"{node.name}/f32", node.op, [inner.port, *node.inputs[1:]])
-        return _Wide(made.output, inner.low, inner.high)
+        made = build.emit(node.op, inner.port, *node.inputs[1:])
+        return _Wide(made, inner.low, inner.high)
     if isinstance(node.op, Subtract):
         left, right = (_widened(side, known) for side in node.inputs)
         if left is None or right is None:
             return None
-        made = Node(f"{node.name}/f32", node.op, [left.port, right.port])
-        return _Wide(made.output, left.low - right.high, left.high - right.low)
+        made = build.emit(node.op, left.port, right.port)
+        return _Wide(made, left.low - right.high, left.high - right.low)
     return None
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from polydevice.dtype import ElementType
+from polydevice.emitter import Emitter
 from polydevice.errors import NetworkError
 from polydevice.network import Network, unique_name
-from polydevice.node import Node, Port, constant
+from polydevice.node import Port, constant
 from polydevice.ops.convert import Convert
 from polydevice.ops.io import Constant, Parameter
 from polydevice_cpu.lowering.table import is_heavy
@@ -71,7 +72,7 @@ def _widen(network: Network) -> None:
 
 def _converted(network: Network, name: str, port: Port, element_type: ElementType) -> Port:
     convert = Convert(destination_type=element_type)
-    return Node(unique_name(network, name), convert, [port]).output
+    return Emitter(unique_name(network, name)).emit(convert, port)
 
 
 def _narrow(network: Network, wanted: list[ElementType]) -> None:

@@ -6,6 +6,7 @@ batch: ``<name>_Y0`` [1, H, W, 1] and ``<name>_UV0`` [1, H/2, W/2, 2], ``<name>_
 
 from __future__ import annotations
 
+from polydevice.emitter import Emitter
 from polydevice.errors import NetworkError, UnsupportedNetworkError
 from polydevice.network import Network
 from polydevice.node import Node, Port
@@ -50,6 +51,7 @@ def _planes(network: Network, parameter: Node) -> tuple[list[Node], Port]:
     height: DimLike = rows * 2 // 3
     taken = {node.name for node in network.nodes()}
     inputs, images = [], []
+    build = Emitter(f"{parameter.name}/preprocess/batch")
     for item in range(shape[0]):
         planes = []
         for plane, sizes in (
@@ -64,9 +66,9 @@ def _planes(network: Network, parameter: Node) -> tuple[list[Node], Port]:
         inputs += planes
         name = f"{parameter.name}/preprocess/NV12toBGR_{item}"
         try:
-            images.append(Node(name, NV12toBGR(), [plane.output for plane in planes]).output)
+            images.append(build.emit(NV12toBGR(), *(plane.output for plane in planes), name=name))
         except NetworkError as error:
             raise UnsupportedNetworkError(f"GPU_NV12_TWO_INPUTS=YES: {error}") from error
     if len(images) == 1:
         return inputs, images[0]
-    return inputs, Node(f"{parameter.name}/preprocess/batch", Concat(axis=0), images).output
+    return inputs, build.emit(Concat(axis=0), *images)

@@ -29,19 +29,11 @@ def convolution(
     `weights` are [O, C, kernel…], or [G, O/G, C/G, kernel…] with groups. `dilations` count from
     1 as everywhere in polydevice (oneDNN itself counts from 0).
     """
-    return Primitive.create(
+    return _created(
         "convolution_forward",
-        engine(),
-        FORWARD_INFERENCE,
         algorithm,
-        src,
-        weights,
-        bias,
-        dst,
-        tuple(strides),
-        tuple(d - 1 for d in dilations),
-        tuple(pads_begin),
-        tuple(pads_end),
+        (src, weights, bias, dst),
+        (strides, dilations, pads_begin, pads_end),
         attributes,
     )
 
@@ -58,18 +50,25 @@ def deconvolution(
     attributes: Attributes,
 ) -> Primitive | None:
     """Transposed convolution; weights are [O, C, kernel…] or [G, O/G, C/G, kernel…] here too."""
-    return Primitive.create(
+    return _created(
         "deconvolution_forward",
-        engine(),
-        FORWARD_INFERENCE,
         Algorithm.DECONVOLUTION_DIRECT,
-        src,
-        weights,
-        bias,
-        dst,
-        tuple(strides),
-        tuple(d - 1 for d in dilations),
-        tuple(pads_begin),
-        tuple(pads_end),
+        (src, weights, bias, dst),
+        (strides, dilations, pads_begin, pads_end),
         attributes,
+    )
+
+
+def _created(
+    name: str,
+    algorithm: Algorithm,
+    operands: tuple[Descriptor, Descriptor, Descriptor | None, Descriptor],
+    geometry: tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[int]],
+    attributes: Attributes,
+) -> Primitive | None:
+    strides, dilations, pads_begin, pads_end = (tuple(sizes) for sizes in geometry)
+    steps = tuple(size - 1 for size in dilations)
+    return Primitive.create(
+        *(name, engine(), FORWARD_INFERENCE, algorithm, *operands),
+        *(strides, steps, pads_begin, pads_end, attributes),
     )

@@ -27,28 +27,18 @@ class RecurrentDescriptors:
     dst: Descriptor
     cell: Descriptor | None = None
 
+    @property
+    def operands(self) -> tuple[Descriptor, ...]:
+        """What primitives without cells take, in their order."""
+        return self.src, self.state, self.weights, self.recurrence, self.bias, self.dst, self.state
+
 
 def lstm(direction: Direction, d: RecurrentDescriptors, attributes: Attributes) -> Primitive | None:
     """LSTM without peepholes and projection."""
     cell = d.cell
     return Primitive.create(
-        "lstm_forward",
-        engine(),
-        FORWARD_INFERENCE,
-        direction,
-        d.src,
-        d.state,
-        cell,
-        d.weights,
-        d.recurrence,
-        None,
-        None,
-        d.bias,
-        d.dst,
-        d.state,
-        cell,
-        0,
-        attributes,
+        *("lstm_forward", engine(), FORWARD_INFERENCE, direction, d.src, d.state, cell),
+        *(d.weights, d.recurrence, None, None, d.bias, d.dst, d.state, cell, 0, attributes),
     )
 
 
@@ -60,20 +50,9 @@ def gru(
     linear_before_reset: bool,
 ) -> Primitive | None:
     """GRU; with `linear_before_reset` the bias has a fourth gate."""
+    name = "lbr_gru_forward" if linear_before_reset else "gru_forward"
     return Primitive.create(
-        "lbr_gru_forward" if linear_before_reset else "gru_forward",
-        engine(),
-        FORWARD_INFERENCE,
-        direction,
-        d.src,
-        d.state,
-        d.weights,
-        d.recurrence,
-        d.bias,
-        d.dst,
-        d.state,
-        0,
-        attributes,
+        name, engine(), FORWARD_INFERENCE, direction, *d.operands, 0, attributes
     )
 
 
@@ -81,21 +60,7 @@ def rnn(
     activation: Algorithm, direction: Direction, d: RecurrentDescriptors, attributes: Attributes
 ) -> Primitive | None:
     """Plain RNN with RELU, TANH or LOGISTIC."""
+    kind, ends = "vanilla_rnn_forward", (0.0, 0.0)
     return Primitive.create(
-        "vanilla_rnn_forward",
-        engine(),
-        FORWARD_INFERENCE,
-        activation,
-        direction,
-        d.src,
-        d.state,
-        d.weights,
-        d.recurrence,
-        d.bias,
-        d.dst,
-        d.state,
-        0,
-        0.0,
-        0.0,
-        attributes,
+        kind, engine(), FORWARD_INFERENCE, activation, direction, *d.operands, 0, *ends, attributes
     )
