@@ -137,6 +137,48 @@ def test_what_is_read_ahead_of_sizes_follows_them(core):
         check(request.infer({"x": x}), models.answer(model, {"x": x}))
 
 
+def test_layers_that_are_alike_but_for_a_number(core):
+    """Of two layers with equal operations and sizes, a constant may tell other sizes."""
+    nodes = [("Shape", ["x"], ["s"], {})]
+    for name, first, second in (("a", "zero", "one"), ("b", "one", "zero"), ("c", "zero", "one")):
+        nodes += [
+            ("Gather", ["s", first], [f"{name}1"], {"axis": 0}),
+            ("Gather", ["s", second], [f"{name}2"], {"axis": 0}),
+            ("Concat", [f"{name}1", f"{name}2", "least"], [f"{name}3"], {"axis": 0}),
+            ("Reshape", ["x", f"{name}3"], [f"{name}4"], {}),
+            ("Relu", [f"{name}4"], [name], {}),
+        ]
+    weights = {"zero": np.array([0]), "one": np.array([1]), "least": np.array([-1])}
+    model = models.build(nodes, {"x": ["n", "k", 6]}, ["a", "b", "c"], weights)
+    request = load(core, model).create_infer_request()
+    for number, (n, k) in enumerate([(2, 5), (4, 5), (3, 3), (5, 2), (2, 5)]):
+        x = image(number, n, k, 6) - np.float32(0.5)
+        check(request.infer({"x": x}), models.answer(model, {"x": x}))
+
+
+def test_memory_of_outputs_when_a_shape_comes_back(core):
+    """It is the request's own again, unless what is read lies there or the user gives another."""
+    weights = {"w": image(3, 6, 6) - np.float32(0.5)}
+    model = models.build([("MatMul", ["x", "w"], ["y"], {})], {"x": ["n", 6]}, ["y"], weights)
+    request = load(core, model).create_infer_request()
+    few, many = image(1, 4, 6), image(2, 9, 6)
+    first = request.infer({"x": few})["y"]
+    other = request.infer({"x": many})["y"]
+    assert request.infer({"x": few})["y"] is first
+    np.testing.assert_allclose(other, many @ weights["w"], rtol=1e-4, atol=1e-5)
+    request.infer({"x": many})
+    once = first.copy()
+    for _ in range(2):
+        check(request.infer({"x": first}), [once @ weights["w"]])
+        np.testing.assert_array_equal(first, once)
+        request.infer({"x": many})
+    mine = np.empty_like(first)
+    request.set_blob("y", mine, "output")
+    assert request.infer({"x": few})["y"] is mine
+    np.testing.assert_array_equal(first, once)
+    np.testing.assert_allclose(mine, few @ weights["w"], rtol=1e-4, atol=1e-5)
+
+
 def test_a_shape_that_does_not_fit_leaves_the_network_usable(core):
     nodes = [("Conv", ["x", "w"], ["c"], {}), ("Add", ["c", "x2"], ["y"], {})]
     model = models.build(

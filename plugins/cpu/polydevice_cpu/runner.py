@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -31,6 +33,24 @@ if TYPE_CHECKING:
     from polydevice_cpu.executable import CpuExecutableNetwork
 
 
+KEPT_BYTES = 1 << 18
+"""Outputs of that size are kept with a bound plan; to allocate larger ones again, which takes some
+20 us, is little beside computing them."""
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """What is as it was when the shapes of a bound plan come back.
+
+    Attributes:
+        places: see `CpuRunner`.
+        outputs: number, key and memory of those that the plan computes.
+    """
+
+    places: dict[str, tuple[int, bool, tuple[int, ...]]]
+    outputs: list[tuple[int, str, Blob]]
+
+
 class CpuRunner(Runner):
     """Memory of its own; the plan and the weights are the network's."""
 
@@ -43,6 +63,7 @@ class CpuRunner(Runner):
         self.execution = executable.compiled.execution(self._context)
         self.bound: BoundPlan | None = None
         self._places: dict[str, tuple[int, bool, tuple[int, ...]]] = {}
+        self._ready: WeakKeyDictionary[BoundPlan, _Ready] = WeakKeyDictionary()
         self._regions: list[RoiBlob] = []
         self._batch = executable.batch_limit  # items of the next inferences; 0 for all there are
         self._variables = variables(executable.compiled.network, self._context)
@@ -130,16 +151,37 @@ class CpuRunner(Runner):
 
     def _prepare(self) -> BoundPlan:
         """Choose the plan for the inputs' shapes and point it to inputs and outputs."""
-        arrays = [self.array(name) for name in self.executable.inputs]
-        self._places = {
-            name: (index, True, array.shape)
-            for index, (name, array) in enumerate(zip(self.executable.inputs, arrays, strict=True))
-        }
-        arrays = [self._items(array) for array in arrays]
-        limit = self.executable.batch_limit
+        arrays = [self._items(self.array(name)) for name in self.executable.inputs]
         bound = self.execution.bound(shapes_of(arrays))
         for index, array in enumerate(arrays):
             bound.set_input(index, array)
+        ready = self._ready.get(bound)
+        if ready is None or not self._take(ready, bound, arrays):
+            self._place_outputs(bound)
+        self.bound = bound
+        return bound
+
+    def _take(self, ready: _Ready, bound: BoundPlan, arrays: Sequence[Array]) -> bool:
+        """Use the memory of outputs that is kept; False where it must not be written."""
+        if self.given:
+            return False
+        for _, _, blob in ready.outputs:
+            for array in arrays:  # the user may hand over what an earlier inference returned
+                if np.may_share_memory(array, blob.array):
+                    return False
+        for index, name, blob in ready.outputs:
+            self.blobs[name] = blob
+            bound.set_output(index, blob.array)
+        self._places = ready.places
+        return True
+
+    def _place_outputs(self, bound: BoundPlan) -> None:
+        """Give outputs memory where what they have does not fit, and keep it if it is small."""
+        self._places = {
+            name: (index, True, self.array(name).shape)
+            for index, name in enumerate(self.executable.inputs)
+        }
+        limit, outputs = self.executable.batch_limit, []
         for index, (name, value) in enumerate(
             zip(self.executable.output_keys, bound.plan.outputs, strict=True)
         ):
@@ -152,8 +194,11 @@ class CpuRunner(Runner):
                 blob = self.allocate(name, TensorDesc(element_type, Shape(shape)))
             bound.set_output(index, self._items(blob.array))
             self._places[name] = (index, False, shape)
-        self.bound = bound
-        return bound
+            outputs.append((index, name, blob))
+        size = bound.plan.result_bytes
+        if bound not in self._ready and not limit and not self.given and size <= KEPT_BYTES:
+            self._ready[bound] = _Ready(self._places, outputs)
+            bound.held_bytes += size
 
     def counts(self) -> list[LayerCount]:
         """Return the times of the bound plan's layers, on average."""

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from polydevice.bounds import computing_ahead
+from polydevice.dtype import Array
 from polydevice.memory_budget import host_memory_bytes
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.control_flow import If
+from polydevice.ops.op import Op
 from polydevice.passes.check_sizes import check_sizes
 from polydevice.rewrites.control_flow.inline_branches import inline_branches
 from polydevice.runtime.plan_cache import Shapes
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.implement import evaluate
+
+_SMALL_BYTES = 1024
+"""Up to which elements are compared; of more integers, whether they are one array."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +37,15 @@ class Sized:
 class Sizes:
     """Fills shapes into one network; for one thread at a time.
 
-    Only what depends on sizes that have changed is inferred again.
+    Only what depends on sizes that have changed is inferred again, and once for all layers that
+    are alike, as the blocks of a network are.
     """
 
     def __init__(self, network: Network) -> None:
         """Begin with a network, which stays as it is."""
         self._source = network
         self._latest: Sized | None = None
+        self._kinds: dict[Node, int] = {}  # of the latest network
 
     def fill(self, shapes: Shapes, prepared: Callable[[Network], Network]) -> Sized:
         """Return the network for inputs of these shapes; the one returned before is no more.
@@ -63,6 +71,7 @@ class Sizes:
     def clear(self) -> None:
         """Let go of what was filled in last."""
         self._latest = None
+        self._kinds = {}
 
     def _first(self, shapes: Shapes, prepared: Callable[[Network], Network]) -> tuple[Sized, bool]:
         """The network, and whether other sizes can be filled into it."""
@@ -73,6 +82,7 @@ class Sizes:
         inlined = inline_branches(network, prepared)
         nodes = network.nodes()
         check_sizes(nodes, host_memory_bytes(), "CPU")
+        self._kinds = _kinds(nodes)
         return Sized(network, nodes), not inlined
 
     def _again(self, sized: Sized, shapes: Shapes) -> bool:
@@ -80,12 +90,13 @@ class Sizes:
         changed: set[Port] = set()
         touched: list[Node] = []
         parameters = set(_set(sized.network, shapes))
+        alike = _Alike(self._kinds)
         with computing_ahead():
             for node in sized.nodes:
                 if node not in parameters and changed.isdisjoint(node.inputs):
                     continue
                 before = [port.desc for port in node.outputs]
-                node.infer(evaluate)
+                alike.infer(node)
                 touched.append(node)
                 for port, known in zip(node.outputs, before, strict=True):
                     if _same(port.desc, known):
@@ -97,6 +108,77 @@ class Sizes:
             isinstance(node.op, If) and node.inputs[0].desc.constant is not None
             for node in sized.nodes
         )
+
+
+class _Alike:
+    """What was inferred while one set of shapes is filled in: layers that are alike are once."""
+
+    def __init__(self, kinds: Mapping[Node, int]) -> None:
+        """Begin without any.
+
+        Args:
+            kinds: node → number that it shares with nodes of the same operation.
+        """
+        self._kinds = kinds
+        self._descs: dict[int, tuple[TensorDesc, int]] = {}  # by identity, which is kept
+        self._numbers: dict[Hashable, int] = {}
+        self._results: dict[tuple[int, ...], list[TensorDesc]] = {}
+
+    def infer(self, node: Node) -> None:
+        """Find type and shape of every output; raises as `Node.infer` does."""
+        kind = self._kinds.get(node)
+        if kind is None or _computes_with_weights(node):
+            node.infer(evaluate)
+            return
+        key = (kind, *(self._number(port.desc) for port in node.inputs))
+        found = self._results.get(key)
+        if found is None:
+            node.infer(evaluate)
+            self._results[key] = [port.desc for port in node.outputs]
+            return
+        for port, desc in zip(node.outputs, found, strict=True):
+            port.desc = desc
+
+    def _number(self, desc: TensorDesc) -> int:
+        """Return a number that descriptions share that say the same, of elements too."""
+        known = self._descs.get(id(desc))
+        if known is not None:
+            return known[1]
+        value = desc.value
+        content: Hashable = None
+        if value is not None:
+            if _is_large(value):
+                content = "weights" if value.dtype.kind == "f" else id(value)
+            else:
+                content = value.tobytes() if value.dtype != object else tuple(value.flat)
+        same = desc.element_type, desc.shape, desc.kind, content
+        number = self._numbers.setdefault(same, len(self._numbers))
+        self._descs[id(desc)] = desc, number
+        return number
+
+
+def _computes_with_weights(node: Node) -> bool:
+    """Whether a result may be computed ahead from a value that is told by its shape alone."""
+    values = [port.desc.value for port in node.inputs]
+    return all(value is not None for value in values) and any(
+        value is not None and _is_large(value) for value in values
+    )
+
+
+def _is_large(value: Array) -> bool:
+    return value.nbytes > _SMALL_BYTES
+
+
+def _kinds(nodes: Sequence[Node]) -> dict[Node, int]:
+    """Return node → number of its operation, of those that depend on their inputs alone."""
+    numbers: dict[tuple[Op, str], int] = {}
+    found = {}
+    for node in nodes:
+        op = node.op
+        if node.inputs and not (op.has_bodies or op.is_stateful or op.has_side_effect):
+            with contextlib.suppress(TypeError):  # an attribute that has no hash
+                found[node] = numbers.setdefault((op, repr(op)), len(numbers))  # 0 is not -0
+    return found
 
 
 def _set(network: Network, shapes: Shapes) -> list[Node]:
