@@ -9,6 +9,7 @@ from polydevice.dtype import ElementType
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.attention import ScaledDotProductAttention
+from polydevice.ops.convolution import Convolution
 from polydevice.ops.interpolate import Interpolate, Interpolate1, Interpolate4, Resize
 from polydevice.ops.normalization import MVN, NormalizeL2
 from polydevice.ops.op import Op
@@ -19,6 +20,7 @@ from polydevice.rewrites.facts import parameters_known, shape_of
 from polydevice_gpu.host_layers import why_on_host
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type, stored_as
+from polydevice_gpu.rewrites.convolution import cuts_patches, of_patches
 from polydevice_gpu.rewrites.interpolate import (
     can_resize,
     interpolate,
@@ -55,6 +57,7 @@ def gpu_wishes(
     decompose[AvgPool] = lambda node: math.prod(shape_of(node.inputs[0])[2:]) >= LEAST_POSITIONS
     decompose[ScaledDotProductAttention] = lambda node: not takes_attention(node, stored)
     own: dict[type[Op], Rule] = {
+        Convolution: Rule(of_patches, cuts_patches),
         Interpolate1: Rule(interpolate_1, parameters_known),
         Interpolate4: Rule(interpolate_4, parameters_known),
         Interpolate: Rule(interpolate, parameters_known),

@@ -40,7 +40,7 @@ class Normalization(RowKernel):
         op = node.op
         if isinstance(op, MVN):
             inside = op.eps_mode is EpsMode.INSIDE_SQRT
-            root = "sqrt((b) / COUNT + EPSILON)" if inside else "sqrt((b) / COUNT) + EPSILON"
+            root = "sqrt((b) / COUNT + EPSILON)" if inside else "(sqrt((b) / COUNT) + EPSILON)"
             scaled = op.normalize_variance
             return Formula(
                 start="0",
@@ -48,8 +48,8 @@ class Normalization(RowKernel):
                 centre="(a) / (n)",
                 term="(v - centre) * (v - centre)" if scaled else "",
                 part="(b) + (n) * ((own) - centre) * ((own) - centre)",
-                scale=root if scaled else "1",
-                result="(v - centre) / scale",
+                scale=f"1 / {root}" if scaled else "1",
+                result="(v - centre) * scale",
             )
         assert isinstance(op, NormalizeL2)
         add = op.eps_mode is EpsMode.ADD
