@@ -44,6 +44,9 @@ class Runner(ABC):
         kept: outputs to be left in device memory → what may be used for it, or None. Only devices
             with contexts look at it, and put the blob where such an output lies into `blobs`.
         given: outputs whose memory a user set, as long as it fits.
+        is_part: whether the runner of another request has this one run, and hands on what it
+            returns. Then outputs are not put back into memory that they had for other shapes: who
+            got it meanwhile is not known here.
     """
 
     def __init__(self, executable: ExecutableNetwork) -> None:
@@ -52,6 +55,7 @@ class Runner(ABC):
         self.blobs: dict[str, Blob] = {}
         self.kept: dict[str, RemoteBlob | None] = {}
         self.given: set[str] = set()
+        self.is_part = False
 
     # -- computing ----------------------------------------------------------------------------
 

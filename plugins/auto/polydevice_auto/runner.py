@@ -35,6 +35,7 @@ class _Part:
 
     def __init__(self, member: Member) -> None:
         self.request = member.executable.create_infer_request()
+        self.request.runner.is_part = True
         self._member = member
         self._streams = member.executable.streams
         self._inputs: dict[str, Blob] = {}

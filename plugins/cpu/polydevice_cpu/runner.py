@@ -163,7 +163,7 @@ class CpuRunner(Runner):
 
     def _take(self, ready: _Ready, bound: BoundPlan, arrays: Sequence[Array]) -> bool:
         """Use the memory of outputs that is kept; False where it must not be written."""
-        if self.given:
+        if self.given or self.is_part:
             return False
         for _, _, blob in ready.outputs:
             for array in arrays:  # the user may hand over what an earlier inference returned
@@ -195,8 +195,8 @@ class CpuRunner(Runner):
             bound.set_output(index, self._items(blob.array))
             self._places[name] = (index, False, shape)
             outputs.append((index, name, blob))
-        size = bound.plan.result_bytes
-        if bound not in self._ready and not limit and not self.given and size <= KEPT_BYTES:
+        size, has_own = bound.plan.result_bytes, not (limit or self.given or self.is_part)
+        if bound not in self._ready and has_own and size <= KEPT_BYTES:
             self._ready[bound] = _Ready(self._places, outputs)
             bound.held_bytes += size
 

@@ -37,6 +37,8 @@ class HeteroRunner(Runner):
         """Make one request of every part."""
         super().__init__(executable)
         self.parts = [part.create_infer_request() for part in executable.parts]
+        for part in self.parts:
+            part.runner.is_part = True
         self._variables = [HeteroVariable(v) for v in executable.variables]
         self._values = Values()
         self._copies = Copies()

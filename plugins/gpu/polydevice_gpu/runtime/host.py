@@ -77,6 +77,7 @@ class HostRun:
     def __init__(self, group_: HostGroup, executable: ExecutableNetwork) -> None:
         self.group = group_
         self._request = executable.create_infer_request()
+        self._request.runner.is_part = True
 
     def times(self) -> dict[GpuNode, LayerTime]:
         """Return how long each layer took in the last run; needs PERF_COUNT on the CPU device.
