@@ -20,6 +20,7 @@ from polydevice.bounds import current_bounds
 from polydevice.compat.onnxruntime.capi.onnxruntime_pybind11_state import (
     EPFail,
     Fail,
+    InvalidArgument,
 )
 from polydevice.remote import Copies
 from tests.compat.onnxruntime_models import F32, TWICE, X, model
@@ -108,10 +109,66 @@ def test_host_memory_is_bound_in_place(on_device: list[str]) -> None:
         x[...] = X + step
         session.run_with_iobinding(binding)
         assert y.tolist() == ((X + step) * 2).tolist()
+    binding.bind_ortvalue_output("y", ort.OrtValue.ortvalue_from_numpy(np.zeros((3, 3), "f4")))
+    with pytest.raises(RuntimeError, match="shape"):
+        session.run_with_iobinding(binding)
     binding.clear_binding_outputs()
     with pytest.raises(RuntimeError, match="At least one output should be requested"):
         binding.bind_cpu_input("x", x)
         session.run_with_iobinding(binding)
+
+
+def test_bound_memory_of_another_size_than_the_result(on_device: list[str]) -> None:
+    value = helper.make_tensor_value_info
+    rows = model(
+        helper.make_node("Add", ["x", "x"], ["y"]),
+        inputs=[value("x", F32, ["n", 3])],
+        outputs=[value("y", F32, ["n", 3])],
+    )
+    session = ort.InferenceSession(rows, providers=on_device)
+    binding, held = session.io_binding(), np.full((5, 3), 7, "f4")
+    binding.bind_cpu_input("x", X)
+    binding.bind_ortvalue_output("y", ort.OrtValue.ortvalue_from_numpy(held))
+    with pytest.raises(RuntimeError, match=r"\[2,3\].*\[5,3\]"):
+        session.run_with_iobinding(binding)
+    binding.bind_cpu_input("x", np.tile(X[:1], (5, 1)))
+    session.run_with_iobinding(binding)
+    assert held.tolist() == np.tile(X[:1] * 2, (5, 1)).tolist()
+
+
+def test_forms_of_inputs_that_onnxruntime_takes(on_device: list[str]) -> None:
+    """A number as an array of one, bytes as text; and byte orders, which it confuses."""
+    value = helper.make_tensor_value_info
+    add = model(
+        helper.make_node("Mul", ["x", "s"], ["y"]),
+        inputs=[value("x", F32, [2, 3]), value("s", F32, [])],
+    )
+    session = ort.InferenceSession(add, providers=on_device)
+    for number in (np.float32(3), np.array([3], "f4"), np.array([[3]], "f4"), 3.0):
+        (y,) = session.run(None, {"x": X.astype(">f4"), "s": number})
+        assert y.tolist() == (X * 3).tolist()
+    with pytest.raises(InvalidArgument, match="Invalid rank for input: s"):
+        session.run(None, {"x": X, "s": np.ones(2, "f4")})
+    text = TensorProto.STRING
+    same = model(
+        helper.make_node("Identity", ["x"], ["y"]),
+        inputs=[value("x", text, [2])],
+        outputs=[value("y", text, [2])],
+    )
+    (y,) = ort.InferenceSession(same).run(None, {"x": np.array([b"a", "ü".encode()])})
+    assert y.tolist() == ["a", "ü"]
+    with pytest.raises(InvalidArgument, match="UTF-8"):
+        ort.InferenceSession(same).run(None, {"x": np.array([b"a", b"\xff"])})
+    made = helper.make_tensor_sequence_value_info("x", F32, None)
+    joined = model(
+        helper.make_node("ConcatFromSequence", ["x"], ["y"], axis=0),
+        inputs=[made],
+        outputs=[value("y", F32, [None, 3])],
+    )
+    session = ort.InferenceSession(joined, providers=on_device)
+    assert session.run(None, {"x": [X, X]})[0].tolist() == [*X.tolist(), *X.tolist()]
+    with pytest.raises(InvalidArgument, match=r"expected: \(seq\(tensor\(float\)\)\)"):
+        session.run(None, {"x": X})
 
 
 def test_what_is_bound_at_a_run_counts(on_device: list[str]) -> None:

@@ -130,6 +130,11 @@ def _contiguous(value: Any, dtype: np.dtype[Any]) -> Array:
         array = np.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise BlobError(f"it is no array: {error}") from None
+    if array.dtype.kind == "S" and dtype.hasobject:
+        try:
+            array = np.char.decode(array, "utf-8")
+        except UnicodeDecodeError as error:
+            raise BlobError(f"texts are UTF-8: {error}") from None
     if array.dtype != dtype:
         if not np.can_cast(array.dtype, dtype, casting="same_kind") and not _in_range(array, dtype):
             raise BlobError(

@@ -19,6 +19,7 @@ from polydevice.compat.onnxruntime.values import (
 )
 from polydevice.dtype import Array
 from polydevice.remote import RemoteBlob
+from polydevice.shape import Shape
 
 if TYPE_CHECKING:
     from polydevice.compat.onnxruntime.session import InferenceSession
@@ -170,6 +171,13 @@ class IOBinding(Surface):
         if self._new_inputs or self._new_outputs:
             self._apply()
         self._request.infer()
+        for name, memory in self._outputs.items():
+            if isinstance(memory, np.ndarray) and (found := self._value(name)) is not memory:
+                self._new_outputs[name] = memory  # which the request has let go
+                raise InvalidArgument.of(
+                    f"output {name} has shape {Shape(found.shape)} with these inputs, but the "
+                    f"memory bound to it has {Shape(memory.shape)}"
+                )
 
     def _apply(self) -> None:
         loaded, request = self._session._loaded, self._request

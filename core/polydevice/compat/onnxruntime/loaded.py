@@ -61,6 +61,7 @@ class LoadedModel:
         self._by_name = dict(self.outputs.values())
         self._typed = [(name, desc.dtype) for name, desc in self.descs.items()]
         kinds = [*self.descs.values(), *self._by_name.values()]
+        self._numbers = {name for name, desc in self.descs.items() if desc.shape == ()}
         self._plain = all(desc.kind == "tensor" for desc in kinds)
         self._copies = _bytes_of(self.descs.values()) <= COPIED_BYTES
         self._idle: deque[tuple[InferRequest, list[Place]]] = deque()
@@ -119,6 +120,8 @@ class LoadedModel:
     def _copy(self, name: str, value: Any, place: Array) -> None:
         if isinstance(value, np.ndarray):
             self.refuse(name, value)
+            if not place.ndim:
+                value = value.reshape(())
         place[...] = self.executable.inputs[name].as_array(value)
 
     def _infer(
@@ -212,14 +215,16 @@ class LoadedModel:
     # -- checks -------------------------------------------------------------------------------
 
     def in_runtime(self, feed: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return inputs with lists of arrays in the form that the runtime uses."""
-        if self._plain:
+        """Return inputs in the form that the runtime uses: lists of arrays, and numbers."""
+        if self._plain and not self._numbers:
             return feed
-        descs = self.descs
-        return {
-            name: value if descs[name].kind == "tensor" else to_array(value, descs[name])
-            for name, value in feed.items()
-        }
+        descs, made = self.descs, dict(feed)
+        for name, value in feed.items():
+            if descs[name].kind != "tensor":
+                made[name] = to_array(value, descs[name])
+            elif name in self._numbers and isinstance(value, np.ndarray) and value.size == 1:
+                made[name] = value.reshape(())
+        return made
 
     def chosen(self, output_names: Sequence[str]) -> list[str]:
         """Return core's names of outputs.

@@ -174,17 +174,17 @@ def _config(device: str, placement: Placement, options: SessionOptions) -> dict[
     return {**config, **placement.config}
 
 
-def misfit(name: str, desc: TensorDesc, value: Array) -> OrtError | None:
+def misfit(name: str, desc: TensorDesc, value: Any) -> OrtError | None:
     """Return what onnxruntime raises for a value that does not fit; None when it does."""
-    if desc.kind != "tensor" or not isinstance(value, np.ndarray):
+    if not isinstance(value, np.ndarray) or desc.kind == "optional":
         return None
     fix = "Please fix either the inputs/outputs or the model."
-    if value.dtype != desc.dtype and not (desc.dtype == object and value.dtype.kind in "OUS"):
+    if desc.kind != "tensor" or not _has_type(value, desc):
         actual = type_name(TensorDesc(_element_type(value), None))
         return InvalidArgument.of(
             f"Unexpected input data type. Actual: ({actual}) , expected: ({type_name(desc)})"
         )
-    if desc.shape is None:
+    if desc.shape is None or (not desc.shape and value.size == 1):  # any rank will do for a number
         return None
     if value.ndim != len(desc.shape):
         return InvalidArgument.of(
@@ -203,8 +203,15 @@ def misfit(name: str, desc: TensorDesc, value: Array) -> OrtError | None:
     )
 
 
+def _has_type(value: Array, desc: TensorDesc) -> bool:
+    """Whether a value has the type of an input, but for the order of its bytes."""
+    if desc.dtype.hasobject:
+        return value.dtype.kind in "OUS"
+    return np.can_cast(value.dtype, desc.dtype, "equiv")
+
+
 def _element_type(value: Array) -> ElementType:
     try:
-        return ElementType.of(value.dtype)
+        return ElementType.of(value.dtype.newbyteorder("="))
     except PolydeviceError as error:
         raise Fail.of(str(error)) from error
