@@ -37,7 +37,7 @@ def openvino_answers(
     path = CACHE / _key(topology, weights, inputs, reference)
     if path.exists():
         return pickle.loads(path.read_bytes())
-    evaluate = _evaluated if reference else _inferred
+    evaluate = _evaluated if reference else inferred
     answers = evaluate(topology, weights, [np.array(a, order="C") for a in inputs])
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(f".{os.getpid()}")
@@ -87,7 +87,11 @@ def _request(topology: bytes, weights: bytes) -> Any:
     return _core().compile_model(_model(topology, weights), "CPU").create_infer_request()
 
 
-def _inferred(topology: bytes, weights: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+def inferred(topology: bytes, weights: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Compute a model with OpenVINO's CPU plugin in f32; look for no answer, and keep none.
+
+    For networks and inputs that are others each time.
+    """
     import openvino
 
     request = _request(topology, weights)

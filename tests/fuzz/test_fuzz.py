@@ -116,7 +116,12 @@ def test_mutants_differ_from_their_network_and_repeat():
 
 
 @pytest.mark.parametrize(
-    ("how", "said"), [("ends", "code 7"), ("spins", "CPU time"), ("sleeps", "waits for ever")]
+    ("how", "said"),
+    [
+        ("ends", "code 7"),
+        pytest.param("spins", "CPU time", marks=pytest.mark.full),
+        pytest.param("sleeps", "waits for ever", marks=pytest.mark.full),
+    ],
 )
 def test_a_child_that_ends_spins_or_waits_is_noticed_and_replaced(how, said):
     with Workplace(Limits(cpu_s=3, stuck_s=3)) as place:

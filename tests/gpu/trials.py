@@ -6,22 +6,25 @@ import dataclasses
 import importlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NoReturn
 
 import pytest
 
 from polydevice.errors import UnsupportedNetworkError
-from polydevice.network import Network
 from polydevice.ops.op import Op
 from polydevice.ops.python_operation import PythonOperation
+from polydevice.testing.op_case import OpCase
 from polydevice_cpu.implement import evaluate
+from polydevice_gpu.compiler.network_stages import Work
 from polydevice_gpu.compiler.settings import CompileSettings
-from polydevice_gpu.compiler.stages import build_graph
+from polydevice_gpu.compiler.stages import GRAPH, NETWORK
 from polydevice_gpu.custom.operation import Custom
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Kernel, Mode, all_kernels, kernels_of
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.ops import ResampleYuv
-from tests.gpu.arrangements import ARRANGEMENTS, Trial
+from tests.gpu.arrangements import ARRANGEMENTS, Arrangement, Trial
 from tests.gpu.kernel_cases import cases_of
 from tests.seeds import seeded
 
@@ -75,13 +78,10 @@ class Candidate:
 
 def candidates(op: type[Op], kernel: Kernel, kind: str, target: Target) -> Iterator[Candidate]:
     """Arrange every case of an operation in every way, and keep what the kernel takes."""
-    for number, case in enumerate(cases_of(op, kind)):
+    for number in range(len(_cases(op, kind))):
         for arrangement in ARRANGEMENTS:
-            name = f"{op.__name__} {kind} {number} {arrangement.name}"
-            trial = arrangement.trial(case, seeded(name))
-            trial.network.evaluate = evaluate
-            trial.network.infer()
-            nodes = nodes_run_by(trial.network, op, kernel, target)
+            trial, work = _rewritten(op, kind, number, arrangement, target)
+            nodes = nodes_run_by(work, op, kernel)
             modes = tuple(
                 mode
                 for mode in range(len(kernel.modes))
@@ -92,12 +92,41 @@ def candidates(op: type[Op], kernel: Kernel, kind: str, target: Target) -> Itera
                 yield Candidate(trial, number, modes)
 
 
-def nodes_run_by(network: Network, op: type[Op], kernel: Kernel, target: Target) -> list[GpuNode]:
-    """Compile with no other kernel for the operation; return the nodes it runs, or none."""
+@lru_cache(maxsize=4)
+def _cases(op: type[Op], kind: str) -> list[OpCase]:
+    return [*cases_of(op, kind)]
+
+
+@lru_cache(maxsize=512)  # what costs most is the same for all kernels of an operation
+def _rewritten(
+    op: type[Op], kind: str, number: int, arrangement: Arrangement, target: Target
+) -> tuple[Trial, Work]:
+    """Return an arranged case, and its network as far as no choice of a kernel can matter."""
+    name = f"{op.__name__} {kind} {number} {arrangement.name}"
+    trial = arrangement.trial(_cases(op, kind)[number], seeded(name))
+    trial.network.evaluate = evaluate
+    trial.network.infer()
+    work = Work(trial.network.clone(), target, evaluate, CompileSettings(), _no_bodies)
+    for stage in NETWORK[:-1]:
+        stage(work)
+    return trial, work
+
+
+def _no_bodies(*_: object) -> NoReturn:
+    raise AssertionError("these networks have no loops or branches")
+
+
+def nodes_run_by(work: Work, op: type[Op], kernel: Kernel) -> list[GpuNode]:
+    """Make a graph with no other kernel for the operation; return the nodes it runs, or none."""
     with pytest.MonkeyPatch.context() as patch:
         only(patch, op, kernel)
+        patch.setattr(type(kernel), "default_mode", lambda *_: 0)  # callers ask for all modes
         try:
-            graph = build_graph(network.clone(), target, evaluate, CompileSettings())
+            NETWORK[-1](work)
+            graph = work.graph
+            assert graph is not None
+            for stage in GRAPH:
+                stage(graph, work.target)
         except UnsupportedNetworkError:
             return []
     return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -54,10 +55,15 @@ def external(name: str, entries: dict[str, str], shape: Sequence[int] = (2, 3)) 
 
 
 def run(proto: onnx.ModelProto, *inputs: Any, device: str = "CPU") -> list[np.ndarray]:
-    """Run a model on a device; inputs in the model's order."""
+    """Run a model on a device; inputs in the model's order. The last model stays loaded."""
+    return list(_loaded(proto.SerializeToString(), device).run(list(inputs)))
+
+
+@lru_cache(maxsize=1)
+def _loaded(content: bytes, device: str) -> Any:
     import polydevice.onnx_backend as backend
 
-    return list(backend.prepare(proto, device).run(list(inputs)))
+    return backend.prepare(onnx.load_model_from_string(content), device)
 
 
 def onnxruntime_outputs(proto: onnx.ModelProto, *inputs: Any) -> list[np.ndarray]:
