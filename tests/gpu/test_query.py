@@ -16,6 +16,7 @@ from polydevice.ops.arithmetic import Multiply
 from polydevice.ops.io import Parameter, Result
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.op import Op, operation
+from polydevice.ops.reduce import ReduceMean
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.implement import implements
@@ -75,6 +76,16 @@ def test_what_no_kernel_takes_is_refused_at_load(opencl, rank: int | None) -> No
         mixed = core.load_network(network, "HETERO:GPU,CPU").create_infer_request()
         data = np.arange(6, dtype=np.float32).reshape(2, 3)
         np.testing.assert_array_equal(mixed.infer({"x": data})["more"], data / 2 + 1)
+
+
+def test_what_no_kernel_takes_is_refused_also_where_the_host_reads_it(opencl) -> None:
+    x = Node("x", Parameter(element_type=ElementType.f32, shape=Shape([2, 3])))
+    axes = Node("axes", Parameter(element_type=ElementType.i64, shape=Shape([1])))
+    made = Node("made", Unheard(), [axes.output])
+    mean = Node("mean", ReduceMean(keep_dims=True), [x.output, made.output])
+    network = Network("unheard axes", [x, axes], [Node("out", Result(), [mean.output])])
+    with Core() as core, pytest.raises(UnsupportedNetworkError, match="Unheard"):
+        core.load_network(network, "GPU")
 
 
 def test_an_input_of_unknown_rank_can_be_loaded(opencl) -> None:

@@ -46,6 +46,8 @@ def select_kernels(graph: GpuGraph, target: Target) -> None:
         kernel, passed = choose_kernel(node, target)
         if kernel is None:
             unsupported.append(f"{node.name}: {refusal(node, passed)}")
+            for value in node.outputs:  # those who read it are looked at too
+                own_memory(value)
             continue
         _insert_reorders(graph, node, kernel, target, reorders)
         for value in node.outputs:
