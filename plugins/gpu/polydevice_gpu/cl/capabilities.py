@@ -259,24 +259,14 @@ class Capabilities(ProbedCapabilities):
         unified_memory: device and host share memory, so that buffers need no copy.
         local_memory_is_dedicated: local memory is faster than global; not on CPU devices, where
             staging data in it costs a copy and gains nothing.
-        images: images are supported; `image2d_max` is their largest (width, height).
-        svm_coarse: shared virtual memory in buffers.
-        svm_fine: fine-grained shared virtual memory in buffers.
-        usm_device: cl_intel_unified_shared_memory device allocations.
+        images: images are supported.
         max_work_group_size: work-items of one work-group; a kernel may allow less.
         max_work_item_sizes: largest local size per dimension.
         preferred_vector_width: element type (f32, f16, i8) to elements; 0 if unknown.
         native_vector_width: floats of the hardware's vectors; 0 if unknown. Intel's CPU runtime
             prefers 1, as it puts work-items together, and has 16 with AVX-512.
         compute_units: compute units (execution units, multiprocessors, cores).
-        clock_mhz: largest clock; 0 if the driver does not know.
-        global_cache_bytes: size of the last-level cache of global memory; 0 if unknown.
-        cache_line_bytes: line of that cache.
         region_alignment_bytes: offsets of regions in a buffer are multiples of it.
-        priority_hints: queues may have a priority.
-        throttle_hints: queues may be throttled.
-        out_of_order_queues: queues can run out of order.
-        timer_resolution_ns: resolution of event times.
         rounds_divisions: f32 quotients and square roots can be had correctly rounded.
         dp4a: the driver names the dot-product instruction (Intel).
         matrix_engine: the driver names a matrix engine (Intel's DPAS).
@@ -285,23 +275,12 @@ class Capabilities(ProbedCapabilities):
     unified_memory: bool = False
     local_memory_is_dedicated: bool = False
     images: bool = False
-    image2d_max: tuple[int, int] = (0, 0)
-    svm_coarse: bool = False
-    svm_fine: bool = False
-    usm_device: bool = False
     max_work_group_size: int = 1
     max_work_item_sizes: tuple[int, ...] = (1, 1, 1)
     preferred_vector_width: Mapping[str, int] = field(default_factory=dict)
     native_vector_width: int = 0
     compute_units: int = 1
-    clock_mhz: int = 0
-    global_cache_bytes: int = 0
-    cache_line_bytes: int = 0
     region_alignment_bytes: int = 128
-    priority_hints: bool = False
-    throttle_hints: bool = False
-    out_of_order_queues: bool = False
-    timer_resolution_ns: int = 0
     rounds_divisions: bool = False
     dp4a: bool = False
     matrix_engine: bool = False
@@ -326,17 +305,12 @@ def capabilities(probed: ProbedCapabilities, facts: DeviceFacts, handle: int) ->
     """Combine the probes' answers with queries to an opened device."""
     query = functools.partial(_integers, handle)
     size = ctypes.sizeof(ctypes.c_size_t)
-    svm = query(0x1053, 8)[0]
     features = facts.feature_capabilities_intel
     return Capabilities(
         **{f.name: getattr(probed, f.name) for f in fields(probed)},
         unified_memory=bool(facts.unified_memory),
         local_memory_is_dedicated=facts.local_memory_kind == 1,
         images=bool(query(0x1016, 4)[0]),
-        image2d_max=(query(0x1011, size)[0], query(0x1012, size)[0]),
-        svm_coarse=bool(svm & 1),
-        svm_fine=bool(svm & 2),
-        usm_device=bool(query(0x4191, 8)[0] & 1),
         max_work_group_size=query(0x1004, size)[0],
         max_work_item_sizes=query(0x1005, size),
         preferred_vector_width={
@@ -346,14 +320,7 @@ def capabilities(probed: ProbedCapabilities, facts: DeviceFacts, handle: int) ->
         },
         native_vector_width=query(0x103A, 4)[0],
         compute_units=facts.max_compute_units,
-        clock_mhz=facts.max_clock_mhz,
-        global_cache_bytes=query(0x101E, 8)[0],
-        cache_line_bytes=query(0x101D, 4)[0],
         region_alignment_bytes=max(1, query(0x1019, 4)[0] // 8),
-        priority_hints="cl_khr_priority_hints" in facts.extension_names,
-        throttle_hints="cl_khr_throttle_hints" in facts.extension_names,
-        out_of_order_queues=facts.out_of_order,
-        timer_resolution_ns=query(0x1025, size)[0],
         rounds_divisions=bool(query(0x101B, 8)[0] & _ROUNDS_DIVISIONS),
         dp4a=bool(features & 1),
         matrix_engine=bool(features & 2),
