@@ -100,4 +100,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    return found

@@ -129,17 +129,17 @@ class BoundPlan(BoundSteps):
         """Let the launches find an input: in place, or copied into the arena."""
         if not isinstance(given, GpuBlob):
             self._place(port.memory, None)
-            if port.value.elements:
+            if port.elements:
                 queue.upload(self.region(port.memory), port.to_device(given), wait=False)
             return
         in_place = given.buffer is not None and not any(given.overlaps(blob) for blob in written)
         self._place(port.memory, given.buffer if in_place else None)
-        if not in_place and port.value.elements:
+        if not in_place and port.elements:
             given.fetch(queue, self.region(port.memory), port.memory.bytes)
 
     def _collect(self, queue: cl.Queue, port: Transfer, target: Array | GpuBlob) -> None:
         """Bring an output where it belongs, unless the launches wrote it there."""
-        if not port.value.elements:
+        if not port.elements:
             return
         if not isinstance(target, GpuBlob):
             queue.download(self.region(port.memory), port.staging(target), wait=False)

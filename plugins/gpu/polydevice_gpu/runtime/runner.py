@@ -64,6 +64,7 @@ class GpuRunner(Runner):
         super().__init__(executable)
         self._last_plan: Plan | None = None
         self._batch = executable.batch_limit
+        self._on_users_queue = executable.context.has_queue
         self._copies = Copies()
         self._end: cl.Event | None = None
         self._followers: tuple[Follower, ...] = ()
@@ -145,7 +146,7 @@ class GpuRunner(Runner):
 
     def begin(self) -> Callable[[], None] | None:
         """Enqueue in the caller's thread on a user's queue, so that the order is the caller's."""
-        if not self.executable.context.has_queue:
+        if not self._on_users_queue:
             return None
         job = self._prepare()
         if job.bound.uses_host:
@@ -167,10 +168,10 @@ class GpuRunner(Runner):
         job = self._prepare()
         queue, lock = self.executable.queue(stream)
         # What is on a user's queue stays together: it may own objects of another interface.
-        turns = None if self.executable.context.has_queue else lock
+        turns = None if self._on_users_queue else lock
         with lock:
             self._enqueue(job, queue, turns)
-            if self.executable.context.has_queue and job.is_remote and not queue.profiling:
+            if self._on_users_queue and job.is_remote and not queue.profiling:
                 self._mark(job, queue)
             else:
                 self._end = None

@@ -15,6 +15,7 @@ class Transfer:
         self.value = value
         assert value.memory is not None
         self.memory = value.memory
+        self.elements = value.elements
         differs = value.storage.dtype != value.element_type.dtype
         self._staging = np.empty(value.shape, value.storage.dtype) if differs else None
 
