@@ -23,8 +23,11 @@ from polydevice.executable_network import ExecutableNetwork
 from polydevice.testing.inference import TOLERANCES
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
+from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.kernels.kernel import Kernel, Mode
 from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.one_launch import choose
+from polydevice_gpu.one_launch.function import why_no_function
 from polydevice_gpu.runtime.bound_plan import BoundPlan
 from tests.gpu import graphs
 from tests.gpu.trials import OPERATIONS, PAIRS, SUB_GROUPS, candidates, chosen, named, only
@@ -34,6 +37,9 @@ SEPARATE_BUFFERS = "POLYDEVICE_TEST_SEPARATE_BUFFERS"
 MODES = "POLYDEVICE_TEST_MODES"
 MOST_ELEMENTS = 6_000
 """Of inputs, where a simulator executes one instruction after the other; or else the fewest."""
+
+CALLED = 2
+"""How many trials of each kernel run as a function: its text is the same as that of a launch."""
 
 QUICK = {"f4": 3, "f2": 1}
 """How many trials of each kernel the quick tier runs: compiling one takes 0.5 to 3 s on PoCL."""
@@ -96,6 +102,25 @@ def load(monkeypatch, opencl, builder, core):
     return loaded
 
 
+@pytest.fixture
+def load_called(monkeypatch, load):
+    """The same, with the kernel called as a function by another, even if it is the only one."""
+    monkeypatch.setattr(choose, "FEWEST", 1)
+    settings = CompileSettings(single_launch="YES")
+    monkeypatch.setattr(CompileSettings, "of", lambda *_: settings)
+
+    def loaded(*arguments) -> ExecutableNetwork:
+        executable = load(*arguments)
+        plan = executable.latest_plan()
+        assert len(plan.joined) + len(plan.apart) == len(plan.steps)
+        assert all(why_no_function(x) for n in plan.apart for x in plan.steps[n].launches), (
+            plan.apart
+        )
+        return executable
+
+    return loaded
+
+
 def _willing(device: cl.Device) -> Target:
     """Return the device without what would only be slow on it.
 
@@ -115,6 +140,12 @@ def _willing(device: cl.Device) -> Target:
 def test_kernel(load, opencl, pair, dtype, pytestconfig):
     most = QUICK[dtype] if is_quick(pytestconfig) else None
     _check(load, opencl, pair, dtype, _modes(pair[1]), _facts(*pair, dtype), most)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("pair", [pair for pair, dtype in PAIRS if dtype == "f4"], ids=named)
+def test_called_kernel(load_called, opencl, pair):
+    _check(load_called, opencl, pair, "f4", _modes(pair[1]), _facts(*pair, "f4"), CALLED)
 
 
 def _check(load, opencl, pair, dtype, modes, facts, most) -> None:

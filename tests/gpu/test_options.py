@@ -30,10 +30,12 @@ def test_every_key_of_the_inference_engine_is_there() -> None:
         "ACCURACY_GUARD_INPUTS",
         "ACCURACY_GUARD_SECONDS",
         "GPU_DEVICES",
+        "GPU_SINGLE_LAUNCH",
         "TUNING_PRETUNED",
         "INFERENCE_PRECISION_HINT",
         "INFER_TIMEOUT_MS",
         "MEMORY_LIMIT",
+        "SHAPE_BUCKETS",
         "TUNING_BUDGET_S",
     }
     assert {alias: row.key for row in rows for alias in row.aliases} == ALIASES

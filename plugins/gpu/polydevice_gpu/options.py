@@ -237,14 +237,12 @@ class GpuOptions(Options):
         help="Write the sources of custom layers, with their macros and the compiler's log, as "
         "clDNN_program_*.cl to CLDNN_SOURCES_DUMPS_DIR or else the working directory.",
     )
-    integers: Flag = option(
+    low_precision: Flag = option(
         "LP_TRANSFORMS_MODE",
-        True,
-        help="Compute the convolutions and matrix products of quantised networks on 8-bit "
-        "integers, where the device multiplies those faster than floats; NO computes them in "
-        "floating point, exactly as their FakeQuantize or QuantizeLinear layers say. Results may "
-        "differ by one step of what is quantised where a number lies at half a step, and where a "
-        "sigmoid is not rounded before the product with its argument.",
+        False,
+        help="Allow quantised networks to be computed in int8. There are no int8 kernels yet: they "
+        "are computed in floating point, exactly as their FakeQuantize or QuantizeLinear layers "
+        "say, with YES too; loading one then warns.",
     )
     nv12_two_inputs: Flag = option(
         "GPU_NV12_TWO_INPUTS",
@@ -266,6 +264,13 @@ class GpuOptions(Options):
         help="Write loops of a known number of iterations out as plain layers, which are fused "
         "across iterations. Otherwise they stay loops, on the device too; one that runs once is "
         "always written out.",
+    )
+
+    single_launch: Literal["AUTO", "YES", "NO"] = option(
+        "GPU_SINGLE_LAUNCH",
+        "NO",
+        help="Run launches that follow each other as one, with barriers between them. See "
+        "[one launch](one-launch.md).",
     )
 
     def trial(self, *, in_f32: bool) -> Self:

@@ -60,11 +60,12 @@ class ProbedCapabilities:
         sub_group_block_read_16bit: ``intel_sub_group_block_read_us``.
         integer_dot_product_khr: ``dot_4x8packed_ss_int`` and its family.
         integer_dot_product_ptx: ``dp4a`` in inline PTX.
-        integer_dot_product_x86: ``vpdpbusd`` of 512 bits in inline assembly.
         inline_ptx: ``asm volatile`` with PTX compiles and runs.
         tensor_cores_ptx: ``mma.sync`` m16n8k16 f16 to f32.
         async_copy_ptx: ``cp.async`` to local memory.
         warp_groups_ptx: ``wgmma`` from PTX that was changed after compiling.
+        groups_meet: work-groups of one launch can wait for each other, one for each compute unit,
+            and reach buffers by addresses that another launch noted.
         command_buffers: cl_khr_command_buffer replays dependent launches correctly.
         local_memory_bytes: local memory that one work-group can really use.
     """
@@ -81,11 +82,11 @@ class ProbedCapabilities:
     sub_group_block_read_16bit: bool = False
     integer_dot_product_khr: bool = False
     integer_dot_product_ptx: bool = False
-    integer_dot_product_x86: bool = False
     inline_ptx: bool = False
     tensor_cores_ptx: bool = False
     async_copy_ptx: bool = False
     warp_groups_ptx: bool = False
+    groups_meet: bool = False
     command_buffers: bool = False
     local_memory_bytes: int = 0
 

@@ -109,6 +109,7 @@ class Compiler:
             stage(work)
         assert work.arena is not None
         plan = Plan(self.device, graph, work.steps, work.arena, weights, work.compiled)
+        plan.joined, plan.apart = work.joined, work.apart
         for inner in plan.inner_plans:
             plan.programs_compiled += inner.programs_compiled
             more = inner.arena.sum_bytes - inner.arena.size_bytes

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from polydevice.errors import KernelBuildError
+from polydevice.errors import DeviceError, KernelBuildError
 from polydevice.plugin import Services
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.settings import CompileSettings
@@ -17,6 +17,9 @@ from polydevice_gpu.graph import GpuGraph, GpuNode, Memory
 from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.kernels.launch import Launch
 from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.one_launch.choose import Joined, Rules, join, why_apart
+from polydevice_gpu.one_launch.stage import Stage
+from polydevice_gpu.one_launch.stretch import Stretch, build
 from polydevice_gpu.passes import plan_memory as memory
 from polydevice_gpu.passes.plan_memory import ArenaPlan
 from polydevice_gpu.reports.dumps import Dumps
@@ -51,6 +54,8 @@ class PlanWork:
         scratch: number of a node → memory that its launches need for themselves.
         compiled: how many programs were not in the cache.
         arena: where everything lies.
+        joined: number of a step → what runs its launches and its neighbours' as one.
+        apart: number of a step → why it has its own.
     """
 
     graph: GpuGraph
@@ -67,6 +72,8 @@ class PlanWork:
     scratch: dict[int, list[Memory]] = field(default_factory=dict)
     compiled: int = 0
     arena: ArenaPlan | None = None
+    joined: dict[int, Stretch] = field(default_factory=dict)
+    apart: dict[int, str] = field(default_factory=dict)
 
 
 def tune(work: PlanWork) -> None:
@@ -123,6 +130,51 @@ def plan_memory(work: PlanWork) -> None:
     work.arena = memory.plan_memory(
         work.graph, work.scratch, work.settings.memory_pool, work.outside
     )
+
+
+def join_launches(work: PlanWork) -> None:
+    """Let launches that follow each other become one."""
+    ports = _ports(work.graph)
+    rules = Rules.of(work.settings.single_launch, work.builder.device)
+    if work.outside:
+        return  # of bodies: memory is exchanged in every iteration
+    refused = rules.refuses_all()
+    if refused:
+        work.apart = {} if rules.mode == "NO" else dict.fromkeys(range(len(work.steps)), refused)
+        return
+    assert work.arena is not None
+    layers = [_stages(step, work.arena) for step in work.steps]
+    found = join(layers, rules)
+    work.apart = {number: j for number, j in enumerate(found) if isinstance(j, str)}
+    for joined in {id(j): j for j in found if isinstance(j, Joined)}.values():
+        mine = [number for number, j in enumerate(found) if j is joined]
+        try:
+            stretch = build(joined.stages, ports, work.builder, rules, joined.local_size)
+        except (KernelBuildError, DeviceError) as error:
+            work.apart.update(dict.fromkeys(mine, str(error).splitlines()[0]))
+        else:
+            work.joined.update(dict.fromkeys(mine, stretch))
+
+
+def _ports(graph: GpuGraph) -> list[Memory]:
+    """Return the memory of inputs and outputs, which requests exchange."""
+    values = (*graph.inputs.values(), *graph.outputs.values())
+    return list(dict.fromkeys(v.memory for v in values if v.memory is not None))
+
+
+def _stages(step: Step | HostStep | NestedStep, arena: ArenaPlan) -> list[Stage] | str:
+    """Return the stages of a step, or why it cannot join others."""
+    if isinstance(step, HostStep):
+        return "the host computes it"
+    if isinstance(step, NestedStep):
+        return "a loop or If"
+    reason = why_apart(step.launches)
+    if reason:
+        return reason
+    return [
+        Stage.of(step.node.name, launch, kernel, step.scratch, arena.places)
+        for launch, kernel in zip(step.launches, step.kernels, strict=True)
+    ]
 
 
 def _launching_step(node: GpuNode, choice: Choice, target: Target) -> Step:

@@ -9,6 +9,7 @@ from typing import Any
 from polydevice.dtype import ElementType
 from polydevice.network.kept_layers import KeptLayers
 from polydevice_gpu.custom.layer import CustomLayer
+from polydevice_gpu.one_launch.choose import Mode
 from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.reports.dumps import Dumps
 from polydevice_gpu.tuning.tuner import Tuner
@@ -23,9 +24,9 @@ class CompileSettings:
             sums stay in f32.
         kept: layers whose values are stored as f32 all the same.
         quantized_in_f32: whether networks with quantisation store all of them as f32.
-        integers: whether quantised products are computed on integers.
         memory_pool: whether values that do not live at the same time share memory.
         loop_unrolling: whether loops of more than one iteration become plain layers.
+        single_launch: whether launches that follow each other become one.
         dynamic_batch: whether requests may compute a part of the network's batch.
         nv12_two_inputs: whether the two planes of NV12 images become two inputs.
         dumps: where graphs and sources are written.
@@ -37,9 +38,9 @@ class CompileSettings:
     floats: ElementType | None = None
     kept: KeptLayers = field(default_factory=KeptLayers)
     quantized_in_f32: bool = False
-    integers: bool = True
     memory_pool: bool = True
     loop_unrolling: bool = True
+    single_launch: Mode = "NO"
     dynamic_batch: bool = False
     nv12_two_inputs: bool = False
     dumps: Dumps = field(default_factory=Dumps)
@@ -66,9 +67,9 @@ class CompileSettings:
         return cls(
             floats=floats.get(options.inference_precision),
             quantized_in_f32=not options.fp16_for_quantized,
-            integers=options.integers,
             memory_pool=options.memory_pool,
             loop_unrolling=options.loop_unrolling,
+            single_launch=options.single_launch,
             dynamic_batch=options.dynamic_batch,
             nv12_two_inputs=options.nv12_two_inputs,
             dumps=Dumps(

@@ -54,6 +54,26 @@ class Local:
 Argument = Value | Memory | Weights | Scratch | Local | np.generic
 
 
+@dataclass(frozen=True)
+class Body:
+    """A kernel's source in parts, so that another kernel can call it as a function.
+
+    Where ``KERNEL`` and ``LOCAL_ARRAY`` are defined before the text, it is a function of whoever
+    did; else it is a kernel.
+
+    Attributes:
+        preludes: what stands first, the same in many kernels.
+        text: the rest.
+        parameters: each as it is declared.
+        sub_groups: whether it may call sub-group functions.
+    """
+
+    preludes: tuple[str, ...]
+    text: str
+    parameters: tuple[str, ...]
+    sub_groups: bool = False
+
+
 @dataclass
 class Launch:
     """One launch.
@@ -66,6 +86,7 @@ class Launch:
         arguments: in the order of the entry point's parameters.
         options: of the OpenCL compiler.
         is_custom: whether the user brought the source.
+        body: the source in parts; None for a text that is a kernel and nothing else.
     """
 
     kernel: str
@@ -75,3 +96,4 @@ class Launch:
     arguments: list[Argument] = field(default_factory=list)
     options: tuple[str, ...] = ()
     is_custom: bool = False
+    body: Body | None = None

@@ -32,7 +32,7 @@ import numpy as np
 from polydevice.dtype import ElementType
 from polydevice_gpu.graph import Border, GpuNode, Place, Value
 from polydevice_gpu.kernels import types
-from polydevice_gpu.kernels.launch import Argument, Launch, Local, Weights
+from polydevice_gpu.kernels.launch import Argument, Body, Launch, Local, Weights
 from polydevice_gpu.kernels.pointwise.expression import literal
 from polydevice_gpu.kernels.pointwise.fragment import (
     ROUNDED_DIVISIONS,
@@ -47,6 +47,12 @@ from polydevice_gpu.ops import Fused
 
 Groups = Sequence[Sequence[int]]
 """Which axes of a tensor each coordinate runs over; () for a coordinate that is always 0."""
+
+_LOCAL_ARRAY = (
+    "#define LOCAL_ARRAY(type, name, count, rest, alignment) "
+    "__local type name[count] rest __attribute__((aligned(alignment)))"
+)
+"""Declares ``type name[count] rest`` in local memory; only a kernel itself can have any."""
 
 _INCLUDE = re.compile(r'^#include "(include/\w+\.cl)"\n', re.MULTILINE)
 
@@ -280,8 +286,10 @@ class Call:
             len(axes),
             widths,
             types.compute_type(node.result_type),
-            types.compute_type(value.storage),
-            contiguous=step_along(value.placed, value.shape, axes) == 1,
+            (
+                types.compute_type(value.storage) == "float",
+                step_along(value.placed, value.shape, axes) == 1,
+            ),
         )
 
     def dispatch(self, global_size: Sequence[int], local_size: Sequence[int] | None = None) -> None:
@@ -325,22 +333,28 @@ class Call:
             # Without restrict: functions are inlined, and it would only come back as metadata
             # that oclgrind 21.10 does not know.
             f"#define PARAMETERS {parameters.replace(' restrict', '')}",
-            f"#define KERNEL(name) {attribute}__kernel void name({parameters})",
+            f"#ifndef KERNEL\n#define KERNEL(name) {attribute}__kernel void name({parameters})",
+            f"{_LOCAL_ARRAY}\n#endif",
         ]
         op = self.node.op
         fragments = (self.node.epilogue, op.fragment if isinstance(op, Fused) else None)
         users = dict(text for fragment in fragments for text in user_functions(fragment))
-        parts = [*_prelude(self.node), *self._macros, *head, *users, *self._functions]
+        parts = [*self._macros, *head, *users, *self._functions]
         parts += [_read(self._source), *users.values()]
+        own_size = any("sub_group" in text for text in self._attributes)
+        sub_groups = own_size or any(text.startswith("#define SHARE ") for text in self._macros)
+        preludes, text = tuple(_prelude(self.node)), "\n".join(parts)
+        body = Body(preludes, text, tuple(self._parameters), sub_groups)
         if any(needs_rounding(fragment) for fragment in fragments):
             self.options(ROUNDED_DIVISIONS)
         return Launch(
             self._kernel,
-            "\n".join(parts),
+            "\n".join([*preludes, text]),
             self._global,
             self._local,
             self._arguments,
             self._options,
+            body=None if users else body,
         )
 
     def _parameter(self, text: str, name: str, argument: Argument) -> None:

@@ -11,7 +11,7 @@ from polydevice_gpu.graph import Fate, GpuNode
 from polydevice_gpu.host_layers import why_left_on_host
 from polydevice_gpu.kernels.kernel import Choice, kernels_of
 from polydevice_gpu.runtime.layer_times import Times
-from polydevice_gpu.runtime.plan import NestedStep, Plan, Step
+from polydevice_gpu.runtime.plan import HostStep, NestedStep, Plan, Step
 
 
 @dataclass
@@ -175,7 +175,24 @@ def explanation(plan: Plan) -> str:
         f"{launches} launches; arena {arena.size_bytes} bytes ({arena.live_bytes} alive at once at "
         f"most, {arena.sum_bytes} without reuse); weights {plan.weights.size_bytes} bytes"
     )
-    return "\n".join(lines)
+    return "\n".join([*lines, *_of_joining(plan)])
+
+
+def _of_joining(plan: Plan) -> list[str]:
+    """Say which launches run as one, and why others do not."""
+    lines = [stretch.text for stretch in dict.fromkeys(plan.joined.values())]
+    apart: dict[str, list[str]] = {}
+    for number, reason in plan.apart.items():
+        step = plan.steps[number]
+        names = step.group.nodes if isinstance(step, HostStep) else [step.node]
+        apart.setdefault(reason, []).extend(node.name for node in names)
+    for reason, layers in apart.items():
+        shown = ", ".join(layers[:_SHOWN]) + (", ..." if len(layers) > _SHOWN else "")
+        lines.append(f"not in one launch with others, as {reason}: {shown}")
+    return lines
+
+
+_SHOWN = 8
 
 
 def _of_layers(plan: Plan) -> list[str]:

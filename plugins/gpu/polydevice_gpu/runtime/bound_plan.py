@@ -151,7 +151,12 @@ class BoundPlan(BoundSteps):
         self.connect(memory, self._own[memory] if buffer is None else buffer)
 
     def complete(self, outputs: Mapping[str, Array | GpuBlob]) -> dict[str, Array]:
-        """Convert what was downloaded, after the queue got there; return the other outputs."""
+        """Convert what was downloaded, after the queue got there; return the other outputs.
+
+        Raises:
+            InferenceError: what ran as one launch did not end.
+        """
+        self.check()
         for name, port in self._outputs.items():
             target = outputs[name]
             if not isinstance(target, GpuBlob):

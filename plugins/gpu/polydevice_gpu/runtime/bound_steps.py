@@ -16,6 +16,8 @@ from polydevice.dtype import Array
 from polydevice.runtime.layer_times import LayerTime
 from polydevice_gpu import cl
 from polydevice_gpu.graph import GpuNode, Memory, Place, Value
+from polydevice_gpu.one_launch.joined_launches import JoinedLaunches
+from polydevice_gpu.one_launch.stretch import Stretch
 from polydevice_gpu.runtime.backlog import Backlog
 from polydevice_gpu.runtime.host import HostRun
 from polydevice_gpu.runtime.layer_times import Times, time_of
@@ -76,10 +78,12 @@ class BoundSteps:
         self._read = {value for node in graph.nodes if not node.on_host for value in node.inputs}
         self._read.update(graph.outputs.values())
         with plan.binding:
-            for step in plan.steps:
-                self._add(step)
+            for number, step in enumerate(plan.steps):
+                self._add(step, plan.joined.get(number))
+        for each in self.joined:
+            each.complete()
 
-    def _add(self, step: Step | HostStep | NestedStep) -> None:
+    def _add(self, step: Step | HostStep | NestedStep, joined: Stretch | None) -> None:
         """Add launches to the present stretch, or something else as a stretch of its own."""
         if isinstance(step, HostStep):
             self._stretches.append(HostRun(step.group, step.executable))
@@ -87,12 +91,35 @@ class BoundSteps:
         if isinstance(step, NestedStep):
             self._stretches.append(step.bind(self))
             return
-        if not self._stretches or not isinstance(self._stretches[-1], cl.LaunchList):
-            self._stretches.append(cl.LaunchList(self.plan.device))
-        launches = self._stretches[-1]
-        assert isinstance(launches, cl.LaunchList)
+        launches = self._launches_of(joined)
         self._timed.setdefault(len(self._stretches) - 1, []).extend([step.node] * len(step.kernels))
         self.add_launches(launches, step, self.region)
+
+    def _launches_of(self, joined: Stretch | None) -> cl.LaunchList:
+        """Return the present stretch if launches of a step belong to it, else a new one."""
+        last = self._stretches[-1] if self._stretches else None
+        if isinstance(last, cl.LaunchList):
+            present = last.stretch if isinstance(last, JoinedLaunches) else None
+            if present is joined:
+                return last
+        device = self.plan.device
+        made = JoinedLaunches(device, joined) if joined else cl.LaunchList(device)
+        self._stretches.append(made)
+        return made
+
+    def check(self) -> None:
+        """See that what ran as one launch ended, after the queue got there.
+
+        Raises:
+            InferenceError: one did not.
+        """
+        for joined in self.joined:
+            joined.check()
+
+    @property
+    def joined(self) -> list[JoinedLaunches]:
+        """What runs several launches as one."""
+        return [each for each in self._stretches if isinstance(each, JoinedLaunches)]
 
     def add_launches(
         self, launches: cl.LaunchList, step: Step, region: Callable[[Memory], cl.Buffer]
@@ -118,6 +145,8 @@ class BoundSteps:
                 memory = argument.memory if isinstance(argument, Value) else argument
                 if isinstance(memory, Memory):
                     self.watch(memory, functools.partial(launches.set_argument, number, position))
+                    if isinstance(launches, JoinedLaunches) and memory in self._uses:
+                        launches.may_change(number, position, memory)
         return first
 
     def watch(self, memory: Memory, use: Use) -> None:

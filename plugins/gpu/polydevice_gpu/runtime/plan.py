@@ -19,6 +19,7 @@ from polydevice.runtime.layer_times import LayerTimes
 from polydevice_gpu import cl
 from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Place, Value
 from polydevice_gpu.kernels.launch import Argument, Launch, Local, Scratch, Weights
+from polydevice_gpu.one_launch.stretch import Stretch
 from polydevice_gpu.runtime.host import HostGroup
 from polydevice_gpu.runtime.weights import WeightStore
 
@@ -90,6 +91,10 @@ class Plan:
     """Layer of the model, as its user knows it, that is no constant → type of its operation."""
     times: LayerTimes[GpuNode] = field(default_factory=LayerTimes)
     """Of all inferences that were timed."""
+    joined: dict[int, Stretch] = field(default_factory=dict)
+    """Number of a step → what runs its launches with those of its neighbours as one."""
+    apart: dict[int, str] = field(default_factory=dict)
+    """Number of a step → why it has launches of its own; empty where nothing was to join."""
     binding: threading.Lock = field(default_factory=threading.Lock, repr=False)
     """Held while kernels are bound: they hand out their first instance to one caller only."""
 

@@ -7,6 +7,7 @@ A probe is right only when the kernel computed the right numbers.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -28,8 +29,7 @@ _SUB_GROUP_SIZES_INTEL = 0x4108
 _WARP_SIZE_NV = 0x4003
 _WAVEFRONT_WIDTH_AMD = 0x4043
 _LOCAL_MEM_SIZE = 0x1023
-_DEVICE_TYPE, _IS_PROCESSOR = 0x1000, 2
-_KHR_DOT_PRODUCT = "cl_khr_integer_dot_product"
+_MAX_COMPUTE_UNITS = 0x1002
 _SHUFFLE_EXPECTED = [i ^ 1 for i in range(LANES)]
 
 
@@ -137,7 +137,7 @@ def sub_group_block_read_16bit(bench: Bench) -> bool:
 
 def integer_dot_product_khr(bench: Bench) -> bool:
     """Four 8-bit products summed: dot_4x8packed_ss_int."""
-    bench.need(_KHR_DOT_PRODUCT)
+    bench.need("cl_khr_integer_dot_product")
     source = """__kernel void probe(__global int* out) {
         uint lane = get_local_id(0);
         out[lane] = dot_4x8packed_ss_int(0x01FF0203u, lane * 0x01010101u); }"""
@@ -153,33 +153,6 @@ def integer_dot_product_ptx(bench: Bench) -> bool:
             : "=r"(sum) : "r"(0x01FF0203), "r"(lane * 0x01010101), "r"(0));
         out[lane] = sum; }"""
     return bench.expect(source, [(1 - 1 + 2 + 3) * i for i in range(LANES)])
-
-
-def integer_dot_product_x86(bench: Bench) -> bool:
-    """Four products of bytes added to each of sixteen sums: vpdpbusd in inline assembly."""
-    # An assembler that does not know it, or a processor without it, would end the process.
-    if [kind & ~1 for kind in bench.words(_DEVICE_TYPE, 8)] != [
-        _IS_PROCESSOR
-    ] or _KHR_DOT_PRODUCT in bench.extensions:
-        raise ProbeError("no processor, or one with dot products of its own")
-    if not {"avx512f", "avx512_vnni"} <= _processor_flags():
-        raise ProbeError("no avx512_vnni")
-    source = """__kernel void probe(__global int* out) {
-        int16 sum = (int16)(7), ones = (int16)(0x01010101);
-        int16 bytes = (int16)((int)(get_local_id(0) * 0x01000001u + 0xC8000000u));
-        __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(bytes), "v"(ones));
-        out[get_local_id(0)] = sum.s9; }"""
-    return bench.expect(source, [7 + 200 + 2 * i for i in range(32)], items=32)
-
-
-def _processor_flags() -> set[str]:
-    """What Linux says of the first processor; nothing elsewhere."""
-    try:
-        text = Path("/proc/cpuinfo").read_text("ascii", "replace")
-    except OSError:
-        return set()
-    lines = (line for line in text.splitlines() if line.startswith("flags"))
-    return set(next(lines, "").split())
 
 
 def inline_ptx(bench: Bench) -> bool:
@@ -328,6 +301,56 @@ def _resident_bytes() -> int:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
+def groups_meet(bench: Bench) -> bool:
+    """Let a work-group for each compute unit wait for all others, and read what they wrote.
+
+    They write through an address that a kernel before noted. Every wait has a bound.
+    """
+    bench.need_nvidia_extensions()
+    groups = bench.words(_MAX_COMPUTE_UNITS, 4)[0]
+    source = """__kernel void note(__global uint* to, __global ulong* at) { at[0] = (ulong)to; }
+        __kernel __attribute__((reqd_work_group_size(256, 1, 1)))
+        void meet(__global uint* state, __global const ulong* at) {
+        __global uint* values = (__global uint*)at[0];
+        const uint mine = get_group_id(0), all = get_num_groups(0), next = (mine + 1) % all;
+        for (uint turn = 1; turn <= 50; turn++) {
+            if (get_local_id(0) == 0) {
+                uint wrong = values[next] > turn, seen = 0;
+                values[mine] = turn;
+                asm volatile("fence.acq_rel.gpu;" ::: "memory");
+                asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(state) : "memory");
+                for (int i = 0; i < 1000000 && seen < turn * all; i++)
+                    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                        : "=r"(seen) : "l"(state) : "memory");
+                asm volatile("fence.acq_rel.gpu;" ::: "memory");
+                if (wrong || seen < turn * all || values[next] < turn) atomic_inc(state + 1);
+            }
+            barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE);
+        }
+        atomic_add(state + 2, values[next]); }"""
+    cl, status = bench.cl, ctypes.c_int()
+    program = bench.build(source)
+    words = (ctypes.c_uint * WORDS)()
+    make = functools.partial(cl.clCreateBuffer, bench.context, READ_WRITE_COPY)
+    state, values, at = (
+        ctypes.c_void_p(make(4 * WORDS, words, ctypes.byref(status))) for _ in range(3)
+    )
+    launches = ((b"note", (values, at), 1, 1), (b"meet", (state, at), 256, groups))
+    for name, given, items, count in launches:
+        kernel = cl.clCreateKernel(program, name, ctypes.byref(status))
+        for position, buffer in enumerate(given):
+            cl.clSetKernelArg(kernel, position, ctypes.sizeof(buffer), ctypes.byref(buffer))
+        sizes = (ctypes.c_size_t * 1)(items * count), (ctypes.c_size_t * 1)(items)
+        if cl.clEnqueueNDRangeKernel(bench.queue, kernel, 1, None, *sizes, 0, None, None):
+            raise ProbeError(f"cannot launch {count} work-groups of {items}")
+    code = cl.clEnqueueReadBuffer(bench.queue, state, 1, 0, 4 * WORDS, words, 0, None, None)
+    if code or words[1]:
+        raise ProbeError(f"{groups} work-groups did not meet ({code}, {words[1]})")
+    if words[2] != 50 * 256 * groups:
+        raise ProbeError("work-groups read other numbers than were written")
+    return True
+
+
 def native_sub_group_width(bench: Bench) -> int:
     """Width of a warp or wavefront where the driver names it; 0 elsewhere."""
     for query in (_WARP_SIZE_NV, _WAVEFRONT_WIDTH_AMD):
@@ -348,13 +371,13 @@ PROBES: tuple[Callable[[Bench], Any], ...] = (
     sub_group_block_read,
     sub_group_block_read_16bit,
     integer_dot_product_khr,
-    integer_dot_product_x86,
     local_memory_bytes,
     inline_ptx,
     integer_dot_product_ptx,
     tensor_cores_ptx,
     async_copy_ptx,
     warp_groups_ptx,
+    groups_meet,
     command_buffers,  # last: the one most likely to take a driver down
 )
 

@@ -87,15 +87,14 @@ class _BoundLaunch:
         self.arguments[position] = argument
 
 
-_COUNTED_BY_DRIVER = 1024
-"""Bytes that drivers add to a kernel's own local memory (NVIDIA: 1, or what it is aligned to)."""
-
-
 class LaunchList:
     """Kernel launches with fixed sizes and arguments, in order. Belongs to one request.
 
     Not for several threads at the same time; several lists may share kernels and programs.
     """
+
+    COUNTED_BY_DRIVER = 1024
+    """Bytes that drivers add to a kernel's own local memory (NVIDIA: 1, or its alignment)."""
 
     def __init__(self, device: Device, *, use_command_buffer: bool | None = None) -> None:
         """Start an empty list.
@@ -215,7 +214,7 @@ class LaunchList:
         needed = launch.kernel.local_memory_bytes + asked
         can, facts = self._device.capabilities, self._device.facts
         most = max(can.local_memory_bytes, facts.local_memory_bytes)
-        if asked > most or needed > most + _COUNTED_BY_DRIVER:
+        if asked > most or needed > most + self.COUNTED_BY_DRIVER:
             raise DeviceError(
                 f"kernel {launch.name!r} needs {needed} bytes of local memory for a work-group; "
                 f"{self._device.name} has {most}"

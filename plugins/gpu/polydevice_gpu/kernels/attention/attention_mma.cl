@@ -55,7 +55,7 @@
     }
 
 KERNEL(attention_mma) {
-    __local uchar tiles[LOCAL_BYTES] __attribute__((aligned(128)));
+    LOCAL_ARRAY(uchar, tiles, LOCAL_BYTES, , 128);
     const uint tiles_at = (uint)(size_t)tiles;
     const int thread = get_local_id(0), lane = thread & 31, warp = thread >> 5;
     const int first = get_group_id(0) * BM, b = get_group_id(1);

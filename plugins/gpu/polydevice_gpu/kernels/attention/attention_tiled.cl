@@ -49,10 +49,10 @@
 #endif
 
 KERNEL(attention_tiled) {
-    __local float q_tile[BM * PITCH] __attribute__((aligned(16)));
-    __local float strip[BN * STRIP] __attribute__((aligned(16)));
-    __local float p_tile[BM * P_PITCH] __attribute__((aligned(16)));
-    __local float best_of[BM][TX + 1];
+    LOCAL_ARRAY(float, q_tile, BM * PITCH, , 16);
+    LOCAL_ARRAY(float, strip, BN * STRIP, , 16);
+    LOCAL_ARRAY(float, p_tile, BM * P_PITCH, , 16);
+    LOCAL_ARRAY(float, best_of, BM, [TX + 1], 16);
     const int thread = get_local_id(0), tx = thread % TX, ty = thread / TX;
     const int first = get_group_id(0) * BM, b = get_global_id(1), part = get_global_id(2);
     #pragma unroll 4

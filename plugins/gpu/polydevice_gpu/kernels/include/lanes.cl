@@ -22,7 +22,7 @@
 #endif
 // Declare `lane` and `sub`, its sub-group; `count` is how many values each lane offers at a time.
 #define DECLARE_LANES(count)                                                                      \
-    __local LANE_T offered[SUBS][count][SG] __attribute__((aligned(64)));                         \
+    LOCAL_ARRAY(LANE_T, offered, SUBS, [count][SG], 64);                                          \
     const bool alike = ALIKE;                                                                     \
     const int lane = alike ? get_sub_group_local_id() : get_local_id(0) % SG;                     \
     const int sub = alike ? get_sub_group_id() : get_local_id(0) / SG;

@@ -10,7 +10,7 @@
 #define PLUS(a, v) ((a) + (v))
 #if LANES > 1
 #define DECLARE_ROW                                                                               \
-    __local SUM_T shared[LANES];                                                                  \
+    LOCAL_ARRAY(SUM_T, shared, LANES, , 16);                                                      \
     const int id = get_local_id(0), lane = id / TOGETHER;                                         \
     const int place = get_group_id(0) * TOGETHER + id % TOGETHER, row = min(place, ROWS - 1);     \
     const int stores = place < ROWS;                                                              \

@@ -217,5 +217,4 @@ class ElementwiseRef(SingleLaunch):
 
 def _is_vectorizable(node: GpuNode) -> bool:
     fragment = node.operation(Fused).fragment
-    made = compute_type(fragment.element_type)
-    return is_vectorizable(fragment) and compute_type(node.output.storage) == made
+    return is_vectorizable(fragment) and compute_type(node.output.storage) == "float"

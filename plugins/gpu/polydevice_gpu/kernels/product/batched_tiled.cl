@@ -25,8 +25,8 @@
     }
 
 KERNEL(batched_tiled) {
-    __local float tile_a[BK][PITCH_A] __attribute__((aligned(16)));
-    __local float tile_b[BK][PITCH_B] __attribute__((aligned(16)));
+    LOCAL_ARRAY(float, tile_a, BK, [PITCH_A], 16);
+    LOCAL_ARRAY(float, tile_b, BK, [PITCH_B], 16);
     const int thread = get_local_id(0), group = get_group_id(0);
     const int share_n = thread % (BN / TN) * 4, share_m = thread / (BN / TN) * 4;
     const int first_n = group % TILES_N * BN, first_m = group / TILES_N % TILES_M * BM;

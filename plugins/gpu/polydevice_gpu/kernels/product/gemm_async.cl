@@ -41,9 +41,9 @@
     }
 
 KERNEL(gemm_async) {
-    __local float tiles[STAGES * STAGE_BYTES / 4] __attribute__((aligned(128)));
+    LOCAL_ARRAY(float, tiles, STAGES * STAGE_BYTES / 4, , 128);
 #if SPLIT > 1
-    __local uint arrived;
+    LOCAL_ARRAY(uint, arrived, 1, , 16);
 #endif
     const uint tiles_at = (uint)(size_t)tiles;
     const int thread = get_local_id(0);
@@ -97,7 +97,7 @@ KERNEL(gemm_async) {
     } else {
         VECTORS_INSIDE(ROWS, COLUMNS, WRITE_PART_LANES(sum[i][j], part, m, n))
     }
-    LEAVE_UNLESS_LAST(arrived)
+    LEAVE_UNLESS_LAST(*arrived)
     CLEAR_SUMS
     if (in_vectors) {
         #pragma unroll

@@ -97,9 +97,9 @@
     })
 
 KERNEL(gemm_mma) {
-    __local ushort tiles[STAGES * STAGE_BYTES / 2] __attribute__((aligned(128)));
+    LOCAL_ARRAY(ushort, tiles, STAGES * STAGE_BYTES / 2, , 128);
 #if SPLIT > 1
-    __local uint arrived;
+    LOCAL_ARRAY(uint, arrived, 1, , 16);
 #endif
     const uint tiles_at = (uint)(size_t)tiles;
     const int thread = get_local_id(0), lane = thread & 31, warp = thread >> 5;
@@ -160,7 +160,7 @@ KERNEL(gemm_mma) {
     }
 #if SPLIT > 1
     PAIRS_INSIDE(*(__global float2*)PART_AT(part, m, n) = pair)
-    LEAVE_UNLESS_LAST(arrived)
+    LEAVE_UNLESS_LAST(*arrived)
     CLEAR_SUMS
     #pragma unroll
     for (int p = 0; p < SPLIT; p++) {

@@ -64,8 +64,8 @@
     }
 
 KERNEL(gemm_tiled) {
-    __local TERM tile_a[2][BK][PITCH_A] __attribute__((aligned(16)));
-    __local TERM tile_b[2][BK][BN] __attribute__((aligned(16)));
+    LOCAL_ARRAY(TERM, tile_a, 2, [BK][PITCH_A], 16);
+    LOCAL_ARRAY(TERM, tile_b, 2, [BK][BN], 16);
     const int thread = get_local_id(0);
     const int share_n = thread % (BN / TN) * 4, share_m = thread / (BN / TN) * 4;
     const int first_m = get_group_id(1) * BM, first_n = get_group_id(0) * BN;

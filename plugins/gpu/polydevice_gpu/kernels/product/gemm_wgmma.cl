@@ -134,7 +134,7 @@
     })
 
 KERNEL(gemm_wgmma) {
-    __local ushort tiles[STAGES * STAGE_BYTES / 2] __attribute__((aligned(1024)));
+    LOCAL_ARRAY(ushort, tiles, STAGES * STAGE_BYTES / 2, , 1024);
     const uint tiles_at = (uint)(size_t)tiles;
     const int thread = get_local_id(0), lane = thread & 31, warp = thread >> 5;
     const int part = get_group_id(2);

@@ -36,9 +36,9 @@
     barrier(CLK_LOCAL_MEM_FENCE);
 
 KERNEL(topk_group) {
-    __local IN0_C keys[LENGTH];
-    __local int places[LENGTH];
-    __local int found;
+    LOCAL_ARRAY(IN0_C, keys, LENGTH, , 16);
+    LOCAL_ARRAY(int, places, LENGTH, , 16);
+    LOCAL_ARRAY(int, found, 1, , 16);
     const int lane = get_local_id(0), row = get_global_id(1);
     for (int i = lane; i < LENGTH; i += LANES) {
         keys[i] = i < COUNT ? IN0_LOAD(IN0_AT(row, min(i, COUNT - 1))) : 0;
@@ -46,7 +46,7 @@ KERNEL(topk_group) {
     }
     SORT(0)
     for (int start = LENGTH; start < COUNT; start += KEPT) {
-        if (lane == 0) found = 0;
+        if (lane == 0) *found = 0;
         barrier(CLK_LOCAL_MEM_FENCE);
         const IN0_C last = keys[K - 1];
         for (int i = lane; i < KEPT; i += LANES) {
@@ -54,10 +54,10 @@ KERNEL(topk_group) {
             const IN0_C v = IN0_LOAD(IN0_AT(row, min(at, COUNT - 1)));
             keys[KEPT + i] = v;
             places[KEPT + i] = at < COUNT ? at : EMPTY;
-            if (at < COUNT && BEFORE(v, last)) found = 1;
+            if (at < COUNT && BEFORE(v, last)) *found = 1;
         }
         barrier(CLK_LOCAL_MEM_FENCE);
-        if (found) {
+        if (*found) {
             SORT(0)
         }
         barrier(CLK_LOCAL_MEM_FENCE);

@@ -1,0 +1,154 @@
+"""Which launches of a plan join, and why the others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from polydevice_gpu import cl
+from polydevice_gpu.kernels.launch import Launch
+from polydevice_gpu.one_launch.function import why_no_function
+from polydevice_gpu.one_launch.stage import Stage
+
+Mode = Literal["AUTO", "YES", "NO"]
+
+LOCAL_SIZE = 128
+"""Work-items of a group where parts of it can have barriers of their own."""
+PER_UNIT = 4
+"""Groups for each compute unit at most: 512 work-items, with 128 registers each."""
+REGISTERS = 0
+"""Most of a work-item; 0 for what the compiler wants."""
+LARGE_BYTES = 4 << 20
+"""A stage that touches more keeps its own launch: on an H200 54 stages of 2 MiB took 178 µs as one
+launch of 132 groups and 324 as launches from C, of 16 MiB 728 and 543."""
+FEWEST = 2
+"""Launches that are worth joining."""
+
+
+@dataclass
+class Rules:
+    """What a device and a configuration allow.
+
+    Attributes:
+        mode: the configuration's word.
+        meets: whether groups of one launch can meet.
+        ptx: whether a part of a group can have barriers of its own.
+        local_bytes: local memory of a group, for calls.
+        local_size: work-items of a group; 0 for what the first function with barriers wants.
+    """
+
+    mode: Mode
+    meets: bool
+    ptx: bool
+    local_bytes: int
+    local_size: int
+
+    @classmethod
+    def of(cls, mode: Mode, device: cl.Device) -> Rules:
+        """Return what a device allows."""
+        can = device.capabilities
+        meets = can.groups_meet
+        most = max(can.local_memory_bytes, device.facts.local_memory_bytes)
+        return cls(mode, meets, can.inline_ptx, most, LOCAL_SIZE if can.inline_ptx else 0)
+
+    def refuses_all(self) -> str:
+        """Say why nothing joins; empty when something may."""
+        if self.mode == "NO":
+            return "GPU_SINGLE_LAUNCH=NO"
+        if self.mode == "AUTO" and not self.meets:
+            return "the work-groups of one launch cannot wait for each other on this device"
+        return ""
+
+    def refuses(self, stage: Stage) -> str:
+        """Say why a stage keeps its own launch; empty when it may join others."""
+        function = stage.function
+        if self.mode == "AUTO" and stage.bytes > LARGE_BYTES:
+            return f"it moves {stage.bytes >> 20} MiB, for which a launch of its own is faster"
+        if stage.local_bytes > self.local_bytes + cl.LaunchList.COUNTED_BY_DRIVER:
+            return f"it takes {stage.local_bytes} bytes of local memory of {self.local_bytes}"
+        if self.local_size and function.items > self.local_size:
+            return f"its work-groups have {function.items} work-items, more than {self.local_size}"
+        if self.ptx and function.has_barriers and function.items % 32:
+            return f"its {function.items} work-items are no whole warps"
+        return ""
+
+
+@dataclass
+class Joined:
+    """Launches that become one.
+
+    Attributes:
+        stages: in order.
+        local_size: work-items of a group.
+    """
+
+    stages: list[Stage] = field(default_factory=list)
+    local_size: int = 0
+
+    def takes(self, stage: Stage, rules: Rules) -> bool:
+        """Whether a stage can join those before it.
+
+        Where a part of a group has no barriers of its own, all functions with any share one size.
+        """
+        if rules.local_size:
+            return True
+        together = [*self.stages, stage]
+        wanted = {s.function.items for s in together if s.function.has_barriers}
+        return not wanted or (
+            len(wanted) == 1 and max(s.function.items for s in together) == min(wanted)
+        )
+
+    def settle(self, rules: Rules) -> None:
+        """Decide on the local size, when all stages are there."""
+        self.local_size = rules.local_size or max(s.function.items for s in self.stages)
+
+
+def why_apart(launches: Sequence[Launch]) -> str:
+    """Say why the launches of a layer cannot be functions; empty when they can."""
+    return next((reason for each in launches if (reason := why_no_function(each))), "")
+
+
+def join(layers: Sequence[Sequence[Stage] | str], rules: Rules) -> list[Joined | str]:
+    """Join the layers that follow each other.
+
+    Args:
+        layers: in execution order: the stages of a layer, or why it takes part in nothing.
+        rules: what is allowed.
+
+    Returns:
+        For each layer what it is part of, the same object for all parts; or why it is in none.
+    """
+    found: list[Joined | str] = []
+    now: Joined | None = None
+    for stages in layers:
+        reason = stages if isinstance(stages, str) else _reason(stages, rules)
+        if isinstance(stages, str) or reason:
+            now = None
+            found.append(reason)
+            continue
+        if now is None or not all(now.takes(stage, rules) for stage in stages):
+            now = Joined()
+        if not all(now.takes(stage, rules) for stage in stages):
+            now = None
+            found.append("its launches want work-groups of several sizes")
+            continue
+        now.stages += stages
+        found.append(now)
+    return _without_lonely(found, rules)
+
+
+def _reason(stages: Sequence[Stage], rules: Rules) -> str:
+    return next((reason for stage in stages if (reason := rules.refuses(stage))), "")
+
+
+def _without_lonely(found: list[Joined | str], rules: Rules) -> list[Joined | str]:
+    """Leave alone what would be a launch of one or no stage; settle the others."""
+    for joined in {id(j): j for j in found if isinstance(j, Joined)}.values():
+        if len(joined.stages) < FEWEST:
+            continue
+        joined.settle(rules)
+    return [
+        "no neighbour joins it" if isinstance(j, Joined) and len(j.stages) < FEWEST else j
+        for j in found
+    ]

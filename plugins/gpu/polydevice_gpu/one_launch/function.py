@@ -1,0 +1,142 @@
+"""Function: a kernel as a function that another kernel calls for one work-group after the other."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from polydevice_gpu.kernels.launch import Body, Launch
+
+WARP_GROUPS = True
+_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
+_FUNCTION = re.compile(r"^static inline [\w ]+?(\w+)\(", re.MULTILINE)
+_TYPE = re.compile(r"^typedef struct \{[^}]*\} (\w+);", re.MULTILINE)
+_PARAMETER = re.compile(r"(.*?)\s*\b(?:restrict )?(\w+)$")
+_FOUR_BYTES = {"float": "as_float((uint)({}))", "int": "(int)({})", "uint": "(uint)({})"}
+_SCALARS = {
+    **_FOUR_BYTES,
+    "double": "as_double({})",
+    **{kind: f"({kind})({{}})" for kind in ("char", "uchar", "short", "ushort", "long", "ulong")},
+}
+"""C type of a number → how it is had from the 64 bits that stand for it."""
+
+_HEAD = """\
+#define KERNEL(name) static inline void {name}(PARAMETERS, const uint3 stage_group, \\
+    const uint3 stage_groups, const uint stage_item, const uint stage_slot, \\
+    __local uchar* stage_memory)
+#define LOCAL_ARRAY(type, name, count, rest, alignment) \\
+    stage_memory += -(uint)(size_t)stage_memory & ((alignment) - 1); \\
+    __local type (*name) rest = (__local type (*) rest)stage_memory; \\
+    stage_memory += (count) * sizeof(type rest)
+#define STAGE_OF(v, d) ((d) == 0 ? (v).x : (d) == 1 ? (v).y : (v).z)
+#define get_local_size(d) ((size_t)((d) == 0 ? {x} : (d) == 1 ? {y} : {z}))
+#define get_local_id(d) \\
+    ((size_t)((d) == 0 ? stage_item % {x} : (d) == 1 ? stage_item / {x} % {y} : \\
+              stage_item / ({x} * {y})))
+#define get_group_id(d) ((size_t)STAGE_OF(stage_group, d))
+#define get_num_groups(d) ((size_t)STAGE_OF(stage_groups, d))
+#define get_global_id(d) (get_group_id(d) * get_local_size(d) + get_local_id(d))
+#define get_global_size(d) (get_num_groups(d) * get_local_size(d))
+"""
+_HEAD_NAMES = tuple(_MACRO.findall(_HEAD))
+
+
+@dataclass(frozen=True)
+class Function:
+    """One distinct kernel: its source, and the local size that is compiled into it.
+
+    Attributes:
+        body: the source.
+        local: work-items of a group in three dimensions; of kernels that leave it to the driver,
+            each work-item is a group.
+    """
+
+    body: Body
+    local: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, launch: Launch) -> Function:
+        """Return the function that a launch calls; its body must be known."""
+        assert launch.body is not None
+        x, y, z = (*(launch.local_size or ()), 1, 1, 1)[:3]
+        return cls(launch.body, (x, y, z))
+
+    @property
+    def items(self) -> int:
+        """Work-items of a group."""
+        return math.prod(self.local)
+
+    @property
+    def has_barriers(self) -> bool:
+        """Whether work-items may wait for one another."""
+        return self.items > 1 and re.search(r"\bbarrier\(", self.body.text) is not None
+
+    def definition(self, number: int, barrier: str) -> str:
+        """Return the function's text.
+
+        Everything that the kernel defines at file scope gets names of its own, and its macros end
+        with it.
+
+        Args:
+            number: of the function; it is called ``body<number>``.
+            barrier: what ``barrier(flags)`` is there; "" for the group's own.
+        """
+        text = self.body.text
+        x, y, z = self.local
+        own = [*_FUNCTION.findall(text), *_TYPE.findall(text)]
+        # In front: kernels put names together from parts, and widths stand at their ends.
+        renamed = {name: f"of_body{number}_{name}" for name in own}
+        head = [f"#define {name} {new}" for name, new in renamed.items()]
+        head.append(_HEAD.format(name=f"body{number}", x=x, y=y, z=z))
+        ends = [*_HEAD_NAMES, *renamed, *_MACRO.findall(text)]
+        if barrier or self.items == 1:
+            head.append(f"#define barrier(flags) {barrier}")
+            ends.append("barrier")
+        return "\n".join([*head, text, *(f"#undef {name}" for name in dict.fromkeys(ends))])
+
+    def call(self, number: int, first: int) -> str:
+        """Return the call of the function with the words of a stage.
+
+        Args:
+            number: of the function.
+            first: word in the stage's record at which arguments begin.
+        """
+        values = []
+        for position, parameter in enumerate(self.body.parameters):
+            kind, is_pointer = type_of(parameter)
+            word = f"STAGE_WORD({first + position})"
+            if not is_pointer:
+                values.append(_SCALARS[kind].format(word))
+            elif "__local" in kind:
+                values.append(f"({kind})(slot_memory + (uint)({word}))")
+            else:
+                values.append(f"({kind})STAGE_POINTER({first + position})")
+        return f"body{number}({', '.join(values)}, group, groups, item, slot, arrays)"
+
+
+def type_of(parameter: str) -> tuple[str, bool]:
+    """Return a parameter's type without qualifiers of the parameter, and whether it points."""
+    found = _PARAMETER.fullmatch(parameter)
+    assert found is not None, parameter
+    kind = found[1].removesuffix("restrict").strip()
+    if kind.endswith("*"):
+        return kind, True
+    return kind.removeprefix("const ").strip(), False
+
+
+def why_no_function(launch: Launch) -> str:
+    """Say why a launch's kernel cannot be called as a function; empty when it can."""
+    if launch.body is None:
+        return "its kernel was written by somebody else"
+    if launch.body.sub_groups:
+        return "its kernel works by sub-groups"
+    if "//@warp_group" in launch.text and not WARP_GROUPS:
+        return "its kernel is changed after compiling"
+    for parameter in launch.body.parameters:
+        kind, is_pointer = type_of(parameter)
+        if not is_pointer and kind not in _SCALARS:
+            return f"no number of type {kind} can be passed"
+    if re.search(r"^\s*__local [^*;]*;", launch.body.text, re.MULTILINE):
+        return "its kernel declares local memory by other means than LOCAL_ARRAY"
+    return ""

@@ -1,0 +1,193 @@
+"""JoinedLaunches: what a request replays of a stretch: one launch, or all of its launches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from polydevice.errors import InferenceError
+from polydevice_gpu import cl
+from polydevice_gpu.cl.queues.launch import Argument
+from polydevice_gpu.graph import Memory
+from polydevice_gpu.one_launch import trial
+from polydevice_gpu.one_launch.stretch import WAIT_NS, Stretch, word
+from polydevice_gpu.one_launch.turns import turn_of
+
+_TIMED, _PORTS = 4, 6
+"""Parameters of the kernel: whether stages are timed, and the first that may be another buffer."""
+
+
+class JoinedLaunches(cl.LaunchList):
+    """The launches of a stretch, which `enqueue` runs as one where that is possible.
+
+    They run one by one once the groups of the one did not meet, and where they are timed on a
+    device whose groups cannot.
+
+    Attributes:
+        seen: what the kernel said of the last run: groups that arrived and left, and the stage
+            that was waited for in vain.
+    """
+
+    def __init__(self, device: cl.Device, stretch: Stretch) -> None:
+        """Start without any launch; `complete` follows when all are there."""
+        super().__init__(device)
+        self.stretch = stretch
+        self._given: list[list[Argument]] = []
+        self._port_of: dict[tuple[int, int], int] = {}
+        self._one: cl.LaunchList | None = None
+        self.seen = np.zeros(trial.STATE_BYTES // 4, np.uint32)
+        self._state: cl.Buffer | None = None
+        self._on = device
+        self._kept: list[cl.Buffer] = []
+        self._times: cl.Buffer | None = None
+        self._read_times = np.zeros(len(stretch.stages) + 1, np.uint64)
+        self._is_timed = False
+
+    def add(
+        self,
+        kernel: cl.Kernel,
+        global_size: Sequence[int],
+        local_size: Sequence[int] | None,
+        arguments: Sequence[Argument],
+        *,
+        name: str = "",
+    ) -> int:
+        """Append a launch of the stretch; see `LaunchList.add`."""
+        self._given.append(list(arguments))
+        return super().add(kernel, global_size, local_size, arguments, name=name)
+
+    def may_change(self, launch: int, position: int, memory: Memory) -> None:
+        """Say that an argument may become another buffer."""
+        self._port_of[launch, position] = self.stretch.ports.index(memory)
+
+    def complete(self) -> None:
+        """Write the stages' records, when all launches are there."""
+        stretch, device = self.stretch, self._on
+        if stretch.failed:
+            return
+        fixed = [
+            argument
+            for number, arguments in enumerate(self._given)
+            for position, argument in enumerate(arguments)
+            if isinstance(argument, cl.Buffer) and (number, position) not in self._port_of
+        ]
+        lies_at = trial.addresses(stretch.note, device, fixed)
+        words: list[int] = []
+        rotation = 0
+        for number in range(len(stretch.stages)):
+            if stretch.meets[number]:
+                rotation = 0
+            words += stretch.record(number, self._words(number, lies_at), rotation)
+            rotation += stretch.busy(number)
+        self._prepare_one(np.array(words, np.uint64), fixed)
+
+    def _words(self, number: int, lies_at: dict[int, int]) -> list[int]:
+        """Return the words of a launch's arguments."""
+        words = []
+        places = dict(self.stretch.stages[number].local_places())
+        used = 0
+        for position, argument in enumerate(self._given[number]):
+            if (number, position) in self._port_of:
+                words.append(self._port_of[number, position])
+            elif isinstance(argument, cl.Buffer):
+                words.append(lies_at[argument.pointer])
+            elif isinstance(argument, np.generic):
+                words.append(word(argument))
+            else:
+                words.append(used)
+                used += places[position]
+        return words
+
+    def _prepare_one(self, words: np.typing.NDArray[np.uint64], fixed: list[cl.Buffer]) -> None:
+        stretch, device = self.stretch, self._on
+        records = device.memory.allocate(words.nbytes, "stages")
+        self._state = device.memory.zeros(trial.STATE_BYTES, "state of one launch")
+        self._times = device.memory.zeros(self._read_times.nbytes, "times of one launch")
+        with device.queue() as queue:
+            queue.upload(records, words)
+        ports: list[Argument] = [self._state] * len(stretch.ports)
+        for (number, position), port in self._port_of.items():
+            ports[port] = self._given[number][position]
+        self._one = cl.LaunchList(device)
+        size = stretch.local_size
+        self._one.add(
+            stretch.kernel,
+            (stretch.groups * size,),
+            (size,),
+            [
+                *(records, np.int32(words.size), self._state, np.uint64(WAIT_NS)),
+                *(np.int32(0), self._times, *ports),
+            ],
+            name=f"{len(stretch.stages)} launches as one",
+        )
+        self._kept = fixed
+
+    def set_argument(self, launch: int, position: int, argument: Argument) -> None:
+        """Exchange an argument; see `LaunchList.set_argument`."""
+        super().set_argument(launch, position, argument)
+        self._given[launch][position] = argument
+        if self._one is not None:
+            self._one.set_argument(0, _PORTS + self._port_of[launch, position], argument)
+
+    def enqueue(self, queue: cl.Queue) -> None:
+        """Enqueue the stretch; returns at once."""
+        waits = self.stretch.waits
+        if self._one is None or self.stretch.failed or (queue.profiling and not waits):
+            self._is_timed = False
+            super().enqueue(queue)
+            return
+        if not waits:
+            self._one.enqueue(queue)
+            return
+        assert self._state is not None
+        assert self._times is not None
+        if self._is_timed != queue.profiling:
+            self._is_timed = queue.profiling
+            self._one.set_argument(0, _TIMED, np.int32(self._is_timed))
+        with turn_of(self._on).taken(queue):
+            self._one.enqueue(queue)
+        queue.download(self._state, self.seen, wait=False)
+        if self._is_timed:
+            queue.download(self._times, self._read_times, wait=False)
+
+    def profile(self) -> list[cl.LaunchTime]:
+        """Return the time of each launch; as parts of the one that they were.
+
+        Between two stages all groups meet then, so that the sum may be more than the whole is
+        without being timed.
+        """
+        if not self._is_timed or self._one is None:
+            return super().profile()
+        (whole,) = self._one.profile()
+        since = [int(each) - int(self._read_times[0]) for each in self._read_times]
+        return [
+            cl.LaunchTime(
+                stage.name,
+                whole.queued_ns,
+                whole.started_ns + since[number],
+                whole.started_ns + since[number + 1],
+                whole.enqueuing_ns // len(self.stretch.stages),
+            )
+            for number, stage in enumerate(self.stretch.stages)
+        ]
+
+    def check(self) -> None:
+        """See that the last run ended, after the queue got there.
+
+        Raises:
+            InferenceError: groups waited for others in vain. From now on all requests launch one
+                by one.
+        """
+        if not self.seen.any():
+            return
+        stage = int(self.seen[2])
+        self.seen[:] = 0
+        self.stretch.failed = (
+            f"a work-group waited {WAIT_NS / 1e9:g} s for others that did not come (word {stage})"
+        )
+        raise InferenceError(
+            f"{len(self.stretch.stages)} launches that run as one did not end on {self._on.name}: "
+            f"{self.stretch.failed}. Another program may hold a part of the device. Infer again: "
+            "they run one by one from now on; GPU_SINGLE_LAUNCH=NO does so from the start"
+        )

@@ -1,0 +1,129 @@
+// one_launch: every work-group walks the same stages, in each of which it takes, in turn with the
+// others, the work-groups that a launch of that stage would have had; between stages that depend on
+// each other all meet.
+// NDRange: {GROUPS * LOCAL_SIZE}; every group must be running at the same time unless there is one.
+// Needs: LOCAL_SIZE, LOCAL_BYTES (those of the function that takes most), PORTS, PORT_PARAMETERS and
+// PORT_VALUES (buffers that may be others in each launch), STAGES (the switch over functions), MEETING
+// (0: there is one group; 1: groups meet by atomics; 2: by PTX, which states the order of memory).
+// records: for each stage FIELDS words of 64 bits, then its arguments: a number; the address of a
+// buffer, or the number of a port; the place of local memory.
+// times: where `timed`, when each stage began, and when the last one ended; then all stages are apart.
+// state: groups that arrived, groups that left, the stage that was waited for in vain plus one.
+//
+// Order: what a group wrote before a meeting every group reads after it. Its work-items wait for
+// each other, then one of them releases for all with a fence of the device's scope, and acquires the
+// same way, which also drops what the processor's own cache (L1) holds.
+#define FIELDS 4
+#define GAVE_UP 0x80000000u
+#define STAGE_WORD(i) records[at + (i)]
+#define STAGE_POINTER(i) (STAGE_WORD(i) < PORTS ? ports[STAGE_WORD(i)] : STAGE_WORD(i))
+#define EVERYTHING (CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE)
+
+#if MEETING == 2
+#define FENCE_ALL() asm volatile("fence.acq_rel.gpu;" ::: "memory")
+#define ARRIVE(at) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(at) : "memory")
+#define LOOK(seen, at)                                                                            \
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(at) : "memory")
+#define NOW(time) asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time))
+#else
+#define FENCE_ALL() mem_fence(CLK_GLOBAL_MEM_FENCE)
+#define ARRIVE(at) atomic_inc(at)
+#define LOOK(seen, at) seen = atomic_or(at, 0)
+#define NOW(time) time = clock += 20000  // at least as long as 256 looks take
+#endif
+
+#if MEETING
+// Return whether all groups arrived before the time was up. For the first work-item.
+static inline uint await_all(volatile __global uint* state, const uint target, const int at,
+                             const ulong limit_ns) {
+    uint seen;
+    ulong begin, now, clock = 0;
+    FENCE_ALL();
+    ARRIVE(state);
+    NOW(begin);
+    for (uint turn = 1;; turn++) {
+        LOOK(seen, state);
+        if ((seen & GAVE_UP) || seen >= target) break;
+        if (turn % 256 == 0) {
+            NOW(now);
+            if (now - begin > limit_ns) {
+                state[2] = at + 1;
+                seen = atomic_or(state, GAVE_UP) | GAVE_UP;
+                break;
+            }
+        }
+    }
+    FENCE_ALL();
+    return !(seen & GAVE_UP);
+}
+#define MEET                                                                                      \
+    barrier(EVERYTHING);                                                                          \
+    met++;                                                                                        \
+    if (thread == 0) *goes_on = await_all(state, met * resident, at, limit_ns);                   \
+    barrier(EVERYTHING);                                                                          \
+    if (!*goes_on) return;                                                                        \
+    barrier(CLK_LOCAL_MEM_FENCE);
+#else
+#define MEET barrier(EVERYTHING);
+#endif
+#if MEETING
+#define NOTE_TIME(number)                                                                         \
+    if (timed && thread == 0 && mine == 0) {                                                   \
+        ulong now, clock = 0;                                                                     \
+        NOW(now);                                                                                 \
+        times[number] = now;                                                                      \
+    }
+#else
+#define NOTE_TIME(number)
+#endif
+// Groups of `items` work-items, `slots` of them side by side; neighbours in a warp are neighbours,
+// and else they are spread over the processors first.
+#define STAGE(items, slots, together, slot_bytes, call, after)                                    \
+    {                                                                                             \
+        const uint slot = thread / (items), item = thread % (items);                              \
+        const uint place = (mine + resident - rotation % resident) % resident;                    \
+        const uint first = (slot / (together) * resident + place) * (together) + slot % (together); \
+        __local uchar* slot_memory = memory + slot * (slot_bytes);                                \
+        if (slot < (slots))                                                                       \
+            for (uint v = first; v < count; v += resident * (slots)) {                            \
+                const uint3 group = (uint3)(v % groups.x, v / groups.x % groups.y,                \
+                                            v / groups.x / groups.y);                             \
+                call;                                                                             \
+                after;                                                                            \
+            }                                                                                     \
+        break;                                                                                    \
+    }
+
+__kernel __attribute__((reqd_work_group_size(LOCAL_SIZE, 1, 1)))
+void one_launch(__constant ulong* records, const int words, __global uint* state,
+                const ulong limit_ns, const int timed, __global ulong* times PORT_PARAMETERS) {
+    __local uchar memory[LOCAL_BYTES] __attribute__((aligned(1024)));
+    __local uint* goes_on = (__local uint*)memory;  // between functions nothing else is in it
+    const ulong ports[PORTS + 1] = {PORT_VALUES};
+    const uint thread = get_local_id(0), mine = get_group_id(0), resident = get_num_groups(0);
+    uint met = 0;
+    int number = 0;
+    for (int at = 0; at < words; at += (int)(STAGE_WORD(0) >> 16 & 0xffff)) {
+        const uint body = (uint)STAGE_WORD(0) & 0xffff, count = (uint)STAGE_WORD(1);
+        const uint rotation = (uint)STAGE_WORD(3);
+        const uint3 groups = (uint3)((uint)STAGE_WORD(2), (uint)(STAGE_WORD(2) >> 32), 1);
+        if (STAGE_WORD(0) >> 32 || timed) {
+            MEET
+        }
+        NOTE_TIME(number)
+        number++;
+        switch (body) {
+            STAGES
+            default: break;
+        }
+    }
+#if MEETING
+    if (timed) {
+        const int at = words;
+        MEET
+        NOTE_TIME(number)
+    }
+    // The last one leaves everything as the next launch wants it.
+    if (thread == 0 && atomic_inc(state + 1) == resident - 1) state[0] = state[1] = 0;
+#endif
+}

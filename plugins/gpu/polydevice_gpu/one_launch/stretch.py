@@ -1,0 +1,165 @@
+"""Stretch: launches of a plan that run as one; shared by all requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from polydevice.errors import DeviceError
+from polydevice_gpu import cl
+from polydevice_gpu.graph import Memory
+from polydevice_gpu.one_launch import choose, trial
+from polydevice_gpu.one_launch.choose import Rules
+from polydevice_gpu.one_launch.function import Function
+from polydevice_gpu.one_launch.source import FIELDS, Meeting, Shape, shape_of, source
+from polydevice_gpu.one_launch.stage import Stage
+
+WAIT_NS = 1_000_000_000
+"""How long a group waits for the others at most: a stage takes a thousandth of it."""
+NAME = "one_launch"
+_MEETS = 1 << 32
+
+
+@dataclass(eq=False)
+class Stretch:
+    """Launches that are one.
+
+    Attributes:
+        stages: in order.
+        ports: memory that may be another buffer in each run.
+        functions: the distinct kernels.
+        shapes: how each runs.
+        numbers: the function of each stage.
+        kernel: which runs them all.
+        note: the kernel that notes addresses.
+        local_size: work-items of its groups.
+        groups: how many of them there are.
+        meets: for each stage, whether all groups meet before it.
+        failed: why it is not used any more; empty while it is.
+    """
+
+    stages: Sequence[Stage]
+    ports: list[Memory]
+    functions: list[Function]
+    shapes: list[Shape]
+    numbers: list[int]
+    kernel: cl.Kernel
+    note: cl.Kernel
+    local_size: int
+    groups: int
+    meets: list[bool] = field(default_factory=list)
+    failed: str = ""
+
+    @property
+    def waits(self) -> bool:
+        """Whether its groups wait for each other."""
+        return self.groups > 1
+
+    @property
+    def text(self) -> str:
+        """What it is, for people."""
+        names = list(dict.fromkeys(stage.name for stage in self.stages))
+        if self.failed:
+            return f"{len(self.stages)} launches run one by one, as {self.failed}"
+        return (
+            f"{len(self.stages)} launches, from {names[0]} to {names[-1]}, run as one: "
+            f"{len(self.functions)} kernels, {sum(self.meets)} barriers, "
+            f"{self.groups} work-groups of {self.local_size}"
+        )
+
+    def record(self, number: int, arguments: Sequence[int], rotation: int) -> list[int]:
+        """Return the words of a stage.
+
+        Args:
+            number: of the stage.
+            arguments: the word of each.
+            rotation: groups that the stages since the last meeting keep busy.
+        """
+        stage = self.stages[number]
+        x, y, z = stage.groups
+        ends = [stage.local_arguments_bytes] if stage.local_arguments_bytes else []
+        words = FIELDS + len(arguments) + len(ends)
+        head = self.numbers[number] | words << 16 | (_MEETS if self.meets[number] else 0)
+        return [head, x * y * z, x | y << 32, rotation, *arguments, *ends]
+
+    def busy(self, number: int) -> int:
+        """Return how many groups a stage keeps busy, before any has a second slot to fill."""
+        x, y, z = self.stages[number].groups
+        return -(-x * y * z // self.shapes[self.numbers[number]].together)
+
+
+def build(
+    stages: Sequence[Stage],
+    ports: list[Memory],
+    builder: cl.ProgramBuilder,
+    rules: Rules,
+    local_size: int,
+) -> Stretch:
+    """Build the kernel of launches that join, and see how many of its groups run together.
+
+    Args:
+        stages: the launches, in order.
+        ports: memory that may be another buffer in each run.
+        builder: of the device.
+        rules: what the device allows.
+        local_size: work-items of a group.
+
+    Raises:
+        KernelBuildError: the compiler refused it.
+        DeviceError: its groups do not all run at the same time.
+    """
+    device = builder.device
+    functions = list(dict.fromkeys(stage.function for stage in stages))
+    numbers = [functions.index(stage.function) for stage in stages]
+    shapes: list[Shape] = []
+    for number, function in enumerate(functions):
+        most = max(s.local_bytes for s, n in zip(stages, numbers, strict=True) if n == number)
+        shapes.append(shape_of(function, local_size, rules.local_bytes, most))
+    meeting = Meeting.NONE
+    if rules.meets:
+        meeting = Meeting.PTX if rules.ptx else Meeting.ATOMICS
+    text = source(functions, shapes, local_size, len(ports), rules.local_bytes, meeting)
+    options = dict.fromkeys(option for stage in stages for option in stage.launch.options)
+    if rules.ptx and choose.REGISTERS:
+        options[f"-cl-nv-maxrregcount={choose.REGISTERS}"] = None
+    kernel = builder.build(NAME, text, tuple(options)).kernel(NAME)
+    note = builder.build(trial.NOTE, trial.NOTE_SOURCE).kernel(trial.NOTE)
+    groups = _together(kernel, device, len(ports), local_size) if rules.meets else 1
+    return Stretch(
+        *(stages, ports, functions, shapes, numbers, kernel, note),
+        *(local_size, groups, _meets(stages)),
+    )
+
+
+def _together(kernel: cl.Kernel, device: cl.Device, ports: int, local_size: int) -> int:
+    """Return how many groups of a kernel run at the same time, tried from the most.
+
+    Raises:
+        DeviceError: not even one for each compute unit.
+    """
+    units = device.capabilities.compute_units
+    for each in range(choose.PER_UNIT, 0, -1):
+        if trial.meet(kernel, device, ports, local_size, each * units):
+            return each * units
+    raise DeviceError(
+        f"{units} work-groups of {local_size} do not run at the same time on {device.name}"
+    )
+
+
+def _meets(stages: Sequence[Stage]) -> list[bool]:
+    """Return before which stages all groups meet: where one waits for another since the last."""
+    found: list[bool] = []
+    since: list[Stage] = []
+    for stage in stages:
+        found.append(any(stage.waits_for(other) for other in since))
+        if found[-1]:
+            since = []
+        since.append(stage)
+    return found
+
+
+def word(argument: np.generic) -> int:
+    """Return the 64 bits that stand for a number."""
+    return int.from_bytes(argument.tobytes().ljust(8, b"\0"), "little")

@@ -1,0 +1,36 @@
+"""Turn: launches whose groups wait for each other never run two at a time on a device."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from polydevice_gpu import cl
+
+
+class Turn:
+    """Which queue of a device had the last such launch."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queue: cl.Queue | None = None
+
+    @contextmanager
+    def taken(self, queue: cl.Queue) -> Iterator[None]:
+        """Enqueue one within the ``with`` block: behind the last one, whatever queue that is on."""
+        with self._lock:
+            last, self._queue = self._queue, queue
+            if last is not None and last.pointer != queue.pointer:
+                last.mark().wait()  # on the host, as its queue may be of another context
+            yield
+
+
+def turn_of(device: cl.Device) -> Turn:
+    """Return the turn of a device, one for all contexts in this process."""
+    with _LOCK:
+        return _TURNS.setdefault(device.handle.int_ptr, Turn())
+
+
+_LOCK = threading.Lock()
+_TURNS: dict[int, Turn] = {}

@@ -1,0 +1,212 @@
+"""Launches that become one give the same answers, and leave alone what cannot join."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from polydevice import Shape, TensorDesc
+from polydevice.dtype import ElementType
+from polydevice.errors import InferenceError, OptionValueError
+from polydevice.ops.activation import Relu
+from polydevice.ops.matmul import MatMul
+from polydevice.ops.pooling import MaxPool
+from polydevice.ops.search import NonZero
+from polydevice.ops.softmax import SoftMax
+from polydevice_gpu import cl
+from polydevice_gpu.compiler.settings import CompileSettings
+from polydevice_gpu.one_launch.choose import Rules
+from polydevice_gpu.one_launch.turns import Turn
+from tests.gpu.graphs import Sketch, loaded, openvino_answers, random_inputs
+from tests.gpu.test_random_graphs import Drawing
+
+TOGETHER = CompileSettings(single_launch="YES")
+
+
+@pytest.fixture(scope="module")
+def builder(opencl):
+    return cl.ProgramBuilder(opencl)
+
+
+def branches():
+    """Odd sizes; two branches that do not wait for each other, a row kernel and a product."""
+    s = Sketch()
+    x = s.input("x", 2, 5, 7, 9)
+    left = s.add("left", Relu(), s.conv("a", x, 6))
+    pool = MaxPool(kernel=(3, 3), strides=(2, 2), pads_begin=(0, 0), pads_end=(0, 0))
+    right = s.add("pool", pool, s.conv("b", x, 6, kernel=1))
+    rows = s.add("rows", SoftMax(axis=3), left)
+    product = s.add("product", MatMul(), rows, s.weights("w", 9, 3))
+    return s.network(y=product, z=right)
+
+
+def small():
+    """A product, rows of it, and rows of what it reads, which neither waits for."""
+    s = Sketch()
+    x = s.input("x", 3, 5)
+    product = s.add("product", MatMul(), x, s.weights("v", 5, 7))
+    aside = s.add("aside", SoftMax(axis=1), x)
+    return s.network(y=s.add("left", SoftMax(axis=1), product), z=aside)
+
+
+def check(executable, network) -> None:
+    """Compare with OpenVINO, twice with each of two inputs."""
+    request = executable.create_infer_request()
+    for seed in (0, 1):
+        inputs = random_inputs(network, seed)
+        wanted = openvino_answers(network, inputs)
+        for _ in range(2):
+            outputs = request.infer(inputs)
+            for name, answer in wanted.items():
+                np.testing.assert_allclose(outputs[name], answer, 2e-4, 2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("make", [small, pytest.param(branches, marks=pytest.mark.full)])
+def test_a_network_in_one_launch(opencl, builder, make) -> None:
+    network = make()
+    apart = CompileSettings(single_launch="YES", memory_pool=False)
+    executable = loaded(network, opencl, builder, settings=apart)
+    plan = executable.latest_plan()
+    (stretch,) = set(plan.joined.values())
+    assert len(plan.joined) == len(plan.steps)
+    launches = len(stretch.stages)
+    assert sum(stretch.meets) < launches - 1, "branches wait for each other"
+    assert f"{launches} launches, from" in executable.explain()
+    check(executable, network)
+
+
+@pytest.mark.full
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(data=st.data())
+def test_random_graphs(opencl, builder, data) -> None:
+    network = Drawing(data.draw, quantize=False).network()
+    check(loaded(network, opencl, builder, settings=TOGETHER), network)
+
+
+def test_what_the_host_computes_divides(opencl, builder, core) -> None:
+    s = Sketch()
+    x = s.input("x", 3, 5)
+    first = s.add("first", SoftMax(axis=1), s.add("p", MatMul(), x, s.weights("v", 5, 7)))
+    places = s.add("places", NonZero(), first)
+    second = s.add("second", SoftMax(axis=0), s.add("q", MatMul(), first, s.weights("w", 7, 7)))
+    network = s.network(places=places, y=second)
+    executable = loaded(network, opencl, builder, core, settings=TOGETHER)
+    text = executable.explain()
+    assert "the host computes it: places" in text
+    check(executable, network)
+
+
+def test_outputs_and_inputs_change(core, rng) -> None:
+    """Blobs of the user's take the place of the network's own memory, and are exchanged."""
+    network = small()
+    executable = core.load_network(network, "GPU", {"GPU_SINGLE_LAUNCH": "YES"})
+    assert executable.latest_plan().joined
+    request, context = executable.create_infer_request(), executable.get_context()
+    for seed in (0, 1, 2):
+        inputs = random_inputs(network, seed)
+        blobs = {}
+        for name, port in {**executable.inputs, **executable.outputs}.items():
+            desc = TensorDesc(ElementType.f32, Shape(port.sizes))
+            blobs[name] = context.create_blob(desc)
+            request.set_blob(name, blobs[name])
+        blobs["x"].copy_from(inputs["x"])
+        request.infer()
+        for name, answer in openvino_answers(network, inputs).items():
+            got = np.empty_like(answer)
+            blobs[name].copy_to(got)
+            np.testing.assert_allclose(got, answer, 2e-4, 2e-5, err_msg=name)
+
+
+def test_groups_that_do_not_run_together_leave_launches_alone(monkeypatch, opencl, builder) -> None:
+    """A device that says that its groups meet, and then has room for few of them."""
+    many = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=4096)
+    monkeypatch.setattr(opencl, "capabilities", many)
+    network = small()
+    executable = loaded(network, opencl, builder, settings=CompileSettings(single_launch="AUTO"))
+    assert "work-groups of" in executable.explain()
+    assert "do not run at the same time" in executable.explain()
+    assert not executable.latest_plan().joined
+    check(executable, network)
+
+
+def test_a_wait_in_vain_ends_the_inference_and_not_the_network(opencl, builder) -> None:
+    network = small()
+    executable = loaded(network, opencl, builder, settings=TOGETHER)
+    (stretch,) = set(executable.latest_plan().joined.values())
+    request = executable.create_infer_request()
+    inputs = random_inputs(network)
+    request.infer(inputs)
+    (launches,) = request.runner.last.joined
+    launches.seen[2] = 1  # as the kernel says it
+    with pytest.raises(InferenceError, match="run one by one from now on"):
+        request.infer(inputs)
+    assert stretch.failed in executable.explain()
+    check(executable, network)
+
+
+class _Queue:
+    def __init__(self, pointer: int, told: list[str]) -> None:
+        self.pointer, self.told = pointer, told
+
+    def mark(self):
+        self.told.append(f"marked {self.pointer}")
+        return self
+
+    def wait(self) -> None:
+        self.told.append(f"waited for {self.pointer}")
+
+
+def test_queues_take_turns() -> None:
+    turn, told = Turn(), []
+    first, second = _Queue(1, told), _Queue(2, told)
+    for queue in (first, first, second, first):
+        with turn.taken(queue):
+            told.append(f"enqueued on {queue.pointer}")
+    assert told == [
+        *("enqueued on 1", "enqueued on 1", "marked 1", "waited for 1"),
+        *("enqueued on 2", "marked 2", "waited for 2", "enqueued on 1"),
+    ]
+
+
+def test_no_two_threads_enqueue_at_once() -> None:
+    turn, inside, seen = Turn(), [], []
+
+    def work(pointer: int) -> None:
+        for _ in range(200):
+            with turn.taken(_Queue(pointer, [])):
+                inside.append(pointer)
+                seen.append(len(inside))
+                inside.pop()
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(seen) == {1}
+
+
+def test_the_key(core, opencl) -> None:
+    network = small()
+    reason = Rules.of("AUTO", opencl).refuses_all()
+    assert reason
+    assert reason in core.load_network(network, "GPU", {"GPU_SINGLE_LAUNCH": "AUTO"}).explain()
+    alone = core.load_network(network, "GPU", {"GPU_SINGLE_LAUNCH": "NO"})
+    assert "one launch" not in alone.explain()
+    with pytest.raises(OptionValueError, match="AUTO"):
+        core.load_network(network, "GPU", {"GPU_SINGLE_LAUNCH": "MAYBE"})
+
+
+def test_counters_tell_every_layer(core) -> None:
+    network = small()
+    config = {"GPU_SINGLE_LAUNCH": "YES", "PERF_COUNT": True}
+    executable = core.load_network(network, "GPU", config)
+    request = executable.create_infer_request()
+    request.infer(random_inputs(network))
+    counts = request.get_perf_counts()
+    assert counts["left"]["status"] == counts["product"]["status"] == "EXECUTED"
