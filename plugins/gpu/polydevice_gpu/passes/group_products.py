@@ -6,6 +6,7 @@ more processors busy; each result is a view of its columns.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ from polydevice.ops.matmul import MatMul
 from polydevice.ops.split import VariadicSplit
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value, constant_value
 from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.runtime.weights import may_change
 
 
 def group_products(graph: GpuGraph, target: Target) -> None:
@@ -84,6 +86,28 @@ def _joined_extras(products: Sequence[GpuNode]) -> list[Value] | None:
     return joined
 
 
+_JOINED: dict[tuple[int, ...], Array] = {}
+"""Axis and ids of matrices → what was made of them, for as long as all of them live."""
+
+
+def _joined(matrices: Sequence[Array], axis: int) -> Array:
+    """Return matrices side by side; those of a network are joined once for all its shapes.
+
+    To join, compare and look up three of 384x384 again takes 5 ms for each new shape.
+    """
+    if any(may_change(matrix) for matrix in matrices):
+        return np.concatenate(matrices, axis)
+    key = (axis, *map(id, matrices))
+    known = _JOINED.get(key)
+    if known is None:
+        known = np.concatenate(matrices, axis)
+        known.flags.writeable = False  # so that it needs not be read to know that it is the same
+        for matrix in matrices:
+            weakref.finalize(matrix, _JOINED.pop, key, None).atexit = False
+        _JOINED[key] = known
+    return known
+
+
 def _constant(like: Value, array: Array) -> Value:
     made = constant_value(f"{like.name}/columns", array, like.element_type)
     made.storage = like.storage
@@ -95,7 +119,7 @@ def _replace(graph: GpuGraph, products: Sequence[GpuNode], extras: Sequence[Valu
     op = first.operation(MatMul)
     axis = 0 if op.transpose_b else 1
     matrices = [np.asarray(node.inputs[1].constant) for node in products]
-    weights = _constant(first.inputs[1], np.concatenate(matrices, axis))
+    weights = _constant(first.inputs[1], _joined(matrices, axis))
     out = first.output
     columns = [node.output.shape[-1] for node in products]
     whole = Value(

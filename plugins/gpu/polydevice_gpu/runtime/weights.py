@@ -55,11 +55,11 @@ def _key(constant: Array, form: str, storage: ElementType) -> Hashable:
     """Return by what constants are found that might be equal to one."""
     ends = (constant.flat[:_SAMPLE].tobytes(), constant.flat[-_SAMPLE:].tobytes())
     # What somebody may change in place no longer is what was uploaded.
-    digest = _digest(constant) if _may_change(constant) else b""
+    digest = _digest(constant) if may_change(constant) else b""
     return (form, storage, constant.shape, constant.dtype.str, ends, digest)
 
 
-def _may_change(constant: Array) -> bool:
+def may_change(constant: Array) -> bool:
     """Whether an array, or one that it is a view of, can be written; a reader's cannot."""
     array: object = constant
     while isinstance(array, np.ndarray):
