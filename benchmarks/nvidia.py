@@ -9,12 +9,13 @@ inputs that are on the device already, and the answer left there. `ratio`: that 
 PyTorch's CUDA graph and torch.compile, which have their inputs there too. `device`: the time of all
 kernels, from events. `idle`: what the device waits between two kernels, in µs. `error`: largest
 difference from ONNX Runtime's or OpenVINO's answer on CPU, as part of the largest element.
-ResNet-50 and the networks of benchmarks/transformers.py have random weights: their time is that of
-trained ones, their answers mean nothing. The latter need PyTorch, which exports them; their errors
-are from PyTorch's answer in f64, with PyTorch's own beside them.
+ResNet-50 and the networks of benchmarks/transformers.py (MobileNetV2 of torchvision, BERT-base,
+ViT-B/16, a decoder, single products) have random weights: their time is that of trained ones, their
+answers mean nothing. The latter need PyTorch, which exports them; their errors are from PyTorch's
+answer in f64, with PyTorch's own beside them.
 
 Peers run in this process, in turn with ours, where they are installed: PyTorch (its CUDA graph, and
-in f16 torch.compile with reduce-overhead; torchvision's ResNet-50, channels last, no TF32) and
+in f16 torch.compile with reduce-overhead; ResNet-50 and MobileNetV2 channels last, no TF32) and
 tinygrad (compiled, on OpenCL).
 `recorded` is tinygrad 0.14 on OpenCL on an H100 80GB, 21 November 2026, its inputs already on the
 device, so that its ratio is to `there`; it is printed on other devices too.
@@ -52,6 +53,8 @@ AGREEMENT = {"f32": 1e-3, "f16": 3e-2}
 """Largest error of an answer that is timed at all; a wrong answer is no answer."""
 RECORDED = {("f32", 1): 15.1, ("f32", 32): 53.7, ("f16", 1): 21.4, ("f16", 32): 67.9}
 """Milliseconds of ResNet-50 in tinygrad 0.14 on OpenCL."""
+CONVOLUTIONAL = ("resnet50", "mobilenet_v2")
+"""Networks that PyTorch computes with channels last."""
 HEADS = (
     *(("model", 20), ("type", 5), ("batch", 6), ("wall ms", 9), ("there ms", 9), ("ratio", 7)),
     *(("device ms", 10), ("launches", 9), ("idle us", 8), ("error", 9), ("peer's", 9)),
@@ -128,6 +131,9 @@ def _exported() -> list[str]:
         return []
     from benchmarks.transformers import NETWORKS
 
+    if importlib.util.find_spec("torchvision") is None:
+        _say_once("torchvision is not installed: MobileNetV2 is left out")
+        return [name for name in NETWORKS if name != "mobilenet_v2"]
     return list(NETWORKS)
 
 
@@ -324,9 +330,10 @@ def _torch(name: str, given: dict[str, Array], precision: str, options: Any) -> 
             return made.to(kind, memory_format=torch.channels_last)
         from benchmarks.transformers import module
 
-        return module(name).cuda().to(kind)
+        made = module(name).cuda().to(kind)
+        return made.to(memory_format=torch.channels_last) if name in CONVOLUTIONAL else made
 
-    if name == "resnet50":
+    if name in CONVOLUTIONAL:
         fixed = [tensor.to(memory_format=torch.channels_last) for tensor in fixed]
     model = make()
     stream = torch.cuda.Stream()

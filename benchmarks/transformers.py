@@ -1,4 +1,4 @@
-"""Transformers with random weights and believable statistics, in PyTorch and exported to ONNX.
+"""Networks with random weights and believable statistics, in PyTorch and exported to ONNX.
 
 Their time is that of trained ones; their answers mean nothing, but are the same in both.
 """
@@ -118,7 +118,23 @@ def _rows(size: int) -> Callable[[int], dict[str, Array]]:
     return lambda _: {"x": rng.standard_normal((size, size), np.float32)}
 
 
+def _mobilenet_v2() -> nn.Module:
+    """MobileNetV2, its normalisations fitted to noise, so that no layer's values fade away."""
+    from torchvision.models import mobilenet_v2
+
+    made: nn.Module = mobilenet_v2(weights=None)
+    with torch.inference_mode():
+        made.train()(torch.from_numpy(_pictures(8)["image"]))
+        for each in made.modules():
+            if isinstance(each, nn.BatchNorm2d):
+                each.reset_running_stats()
+                each.momentum = None  # the mean of what comes
+        made(torch.from_numpy(_pictures(8)["image"]))
+    return made
+
+
 NETWORKS: dict[str, Benchmark] = {
+    "mobilenet_v2": Benchmark(_mobilenet_v2, _pictures),
     "bert_base": Benchmark(lambda: Text(causal=False), _words),
     "vit_b_16": Benchmark(Vision, _pictures),
     "decoder": Benchmark(lambda: Text(causal=True), _words),
