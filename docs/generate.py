@@ -98,6 +98,10 @@ chooses. The real runtime need not be installed: `importlib.metadata` too finds 
   `--as openvino` has it too, beside API 2.0, as the releases in between had. Both have `ngraph`,
   with which programs of 2021 built and looked at networks.
 
+Integers are divided and added as OpenVINO defines it: `Divide` rounds down, as its constant folding
+does, where its CPU plugin rounds towards zero, and sums and products of `i8` and `u8` wrap, as in
+NumPy, where its CPU plugin stops at the type's limits.
+
 The tables below list every public name: what stands behind it in polydevice's own interface, and
 what is different or not there and why. Tests hold them against the real packages.
 """

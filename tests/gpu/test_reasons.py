@@ -12,6 +12,7 @@ from polydevice.ops.nms import NonMaxSuppression
 from polydevice.ops.roi import ROIAlign, RoiMode
 from polydevice_gpu import cl
 from polydevice_gpu.kernels.kernel import kernels_of
+from tests.cpu.models import build
 from tests.gpu.graphs import Sketch, loaded
 
 
@@ -59,3 +60,16 @@ def test_a_layer_on_the_host_says_why(opencl) -> None:
         assert (place.device, place.reason[:11]) == ("CPU", "sorting and")
         (line,) = (x for x in executable.explain().splitlines() if x.startswith("nms"))
         assert f"runs on the host: {place.reason}" in line
+
+
+def test_open_sizes_are_no_reason_for_the_host(opencl, rng) -> None:
+    """Inputs tell them, and a plan is made then; what depends on values stays with the host."""
+    nodes = [("Relu", ["x"], ["r"], {}), ("NonZero", ["r"], ["n"], {}), ("Abs", ["r"], ["a"], {})]
+    model = build(nodes, {"x": ("rows", 4)}, ("n", "a"), {})
+    with Core() as core, core.load_network(core.read_network(model), "GPU") as executable:
+        for _ in range(2):
+            places = {each.type: each.device for each in executable.placement()}
+            assert places["NonZero"] == "CPU"
+            assert places["ReLU"] == places["Abs"] == executable.device
+            x = rng.standard_normal((3, 4)).astype("f4")
+            np.testing.assert_array_equal(executable.infer({"x": x})["a"], np.maximum(x, 0))

@@ -155,9 +155,8 @@ class Predictor:
                     f"columns={{{name!r}: …}}"
                 )
         rows = len(next(iter(batch.values())))
-        kept = np.arange(rows)
         try:
-            outputs = self._infer(batch)
+            return {**batch, **self._infer(batch)}
         except PolydeviceError:
             outputs, kept = self._one_by_one(batch, rows)
         return {**{name: column[kept] for name, column in batch.items()}, **outputs}

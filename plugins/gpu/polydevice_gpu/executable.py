@@ -27,7 +27,7 @@ from polydevice_gpu.blobs.context import GpuContext
 from polydevice_gpu.cl.queues.turn_lock import TurnLock
 from polydevice_gpu.compiler.compiler import Compiler
 from polydevice_gpu.compiler.preparation import Prepared
-from polydevice_gpu.host_layers import why_left_on_host, why_on_host
+from polydevice_gpu.host_layers import why_always_on_host, why_left_on_host, why_on_host
 from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.reports.execution_graph import execution_graph
 from polydevice_gpu.reports.report import explanation, layer_counts
@@ -78,8 +78,13 @@ class GpuExecutable(ExecutableNetwork):
         self.profiling = options.perf_count
         self._prepared = prepared
         self._compiler = compiler
+        # Sizes that inputs tell are known once a plan is made, which then says what the host does.
+        is_sized = all(node.output.desc.is_static for node in network.parameters)
+        why = why_on_host if is_sized else why_always_on_host
         self._host_nodes = {
-            node.name: reason for node in network.nodes() if (reason := _why_on_host(node))
+            node.name: reason
+            for node in network.nodes()
+            if _is_computed(node) and (reason := why(node))
         }
         self.batch_limit = prepared.batch_limit
         """The network's batch, when requests may compute less of it; else 0."""
@@ -277,10 +282,8 @@ def _follow_on_host(plan: Plan, follower: Follower) -> None:
         executable.follow(follower)
 
 
-def _why_on_host(node: Node) -> str:
-    """Say why the host computes a layer in any case; compiling says it of those with bodies."""
+def _is_computed(node: Node) -> bool:
+    """Whether a layer is computed in an inference; compiling tells of those with bodies."""
     if isinstance(node.op, (Parameter, Constant, Result)) or node.op.has_bodies:
-        return ""
-    if all(port.desc.constant is not None for port in node.outputs):
-        return ""
-    return why_on_host(node)
+        return False
+    return any(port.desc.constant is None for port in node.outputs)

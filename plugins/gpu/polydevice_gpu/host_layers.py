@@ -55,9 +55,17 @@ def why_on_host(node: Node) -> str:
     It is of a kind that does, or has values that no kernel holds: of unknown size, texts, complex
     numbers and 8-bit floats.
     """
-    reason = _kind(node.op, [port.element_type for port in node.inputs])
+    reason = why_always_on_host(node)
     for port in (*node.inputs, *node.outputs):
         reason = reason or _value(port.name, port.desc.element_type, port.desc.is_static)
+    return reason
+
+
+def why_always_on_host(node: Node) -> str:
+    """Say why a layer belongs on the host whatever sizes turn out to be; see `why_on_host`."""
+    reason = _kind(node.op, [port.element_type for port in node.inputs])
+    for port in (*node.inputs, *node.outputs):
+        reason = reason or _value(port.name, port.desc.element_type, is_sized=True)
     return reason
 
 
