@@ -6,17 +6,13 @@ asked, so that tests with answers by hand run where it is missing.
 
 from __future__ import annotations
 
-import hashlib
-import os
-import pickle
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-CACHE = Path(__file__).parents[1] / ".cache" / "openvino"
+from tests.kept import kept
 
 
 def openvino_answers(
@@ -34,26 +30,24 @@ def openvino_answers(
     Raises:
         RuntimeError: OpenVINO refuses the model or the inputs.
     """
-    path = CACHE / _key(topology, weights, inputs, reference)
-    if path.exists():
-        return pickle.loads(path.read_bytes())
-    evaluate = _evaluated if reference else inferred
-    answers = evaluate(topology, weights, [np.array(a, order="C") for a in inputs])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(f".{os.getpid()}")
-    unfinished.write_bytes(pickle.dumps(answers))
-    unfinished.rename(path)
-    return answers
+
+    def ask() -> list[np.ndarray]:
+        evaluate = _evaluated if reference else inferred
+        return evaluate(topology, weights, [np.array(a, order="C") for a in inputs])
+
+    return kept("openvino", _question(topology, weights, inputs, reference), ask)
 
 
-def _key(topology: bytes, weights: bytes, inputs: Sequence[np.ndarray], reference: bool) -> str:
+def _question(
+    topology: bytes, weights: bytes, inputs: Sequence[np.ndarray], reference: bool
+) -> list[object]:
     import openvino
 
     parts: list[object] = [openvino.get_version(), reference, topology, weights]
     for array in inputs:
         data = array.tolist() if array.dtype.kind in "OUS" else array.tobytes()
         parts += [array.dtype, array.shape, data]
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
+    return parts
 
 
 @cache

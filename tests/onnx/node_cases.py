@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx
+
+from tests.kept import kept
 
 PASS = "pass"
 HOST = "host"
@@ -35,7 +39,12 @@ class Outcome:
 
 @functools.cache
 def load_cases() -> tuple[Any, ...]:
-    """Return all node cases, by name; making them takes about five seconds."""
+    """Return all node cases, by name; making them for the first time takes about five seconds."""
+    versions = [onnx.__version__, np.__version__, sys.version]
+    return kept("onnx-node-cases", versions, _make_cases)
+
+
+def _make_cases() -> tuple[Any, ...]:
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings(), np.errstate(all="ignore"):
