@@ -28,6 +28,7 @@ class Trouble:
         self.gate: threading.Event | None = None  # loading waits for it
         self.refuses = False
         self.crash: BaseException | None = None  # of the plugin, while it loads
+        self.memory: int | None = None  # bytes, where the device is to say how much it has
         self.loads = 0
         self.closed = 0
         self.runs: list[int] = []  # threads
@@ -84,7 +85,9 @@ class ShakyPlugin(CpuPlugin):
         return made
 
     def metrics(self, options: Options, device_id: str) -> dict[str, Any]:
-        return {**super().metrics(options, device_id), "DEVICE_TYPE": "discrete"}
+        found = {**super().metrics(options, device_id), "DEVICE_TYPE": "discrete"}
+        memory = TROUBLES[self.name].memory if self.name in TROUBLES else None
+        return found if memory is None else {**found, "GPU_DEVICE_TOTAL_MEM_SIZE": memory}
 
 
 @hookimpl

@@ -17,6 +17,7 @@ from polydevice.errors import (
     DeviceNotFoundError,
     InferCancelledError,
     InferTimeoutError,
+    OptionValueError,
     UnknownOptionError,
     UnsupportedNetworkError,
 )
@@ -191,6 +192,13 @@ def test_keys_that_nobody_knows(core, network) -> None:
     for name in ("AUTO:CPU", "MULTI:CPU"):
         with pytest.raises(UnknownOptionError, match="Did you mean 'PERF_COUNT'"):
             core.load_network(network, name, {"PERF_COUNTS": "YES"})
+
+
+def test_a_value_that_a_device_refuses_is_said_at_once(core, troubles, network) -> None:
+    troubles["SHAKY"].crash = OptionValueError("CPU_THREADS_NUM=-1 is not possible")
+    with pytest.raises(OptionValueError, match="THREADS_NUM=-1 is not possible"):
+        core.load_network(network, "AUTO:SHAKY,SHAKY2")
+    assert troubles["SHAKY2"].loads == 0
 
 
 def test_export_says_what_to_do(core, network) -> None:

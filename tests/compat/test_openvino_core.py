@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,16 @@ def model() -> ov.Model:
 
 
 IMAGE = np.array([[-1, 2, -3, 4]], np.float32)
+
+
+@pytest.mark.parametrize("module", ["openvino", "polydevice.compat.openvino"])
+def test_a_constant_shares_an_array_or_copies_it(module) -> None:
+    constant = importlib.import_module(f"{module}.op").Constant
+    for shared in (True, False):
+        array = np.arange(3, dtype=np.float32)
+        made = constant(array, shared_memory=shared)
+        array[1] = 9
+        assert made.data.tolist() == [0, 9 if shared else 1, 2]
 
 
 def test_without_a_device_auto_chooses_one(model: ov.Model) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from polydevice.errors import OptionValueError
 from polydevice_cpu import processor
 from polydevice_cpu.onednn.library import library
 from tests.cpu import models
@@ -34,6 +35,12 @@ def test_bf16(core):
     ]
     assert heavy
     assert all("bf16" in name for name in heavy), heavy
+
+
+def test_bf16_is_refused_by_a_processor_that_has_none(core, monkeypatch):
+    monkeypatch.setattr(processor, "has_bf16", lambda: False)
+    with pytest.raises(OptionValueError, match="ENFORCE_BF16=YES is not possible on .*leave the"):
+        load(core, models.residual(32), ENFORCE_BF16="YES")
 
 
 @needs_bf16

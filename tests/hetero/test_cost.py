@@ -81,6 +81,15 @@ def test_weights_that_one_device_does_not_hold_go_over_several(core, rng) -> Non
         np.testing.assert_allclose(y, right(x, weights), rtol=1e-3, atol=1e-4)
 
 
+def test_three_quarters_of_the_memory_that_devices_have_are_for_weights(core) -> None:
+    for trouble in TROUBLES.values():
+        trouble.memory = 4 * BYTES
+    executable = core.load_network(core.read_network(chain(6)[0]), "HETERO:SHAKY,SHAKY2")
+    assert {name: len(nodes) for name, nodes in places(executable).items()} == {
+        "SHAKY": 6, "SHAKY2": 6,
+    }  # fmt: skip
+
+
 def test_room_that_is_not_there(core) -> None:
     network = core.read_network(chain(6)[0])
     for memory, error, words in (

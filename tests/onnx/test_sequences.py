@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from polydevice.errors import ElementTypeError
 from tests.onnx.models import model, run, tensor, value
 
+X = np.array([1.5, -2.0, 3.0], np.float32)
 DEVICES = ("CPU", "GPU", "HETERO:GPU,CPU")
 
 
@@ -28,6 +30,26 @@ def test_a_sequence_before_a_product(device, rng):
         x, z = (rng.standard_normal(5).astype(np.float32) for _ in range(2))
         (y,) = run(proto, x, z, device=device)
         np.testing.assert_allclose(y, np.stack([x, z]) @ w, 1e-4, 1e-5)
+
+
+def test_a_sequence_of_two_types_is_refused():
+    nodes = [_node("SequenceConstruct", "x z", "s"), _node("SequenceLength", "s", "y")]
+    proto = model(nodes, [value("x", [2]), value("z", [2], TensorProto.INT64)])
+    with pytest.raises(ElementTypeError, match="SequenceConstruct has inputs f32.* and i64"):
+        run(proto, np.zeros(2, np.float32), np.zeros(2, np.int64))
+
+
+def test_an_optional_sequence_and_an_optional_tensor_come_out_as_they_are():
+    for kind, given in (("sequence", [X, 2 * X]), ("tensor", X)):
+        inner = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
+        if kind == "sequence":
+            inner = helper.make_sequence_type_proto(inner)
+        optional = helper.make_optional_type_proto(inner)
+        ends = [helper.make_value_info(name, optional) for name in "xy"]
+        proto = model([_node("Identity", "x", "y")], [ends[0]], [ends[1]])
+        (y,) = run(proto, given)
+        assert isinstance(y, list if kind == "sequence" else np.ndarray)
+        np.testing.assert_array_equal(y, given)
 
 
 def test_a_sequence_of_products_and_what_reads_it(device, rng):
