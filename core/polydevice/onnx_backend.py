@@ -23,7 +23,7 @@ from polydevice.core import shared_core
 from polydevice.dtype import ElementType
 from polydevice.errors import BlobError, DeviceError, PolydeviceError
 from polydevice.executable_network import ExecutableNetwork
-from polydevice.readers.onnx.types import type_of_desc
+from polydevice.readers.onnx.protos.types import type_of_desc
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice.values import from_array, to_array

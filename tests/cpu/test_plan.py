@@ -182,7 +182,7 @@ def test_shapes_in_turn_are_planned_once(core, monkeypatch):
     for _ in range(3):
         for x, expected in zip(inputs, right, strict=True):
             check(request.infer({"x": x}), expected)
-    assert len(made) == len(request.runner.execution.bindings) == len(inputs)
+    assert len(made) == len(request.runner.plans.bindings) == len(inputs)
 
 
 def test_plans_are_kept_as_far_as_they_fit(core, monkeypatch):
@@ -195,7 +195,7 @@ def test_plans_are_kept_as_far_as_they_fit(core, monkeypatch):
         check((one, other)[number % 2].infer({"x": x}), models.answer(model, {"x": x}))
     assert len(executable.compiled.plans.plans()) == 3
     for request in (one, other):  # what nobody can find any more is not bound either
-        assert len(request.runner.execution.bindings) <= 3
+        assert len(request.runner.plans.bindings) <= 3
     plan = other.runner.bound.plan
     other.infer({"x": x})
     assert other.runner.bound.plan is plan
@@ -207,7 +207,7 @@ def test_a_workspace_grows_with_the_shapes_and_serves_the_smaller_ones(core):
     sizes = (24, 8, 12, 32, 16)
     for size in sizes:
         request.infer({"x": image(size, 1, 3, size, size)})
-    bound = [request.runner.execution.bound(((1, 3, size, size),)) for size in sizes]
+    bound = [request.runner.plans.bound(((1, 3, size, size),)) for size in sizes]
     first, *_, largest = {id(each._arena): each._arena for each in bound}.values()
     assert [each._arena is first for each in bound] == [True, True, True, False, False]
     assert largest.size >= 1.5 * first.size

@@ -10,9 +10,9 @@ from onnx import SparseTensorProto, TensorProto, numpy_helper
 from polydevice.errors import ModelFormatError
 from polydevice.readers.limits import ReadLimits
 from polydevice.readers.onnx.budget import Budget
-from polydevice.readers.onnx.element_types import ELEMENT_TYPES
-from polydevice.readers.onnx.external_data import ExternalData
-from polydevice.readers.onnx.tensors import TensorReader
+from polydevice.readers.onnx.protos.element_types import ELEMENT_TYPES
+from polydevice.readers.onnx.protos.external_data import ExternalData
+from polydevice.readers.onnx.protos.tensors import TensorReader
 
 NAMES = {code: name for name, code in TensorProto.DataType.items()}
 

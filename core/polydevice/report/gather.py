@@ -16,7 +16,7 @@ from polydevice import __version__
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import PolydeviceError
 from polydevice.exec_graph import NOT_EXECUTED
-from polydevice.report.run import Details, Fate, Layer, Place
+from polydevice.report.run import Details, DeviceShare, Fate, Layer
 from polydevice.report.work import Work, elements, work_of
 
 if TYPE_CHECKING:
@@ -251,13 +251,13 @@ def _fate(line: str, layers: Mapping[str, str]) -> Fate | None:
     return None
 
 
-def _places(executable: ExecutableNetwork) -> list[Place]:
+def _places(executable: ExecutableNetwork) -> list[DeviceShare]:
     rows = [row for row in executable.placement() if row.type != "Const"]
     counts = Counter((row.device, row.reason) for row in rows)
     crossing = Counter[tuple[str, str]]()
     for row in rows:
         crossing[row.device, row.reason] += row.bytes_in or 0
     return [
-        Place(device=device, reason=reason, layers=count, bytes_in=crossing[device, reason])
+        DeviceShare(device=device, reason=reason, layers=count, bytes_in=crossing[device, reason])
         for (device, reason), count in counts.most_common()
     ]

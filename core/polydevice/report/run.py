@@ -66,7 +66,7 @@ class Fate(BaseModel):
     reason: str
 
 
-class Place(BaseModel):
+class DeviceShare(BaseModel):
     """How many layers run on a device for one reason; the device is "" for none."""
 
     device: str
@@ -110,7 +110,7 @@ class Details(BaseModel):
     layers: list[Layer] = []
     fates: list[Fate] = []
     notes: list[str] = []
-    places: list[Place] = []
+    places: list[DeviceShare] = []
     memory: list[tuple[Time, Time]] = []
     marks: list[tuple[Time, str]] = []
     peaks: Peaks | None = None

@@ -60,7 +60,7 @@ class CpuRunner(Runner):
         """Prepare to run a network, which is planned when shapes are known."""
         super().__init__(executable)
         self._context = Context(executable.compiled)
-        self.execution = executable.compiled.execution(self._context)
+        self.plans = executable.compiled.request_plans(self._context)
         self.bound: BoundPlan | None = None
         self._places: dict[str, tuple[int, bool, tuple[int, ...]]] = {}
         self._ready: WeakKeyDictionary[BoundPlan, _Ready] = WeakKeyDictionary()
@@ -89,7 +89,7 @@ class CpuRunner(Runner):
     def release(self) -> None:
         """Let go of the plan and its memory, once the network is closed; blobs stay."""
         self.bound = None
-        self.execution.release()
+        self.plans.release()
 
     def set_batch(self, size: int) -> None:
         """Let the next inferences compute the first items of the batch only."""
@@ -152,7 +152,7 @@ class CpuRunner(Runner):
     def _prepare(self) -> BoundPlan:
         """Choose the plan for the inputs' shapes and point it to inputs and outputs."""
         arrays = [self._items(self.array(name)) for name in self.executable.inputs]
-        bound = self.execution.bound(shapes_of(arrays))
+        bound = self.plans.bound(shapes_of(arrays))
         for index, array in enumerate(arrays):
             bound.set_input(index, array)
         ready = self._ready.get(bound)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-Shape = tuple[int, ...]
+Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Layout:
     pitches: tuple[int, ...]
     offset: int = 0
 
-    def named(self, shape: Shape) -> str:
+    def named(self, shape: Sizes) -> str:
         """Name the layout of a value of `shape`: "bfyx", "byxf" … or "strided"."""
         letters = _LETTERS.get(len(shape))
         if letters is None:
@@ -37,7 +37,7 @@ class Layout:
                 return "".join(letters[axis] for axis in order)
         return "strided"
 
-    def same_as(self, other: Layout, shape: Shape) -> bool:
+    def same_as(self, other: Layout, shape: Sizes) -> bool:
         """Whether both place the elements of a value of `shape` alike, offsets aside.
 
         Axes of size 1 have no neighbours, so their pitches do not matter.
@@ -46,7 +46,7 @@ class Layout:
             a == b for a, b, n in zip(self.pitches, other.pitches, shape, strict=True) if n > 1
         )
 
-    def is_dense(self, shape: Shape) -> bool:
+    def is_dense(self, shape: Sizes) -> bool:
         """Whether the elements fill a range of memory without gaps or repetition."""
         used = sorted((p, n) for p, n in zip(self.pitches, shape, strict=True) if n > 1)
         expected = 1
@@ -56,7 +56,7 @@ class Layout:
             expected *= size
         return True
 
-    def order(self, shape: Shape) -> tuple[int, ...]:
+    def order(self, shape: Sizes) -> tuple[int, ...]:
         """Return the axes from the outermost to the innermost in memory."""
         return tuple(
             sorted(range(len(shape)), key=lambda a: (-abs(self.pitches[a]), shape[a] == 1, a))
@@ -91,7 +91,7 @@ def channels_last(shape: Sequence[int]) -> Layout:
     return ordered(shape, channels_last_order(len(shape)))
 
 
-def reshaped(layout: Layout, old: Shape, new: Shape) -> Layout | None:
+def reshaped(layout: Layout, old: Sizes, new: Sizes) -> Layout | None:
     """Return the layout that shows the same elements, in row-major order, as shape `new`.
 
     None when no pitches can do that and the elements have to be copied.
@@ -138,7 +138,7 @@ def sliced(layout: Layout, starts: Sequence[int], steps: Sequence[int] | None = 
     return Layout(tuple(p * s for p, s in zip(layout.pitches, steps, strict=True)), offset)
 
 
-def broadcast(layout: Layout, shape: Shape, target: Shape) -> Layout:
+def broadcast(layout: Layout, shape: Sizes, target: Sizes) -> Layout:
     """Return the layout in which a value of `shape` repeats to fill `target` (NumPy's rule)."""
     missing = len(target) - len(shape)
     pitches = [0] * missing + [

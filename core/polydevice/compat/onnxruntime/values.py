@@ -18,7 +18,7 @@ from polydevice.compat.onnxruntime.enums import (
 from polydevice.compat.onnxruntime.surface import Surface
 from polydevice.core import shared_core
 from polydevice.dtype import Array, ElementType
-from polydevice.readers.onnx.element_types import code_of, element_type_of
+from polydevice.readers.onnx.protos.element_types import code_of, element_type_of
 from polydevice.remote import RemoteBlob
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc

@@ -13,16 +13,16 @@ from polydevice.network import Network
 from polydevice.node import Evaluate
 from polydevice.readers.limits import ReadLimits
 from polydevice.readers.onnx.budget import Budget
-from polydevice.readers.onnx.external_data import ExternalData
 from polydevice.readers.onnx.graph import FunctionKey, GraphReader
 from polydevice.readers.onnx.metadata import metadata_of
-from polydevice.readers.onnx.protobuf import (
+from polydevice.readers.onnx.protos.external_data import ExternalData
+from polydevice.readers.onnx.protos.protobuf import (
     default_domain,
     opsets_of,
     parse,
     read_file,
 )
-from polydevice.readers.onnx.tensors import TensorReader
+from polydevice.readers.onnx.protos.tensors import TensorReader
 from polydevice.readers.onnx.unsupported import check_supported
 
 __all__ = ["read_onnx"]

@@ -11,7 +11,7 @@ from onnx.external_data_helper import load_external_data_for_model, uses_externa
 
 from polydevice.errors import WeightsError
 from polydevice.readers.limits import ReadLimits
-from polydevice.readers.onnx.protobuf import parse, read_file
+from polydevice.readers.onnx.protos.protobuf import parse, read_file
 
 _LARGEST_MESSAGE = 2**31 - 1
 """Bytes; a file of protobuf's holds no more, so that tensors go into a file beside it."""

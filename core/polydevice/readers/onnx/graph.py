@@ -13,14 +13,14 @@ from polydevice.node import Evaluate, Node, Port
 from polydevice.ops.io import Constant, Result
 from polydevice.ops.reshape import Reshape
 from polydevice.readers.onnx import catalog
-from polydevice.readers.onnx.attributes import AttributeReader, Subgraph, resolved
 from polydevice.readers.onnx.budget import Budget
 from polydevice.readers.onnx.node import OnnxNode
 from polydevice.readers.onnx.order import in_order
-from polydevice.readers.onnx.protobuf import default_domain, opsets_of
+from polydevice.readers.onnx.protos.attributes import AttributeReader, Subgraph, resolved
+from polydevice.readers.onnx.protos.protobuf import default_domain, opsets_of
+from polydevice.readers.onnx.protos.tensors import TensorReader
+from polydevice.readers.onnx.protos.types import desc_of_type, type_of_desc
 from polydevice.readers.onnx.scope import Draft, Scope
-from polydevice.readers.onnx.tensors import TensorReader
-from polydevice.readers.onnx.types import desc_of_type, type_of_desc
 from polydevice.tensor import TensorDesc
 
 FunctionKey = tuple[str, str, str]
@@ -37,7 +37,7 @@ _UNEXPECTED = (
 
 
 @dataclass
-class Body:
+class ReadBody:
     """A graph attribute as a network.
 
     The network's parameters are the graph's own inputs, then one per entry of `captures`: the
@@ -68,7 +68,7 @@ class GraphReader:
         """Read a model's graph."""
         return self._network(graph, Scope(Draft(), opsets), None)
 
-    def body(self, graph: Subgraph, inputs: Sequence[TensorDesc] | None = None) -> Body:
+    def body(self, graph: Subgraph, inputs: Sequence[TensorDesc] | None = None) -> ReadBody:
         """Read a graph attribute.
 
         Args:
@@ -86,7 +86,7 @@ class GraphReader:
         )
         self.budget.check_bodies(scope.depth)
         network = self._network(graph.proto, scope, inputs)
-        return Body(network, list(scope.draft.captures))
+        return ReadBody(network, list(scope.draft.captures))
 
     def inline(self, graph: Subgraph) -> list[Port]:
         """Read a graph attribute without inputs into the network around it."""

@@ -13,8 +13,8 @@ from polydevice.node import Port
 from polydevice.tensor import TensorDesc
 
 if TYPE_CHECKING:
-    from polydevice.readers.onnx.attributes import Subgraph
-    from polydevice.readers.onnx.graph import Body, GraphReader
+    from polydevice.readers.onnx.graph import GraphReader, ReadBody
+    from polydevice.readers.onnx.protos.attributes import Subgraph
     from polydevice.readers.onnx.scope import Scope
 
 
@@ -116,7 +116,7 @@ class OnnxNode(Emitter):
         """Translate the node by ONNX's own definition of the operator, a function."""
         return self._reader.expand_definition(self)
 
-    def body(self, name: str, inputs: Sequence[TensorDesc] | None = None) -> Body:
+    def body(self, name: str, inputs: Sequence[TensorDesc] | None = None) -> ReadBody:
         """Read a graph attribute as a network of its own; see `GraphReader.body`."""
         graph: Subgraph = self.required(name)
         return self._reader.body(graph, inputs)

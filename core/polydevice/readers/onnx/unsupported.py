@@ -10,7 +10,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 from polydevice.errors import UnsupportedOperationError
 from polydevice.readers.onnx import catalog
 from polydevice.readers.onnx.budget import Budget
-from polydevice.readers.onnx.protobuf import default_domain, opsets_of
+from polydevice.readers.onnx.protos.protobuf import default_domain, opsets_of
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""CompiledNetwork: plans by input shapes; Execution: one request's bound plans."""
+"""CompiledNetwork: plans by input shapes; RequestPlans: one request's bound plans."""
 
 from __future__ import annotations
 
@@ -125,12 +125,12 @@ class CompiledNetwork:
         self.bodies.clear()
         self.weights.clear()
 
-    def execution(self, context: Context) -> Execution:
+    def request_plans(self, context: Context) -> RequestPlans:
         """Return what a request runs this network with."""
-        return Execution(self, context)
+        return RequestPlans(self, context)
 
 
-class Execution:
+class RequestPlans:
     """The plans that one request has bound to memory of its own."""
 
     def __init__(self, compiled: CompiledNetwork, context: Context) -> None:

@@ -6,9 +6,9 @@ import numpy as np
 
 from polydevice.node import Port
 from polydevice.ops.broadcast import Broadcast
-from polydevice.readers.onnx.attributes import TensorValue
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
+from polydevice.readers.onnx.protos.attributes import TensorValue
 
 
 @translates("Constant")

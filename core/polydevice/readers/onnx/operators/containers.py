@@ -14,8 +14,8 @@ from polydevice.ops.containers import (
     SequenceEmpty,
 )
 from polydevice.readers.onnx.catalog import translates
-from polydevice.readers.onnx.element_types import element_type_of
 from polydevice.readers.onnx.node import OnnxNode
+from polydevice.readers.onnx.protos.element_types import element_type_of
 
 
 @translates("SequenceConstruct")

@@ -30,7 +30,7 @@ from polydevice.ops.io import Parameter
 from polydevice.ops.reshape import Squeeze, Unsqueeze
 from polydevice.ops.slice import Slice
 from polydevice.readers.onnx.catalog import translates
-from polydevice.readers.onnx.graph import Body
+from polydevice.readers.onnx.graph import ReadBody
 from polydevice.readers.onnx.node import OnnxNode
 from polydevice.shape import Shape, normalize_axis, union
 from polydevice.tensor import TensorDesc
@@ -77,7 +77,7 @@ def depends_on_parameters(port: Port) -> bool:
     return False
 
 
-def _tie_captures(body: Body, inputs: list[Port]) -> tuple[BodyInput, ...]:
+def _tie_captures(body: ReadBody, inputs: list[Port]) -> tuple[BodyInput, ...]:
     """Append captured ports to the operation's inputs and tie the body's parameters to them."""
     first = len(body.network.parameters) - len(body.captures)
     ties = []
@@ -144,7 +144,7 @@ def _wrap_optional(network: Network, index: int, carried: TensorDesc) -> bool:
     return True
 
 
-def _tie_loop_captures(body: Body, inputs: list[Port]) -> list[BodyInput]:
+def _tie_loop_captures(body: ReadBody, inputs: list[Port]) -> list[BodyInput]:
     first = len(body.network.parameters) - len(body.captures)
     ties = []
     for position, port in enumerate(body.captures):
@@ -159,7 +159,7 @@ def _settled_body(
     carried: Sequence[Port],
     scanned: Sequence[TensorDesc],
     shift: int,
-) -> Body:
+) -> ReadBody:
     """Read a body for descriptions of carried values that hold in every iteration.
 
     Args:

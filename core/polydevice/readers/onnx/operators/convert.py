@@ -6,8 +6,8 @@ from polydevice.dtype import ElementType
 from polydevice.node import Port
 from polydevice.ops.convert import BitCast, Convert
 from polydevice.readers.onnx.catalog import translates
-from polydevice.readers.onnx.element_types import element_type_of
 from polydevice.readers.onnx.node import OnnxNode
+from polydevice.readers.onnx.protos.element_types import element_type_of
 
 
 @translates("Cast", "CastLike")

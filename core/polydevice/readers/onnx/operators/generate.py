@@ -14,9 +14,9 @@ from polydevice.ops.search import NonZero, Unique
 from polydevice.ops.select import Select
 from polydevice.ops.slice import Slice
 from polydevice.readers.onnx.catalog import translates
-from polydevice.readers.onnx.element_types import element_type_of
 from polydevice.readers.onnx.node import OnnxNode
 from polydevice.readers.onnx.operators.topk import axis_size
+from polydevice.readers.onnx.protos.element_types import element_type_of
 
 
 @translates("Range")

@@ -14,10 +14,10 @@ from polydevice.ops.reduce import ReduceMean
 from polydevice.ops.select import Select
 from polydevice.ops.softmax import SoftMax
 from polydevice.readers.onnx.catalog import translates
-from polydevice.readers.onnx.element_types import element_type_of
 from polydevice.readers.onnx.node import OnnxNode
 from polydevice.readers.onnx.operators.convolution import convolve
 from polydevice.readers.onnx.operators.pooling import average
+from polydevice.readers.onnx.protos.element_types import element_type_of
 
 
 def _destination(n: OnnxNode) -> ElementType:

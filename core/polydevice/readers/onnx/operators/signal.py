@@ -32,9 +32,9 @@ from polydevice.ops.select import Select
 from polydevice.ops.signal import DFT, IDFT, IRDFT, RDFT, STFT, CumSum
 from polydevice.ops.slice import Slice
 from polydevice.readers.onnx.catalog import translates
-from polydevice.readers.onnx.element_types import element_type_of
 from polydevice.readers.onnx.node import OnnxNode
 from polydevice.readers.onnx.operators.topk import axis_size
+from polydevice.readers.onnx.protos.element_types import element_type_of
 from polydevice.shape import bounds
 
 

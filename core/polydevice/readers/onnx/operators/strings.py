@@ -14,9 +14,9 @@ from polydevice.ops.convert import Convert
 from polydevice.ops.gather import Gather
 from polydevice.ops.reshape import Reshape
 from polydevice.ops.strings import LabelEncoder, TfIdfMode, TfIdfVectorizer
-from polydevice.readers.onnx.attributes import TensorValue
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
+from polydevice.readers.onnx.protos.attributes import TensorValue
 
 _ML = "ai.onnx.ml"
 

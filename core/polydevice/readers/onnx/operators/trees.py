@@ -19,7 +19,6 @@ from polydevice.ops.gather import Gather
 from polydevice.ops.reshape import Squeeze
 from polydevice.ops.slice import Slice
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
-from polydevice.readers.onnx.attributes import TensorValue
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
 from polydevice.readers.onnx.operators.forest import (
@@ -31,6 +30,7 @@ from polydevice.readers.onnx.operators.forest import (
     aggregated,
     transformed,
 )
+from polydevice.readers.onnx.protos.attributes import TensorValue
 
 _ML = "ai.onnx.ml"
 

@@ -24,16 +24,16 @@ from polydevice.tensor import TensorDesc, desc_of
 from polydevice_cpu.plan.array_steps.start import starts
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.rounds import Rounds
-from polydevice_cpu.plan.compiled import Execution, shapes_of
+from polydevice_cpu.plan.compiled import RequestPlans, shapes_of
 from polydevice_cpu.plan.step import Compute, Start
 
 ITERATION_LIMIT = 1 << 24
 """Iterations after which a loop without a bound counts as endless."""
 
 
-def _execution(body: Body, context: Context) -> Execution:
+def _request_plans(body: Body, context: Context) -> RequestPlans:
     assert isinstance(body, Network)
-    return context.compiled.body(body).execution(context)
+    return context.compiled.body(body).request_plans(context)
 
 
 def _sources(ties: Sequence[BodyInput]) -> list[int]:
@@ -52,7 +52,7 @@ def start_if(op: If) -> Start:
 
     def start(context: Context) -> Compute:
         then_, else_ = (
-            (_execution(body, context), _sources(ties_in), _results(ties_out))
+            (_request_plans(body, context), _sources(ties_in), _results(ties_out))
             for body, ties_in, ties_out in (
                 (op.then_body, op.then_inputs, op.then_outputs),
                 (op.else_body, op.else_inputs, op.else_outputs),
@@ -60,8 +60,8 @@ def start_if(op: If) -> Start:
         )
 
         def compute(*inputs: Array) -> list[Array]:
-            execution, sources, results = then_ if inputs[0].all() else else_
-            computed = execution.infer([inputs[k] for k in sources])
+            plans, sources, results = then_ if inputs[0].all() else else_
+            computed = plans.infer([inputs[k] for k in sources])
             return [computed[k] for k in results]
 
         return compute
@@ -74,17 +74,17 @@ def start_iteration(op: Iteration) -> Start:
     """Run the body once per iteration; carried values never leave the arrays they are in."""
 
     def start(context: Context) -> Compute:
-        execution = _execution(op.body, context)
+        plans = _request_plans(op.body, context)
 
         def compute(*inputs: Array) -> list[Array]:
-            return _iterate(op, execution, inputs)
+            return _iterate(op, plans, inputs)
 
         return compute
 
     return start
 
 
-def _iterate(op: Iteration, execution: Execution, inputs: Sequence[Array]) -> list[Array]:
+def _iterate(op: Iteration, plans: RequestPlans, inputs: Sequence[Array]) -> list[Array]:
     given = {tie.parameter: inputs[tie.input] for tie in op.body_inputs if tie.slicing is None}
     changing = _changing(op, inputs)
     count, goes_on = _bounds(op, inputs)
@@ -100,10 +100,10 @@ def _iterate(op: Iteration, execution: Execution, inputs: Sequence[Array]) -> li
         values = changing(iteration)
         if iteration == 0:
             given.update(values)
-            rounds = _rounds(op, execution, given)
+            rounds = _rounds(op, plans, given)
         if rounds is None:
             given.update(values)
-            results = _infer(op, execution, given)
+            results = _infer(op, plans, given)
         else:
             results = rounds.run(iteration, values)
         for out in op.body_outputs if parts else ():
@@ -121,10 +121,10 @@ def _iterate(op: Iteration, execution: Execution, inputs: Sequence[Array]) -> li
     return _collect(op, inputs, given, results, parts)
 
 
-def _infer(op: Iteration, execution: Execution, given: dict[int, Array]) -> Sequence[Array]:
+def _infer(op: Iteration, plans: RequestPlans, given: dict[int, Array]) -> Sequence[Array]:
     """Run an iteration that need not be like the last one; carried values go into `given`."""
     current_bounds().check()
-    results = execution.infer([given[k] for k in sorted(given)])
+    results = plans.infer([given[k] for k in sorted(given)])
     for edge in op.back_edges:
         given[edge.parameter] = results[edge.result]
     return results
@@ -154,12 +154,12 @@ def _changing(op: Iteration, inputs: Sequence[Array]) -> Callable[[int], dict[in
     return values
 
 
-def _rounds(op: Iteration, execution: Execution, given: dict[int, Array]) -> Rounds | None:
+def _rounds(op: Iteration, plans: RequestPlans, given: dict[int, Array]) -> Rounds | None:
     """The body bound for all iterations, with the values of the first; None where they differ."""
     for parameter, array in given.items():
         if not array.flags.c_contiguous:
             given[parameter] = array.copy(order="C")
-    rounds = execution.rounds(op, shapes_of([given[k] for k in sorted(given)]))
+    rounds = plans.rounds(op, shapes_of([given[k] for k in sorted(given)]))
     if rounds is not None:
         rounds.begin(given)
     return rounds

@@ -138,10 +138,10 @@ def _then(first: Start, compiled: CompiledNetwork, places: Sequence[int]) -> Sta
 
     def start(context: Context) -> Compute:
         before = first(context)
-        execution = compiled.execution(context)
+        plans = compiled.request_plans(context)
 
         def compute(*arrays: Array) -> Sequence[Array]:
-            results = execution.infer(outputs_of(before(*arrays)))
+            results = plans.infer(outputs_of(before(*arrays)))
             return [results[place] for place in places]
 
         return compute

@@ -22,7 +22,7 @@ from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.views import integers
 
 Users = dict[Value, list[GpuNode]]
-Border = tuple[tuple[int, int], ...]
+Padding = tuple[tuple[int, int], ...]
 """Elements before and behind, for each axis."""
 
 
@@ -35,8 +35,8 @@ class _Readers:
         between: views on the way, each with the border of what it shows.
     """
 
-    convolutions: list[tuple[GpuNode, Border]] = field(default_factory=list)
-    between: list[tuple[GpuNode, Border]] = field(default_factory=list)
+    convolutions: list[tuple[GpuNode, Padding]] = field(default_factory=list)
+    between: list[tuple[GpuNode, Padding]] = field(default_factory=list)
 
 
 def fuse_pad(graph: GpuGraph, target: Target) -> None:
@@ -71,7 +71,7 @@ def _is_border(node: GpuNode) -> bool:
     return zero and min((*begin, *end), default=0) >= 0 and node.inputs[0].elements > 0
 
 
-def _follow(found: _Readers, value: Value, border: Border, users: Users) -> bool:
+def _follow(found: _Readers, value: Value, border: Padding, users: Users) -> bool:
     """Note all who read a bordered value; False when one of them needs the zeros."""
     readers = users.get(value, [])
     if value.is_output or not readers:
@@ -98,7 +98,7 @@ def _reads_as_data(reader: GpuNode, value: Value) -> bool:
     )
 
 
-def _shown(view: GpuNode, border: Border) -> Border | None:
+def _shown(view: GpuNode, border: Padding) -> Padding | None:
     """Return the border in what a view shows; None when it is none there."""
     if view.on_host or not views.is_view(view) or len(view.outputs) > 1:
         return None
@@ -116,7 +116,7 @@ def _long(shape: Sequence[int]) -> list[int]:
     return [size for size in shape if size != 1]
 
 
-def _shrink(view: GpuNode, border: Border) -> None:
+def _shrink(view: GpuNode, border: Padding) -> None:
     """Let a view show its input without the border."""
     value = view.output
     sizes = zip(value.shape, border, strict=True)
@@ -126,7 +126,7 @@ def _shrink(view: GpuNode, border: Border) -> None:
         view.op, view.inputs[1:] = Reshape(special_zero=False), [shape]
 
 
-def _pad_more(node: GpuNode, border: Border) -> None:
+def _pad_more(node: GpuNode, border: Padding) -> None:
     """Add to what the convolution pads itself; its data has the border still."""
     op = node.operation(Convolution)
     before, after = op.window(node.inputs[1].shape).pads(node.inputs[0].shape[2:])

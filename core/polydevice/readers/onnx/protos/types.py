@@ -6,7 +6,7 @@ from onnx import TensorShapeProto, TypeProto
 
 from polydevice.dtype import ElementType
 from polydevice.errors import ModelFormatError
-from polydevice.readers.onnx.element_types import code_of, element_type_of
+from polydevice.readers.onnx.protos.element_types import code_of, element_type_of
 from polydevice.shape import Dim, DimLike, Shape
 from polydevice.tensor import TensorDesc
 

@@ -11,8 +11,8 @@ from onnx import SparseTensorProto, TensorProto
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ModelFormatError
 from polydevice.readers.onnx.budget import Budget
-from polydevice.readers.onnx.element_types import element_type_of
-from polydevice.readers.onnx.external_data import ExternalData
+from polydevice.readers.onnx.protos.element_types import element_type_of
+from polydevice.readers.onnx.protos.external_data import ExternalData
 from polydevice.shape import has_array
 
 _FLOAT = {ElementType.f32, ElementType.c64}

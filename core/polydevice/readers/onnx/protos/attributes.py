@@ -11,9 +11,9 @@ from onnx.helper import make_attribute
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ModelFormatError
 from polydevice.readers.onnx.catalog import Schema
+from polydevice.readers.onnx.protos.tensors import TensorReader
+from polydevice.readers.onnx.protos.types import desc_of_type
 from polydevice.readers.onnx.scope import Scope
-from polydevice.readers.onnx.tensors import TensorReader
-from polydevice.readers.onnx.types import desc_of_type
 
 _A = AttributeProto
 

@@ -1,0 +1,1 @@
+"""What ONNX files hold, as our own values: bytes, tensors, types and attributes."""
