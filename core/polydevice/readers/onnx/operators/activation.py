@@ -21,7 +21,11 @@ from polydevice.ops.softmax import LogSoftmax, SoftMax
 from polydevice.ops.split import Split
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
-from polydevice.readers.onnx.operators.reshape import flattened, reshaped_like
+from polydevice.readers.onnx.operators.reshape import (
+    flattened,
+    reshaped_like,
+    vector_of_scalar,
+)
 
 
 @translates("LeakyRelu")
@@ -131,9 +135,14 @@ def shrink(n: OnnxNode) -> Port:
 
 @translates("Softmax", "LogSoftmax")
 def softmax(n: OnnxNode) -> Port:
-    """Before opset 13 over all axes from `axis` on, since then along `axis` alone."""
+    """Before opset 13 over all axes from `axis` on, since then along `axis` alone.
+
+    That of a scalar is that of one element.
+    """
     x = n.input(0)
     kind = SoftMax if n.op_type == "Softmax" else LogSoftmax
+    if x.desc.rank == 0:
+        return reshaped_like(n, n.emit(kind(0), vector_of_scalar(n, x)), x)
     axis = n.attribute("axis", 1 if n.version < 13 else -1)
     if n.version >= 13:
         return n.emit(kind(axis), x)

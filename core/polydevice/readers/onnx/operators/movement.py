@@ -16,6 +16,7 @@ from polydevice.ops.slice import Slice
 from polydevice.ops.split import Split, VariadicSplit
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
+from polydevice.readers.onnx.operators.reshape import vector_of_scalar
 
 
 @translates("Split")
@@ -106,7 +107,8 @@ def _pad_ends(n: OnnxNode, x: Port, both: Port, axes: Port | None) -> tuple[Port
 @translates("Gather")
 def gather(n: OnnxNode) -> Port:
     """Slices along an axis by index."""
-    return n.emit(Gather(), n.input(0), n.input(1), n.attribute("axis", 0))
+    x = vector_of_scalar(n, n.input(0))
+    return n.emit(Gather(), x, n.input(1), n.attribute("axis", 0))
 
 
 @translates("GatherElements")

@@ -12,6 +12,7 @@ from polydevice.ops.slice import Slice
 from polydevice.ops.transpose import Transpose
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
+from polydevice.shape import normalize_axis
 
 
 def axes_input(n: OnnxNode, index: int, name: str = "axes") -> Port | None:
@@ -46,6 +47,14 @@ def joined(n: OnnxNode, *parts: Input) -> Port:
 def part_of_shape(n: OnnxNode, x: Port, start: int, stop: int) -> Port:
     """Return the sizes of some axes of x as a 1-D int64 value."""
     return n.emit(Slice(), n.emit(ShapeOf(), x), [start], [stop], [1], [0])
+
+
+def vector_of_scalar(n: OnnxNode, x: Port) -> Port:
+    """Return a scalar as one element along an axis, and anything else as it is.
+
+    PyTorch exports scalars with operators along an axis of 0 or -1, which they do not have.
+    """
+    return n.emit(Reshape(special_zero=False), x, [1]) if x.desc.rank == 0 else x
 
 
 def reshaped_like(n: OnnxNode, x: Port, model: Port) -> Port:
@@ -84,8 +93,11 @@ def unsqueeze(n: OnnxNode) -> Port:
 
 @translates("Transpose")
 def transpose(n: OnnxNode) -> Port:
-    """Without perm, the order of the axes is reversed."""
-    return n.emit(Transpose(), n.input(0), n.attribute("perm", []))
+    """Without perm, the order of the axes is reversed; PyTorch counts some from the end."""
+    x, order = n.input(0), n.attribute("perm", [])
+    if any(axis < 0 for axis in order):
+        order = [normalize_axis(axis, n.rank(x)) for axis in order]
+    return n.emit(Transpose(), x, order)
 
 
 @translates("Shape")

@@ -33,6 +33,7 @@ from polydevice.ops.signal import DFT, IDFT, IRDFT, RDFT, STFT, CumSum
 from polydevice.ops.slice import Slice
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
+from polydevice.readers.onnx.operators.reshape import reshaped_like, vector_of_scalar
 from polydevice.readers.onnx.operators.topk import axis_size
 from polydevice.readers.onnx.protos.element_types import element_type_of
 from polydevice.shape import bounds
@@ -43,7 +44,10 @@ def cumulative(n: OnnxNode) -> Port:
     """Running sum or product along an axis."""
     kind = CumSum if n.op_type == "CumSum" else CumProd
     op = kind(bool(n.attribute("exclusive", 0)), bool(n.attribute("reverse", 0)))
-    return n.emit(op, n.input(0), n.input(1))
+    x = n.input(0)
+    if x.desc.rank == 0:
+        return reshaped_like(n, n.emit(op, vector_of_scalar(n, x), 0), x)
+    return n.emit(op, x, n.input(1))
 
 
 @translates("DFT", since=17)

@@ -14,7 +14,11 @@ from polydevice.ops.slice import Slice
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
-from polydevice.readers.onnx.operators.reshape import flattened, reshaped_like
+from polydevice.readers.onnx.operators.reshape import (
+    flattened,
+    reshaped_like,
+    vector_of_scalar,
+)
 from polydevice.shape import bounds, normalize_axis
 
 
@@ -42,7 +46,8 @@ def top_k(n: OnnxNode) -> list[Port]:
 @translates("ArgMax", "ArgMin")
 def arg_extreme(n: OnnxNode) -> Port:
     """Index of the first (or last) extreme: TopK of one element, on the reversed axis for last."""
-    x, axis = n.input(0), n.attribute("axis", 0)
+    given, axis = n.input(0), n.attribute("axis", 0)
+    x = vector_of_scalar(n, given)
     last = bool(n.attribute("select_last_index", 0))
     mode = TopKMode.MAX if n.op_type == "ArgMax" else TopKMode.MIN
     source = n.emit(Slice(), x, [-1], [-(2**31)], [-1], [axis]) if last else x
@@ -50,7 +55,8 @@ def arg_extreme(n: OnnxNode) -> Port:
     if last:
         size = axis_size(n, x, axis)
         index = n.emit(Subtract(), n.emit(Subtract(), size, 1), index)
-    return index if n.attribute("keepdims", 1) else n.emit(Squeeze(), index, [axis])
+    keeps = n.attribute("keepdims", 1) and x is given
+    return index if keeps else n.emit(Squeeze(), index, [axis])
 
 
 def axis_size(n: OnnxNode, x: Port, axis: int) -> Port:

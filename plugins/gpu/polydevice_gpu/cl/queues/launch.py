@@ -111,6 +111,7 @@ class LaunchList:
         self._names: list[str] = []
         self._calls: list[Callable[[], int]] = []
         self._calls_queue = 0
+        self._slots: ctypes.Array[ctypes.c_void_p] = (ctypes.c_void_p * 0)()
         self._recording: command_buffer.CommandBuffer | None = None
         self._recording_queue = 0
         self._exchanged = False
@@ -223,6 +224,8 @@ class LaunchList:
     def _prepare(self, queue: Queue) -> None:
         enqueue = library.undeclared("clEnqueueNDRangeKernel")
         pointer = ctypes.c_void_p(queue.pointer)
+        self._slots = (ctypes.c_void_p * len(self._launches))()
+        size = ctypes.sizeof(ctypes.c_void_p)
         self._calls = [
             functools.partial(
                 enqueue,
@@ -234,9 +237,9 @@ class LaunchList:
                 launch.local_size,
                 0,
                 None,
-                None,
+                ctypes.byref(self._slots, number * size) if queue.profiling else None,
             )
-            for launch in self._launches
+            for number, launch in enumerate(self._launches)
         ]
         self._calls_queue = queue.pointer
 
@@ -256,14 +259,17 @@ class LaunchList:
         return code
 
     def _enqueue_timed(self, queue: Queue) -> None:
+        if self._calls_queue != queue.pointer:
+            self._prepare(queue)
         self._events = LaunchEvents(len(self._launches))
-        for number, launch in enumerate(self._launches):
-            begin = time.perf_counter_ns()
-            code = self._enqueue_one(queue, launch, self._events.slot(number))
-            self._events.begun_ns[number] = begin
-            self._events.enqueuing_ns[number] = time.perf_counter_ns() - begin
-            if code:
-                raise exception_for(code, self._describe(launch))
+        clock = time.perf_counter_ns
+        marks = [clock()]
+        for call in self._calls:
+            if call():
+                self._events.take(self._slots, marks)
+                self._fail(queue)
+            marks.append(clock())
+        self._events.take(self._slots, marks)
         queue.timed(self._events, self._names)
 
     def _replay(self, queue: Queue) -> bool:

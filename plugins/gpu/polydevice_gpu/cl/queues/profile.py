@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +49,19 @@ class LaunchEvents:
     def slot(self, number: int) -> Any:
         """Return where an enqueue call stores the event of a launch."""
         return ctypes.byref(self._events, number * ctypes.sizeof(ctypes.c_void_p))
+
+    def take(self, slots: ctypes.Array[Any], marks: Sequence[int]) -> None:
+        """Own the events that calls have stored elsewhere, and leave nothing there.
+
+        Args:
+            slots: where; as many as there are events here.
+            marks: when the host began to enqueue the first, and when it had enqueued each.
+        """
+        size = ctypes.sizeof(slots)
+        ctypes.memmove(self._events, slots, size)
+        ctypes.memset(slots, 0, size)
+        self.begun_ns[: len(marks) - 1] = marks[:-1]
+        self.enqueuing_ns[: len(marks) - 1] = [b - a for a, b in itertools.pairwise(marks)]
 
     def times(self, names: Sequence[str]) -> list[LaunchTime]:
         """Wait for all launches and return their times.

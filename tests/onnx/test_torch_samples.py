@@ -1,0 +1,28 @@
+"""PyTorch's operator samples, exported to ONNX, against the answers that PyTorch gave.
+
+The archive has one sample for each list of nodes that an operator was exported to, of those that
+CPU gave right when it was made: `python -m tests.onnx.torch_samples samples.tar.xz --keep …`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from polydevice import Core
+from tests.onnx.torch_samples import outcome, samples
+
+ARCHIVE = Path(__file__).with_name("data") / "torch_samples.tar.xz"
+PARTS = 48
+
+
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(p, marks=pytest.mark.full) for p in range(1, PARTS))]
+)
+def test_answers_are_pytorchs(device: str, part: int) -> None:
+    chosen = list(samples(ARCHIVE))[part::PARTS]
+    assert len(chosen) >= 8
+    with Core() as core:
+        found = {sample.name: outcome(core, device, sample) for sample in chosen}
+    assert {what for what, _ in found.values()} <= {"right"}, found
