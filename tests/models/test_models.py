@@ -67,6 +67,30 @@ def test_efficientnet_sees_a_cat(device: str) -> None:
     assert logits[0].argsort()[::-1][:3].tolist() == [285, 282, 281]
 
 
+# Batches of 1 to 3, and a text of 9 words. The others mix what is unknown of them.
+PADDED = {
+    "efficientnet_lite0": "5", "open_nsfw": "powers", "ppocr_cls": "0:3", "mtcnn_rnet": "powers",
+    "mtcnn_onet": "powers", "blazeface": "2,4", "ppocr_det": "0:2", "ppocr_rec": "0:2",
+    "basic_pitch": "3", "minilm": "0:3,8;1:powers",
+}  # fmt: skip
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("model", [each for each in PARAMETERS if each.id in PADDED])
+def test_padded_inputs(model: Model) -> None:
+    """Of networks that may be padded the answers stay the same; those of one item too."""
+    given, wanted = cached_case(model)
+    with Core() as core:
+        network = core.read_network(model.file.get())
+        loaded = core.load_network(network, "CPU", {"SHAPE_BUCKETS": PADDED[model.name]})
+        assert "SHAPE_BUCKETS: axis 0" in loaded.explain()
+        request = loaded.create_infer_request()
+        for count in (len(next(iter(given.values()))), 1):
+            found = request.infer({name: array[:count] for name, array in given.items()})
+            for index, (got, want) in enumerate(zip(found.values(), wanted, strict=False)):
+                close(f"{model.name} output {index}, padded", got, want[:count], model)
+
+
 # OpenVINO's CPU plugin refuses an If whose branches differ in rank.
 NOT_BY_OPENVINO = ("silero_vad",)
 
