@@ -21,8 +21,8 @@ class TensorDesc:
     what is computed from them); a shape rule that needs a number, such as Reshape's target,
     takes it from here. A value computed from sizes of which some are unknown is an object array
     whose items are numbers or `Interval`. `kind` is "tensor", or for ONNX's container types
-    "sequence", "optional" or "optional_sequence", where type and shape describe the items
-    (polydevice.ops.containers).
+    "sequence", "optional" or "optional_sequence", where type and shape describe the items, and
+    "number_maps" or "text_maps" (polydevice.ops.containers).
     """
 
     element_type: ElementType

@@ -36,6 +36,8 @@ def from_array(array: Array, desc: TensorDesc) -> Any:
         return array.copy()
     if desc.kind == "sequence":
         return [np.array(item) for item in array]
+    if desc.kind.endswith("maps"):
+        return [dict(item) for item in array]
     if not len(array):
         return None
     item = array[0]

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+import polydevice.compat.onnxruntime
 from polydevice.errors import UnsupportedOperationError
 from tests.onnx.models import onnxruntime_outputs, run
 
@@ -115,9 +117,45 @@ def test_feature_vectorizer(device: str, rng: Rng) -> None:
 
 
 @pytest.mark.parametrize(
+    "labels", [{"classlabels_int64s": [7, -2]}, {"classlabels_strings": ["ant", "bee"]}]
+)
+@pytest.mark.parametrize("sizes", [(ROWS, 2), (2,)])
+def test_zip_map(labels: Any, sizes: tuple[int, ...], device: str, rng: Rng) -> None:
+    """As onnxruntime tells it; the maps are the network's output, beside what others read."""
+    nodes = [
+        helper.make_node("Sigmoid", ["x"], ["scores"]),
+        helper.make_node("ZipMap", ["scores"], ["maps"], domain="ai.onnx.ml", **labels),
+    ]
+    maps = helper.make_map_type_proto(
+        INT64 if "classlabels_int64s" in labels else STRING,
+        helper.make_tensor_type_proto(FLOAT, []),
+    )
+    outputs = [
+        helper.make_value_info("maps", helper.make_sequence_type_proto(maps)),
+        helper.make_tensor_value_info("scores", FLOAT, None),
+    ]
+    given = helper.make_tensor_value_info("x", FLOAT, [None] * len(sizes))
+    graph = helper.make_graph(nodes, "maps", [given], outputs)
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 3)]
+    content = helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+    x = rng.standard_normal(sizes).astype(np.float32)
+    providers = ["PolydeviceGPU" if device.startswith("GPU") else "PolydeviceCPU"]
+    ours = polydevice.compat.onnxruntime.InferenceSession(content, providers=providers)
+    theirs = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    assert ours.get_outputs()[0].type == theirs.get_outputs()[0].type
+    for _ in range(2):
+        (here, scores), (there, right) = ours.run(None, {"x": x}), theirs.run(None, {"x": x})
+        np.testing.assert_allclose(scores, right, 1e-5, 1e-6)
+        assert [list(row) for row in here] == [list(row) for row in there]
+        np.testing.assert_allclose(
+            [list(row.values()) for row in here], [list(row.values()) for row in there], 1e-5, 1e-6
+        )
+
+
+@pytest.mark.parametrize(
     ("op_type", "attributes", "words"),
     [
-        ("ZipMap", {"classlabels_int64s": [1, 2]}, "'zipmap': False.*'x'"),
+        ("ZipMap", {}, "classlabels_int64s are missing"),
         ("OneHotEncoder", {"cats_int64s": [1], "zeros": 0}, "handle_unknown='ignore'"),
         ("LinearRegressor", {"coefficients": [1.0, 2.0, 3.0], "targets": 2}, "3 coefficients"),
         ("Normalizer", {"norm": "L3"}, "legal: MAX, L1, L2"),

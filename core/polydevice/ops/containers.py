@@ -1,8 +1,9 @@
-"""ONNX's sequences and optionals: values that hold tensors.
+"""ONNX's sequences and optionals: values that hold tensors; and sequences of maps.
 
 At run time a sequence is a 1-D NumPy array of objects, its tensors; an optional is one with a
 single item or none. Their descriptors have `kind` "sequence", "optional" or "optional_sequence",
-and type and shape describe the tensors inside.
+and type and shape describe the tensors inside. A sequence of maps holds dictionaries, and its kind
+is the type of their keys: "number_maps" or "text_maps".
 """
 
 from __future__ import annotations
@@ -258,3 +259,34 @@ class OptionalGetElement(Op):
         (x,) = inputs
         _expect(self, x, "optional", "optional_sequence")
         return [replace(x, kind="tensor" if x.kind == "optional" else "sequence")]
+
+
+@operation("ZipMap", domain="onnx")
+class ZipMap(Op):
+    """A map from label to score for each row.
+
+    Inputs:  x  scores, f32 [rows, labels] or [labels]
+    Outputs: y  sequence of maps, one for each row, in the order of their labels
+    Raises:  ElementTypeError for scores that are not f32, ShapeError for another number of them
+    Source:  ai.onnx.ml ZipMap-1
+    """
+
+    labels: tuple[int, ...] | tuple[str, ...] = attribute(ir="")
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return maps of numbers."""
+        (x,) = inputs
+        _expect(self, x, "tensor")
+        if x.element_type not in (ElementType.f32, ElementType.dynamic):
+            raise ElementTypeError(f"{self.type}: scores are {x.element_type}, not f32")
+        if x.shape is not None and len(x.shape) not in (1, 2):
+            raise ShapeError(f"{self.type}: scores have the shape {x.shape}; rank is 1 or 2")
+        if x.shape is not None and isinstance(x.shape[-1], int) and x.shape[-1] != self.size:
+            raise ShapeError(f"{self.type}: {x.shape[-1]} scores for {self.size} labels")
+        texts = isinstance(self.labels[0], str)
+        return [TensorDesc(ElementType.f32, Shape(), kind="text_maps" if texts else "number_maps")]
+
+    @property
+    def size(self) -> int:
+        """How many labels there are."""
+        return len(self.labels)

@@ -47,6 +47,8 @@ def type_name(desc: TensorDesc) -> str:
     if element[0] in "iu" and element[1:].isdecimal():
         element = ("int" if element[0] == "i" else "uint") + element[1:]
     name = f"tensor({_NAMES.get(desc.element_type, element)})"
+    if desc.kind.endswith("maps"):
+        return f"seq(map({'string' if desc.kind == 'text_maps' else 'int64'},{name}))"
     if "sequence" in desc.kind:
         name = f"seq({name})"
     return f"optional({name})" if desc.kind.startswith("optional") else name

@@ -20,11 +20,12 @@ from polydevice.ops.containers import (
     SequenceInsert,
     SequenceLength,
     SplitToSequence,
+    ZipMap,
 )
 from polydevice_cpu.implement import implements
 
 
-def container(items: Iterable[Array]) -> Array:
+def container(items: Iterable[object]) -> Array:
     """Return a 1-D array of objects; NumPy alone would join arrays of one shape."""
     listed = list(items)
     array = np.empty(len(listed), object)
@@ -135,3 +136,14 @@ def optional_get_element(_op: OptionalGetElement, x: Array) -> Array:
         raise InferenceError("the optional is empty; ask OptionalHasElement first")
     item: Array = x[0]
     return item
+
+
+@implements(ZipMap)
+def zip_map(op: ZipMap, x: Array) -> Array:
+    """Return a dictionary for each row, of Python's numbers."""
+    rows = np.atleast_2d(x)
+    if rows.shape[1] != op.size:
+        raise InferenceError(f"there are {rows.shape[1]} scores for {op.size} labels")
+    order = sorted(range(op.size), key=op.labels.__getitem__)
+    labels = [op.labels[index] for index in order]
+    return container([dict(zip(labels, row, strict=True)) for row in rows[:, order].tolist()])

@@ -14,6 +14,7 @@ from polydevice.node import Port
 from polydevice.ops.arithmetic import Add, Divide, Multiply, Subtract
 from polydevice.ops.comparison import Equal, Greater
 from polydevice.ops.concat import Concat
+from polydevice.ops.containers import ZipMap
 from polydevice.ops.convert import Convert
 from polydevice.ops.gather import Gather
 from polydevice.ops.math import Abs, IsNaN, Sqrt
@@ -169,8 +170,8 @@ def feature_vectorizer(n: OnnxNode) -> Port:
 
 @translates("ZipMap", domain=_ML)
 def zip_map(n: OnnxNode) -> Port:
-    """Refused: a blob holds no maps."""
-    raise n.unsupported(
-        "maps from label to score are no blobs; export with skl2onnx's options={'zipmap': False}, "
-        f"or cut the file with onnx.utils.extract_model to end at {n.proto.input[0]!r}"
-    )
+    """Maps from label to score, one for each row."""
+    labels = n.attribute("classlabels_strings") or n.attribute("classlabels_int64s") or []
+    if not labels:
+        raise n.unsupported("classlabels_strings and classlabels_int64s are missing; give one")
+    return n.emit(ZipMap(tuple(labels)), n.required_inputs()[0])
