@@ -29,6 +29,9 @@ Reduce = Callable[[Array, tuple[int, ...], bool], Any]
 
 
 def _axes(x: Array, axes: Array) -> tuple[int, ...]:
+    """Return the axes from the front; a scalar, of which OpenVINO takes 0 and -1, has none."""
+    if not x.ndim:
+        return ()
     return tuple(sorted({normalize_axis(int(axis), x.ndim) for axis in axes.reshape(-1)}))
 
 

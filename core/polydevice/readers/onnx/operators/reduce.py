@@ -40,8 +40,13 @@ _BOOLEAN = {"ReduceMax": ReduceLogicalOr, "ReduceMin": ReduceLogicalAnd}
 
 
 def _axes(n: OnnxNode, x: Port) -> Port | None:
-    """Return the axes to reduce over; None when nothing is to be reduced."""
+    """Return the axes to reduce over; None when nothing is to be reduced.
+
+    A scalar has none, though PyTorch exports it with 0 or -1.
+    """
     axes = axes_input(n, 1)
+    if x.desc.rank == 0 and axes is not None:
+        return n.value([])
     empty = axes is None or (axes.shape is not None and axes.shape == (0,))
     if axes is not None and not empty:
         known = axes.shape is not None and isinstance(axes.shape[0], int)

@@ -35,12 +35,14 @@ def _top(n: OnnxNode, x: Port, k: Input, axis: int, mode: TopKMode, sort: TopKSo
 @translates("TopK")
 def top_k(n: OnnxNode) -> list[Port]:
     """The k largest or smallest elements, by value, and their positions."""
-    x = n.input(0)
+    given = n.input(0)
+    x = vector_of_scalar(n, given)
     k: Input = n.required("k") if n.version < 10 else n.input(1)
     if isinstance(k, Port):
         k = n.emit(Squeeze(), k, [0]) if k.desc.rank == 1 else k
     mode = TopKMode.MAX if n.attribute("largest", 1) else TopKMode.MIN
-    return _top(n, x, k, n.attribute("axis", -1), mode, TopKSort.VALUE)
+    found = _top(n, x, k, n.attribute("axis", -1), mode, TopKSort.VALUE)
+    return found if x is given else [reshaped_like(n, port, given) for port in found]
 
 
 @translates("ArgMax", "ArgMin")
