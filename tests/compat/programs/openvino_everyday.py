@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import openvino as ov
 from openvino import opset8 as ops
-from openvino.preprocess import PrePostProcessor, ResizeAlgorithm
+from openvino.preprocess import ColorFormat, PrePostProcessor, ResizeAlgorithm
 
 random = np.random.default_rng(0)
 core = ov.Core()
@@ -151,6 +151,22 @@ prepared = processor.build()
 print([str(port) for port in prepared.inputs], [str(port) for port in prepared.outputs])
 photo = random.integers(0, 256, (1, 12, 9, 3)).astype(np.uint8)
 show("preprocessed", core.compile_model(prepared, device)(photo)["prob"].astype(np.float32))
+
+even = convolution()
+even.reshape([1, 3, 6, 8])
+processor = PrePostProcessor(even)
+processor.input().tensor().set_element_type(ov.Type.u8).set_layout(ov.Layout("NHWC"))
+processor.input().tensor().set_color_format(ColorFormat.NV12_SINGLE_PLANE)
+processor.input().preprocess().convert_color(ColorFormat.BGR).convert_layout(
+    [0, 3, 1, 2]
+).convert_element_type()
+prepared = processor.build()
+print([str(port) for port in prepared.inputs])
+photo = random.integers(0, 256, (1, 9, 8, 1)).astype(np.uint8)
+show("nv12", core.compile_model(prepared, device)(photo)["prob"])
+processor = PrePostProcessor(convolution())
+processor.input().tensor().set_layout(ov.Layout("NC"))
+fails("layout of another rank", processor.build)
 
 folder = Path(tempfile.mkdtemp())
 ov.serialize(model, str(folder / "a.xml"), str(folder / "a.bin"))

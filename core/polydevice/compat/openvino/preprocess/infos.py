@@ -106,6 +106,7 @@ class _Steps(Surface):
     def __init__(self) -> None:
         self._steps: list[tuple[str, Step | None]] = []
         self._last_layout: Layout | None = None
+        self._orders: list[list[int]] = []  # of transposes that are told by numbers of axes
 
     def _add(self, text: str, step: Step | None) -> Self:
         self._steps.append((text, step))
@@ -124,6 +125,8 @@ class _Steps(Surface):
         wanted = layout_of(dst_layout) if isinstance(dst_layout, (str, Layout)) else dst_layout
         if isinstance(wanted, Layout):
             self._last_layout = wanted
+        else:
+            self._orders.append([int(axis) for axis in wanted])
         return self._add(f"convert layout {wanted}", steps.convert_layout(wanted))
 
     def custom(self, operation: Callable[[Any], Any]) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from polydevice.compat.openvino.errors import translated
@@ -81,7 +82,11 @@ class PrePostProcessor(Surface):
         noted = info._model._layout or Layout(str(node.rt_info.get(NOTE) or "..."))
         model_layout = (info._steps._last_layout or noted) if noted.empty else noted
         layout = _tensor_layout(info._tensor, model_layout)
-        shape = _tensor_shape(info._tensor, own_shape, layout, model_layout)
+        given = _before(info._steps._orders, own_shape) if model_layout.empty else own_shape
+        shape = _tensor_shape(info._tensor, given, layout, model_layout)
+        for said, sizes in ((layout, shape), (model_layout, own_shape)):
+            if sizes is not None:
+                said._axes(len(sizes))  # raises where it is one of another rank
         element = info._tensor._element or own_type
         planes = self._planes(node, info._tensor, element, shape)
         if not layout.empty:
@@ -159,7 +164,9 @@ class PrePostProcessor(Surface):
         lines = []
         for port, info in zip(self._model.inputs, self._inputs, strict=True):
             lines.append(f'Input "{port.any_name}":')
-            lines.append(f"    Model's expected tensor: {port.partial_shape}, {port.element_type}")
+            lines.append(
+                f"    Model's expected tensor: {port.partial_shape}, {port.element_type.type_name}"
+            )
             lines += [f"      {text}" for text, _ in info._steps._steps]
         for out, each in zip(self._model.outputs, self._outputs, strict=True):
             lines.append(f'Output "{out.any_name}":')
@@ -187,6 +194,18 @@ def _tensor_layout(tensor: InputTensorInfo, model_layout: Layout) -> Layout:
         return tensor._layout
     interleaved = (*_SPLIT, *_ONE_PLANE, ColorFormat.RGBX, ColorFormat.BGRX)
     return Layout("NHWC") if tensor._color in interleaved else model_layout
+
+
+def _before(orders: Sequence[Sequence[int]], shape: Shape | None) -> Shape | None:
+    """Return the sizes that become `shape` by these transposes, one after the other."""
+    for order in reversed(orders):
+        if shape is None or sorted(order) != list(range(len(shape))):
+            return shape  # the step says so
+        sizes: list[DimLike] = list(shape)
+        for size, axis in zip(shape, order, strict=True):
+            sizes[axis] = size
+        shape = Shape(sizes)
+    return shape
 
 
 def _tensor_shape(
