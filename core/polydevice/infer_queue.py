@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,6 +14,8 @@ from polydevice.infer_request import InferRequest, StatusCode
 from polydevice.runtime.request_memory import Inputs
 
 if TYPE_CHECKING:
+    import asyncio  # where it is used, a coroutine runs, which has imported it
+
     from polydevice.executable_network import ExecutableNetwork
 
 
@@ -227,6 +228,8 @@ class InferQueue:
         Waiting for an idle request and for the result leaves the event loop free. Cancelling the
         coroutine drops the inference when it has not begun.
         """
+        import asyncio
+
         loop = asyncio.get_running_loop()
         index = await self._take_async(loop)
         awaited = _Awaited(loop)
@@ -240,6 +243,8 @@ class InferQueue:
             raise
 
     async def _take_async(self, loop: asyncio.AbstractEventLoop) -> int:
+        import asyncio
+
         with self._changed:
             if self._idle:
                 return self._idle.popleft()
