@@ -8,7 +8,6 @@ import re
 import textwrap
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +16,13 @@ from polydevice.dtype import Array, ElementType
 from polydevice.errors import ElementTypeError, NetworkError, PolydeviceError, ShapeError
 from polydevice.ops import op as table
 from polydevice.ops.op import EVERYWHERE, Op, attribute
+from polydevice.ops.opencl_body import (
+    LOCAL_TYPES,
+    MOST_OPENCL_INPUTS,
+    OpenClBody,
+    OpenClGroupBody,
+    WorkGroups,
+)
 from polydevice.shape import DimLike, Shape, broadcast
 from polydevice.tensor import TensorDesc
 
@@ -25,12 +31,6 @@ ShapeRule = str | Callable[..., Any]
 
 TypeRule = str | ElementType | Sequence[str | ElementType]
 """``"same"`` or an element type, such as ``"i64"``, for all outputs or for each."""
-
-MOST_OPENCL_INPUTS = 5
-"""Inputs that a pointwise expression of a kernel has names for."""
-
-LOCAL_TYPES = {"float": 4, "int": 4, "uint": 4, "half": 2, "ushort": 2, "double": 8}
-"""OpenCL types that local memory may be declared of → bytes of one."""
 
 _ATTRIBUTE_KINDS = (int, float, str, bool)
 _LOCAL = re.compile(r"(\w+)\s*\[\s*(\d+)\s*\]")
@@ -83,50 +83,6 @@ class PythonOperation(Op):
                 f"{len(stated)}"
             )
         return [own.checked(a, desc) for a, desc in zip(answers, stated)]
-
-
-@dataclass(frozen=True)
-class OpenClBody:
-    """What computes one element in OpenCL C.
-
-    Attributes:
-        parameters: names of the inputs' elements in the body; attributes have their own names.
-        body: statements that end in `return`.
-        file: Python file in which the body stands.
-        line: its first line there.
-    """
-
-    parameters: tuple[str, ...]
-    body: str
-    file: str
-    line: int
-
-
-WorkGroups = Callable[..., Any]
-"""The inputs' shapes, and attributes by keyword → number of work-groups, one or up to three."""
-
-
-@dataclass(frozen=True)
-class OpenClGroupBody:
-    """What a work-group computes in OpenCL C.
-
-    Attributes:
-        parameters: names of the inputs, then of the outputs.
-        body: statements.
-        file: Python file in which the body stands.
-        line: its first line there.
-        work_groups: says how many work-groups there are.
-        local_size: work-items of a group in up to three dimensions.
-        local: name → (type, elements) of memory that a group shares.
-    """
-
-    parameters: tuple[str, ...]
-    body: str
-    file: str
-    line: int
-    work_groups: WorkGroups
-    local_size: tuple[int, ...]
-    local: Mapping[str, tuple[str, int]]
 
 
 class CustomOperation:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from polydevice.errors import PolydeviceError, ShapeError
-from polydevice.ops.python_operation import LOCAL_TYPES, OpenClGroupBody, PythonOperation
+from polydevice.ops.opencl_body import LOCAL_TYPES, OpenClGroupBody
+from polydevice.ops.python_operation import PythonOperation
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels import types
 from polydevice_gpu.kernels.kernel import Kernel, Mode, kernel
