@@ -17,7 +17,6 @@ os.environ.setdefault("POLYDEVICE_GPU_DEVICES", "all-gpus,cpu")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
-from polydevice_gpu.tuning.runner import Runner
 
 from polydevice.ops import reduce
 from polydevice.ops.normalization import MVN, EpsMode, NormalizeL2
@@ -32,6 +31,7 @@ from polydevice_gpu.compiler.stages import build_graph
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.row.row import RowKernel
 from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.tuning.candidate_runner import CandidateRunner
 from polydevice_gpu.tuning.candidates import candidates
 from tests.gpu.graphs import Sketch
 
@@ -76,7 +76,7 @@ def main() -> int:
     print(f"{device.facts.name}: µs of the chosen mode, and of the best")
     for op, shape, order, axes in CASES:
         node = _node(op, shape, order, axes, target)
-        runner = Runner(node, target, device, builder)
+        runner = CandidateRunner(node, target, device, builder)
         choices = candidates(node, target)
         runner.build(choices)
         times = {c: found.time_ns / 1e3 for c in choices if (found := runner.run(c)) is not None}
