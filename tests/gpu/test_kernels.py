@@ -38,7 +38,7 @@ MODES = "POLYDEVICE_TEST_MODES"
 MOST_ELEMENTS = 6_000
 """Of inputs, where a simulator executes one instruction after the other; or else the fewest."""
 
-CALLED = 2
+CALLED = 1
 """How many trials of each kernel run as a function: its text is the same as that of a launch."""
 
 QUICK = {"f4": 3, "f2": 1}
@@ -103,9 +103,10 @@ def load(monkeypatch, opencl, builder, core):
 
 
 @pytest.fixture
-def load_called(monkeypatch, load):
+def load_called(monkeypatch, opencl, load):
     """The same, with the kernel called as a function by another, even if it is the only one."""
     monkeypatch.setattr(choose, "FEWEST", 1)
+    monkeypatch.setattr(choose, "BARRIERS_ANYWHERE", "Intel" not in opencl.facts.platform_name)
     settings = CompileSettings(single_launch="YES")
     monkeypatch.setattr(CompileSettings, "of", lambda *_: settings)
 
@@ -113,9 +114,9 @@ def load_called(monkeypatch, load):
         executable = load(*arguments)
         plan = executable.latest_plan()
         assert len(plan.joined) + len(plan.apart) == len(plan.steps)
-        assert all(why_no_function(x) for n in plan.apart for x in plan.steps[n].launches), (
-            plan.apart
-        )
+        for number, why in plan.apart.items():
+            launches = plan.steps[number].launches
+            assert why in [why_no_function(each) for each in launches] or "CPUs take" in why, why
         return executable
 
     return loaded

@@ -22,6 +22,7 @@ from polydevice_gpu import cl
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.one_launch.choose import Rules
 from polydevice_gpu.one_launch.turns import Turn
+from polydevice_gpu.runtime import joining_trial
 from tests.gpu.graphs import Sketch, loaded, openvino_answers, random_inputs
 from tests.gpu.test_random_graphs import Drawing
 
@@ -131,6 +132,25 @@ def test_groups_that_do_not_run_together_leave_launches_alone(monkeypatch, openc
     assert "work-groups of" in executable.explain()
     assert "do not run at the same time" in executable.explain()
     assert not executable.latest_plan().joined
+    check(executable, network)
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_auto_keeps_what_is_faster(monkeypatch, opencl, builder, faster) -> None:
+    real_times = joining_trial.both_times
+    meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
+    monkeypatch.setattr(opencl, "capabilities", meets)
+
+    def times(joined, queue) -> tuple[float, float]:
+        real = real_times(joined, queue)
+        assert min(real) > 0
+        return (1e-6, 2e-6) if faster else (2e-6, 2e-6)
+
+    monkeypatch.setattr(joining_trial, "both_times", times)
+    network = small()
+    executable = loaded(network, opencl, builder, settings=CompileSettings(single_launch="AUTO"))
+    assert bool(executable.latest_plan().joined) is faster
+    assert faster or "took 2 us one by one, and 2 as one" in executable.explain()
     check(executable, network)
 
 

@@ -18,6 +18,7 @@ from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.compiler.stages import GRAPH, PLAN, PREPARE, SPECIALISE, build_graph
 from polydevice_gpu.graph import GpuGraph, Memory
 from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.runtime.joining_trial import keep_faster
 from polydevice_gpu.runtime.plan import Plan
 from polydevice_gpu.runtime.weights import WeightStore
 
@@ -110,6 +111,8 @@ class Compiler:
         assert work.arena is not None
         plan = Plan(self.device, graph, work.steps, work.arena, weights, work.compiled)
         plan.joined, plan.apart = work.joined, work.apart
+        if plan.joined and self.settings.single_launch == "AUTO":
+            keep_faster(plan)
         for inner in plan.inner_plans:
             plan.programs_compiled += inner.programs_compiled
             more = inner.arena.sum_bytes - inner.arena.size_bytes

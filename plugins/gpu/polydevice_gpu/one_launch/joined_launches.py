@@ -14,6 +14,8 @@ from polydevice_gpu.one_launch import trial
 from polydevice_gpu.one_launch.stretch import WAIT_NS, Stretch, word
 from polydevice_gpu.one_launch.turns import turn_of
 
+_AHEAD = True
+_CHECKS = True
 _TIMED, _PORTS = 4, 6
 """Parameters of the kernel: whether stages are timed, and the first that may be another buffer."""
 
@@ -21,8 +23,8 @@ _TIMED, _PORTS = 4, 6
 class JoinedLaunches(cl.LaunchList):
     """The launches of a stretch, which `enqueue` runs as one where that is possible.
 
-    They run one by one once the groups of the one did not meet, and where they are timed on a
-    device whose groups cannot.
+    They run one by one once the groups of the one did not meet, and where they are timed and the
+    one has no clock.
 
     Attributes:
         seen: what the kernel said of the last run: groups that arrived and left, and the stage
@@ -78,9 +80,21 @@ class JoinedLaunches(cl.LaunchList):
         for number in range(len(stretch.stages)):
             if stretch.meets[number]:
                 rotation = 0
-            words += stretch.record(number, self._words(number, lies_at), rotation)
+            ahead = self._weights(number + 1, lies_at)
+            words += stretch.record(number, self._words(number, lies_at), rotation, ahead)
             rotation += stretch.busy(number)
         self._prepare_one(np.array(words, np.uint64), fixed)
+
+    def _weights(self, number: int, lies_at: dict[int, int]) -> tuple[int, int]:
+        """Return address and bytes of the largest constant of a stage, which is read ahead."""
+        if number == len(self.stretch.stages):
+            return 0, 0
+        constants = [self._given[number][at] for at in self.stretch.stages[number].constants]
+        buffers = [each for each in constants if isinstance(each, cl.Buffer)]
+        largest = max(buffers, key=lambda each: each.size_bytes, default=None)
+        if largest is None or not _AHEAD:
+            return 0, 0
+        return lies_at[largest.pointer], largest.size_bytes
 
     def _words(self, number: int, lies_at: dict[int, int]) -> list[int]:
         """Return the words of a launch's arguments."""
@@ -132,12 +146,12 @@ class JoinedLaunches(cl.LaunchList):
 
     def enqueue(self, queue: cl.Queue) -> None:
         """Enqueue the stretch; returns at once."""
-        waits = self.stretch.waits
-        if self._one is None or self.stretch.failed or (queue.profiling and not waits):
+        stretch = self.stretch
+        if self._one is None or stretch.failed or (queue.profiling and not stretch.has_clock):
             self._is_timed = False
             super().enqueue(queue)
             return
-        if not waits:
+        if not stretch.waits:
             self._one.enqueue(queue)
             return
         assert self._state is not None
@@ -147,9 +161,14 @@ class JoinedLaunches(cl.LaunchList):
             self._one.set_argument(0, _TIMED, np.int32(self._is_timed))
         with turn_of(self._on).taken(queue):
             self._one.enqueue(queue)
-        queue.download(self._state, self.seen, wait=False)
+        if _CHECKS:
+            queue.download(self._state, self.seen, wait=False)
         if self._is_timed:
             queue.download(self._times, self._read_times, wait=False)
+
+    def enqueue_one_by_one(self, queue: cl.Queue) -> None:
+        """Enqueue the launches without joining them."""
+        super().enqueue(queue)
 
     def profile(self) -> list[cl.LaunchTime]:
         """Return the time of each launch; as parts of the one that they were.

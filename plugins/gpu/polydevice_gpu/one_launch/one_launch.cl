@@ -5,7 +5,9 @@
 // Needs: LOCAL_SIZE, LOCAL_BYTES (those of the function that takes most), PORTS, PORT_PARAMETERS and
 // PORT_VALUES (buffers that may be others in each launch), STAGES (the switch over functions), MEETING
 // (0: there is one group; 1: groups meet by atomics; 2: by PTX, which states the order of memory).
-// records: for each stage FIELDS words of 64 bits, then its arguments: a number; the address of a
+// records: for each stage FIELDS words of 64 bits (its function, length and whether it waits; groups;
+// those in x and y; rotation; what the next one reads of weights, and how many lines that are), then
+// its arguments: a number; the address of a
 // buffer, or the number of a port; the place of local memory.
 // times: where `timed`, when each stage began, and when the last one ended; then all stages are apart.
 // state: groups that arrived, groups that left, the stage that was waited for in vain plus one.
@@ -13,32 +15,48 @@
 // Order: what a group wrote before a meeting every group reads after it. Its work-items wait for
 // each other, then one of them releases for all with a fence of the device's scope, and acquires the
 // same way, which also drops what the processor's own cache (L1) holds.
-#define FIELDS 4
+#define FIELDS 6
 #define GAVE_UP 0x80000000u
+#define LINE 128
 #define STAGE_WORD(i) records[at + (i)]
 #define STAGE_POINTER(i) (STAGE_WORD(i) < PORTS ? ports[STAGE_WORD(i)] : STAGE_WORD(i))
 #define EVERYTHING (CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE)
 
 #if MEETING == 2
-#define FENCE_ALL() asm volatile("fence.acq_rel.gpu;" ::: "memory")
+// Adding releases what all work-items of the group wrote before the barrier in front of it.
 #define ARRIVE(at) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(at) : "memory")
 #define LOOK(seen, at)                                                                            \
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(at) : "memory")
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(at) : "memory")
+#define ACQUIRE() asm volatile("fence.acq_rel.gpu;" ::: "memory")
 #define NOW(time) asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time))
+// A barrier after which every work-item knows what one of them said.
+#define TELL(gave_up)                                                                             \
+    asm volatile("{\n.reg .pred p, q;\nsetp.ne.u32 p, %0, 0;\nbar.red.or.pred q, 0, p;\n"         \
+                 "selp.u32 %0, 1, 0, q;\n}" : "+r"(gave_up) : : "memory");
+#define FETCH_AHEAD(address) asm volatile("prefetch.global.L2 [%0];" ::"l"(address))
+#define READ_AHEAD(word) asm volatile("" ::"l"(word))
 #else
-#define FENCE_ALL() mem_fence(CLK_GLOBAL_MEM_FENCE)
-#define ARRIVE(at) atomic_inc(at)
+#define ARRIVE(at)                                                                                \
+    mem_fence(CLK_GLOBAL_MEM_FENCE);                                                              \
+    atomic_inc(at)
 #define LOOK(seen, at) seen = atomic_or(at, 0)
+#define ACQUIRE() mem_fence(CLK_GLOBAL_MEM_FENCE)
 #define NOW(time) time = clock += 20000  // at least as long as 256 looks take
+#define TELL(gave_up)                                                                             \
+    if (thread == 0) *(__local uint*)memory = gave_up;  /* no function is using it */             \
+    barrier(EVERYTHING);                                                                          \
+    gave_up = *(__local uint*)memory;                                                             \
+    barrier(CLK_LOCAL_MEM_FENCE);
+#define FETCH_AHEAD(address)
+#define READ_AHEAD(word)
 #endif
 
 #if MEETING
-// Return whether all groups arrived before the time was up. For the first work-item.
+// Return whether the time was up before all groups arrived. For the first work-item.
 static inline uint await_all(volatile __global uint* state, const uint target, const int at,
                              const ulong limit_ns) {
     uint seen;
     ulong begin, now, clock = 0;
-    FENCE_ALL();
     ARRIVE(state);
     NOW(begin);
     for (uint turn = 1;; turn++) {
@@ -53,22 +71,24 @@ static inline uint await_all(volatile __global uint* state, const uint target, c
             }
         }
     }
-    FENCE_ALL();
-    return !(seen & GAVE_UP);
+    ACQUIRE();
+    return seen & GAVE_UP;
 }
 #define MEET                                                                                      \
-    barrier(EVERYTHING);                                                                          \
-    met++;                                                                                        \
-    if (thread == 0) *goes_on = await_all(state, met * resident, at, limit_ns);                   \
-    barrier(EVERYTHING);                                                                          \
-    if (!*goes_on) return;                                                                        \
-    barrier(CLK_LOCAL_MEM_FENCE);
+    {                                                                                             \
+        uint gave_up = 0;                                                                         \
+        barrier(EVERYTHING);                                                                      \
+        met++;                                                                                    \
+        if (thread == 0) gave_up = await_all(state, met * resident, at, limit_ns);                \
+        TELL(gave_up)                                                                             \
+        if (gave_up) return;                                                                      \
+    }
 #else
 #define MEET barrier(EVERYTHING);
 #endif
 #if MEETING
 #define NOTE_TIME(number)                                                                         \
-    if (timed && thread == 0 && mine == 0) {                                                   \
+    if (timed && thread == 0 && mine == 0) {                                                      \
         ulong now, clock = 0;                                                                     \
         NOW(now);                                                                                 \
         times[number] = now;                                                                      \
@@ -98,18 +118,22 @@ __kernel __attribute__((reqd_work_group_size(LOCAL_SIZE, 1, 1)))
 void one_launch(__constant ulong* records, const int words, __global uint* state,
                 const ulong limit_ns, const int timed, __global ulong* times PORT_PARAMETERS) {
     __local uchar memory[LOCAL_BYTES] __attribute__((aligned(1024)));
-    __local uint* goes_on = (__local uint*)memory;  // between functions nothing else is in it
     const ulong ports[PORTS + 1] = {PORT_VALUES};
     const uint thread = get_local_id(0), mine = get_group_id(0), resident = get_num_groups(0);
     uint met = 0;
     int number = 0;
     for (int at = 0; at < words; at += (int)(STAGE_WORD(0) >> 16 & 0xffff)) {
+        // All that is known before the others arrived is read before.
         const uint body = (uint)STAGE_WORD(0) & 0xffff, count = (uint)STAGE_WORD(1);
         const uint rotation = (uint)STAGE_WORD(3);
         const uint3 groups = (uint3)((uint)STAGE_WORD(2), (uint)(STAGE_WORD(2) >> 32), 1);
-        if (STAGE_WORD(0) >> 32 || timed) {
-            MEET
-        }
+        const ulong ahead = STAGE_WORD(4);
+        const uint lines = (uint)STAGE_WORD(5);
+        for (int i = FIELDS; i < (int)(STAGE_WORD(0) >> 16 & 0xffff); i += 8)
+            READ_AHEAD(STAGE_WORD(i));
+        if (STAGE_WORD(0) >> 32 || timed) MEET
+        for (uint line = mine * LOCAL_SIZE + thread; line < lines; line += resident * LOCAL_SIZE)
+            FETCH_AHEAD(ahead + line * LINE);
         NOTE_TIME(number)
         number++;
         switch (body) {

@@ -10,7 +10,7 @@ from importlib import resources
 
 from polydevice_gpu.one_launch.function import Function, type_of
 
-FIELDS = 4
+FIELDS = 6
 """Words of a stage before its arguments."""
 _WARP = 32
 _NAMED_BARRIERS = 15
@@ -43,7 +43,9 @@ class Shape:
     after: str
 
 
-def shape_of(function: Function, local_size: int, local_bytes: int, slot_bytes: int) -> Shape:
+def shape_of(
+    function: Function, local_size: int, local_bytes: int, slot_bytes: int, *, ptx: bool
+) -> Shape:
     """Return how a function runs in work-groups of a kernel.
 
     Args:
@@ -51,13 +53,14 @@ def shape_of(function: Function, local_size: int, local_bytes: int, slot_bytes: 
         local_size: work-items of the kernel's groups.
         local_bytes: local memory of a group.
         slot_bytes: what one call takes of it.
+        ptx: whether parts of a group have barriers of their own, and `slot_bytes` is exact.
     """
     items = function.items
     slots = local_size // items
     if 1 < items < local_size and (function.has_barriers or slot_bytes):
         slots = min(slots, _NAMED_BARRIERS)
     if slot_bytes:
-        slots = max(1, min(slots, local_bytes // slot_bytes))
+        slots = max(1, min(slots, local_bytes // slot_bytes)) if ptx else 1
     together = _WARP // items if items < _WARP and _WARP % items == 0 else 1
     if slots % together:
         together = 1
@@ -100,11 +103,12 @@ def source(
         call = function.call(number, FIELDS).replace(", arrays)", f", {arrays or 'slot_memory'})")
         sizes = f"{function.items}, {shape.slots}, {shape.together}, {shape.slot_bytes}"
         cases.append(f"case {number}: STAGE({sizes}, ({call}), {shape.after})")
-    memory = max((s.slots * s.slot_bytes for s in shapes), default=0)
+    # All that there is: Intel's CPU runtime counts less than a kernel has.
+    memory = local_bytes if any(s.slot_bytes for s in shapes) else 16
     declared = "".join(f", __global uchar* port{n}" for n in range(ports))
     parts += [
         f"#define LOCAL_SIZE {local_size}",
-        f"#define LOCAL_BYTES {min(max(memory, 16), local_bytes)}",
+        f"#define LOCAL_BYTES {memory}",
         f"#define PORTS {ports}",
         f"#define MEETING {int(meeting)}",
         f"#define PORT_PARAMETERS {declared}",

@@ -28,6 +28,7 @@ class Stage:
         reads: pieces of memory.
         writes: likewise.
         bytes: how much it reads and writes, weights included.
+        constants: positions of arguments that are weights.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Stage:
     reads: frozenset[object]
     writes: frozenset[object]
     bytes: int
+    constants: tuple[int, ...]
 
     @classmethod
     def of(
@@ -58,10 +60,12 @@ class Stage:
         reads: set[object] = set()
         writes: set[object] = set()
         size = 0
+        constants = []
         assert launch.body is not None
         pairs = zip(launch.body.parameters, launch.arguments, strict=True)
-        for parameter, argument in pairs:
+        for position, (parameter, argument) in enumerate(pairs):
             if isinstance(argument, Weights):
+                constants.append(position)
                 assert argument.value.constant is not None
                 size += argument.value.constant.nbytes
             memory = memory_of(argument, scratch)
@@ -70,7 +74,9 @@ class Stage:
             size += memory.bytes
             key = places.get(memory, memory)
             (reads if "const " in type_of(parameter)[0] else writes).add(key)
-        return cls(name, launch, kernel, frozenset(reads), frozenset(writes), size)
+        return cls(
+            *(name, launch, kernel, frozenset(reads), frozenset(writes), size, tuple(constants))
+        )
 
     def waits_for(self, other: Stage) -> bool:
         """Whether the other one, which is earlier, must have ended before this one begins."""

@@ -20,6 +20,7 @@ WAIT_NS = 1_000_000_000
 """How long a group waits for the others at most: a stage takes a thousandth of it."""
 NAME = "one_launch"
 _MEETS = 1 << 32
+_LINE_BYTES = 128
 
 
 @dataclass(eq=False)
@@ -37,6 +38,7 @@ class Stretch:
         local_size: work-items of its groups.
         groups: how many of them there are.
         meets: for each stage, whether all groups meet before it.
+        has_clock: whether it can tell when each stage began.
         failed: why it is not used any more; empty while it is.
     """
 
@@ -50,6 +52,7 @@ class Stretch:
     local_size: int
     groups: int
     meets: list[bool] = field(default_factory=list)
+    has_clock: bool = False
     failed: str = ""
 
     @property
@@ -69,20 +72,25 @@ class Stretch:
             f"{self.groups} work-groups of {self.local_size}"
         )
 
-    def record(self, number: int, arguments: Sequence[int], rotation: int) -> list[int]:
+    def record(
+        self, number: int, arguments: Sequence[int], rotation: int, ahead: tuple[int, int]
+    ) -> list[int]:
         """Return the words of a stage.
 
         Args:
             number: of the stage.
             arguments: the word of each.
             rotation: groups that the stages since the last meeting keep busy.
+            ahead: address and bytes of weights that the next stage reads.
         """
         stage = self.stages[number]
         x, y, z = stage.groups
         ends = [stage.local_arguments_bytes] if stage.local_arguments_bytes else []
         words = FIELDS + len(arguments) + len(ends)
         head = self.numbers[number] | words << 16 | (_MEETS if self.meets[number] else 0)
-        return [head, x * y * z, x | y << 32, rotation, *arguments, *ends]
+        address, size = ahead
+        lines = -(-size // _LINE_BYTES)
+        return [head, x * y * z, x | y << 32, rotation, address, lines, *arguments, *ends]
 
     def busy(self, number: int) -> int:
         """Return how many groups a stage keeps busy, before any has a second slot to fill."""
@@ -116,20 +124,18 @@ def build(
     shapes: list[Shape] = []
     for number, function in enumerate(functions):
         most = max(s.local_bytes for s, n in zip(stages, numbers, strict=True) if n == number)
-        shapes.append(shape_of(function, local_size, rules.local_bytes, most))
+        shapes.append(shape_of(function, local_size, rules.local_bytes, most, ptx=rules.ptx))
     meeting = Meeting.NONE
     if rules.meets:
         meeting = Meeting.PTX if rules.ptx else Meeting.ATOMICS
     text = source(functions, shapes, local_size, len(ports), rules.local_bytes, meeting)
     options = dict.fromkeys(option for stage in stages for option in stage.launch.options)
-    if rules.ptx and choose.REGISTERS:
-        options[f"-cl-nv-maxrregcount={choose.REGISTERS}"] = None
     kernel = builder.build(NAME, text, tuple(options)).kernel(NAME)
     note = builder.build(trial.NOTE, trial.NOTE_SOURCE).kernel(trial.NOTE)
     groups = _together(kernel, device, len(ports), local_size) if rules.meets else 1
     return Stretch(
         *(stages, ports, functions, shapes, numbers, kernel, note),
-        *(local_size, groups, _meets(stages)),
+        *(local_size, groups, _meets(stages), meeting is Meeting.PTX and groups > 1),
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from polydevice_gpu import cl
 from polydevice_gpu.cl.queues.launch import Argument
+from polydevice_gpu.one_launch.source import FIELDS
 from polydevice_gpu.one_launch.turns import turn_of
 
 NOTE = "note_address"
@@ -21,7 +22,6 @@ STATE_BYTES = 16
 _TRIAL_NS = 50_000_000
 _MEETINGS = 3
 _NO_FUNCTION = 0xFFFF
-_FIELDS = 4
 
 
 def addresses(note: cl.Kernel, device: cl.Device, buffers: Iterable[cl.Buffer]) -> dict[int, int]:
@@ -49,7 +49,9 @@ def meet(kernel: cl.Kernel, device: cl.Device, ports: int, local_size: int, grou
     The kernel's own registers and local memory decide how many run at the same time. Every wait
     has a bound, so that groups too many only cost that time.
     """
-    words = np.array([_NO_FUNCTION | _FIELDS << 16 | 1 << 32, 0, 1, 0] * _MEETINGS, np.uint64)
+    words = np.array(
+        [_NO_FUNCTION | FIELDS << 16 | 1 << 32, *[0] * (FIELDS - 1)] * _MEETINGS, np.uint64
+    )
     records = device.memory.allocate(words.nbytes, "trial of one launch")
     state = device.memory.zeros(STATE_BYTES, "state of a trial")
     launches = cl.LaunchList(device)
