@@ -98,7 +98,8 @@ def network_of(core, shape, kind="f32"):
     from polydevice import opset
 
     x = opset.parameter(shape, kind, name="x")
-    return opset.network("n", {"y": opset.relu(x)})
+    y = opset.logical_not(x) if kind == "boolean" else opset.relu(x)
+    return opset.network("n", {"y": y})
 
 
 def test_random_samples_differ_repeat_and_have_the_inputs_types() -> None:
