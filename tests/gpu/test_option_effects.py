@@ -360,18 +360,3 @@ def test_f16_in_quantized_networks(core, quantized, allowed, hint) -> None:
     assert y.dtype == np.float16
     (right,) = answer(model, x)
     np.testing.assert_allclose(y.astype(float), right.astype(float), rtol=0.03, atol=0.01)
-
-
-@pytest.mark.parametrize("allowed", ["YES", "NO"])
-@pytest.mark.parametrize("quantized", [True, False])
-def test_int8_that_there_is_not_is_said_and_changes_nothing(core, quantized, allowed) -> None:
-    model = _half_model(quantized)
-    x = {"x": np.random.default_rng(1).random((1, 3, 6, 6)).astype(np.float16)}
-    right = load(core, {}, model).infer(x)["y"].copy()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        executable = load(core, {"LP_TRANSFORMS_MODE": allowed}, model)
-    said = [str(w.message) for w in caught if "no int8 kernels" in str(w.message)]
-    assert len(said) == (quantized and allowed == "YES")
-    assert executable.get_config("LP_TRANSFORMS_MODE") == allowed
-    np.testing.assert_array_equal(executable.infer(x)["y"], right)

@@ -34,9 +34,12 @@ SUB_GROUPS = (4, 8, 16, 32, 64)
 _PROCESSOR = Target(
     vector_width=16, local_memory_bytes=98304, max_work_group_size=1024, matrix_unit=True,
     async_copy=True, warp_group_unit=True, warp_shuffle=True, sub_group_sizes=SUB_GROUPS,
-    fp16_arithmetic=True,
+    fp16_arithmetic=True, byte_product="x86",
 )  # fmt: skip
-ABLE = (_PROCESSOR, dataclasses.replace(_PROCESSOR, scalar_lanes=32, vector_width=4))
+ABLE = (
+    _PROCESSOR,
+    dataclasses.replace(_PROCESSOR, scalar_lanes=32, vector_width=4, byte_product="ptx"),
+)
 """Devices, with and without lanes in lockstep, that can all that kernels ask for."""
 
 

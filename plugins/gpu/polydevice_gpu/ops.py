@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from polydevice.dtype import ElementType
 from polydevice.ops.color import FromYuv
+from polydevice.ops.convolution import Convolution, GroupConvolution
+from polydevice.ops.matmul import MatMul
 from polydevice.ops.op import Op
 from polydevice.ops.recurrent import Direction, Recurrent
 from polydevice.shape import Shape, broadcast
@@ -219,3 +222,80 @@ class RecurrentSteps(Op):
         count, hidden = self.direction.count, self.layer.hidden_size
         last = x.with_shape([batch, count, hidden])
         return [x.with_shape([batch, count, steps, hidden]), *[last] * self.layer.states]
+
+
+def _sums(product: Op, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+    """Return the shape of a product of 8-bit integers, in i32."""
+    wide = [desc.with_type(ElementType.i32) for desc in inputs]
+    return [desc.without_value() for desc in product.infer(wide)]
+
+
+@dataclass(frozen=True)
+class IntegerConvolution(Convolution):
+    """Convolution of 8-bit integers: the exact sums of (x - zero) * w; padding adds nothing.
+
+    Inputs:  x  [N, C, spatial...], 1 to 3 spatial axes, u8 or i8
+             w  [O, C, kernel...], i8, constant
+    Outputs: y  [N, O, spatial...], i32
+    Source:  made from IntegerProduct
+    """
+
+    type = "IntegerConvolution"
+    domain = "polydevice_gpu"
+
+    zero: int = 0
+    """A number of x's type."""
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the convolution's shape in i32."""
+        return _sums(Convolution(**_attributes(self)), inputs)
+
+
+@dataclass(frozen=True)
+class IntegerGroupConvolution(GroupConvolution):
+    """GroupConvolution of 8-bit integers: the exact sums of (x - zero) * w.
+
+    Inputs:  x  [N, C, spatial...], 1 to 3 spatial axes, u8 or i8
+             w  [G, O/G, C/G, kernel...], i8, constant
+    Outputs: y  [N, O, spatial...], i32
+    Source:  made from IntegerProduct
+    """
+
+    type = "IntegerGroupConvolution"
+    domain = "polydevice_gpu"
+
+    zero: int = 0
+    """A number of x's type."""
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the convolution's shape in i32."""
+        return _sums(GroupConvolution(**_attributes(self)), inputs)
+
+
+@dataclass(frozen=True)
+class IntegerMatMul(MatMul):
+    """Matrix product of 8-bit integers: the exact sums of a * b.
+
+    Inputs:  a  as MatMul takes it, u8 or i8
+             b  as MatMul takes it, i8, constant
+    Outputs: y  i32
+    Source:  made from IntegerProduct
+    """
+
+    type = "IntegerMatMul"
+    domain = "polydevice_gpu"
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the product's shape in i32."""
+        return _sums(MatMul(**self.attributes()), inputs)
+
+
+def _attributes(op: IntegerConvolution | IntegerGroupConvolution) -> dict[str, Any]:
+    """Return what a convolution of integers shares with one of floats."""
+    found = op.attributes()
+    del found["zero"]
+    return found
+
+
+INTEGER_PRODUCTS = (IntegerConvolution, IntegerGroupConvolution, IntegerMatMul)
+"""Products of 8-bit integers."""

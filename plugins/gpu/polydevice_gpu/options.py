@@ -237,12 +237,14 @@ class GpuOptions(Options):
         help="Write the sources of custom layers, with their macros and the compiler's log, as "
         "clDNN_program_*.cl to CLDNN_SOURCES_DUMPS_DIR or else the working directory.",
     )
-    low_precision: Flag = option(
+    integers: Flag = option(
         "LP_TRANSFORMS_MODE",
-        False,
-        help="Allow quantised networks to be computed in int8. There are no int8 kernels yet: they "
-        "are computed in floating point, exactly as their FakeQuantize or QuantizeLinear layers "
-        "say, with YES too; loading one then warns.",
+        True,
+        help="Compute the convolutions and matrix products of quantised networks on 8-bit "
+        "integers, where the device multiplies those faster than floats; NO computes them in "
+        "floating point, exactly as their FakeQuantize or QuantizeLinear layers say. Results may "
+        "differ by one step of what is quantised where a number lies at half a step, and where a "
+        "sigmoid is not rounded before the product with its argument.",
     )
     nv12_two_inputs: Flag = option(
         "GPU_NV12_TWO_INPUTS",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -256,7 +255,6 @@ class GpuPlugin(Plugin):
         tuner: Tuner | None,
     ) -> GpuExecutable:
         from polydevice_gpu.compiler.compiler import Compiler
-        from polydevice_gpu.compiler.network_stages import is_quantized
         from polydevice_gpu.compiler.settings import CompileSettings
         from polydevice_gpu.executable import GpuExecutable
 
@@ -265,13 +263,6 @@ class GpuPlugin(Plugin):
         prepared = compiler.prepare(network)
         if network.is_dynamic:
             self._check_supported(network, options)
-        if options.low_precision and is_quantized(network):
-            warnings.warn(
-                f"LP_TRANSFORMS_MODE=YES: {self.name} has no int8 kernels; {network.name!r} is "
-                "computed in floating point, with the results its layers describe",
-                RuntimeWarning,
-                stacklevel=4,
-            )
         exclusive = options.exclusive_async_requests and (context.has_queue or options.streams == 1)
         executor = self.exclusive_executor() if exclusive else None
         try:

@@ -11,7 +11,8 @@ from polydevice.dtype import ElementType
 from polydevice.emitter import Emitter
 from polydevice.node import Port
 from polydevice.ops.activation import Clamp
-from polydevice.ops.arithmetic import Add, Divide, Multiply, Subtract
+from polydevice.ops.arithmetic import Add, Divide, Maximum, Minimum, Multiply, Subtract
+from polydevice.ops.comparison import Equal
 from polydevice.ops.convert import Convert
 from polydevice.ops.math import Round
 from polydevice.ops.quantize_linear import (
@@ -19,7 +20,10 @@ from polydevice.ops.quantize_linear import (
     LinearQuantization,
     QuantizeLinear,
 )
+from polydevice.ops.reduce import ReduceMax, ReduceMin
+from polydevice.ops.select import Select
 from polydevice.rewrites.facts import array_of, count_of, is_known, rank_of, shape_of
+from polydevice.rewrites.integers.dynamic_range import DynamicRange
 from polydevice.rewrites.rule import decomposes
 
 _WIDE = ElementType.f32
@@ -112,3 +116,17 @@ def _dequantize(build: Emitter, op: DequantizeLinear, inputs: Sequence[Port]) ->
     y = build.emit(Multiply(), y, _parameter(build, op, x, scale))
     y = build.convert(y, kind)
     return [_whole(build, op, y, x)]
+
+
+@decomposes(DynamicRange)
+def _dynamic_range(build: Emitter, _: DynamicRange, inputs: Sequence[Port]) -> list[Port]:
+    (x,) = inputs
+    axes = np.arange(rank_of(x))
+    high = build.emit(Maximum(), build.emit(ReduceMax(), x, axes), np.float32(0))
+    low = build.emit(Minimum(), build.emit(ReduceMin(), x, axes), np.float32(0))
+    steps = build.emit(Divide(), build.emit(Subtract(), high, low), np.float32(255))
+    none = build.emit(Equal(), steps, np.float32(0))
+    scale = build.emit(Select(), none, np.float32(1), steps)
+    zero = build.emit(Subtract(), np.float32(0), build.emit(Divide(), low, scale))
+    zero = build.emit(Round(), build.emit(Clamp(min=0, max=255), zero))
+    return [scale, build.convert(zero, ElementType.u8)]

@@ -26,6 +26,7 @@ def target_of(device: cl.Device) -> Target:
         async_copy=can.async_copy_ptx,
         warp_group_unit=can.warp_groups_ptx and can.async_copy_ptx,
         warp_shuffle=can.inline_ptx and can.async_copy_ptx,
+        byte_product=_byte_product(can, lanes),
         fp16_arithmetic=can.fp16_arithmetic,
         fp16_is_faster=can.fp16_arithmetic and _prefers_half(can),
         sub_group_sizes=can.sub_group_sizes,
@@ -36,6 +37,13 @@ def target_of(device: cl.Device) -> Target:
         sub_group_block_read=can.sub_group_block_read,
         sub_group_block_read_16bit=can.sub_group_block_read_16bit,
     )
+
+
+def _byte_product(can: cl.Capabilities, lanes: int) -> str:
+    """Return how products of bytes are summed where that is faster than products of floats."""
+    if lanes == 1:  # vectors of a work-item; what sums four products takes a vector's time there
+        return "x86" if can.integer_dot_product_x86 else ""
+    return "khr" if can.integer_dot_product_khr else ""
 
 
 def _prefers_half(can: cl.Capabilities) -> bool:

@@ -91,6 +91,7 @@ def rewrite(work: Work) -> None:
     wishes = gpu_wishes(
         work.target,
         floats=work.floats,
+        integers=work.settings.integers and bool(work.target.byte_product),
         unroll=unroll if work.may_unroll else Unroll.NEVER,
         prepare=prepare,
     )

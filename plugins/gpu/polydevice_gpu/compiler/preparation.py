@@ -11,8 +11,10 @@ from polydevice.network.dynamic_batch import dynamic_batch_limit, open_batch
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.passes.lower_state import Variable, lower_state
 from polydevice.plugin import Services
+from polydevice.rewrites.integers import hold_integers
 from polydevice.runtime.plan_cache import Shapes
 from polydevice_gpu import cl
+from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.compiler.limits import check_memory
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.custom.operation import use_custom_layers
@@ -100,6 +102,9 @@ def fold_ahead(prepared: Prepared) -> None:
     if network.is_dynamic:
         check_memory(network, prepared.device)
         use_custom_layers(network, prepared.settings.custom_layers)
+        if prepared.settings.integers and target_of(prepared.device).byte_product:
+            network.evaluate = prepared.services.evaluate
+            hold_integers(network)  # before folding, which would make floats of quantised weights
         constant_folding(network, prepared.services.evaluate)
     prepared.constants = frozenset(map(id, _constants(network)))
 

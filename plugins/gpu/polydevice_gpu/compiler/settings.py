@@ -24,6 +24,7 @@ class CompileSettings:
             sums stay in f32.
         kept: layers whose values are stored as f32 all the same.
         quantized_in_f32: whether networks with quantisation store all of them as f32.
+        integers: whether quantised products are computed on integers.
         memory_pool: whether values that do not live at the same time share memory.
         loop_unrolling: whether loops of more than one iteration become plain layers.
         single_launch: whether launches that follow each other become one.
@@ -38,6 +39,7 @@ class CompileSettings:
     floats: ElementType | None = None
     kept: KeptLayers = field(default_factory=KeptLayers)
     quantized_in_f32: bool = False
+    integers: bool = True
     memory_pool: bool = True
     loop_unrolling: bool = True
     single_launch: Mode = "NO"
@@ -67,6 +69,7 @@ class CompileSettings:
         return cls(
             floats=floats.get(options.inference_precision),
             quantized_in_f32=not options.fp16_for_quantized,
+            integers=options.integers,
             memory_pool=options.memory_pool,
             loop_unrolling=options.loop_unrolling,
             single_launch=options.single_launch,

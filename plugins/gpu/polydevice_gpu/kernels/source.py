@@ -286,10 +286,8 @@ class Call:
             len(axes),
             widths,
             types.compute_type(node.result_type),
-            (
-                types.compute_type(value.storage) == "float",
-                step_along(value.placed, value.shape, axes) == 1,
-            ),
+            types.compute_type(value.storage),
+            contiguous=step_along(value.placed, value.shape, axes) == 1,
         )
 
     def dispatch(self, global_size: Sequence[int], local_size: Sequence[int] | None = None) -> None:

@@ -21,6 +21,9 @@ class Target:
         async_copy: whether inline PTX reaches cp.async.
         warp_group_unit: whether PTX reaches wgmma, and cp.async.
         warp_shuffle: whether inline PTX reaches shfl.sync, by which a warp's lanes exchange values.
+        byte_product: how four products of bytes are added to a sum at once: "khr", functions of
+            cl_khr_integer_dot_product; "ptx", dp4a in inline PTX; "x86", vpdpbusd in inline
+            assembly, for sixteen sums; "" where there is nothing.
         fp16_arithmetic: whether half is computed with, and not only stored.
         fp16_is_faster: whether the device says that it computes half faster than float.
         sub_group_sizes: sub-groups that kernels get, in work-items; empty where there are none.
@@ -45,6 +48,7 @@ class Target:
     async_copy: bool = False
     warp_group_unit: bool = False
     warp_shuffle: bool = False
+    byte_product: str = ""
     fp16_arithmetic: bool = False
     fp16_is_faster: bool = False
     sub_group_sizes: tuple[int, ...] = ()

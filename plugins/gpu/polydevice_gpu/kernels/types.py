@@ -78,6 +78,10 @@ def compute_type(element_type: T, *, fp64: bool = True) -> str:
     return _C_NAMES[_STORED_AS.get(element_type, element_type)]
 
 
+IN_VECTORS = ("float", "int", "char", "uchar")
+"""Compute types of which vectors are made: floats, and what is converted from and to them."""
+
+
 def is_float(name: str) -> bool:
     """Whether a C type is float or a vector of floats."""
     return name.startswith("float")

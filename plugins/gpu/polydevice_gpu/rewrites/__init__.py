@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from polydevice.dtype import ElementType
 from polydevice.network import Network
@@ -17,10 +17,12 @@ from polydevice.ops.pooling import AvgPool
 from polydevice.ops.recurrent import SequenceOf
 from polydevice.rewrites import Rule, Unroll, When, Wishes, always, nothing, rules
 from polydevice.rewrites.facts import parameters_known, shape_of
+from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice_gpu.host_layers import why_on_host
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type, stored_as
 from polydevice_gpu.rewrites.convolution import cuts_patches, of_patches
+from polydevice_gpu.rewrites.integer_product import integer_product
 from polydevice_gpu.rewrites.interpolate import (
     can_resize,
     interpolate,
@@ -38,6 +40,7 @@ def gpu_wishes(
     target: Target,
     *,
     floats: ElementType | None = None,
+    integers: bool = False,
     unroll: Unroll = Unroll.NEVER,
     prepare: Callable[[Network], None] = nothing,
 ) -> Wishes:
@@ -46,6 +49,7 @@ def gpu_wishes(
     Args:
         target: the device.
         floats: the type in which f16 and f32 values are stored; None for each its own.
+        integers: whether quantised products are computed on integers.
         unroll: which loops become plain layers.
         prepare: see `Wishes`.
     """
@@ -62,6 +66,10 @@ def gpu_wishes(
         Interpolate4: Rule(interpolate_4, parameters_known),
         Interpolate: Rule(interpolate, parameters_known),
         Resize: Rule(resize, can_resize),
+        IntegerProduct: Rule(
+            lambda build, op, inputs: integer_product(build, op, inputs, target),
+            no_condition,
+        ),
         SequenceOf: Rule(
             in_one_launch,
             lambda op, inputs: runs_in_one_launch(
@@ -79,9 +87,16 @@ def gpu_wishes(
         },
         leave=lambda node: bool(why_on_host(node)),
         unroll=unroll,
+        integers=integers,
         settle=True,
         prepare=prepare,
     )
+
+
+def no_condition(op: Op, inputs: Sequence[Port]) -> bool:
+    """The condition of a rule that always holds."""
+    del op, inputs
+    return True
 
 
 def takes_attention(node: Node, stored: Callable[[Port], ElementType]) -> bool:

@@ -30,6 +30,8 @@ _WARP_SIZE_NV = 0x4003
 _WAVEFRONT_WIDTH_AMD = 0x4043
 _LOCAL_MEM_SIZE = 0x1023
 _MAX_COMPUTE_UNITS = 0x1002
+_DEVICE_TYPE, _IS_PROCESSOR = 0x1000, 2
+_KHR_DOT_PRODUCT = "cl_khr_integer_dot_product"
 _SHUFFLE_EXPECTED = [i ^ 1 for i in range(LANES)]
 
 
@@ -137,7 +139,7 @@ def sub_group_block_read_16bit(bench: Bench) -> bool:
 
 def integer_dot_product_khr(bench: Bench) -> bool:
     """Four 8-bit products summed: dot_4x8packed_ss_int."""
-    bench.need("cl_khr_integer_dot_product")
+    bench.need(_KHR_DOT_PRODUCT)
     source = """__kernel void probe(__global int* out) {
         uint lane = get_local_id(0);
         out[lane] = dot_4x8packed_ss_int(0x01FF0203u, lane * 0x01010101u); }"""
@@ -153,6 +155,33 @@ def integer_dot_product_ptx(bench: Bench) -> bool:
             : "=r"(sum) : "r"(0x01FF0203), "r"(lane * 0x01010101), "r"(0));
         out[lane] = sum; }"""
     return bench.expect(source, [(1 - 1 + 2 + 3) * i for i in range(LANES)])
+
+
+def integer_dot_product_x86(bench: Bench) -> bool:
+    """Four products of bytes added to each of sixteen sums: vpdpbusd in inline assembly."""
+    # An assembler that does not know it, or a processor without it, would end the process.
+    if [kind & ~1 for kind in bench.words(_DEVICE_TYPE, 8)] != [
+        _IS_PROCESSOR
+    ] or _KHR_DOT_PRODUCT in bench.extensions:
+        raise ProbeError("no processor, or one with dot products of its own")
+    if not {"avx512f", "avx512_vnni"} <= _processor_flags():
+        raise ProbeError("no avx512_vnni")
+    source = """__kernel void probe(__global int* out) {
+        int16 sum = (int16)(7), ones = (int16)(0x01010101);
+        int16 bytes = (int16)((int)(get_local_id(0) * 0x01000001u + 0xC8000000u));
+        __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(bytes), "v"(ones));
+        out[get_local_id(0)] = sum.s9; }"""
+    return bench.expect(source, [7 + 200 + 2 * i for i in range(32)], items=32)
+
+
+def _processor_flags() -> set[str]:
+    """What Linux says of the first processor; nothing elsewhere."""
+    try:
+        text = Path("/proc/cpuinfo").read_text("ascii", "replace")
+    except OSError:
+        return set()
+    lines = (line for line in text.splitlines() if line.startswith("flags"))
+    return set(next(lines, "").split())
 
 
 def inline_ptx(bench: Bench) -> bool:
@@ -371,6 +400,7 @@ PROBES: tuple[Callable[[Bench], Any], ...] = (
     sub_group_block_read,
     sub_group_block_read_16bit,
     integer_dot_product_khr,
+    integer_dot_product_x86,
     local_memory_bytes,
     inline_ptx,
     integer_dot_product_ptx,

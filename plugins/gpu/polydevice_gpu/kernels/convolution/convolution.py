@@ -10,6 +10,7 @@ from polydevice.dtype import Array
 from polydevice.ops.convolution import Convolution, GroupConvolution
 from polydevice.ops.op import Op
 from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.convolution.convolution_bytes import ConvolutionBytes
 from polydevice_gpu.kernels.convolution.convolution_shape import (
     convolution_geometry,
     groups_of,
@@ -26,7 +27,14 @@ from polydevice_gpu.kernels.geometry import (
 )
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Weights
+from polydevice_gpu.kernels.product.byte_terms import (
+    EXACT_TERMS,
+    declare_sums,
+    is_float_or_byte_product,
+)
 from polydevice_gpu.kernels.product.gemm_async import ConvolutionAsync
+from polydevice_gpu.kernels.product.gemm_bytes import ConvolutionOfBytes
+from polydevice_gpu.kernels.product.gemm_bytes_mma import ConvolutionBytesMma
 from polydevice_gpu.kernels.product.gemm_mma import ConvolutionMma
 from polydevice_gpu.kernels.product.gemm_subgroup import ConvolutionSubgroup
 from polydevice_gpu.kernels.product.gemm_tiled import ConvolutionTiled
@@ -34,8 +42,8 @@ from polydevice_gpu.kernels.product.gemm_wgmma import ConvolutionWgmma
 from polydevice_gpu.kernels.reason import NO_FLOATS, VARIABLE_WEIGHTS, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.kernels.types import compute_type
 from polydevice_gpu.layout import Layout, channels_last
+from polydevice_gpu.ops import IntegerConvolution, IntegerGroupConvolution
 
 
 def tile_modes(lanes: Sequence[int], pixels: Sequence[int]) -> tuple[Mode, ...]:
@@ -89,7 +97,12 @@ _ITEMS_PER_LANE = 8
 """Work-items that hide each other's waiting; rather these than more pixels for each."""
 
 
-@kernel(GroupConvolution)
+kernel(IntegerConvolution)(ConvolutionBytesMma)
+kernel(IntegerConvolution)(ConvolutionOfBytes)
+kernel(IntegerConvolution)(ConvolutionBytes)
+
+
+@kernel(GroupConvolution, IntegerGroupConvolution)
 class ConvolutionDepthwise(SingleLaunch):
     """One work-item computes LANES channels of PIXELS neighbours, each channel for itself."""
 
@@ -102,7 +115,8 @@ class ConvolutionDepthwise(SingleLaunch):
             (group_out == group_in == 1, "it is not depthwise"),
             (groups % 4 == 0, f"its {groups} channels are no multiple of 4"),
             (node.inputs[1].constant is not None, VARIABLE_WEIGHTS),
-            (compute_type(node.inputs[0].storage) == "float", NO_FLOATS),
+            (is_float_or_byte_product(node), NO_FLOATS),
+            (convolution_geometry(node).taps <= EXACT_TERMS, "its window is too large"),
         )
 
     def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
@@ -148,6 +162,7 @@ class ConvolutionDepthwise(SingleLaunch):
         declare_sizes(call, "IN", x)
         declare_sizes(call, "OUT", out)
         call.define(LANES=lanes, PIXELS=mode["PIXELS"])
+        declare_sums(call)
         blocks, tiles = channels // lanes, -(-out.shape[-1] // mode["PIXELS"])
         call.scalars(CHANNELS=channels, BLOCKS=blocks, TILES=tiles)
         call.result(written_groups(out.rank), (lanes,))
@@ -155,7 +170,10 @@ class ConvolutionDepthwise(SingleLaunch):
         dispatch_tiles(call, blocks, tiles, out.shape[0] * z * y)
 
 
-@kernel(Convolution, GroupConvolution)
+kernel(IntegerGroupConvolution)(ConvolutionBytes)
+
+
+@kernel(Convolution, GroupConvolution, IntegerConvolution, IntegerGroupConvolution)
 class ConvolutionDirect(SingleLaunch):
     """One work-item computes LANES output channels of PIXELS neighbours."""
 
@@ -167,7 +185,7 @@ class ConvolutionDirect(SingleLaunch):
         whole = groups == 1 or group_out % 4 == 0
         return unless(
             (node.inputs[1].constant is not None, VARIABLE_WEIGHTS),
-            (compute_type(node.inputs[0].storage) == "float", NO_FLOATS),
+            (is_float_or_byte_product(node), NO_FLOATS),
             (whole, f"groups of {group_out} output channels are no multiple of 4"),
         )
 
@@ -217,6 +235,7 @@ class ConvolutionDirect(SingleLaunch):
         channels = groups * group_out
         blocks, tiles = -(-channels // lanes), -(-width // mode["PIXELS"])
         call.define(LANES=lanes, PIXELS=mode["PIXELS"])
+        declare_sums(call)
         call.define(GROUPED=groups > 1, WHOLE_BLOCKS=channels % lanes == 0)
         call.scalars(
             CHANNELS=channels, GROUP_IN=group_in, GROUP_OUT=group_out, BLOCKS=blocks, TILES=tiles
@@ -242,7 +261,7 @@ def dispatch_tiles(call: Call, blocks: int, tiles: int, rows: int) -> None:
         call.dispatch((tiles, blocks, rows), (1, 1, 1))
 
 
-@kernel(Convolution, GroupConvolution)
+@kernel(Convolution, GroupConvolution, IntegerConvolution, IntegerGroupConvolution)
 class ConvolutionRef(SingleLaunch):
     """One work-item computes one element of the result."""
 
@@ -257,6 +276,7 @@ class ConvolutionRef(SingleLaunch):
         declare_sizes(call, "IN", x)
         declare_sizes(call, "OUT", node.output)
         call.scalars(GROUP_OUT=group_out, GROUP_IN=group_in, CHANNELS=groups * group_out)
+        declare_sums(call, "IN0_C")
         call.result(written_groups(node.output.rank))
         z, y, width = spatial(node.output.shape)
         call.dispatch((width, z * y, node.output.shape[0] * groups * group_out))

@@ -1,11 +1,14 @@
 // convolution_depthwise: one work-item computes LANES channels of PIXELS neighbours in a row.
 // NDRange: {BLOCKS, TILES, batch * OUT_Z * OUT_Y}, first two exchanged unless BLOCKS_FIRST.
-// Layouts: input with channels side by side.   Types: half, float; sums in float.
+// Layouts: input with channels side by side.   Types: half, float, bytes; sums in float.
 // Needs: KERNEL_*, STRIDE_*, DILATION_*, PAD_*, IN_*, OUT_*, CHANNELS, LANES, PIXELS; weights FILTER
-// packed as [tap, channel]; LANES divides CHANNELS.
+// packed as [tap, channel]; LANES divides CHANNELS; SUM (of
+// the result), ZERO (of bytes, the number that means 0).
 #define JOIN2(a, b) a##b
 #define JOIN(a, b) JOIN2(a, b)
+#define JOIN3(a, b, c) JOIN(JOIN(a, b), c)
 #define VECTOR JOIN(float, LANES)
+#define TERMS(x) (JOIN(convert_, VECTOR)(JOIN(IN0_LOAD, LANES)(IN0_AT(b, iz, iy, x, f))) - ZERO)
 
 KERNEL(convolution_depthwise) {
     const int block = get_global_id(BLOCKS_FIRST ? 0 : 1), tile = get_global_id(BLOCKS_FIRST ? 1 : 0);
@@ -24,20 +27,19 @@ KERNEL(convolution_depthwise) {
             for (int kx = 0; kx < KERNEL_X; kx++) {
                 const int ix = x * STRIDE_X - PAD_X + kx * DILATION_X;
                 const int tap = (kz * KERNEL_Y + ky) * KERNEL_X + kx;
-                const VECTOR w = JOIN(FILTER_LOAD, LANES)(tap * CHANNELS + f);
+                const VECTOR w =
+                    JOIN(convert_, VECTOR)(JOIN(FILTER_LOAD, LANES)(tap * CHANNELS + f));
                 if (ix >= 0 && ix + (PIXELS - 1) * STRIDE_X < IN_X) {
-                    for (int p = 0; p < PIXELS; p++)
-                        sum[p] += JOIN(IN0_LOAD, LANES)(IN0_AT(b, iz, iy, ix + p * STRIDE_X, f)) * w;
+                    for (int p = 0; p < PIXELS; p++) sum[p] += TERMS(ix + p * STRIDE_X) * w;
                 } else {
                     for (int p = 0; p < PIXELS; p++) {
                         const int px = ix + p * STRIDE_X;
-                        if (px >= 0 && px < IN_X)
-                            sum[p] += JOIN(IN0_LOAD, LANES)(IN0_AT(b, iz, iy, px, f)) * w;
+                        if (px >= 0 && px < IN_X) sum[p] += TERMS(px) * w;
                     }
                 }
             }
         }
     }
     for (int p = 0; p < PIXELS; p++)
-        if (x + p < OUT_X) JOIN(WRITE, LANES)(sum[p], b, z, y, x + p, f);
+        if (x + p < OUT_X) JOIN(WRITE, LANES)(JOIN3(convert_, SUM, LANES)(sum[p]), b, z, y, x + p, f);
 }

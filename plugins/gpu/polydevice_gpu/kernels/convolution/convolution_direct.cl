@@ -1,13 +1,14 @@
 // convolution_direct: one work-item computes LANES output channels of PIXELS neighbours in a row.
 // NDRange: {BLOCKS, TILES, batch * OUT_Z * OUT_Y}, first two exchanged unless BLOCKS_FIRST.
-// Layouts: any input; best with its channels side by side.   Types: half, float; sums in float.
+// Layouts: any input; best with its channels side by side.   Types: half, float, bytes; sums in SUM.
 // Needs: KERNEL_*, STRIDE_*, DILATION_*, PAD_*, IN_*, OUT_*, GROUP_IN, GROUP_OUT, CHANNELS, LANES,
-// PIXELS, GROUPED, WHOLE_BLOCKS; weights FILTER packed as [block, tap, in, lane].
+// PIXELS, GROUPED, WHOLE_BLOCKS, SUM, ZERO (of bytes, the number that means 0); weights FILTER packed as [block, tap, in, lane].
 #define JOIN2(a, b) a##b
 #define JOIN(a, b) JOIN2(a, b)
 #define JOIN3(a, b, c) JOIN(JOIN(a, b), c)
-#define VECTOR JOIN(float, LANES)
-#define WEIGHT(c) JOIN(FILTER_LOAD, LANES)(w + (c) * LANES)
+#define VECTOR JOIN(SUM, LANES)
+#define WEIGHT(c) JOIN(convert_, VECTOR)(JOIN(FILTER_LOAD, LANES)(w + (c) * LANES))
+#define TERM(x, c) (IN0_LOAD(IN0_AT(b, iz, iy, x, first + (c))) - ZERO)
 
 KERNEL(convolution_direct) {
     const int block = get_global_id(BLOCKS_FIRST ? 0 : 1), tile = get_global_id(BLOCKS_FIRST ? 1 : 0);
@@ -31,15 +32,14 @@ KERNEL(convolution_direct) {
                     for (int c = 0; c < GROUP_IN; c++) {
                         const VECTOR v = WEIGHT(c);
                         for (int p = 0; p < PIXELS; p++)
-                            sum[p] += IN0_LOAD(IN0_AT(b, iz, iy, ix + p * STRIDE_X, first + c)) * v;
+                            sum[p] += TERM(ix + p * STRIDE_X, c) * v;
                     }
                 } else {
                     // At the border each pixel goes alone, so that none of them is tested per channel.
                     for (int p = 0; p < PIXELS; p++) {
                         const int px = ix + p * STRIDE_X;
                         if (px < 0 || px >= IN_X) continue;
-                        for (int c = 0; c < GROUP_IN; c++)
-                            sum[p] += IN0_LOAD(IN0_AT(b, iz, iy, px, first + c)) * WEIGHT(c);
+                        for (int c = 0; c < GROUP_IN; c++) sum[p] += TERM(px, c) * WEIGHT(c);
                     }
                 }
             }

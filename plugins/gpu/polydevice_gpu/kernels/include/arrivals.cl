@@ -20,12 +20,16 @@
     vstore4(v, 0, lanes);                                                                         \
     _Pragma("unroll") for (int lane = 0; lane < 4; lane++)                                        \
         if (n + lane < COLUMNS) *PART_AT(part, m, n + lane) = lanes[lane];
-#define ADD_PART_LANES(sum, part, m, n)                                                           \
+#define READ_PART_LANES(to, part, m, n)                                                           \
     float lanes[4];                                                                               \
     vstore4((float4)(0.0f), 0, lanes);                                                            \
     _Pragma("unroll") for (int lane = 0; lane < 4; lane++)                                        \
         if (n + lane < COLUMNS) READ_PART(lanes[lane], PART_AT(part, m, n + lane));               \
-    sum += vload4(0, lanes);
+    to = vload4(0, lanes);
+#define ADD_PART_LANES(sum, part, m, n)                                                           \
+    float4 read;                                                                                  \
+    READ_PART_LANES(read, part, m, n)                                                             \
+    sum += read;
 #define FENCE() asm volatile("membar.gl;" ::: "memory")
 // Return from all work-groups but the last one at this tile; `arrived` is an uint in local memory.
 #define LEAVE_UNLESS_LAST(arrived)                                                                \

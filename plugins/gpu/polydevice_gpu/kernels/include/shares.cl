@@ -2,15 +2,18 @@
 // TN columns, its blocks BM / GROUPS_M rows and BN / GROUPS_N columns apart, so that work-items side
 // by side read and write side by side.
 // Needs: BM, BN, TM, TN (multiples of 4); share_m, share_n (the first row and column of the
-// work-item), first_m, first_n (of the tile).
+// work-item), first_m, first_n (of the tile); SUM4, a vector of four sums, if not of floats.
+#ifndef SUM4
+#define SUM4 float4
+#endif
 #define THREADS ((BM / TM) * (BN / TN))
 #define GROUPS_M (TM / 4)
 #define GROUPS_N (TN / 4)
 #define CLEAR_SUMS                                                                                \
     _Pragma("unroll") for (int i = 0; i < TM; i++)                                                \
-        _Pragma("unroll") for (int j = 0; j < GROUPS_N; j++) sum[i][j] = (float4)(0.0f);
+        _Pragma("unroll") for (int j = 0; j < GROUPS_N; j++) sum[i][j] = (SUM4)(0);
 #define DECLARE_SUMS                                                                              \
-    float4 sum[TM][GROUPS_N];                                                                     \
+    SUM4 sum[TM][GROUPS_N];                                                                       \
     CLEAR_SUMS
 // Add the products of one term: elements of the rows times vectors of the columns.
 #define ADD_PRODUCTS(row, column)                                                                 \

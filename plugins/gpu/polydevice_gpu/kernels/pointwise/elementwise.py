@@ -217,4 +217,5 @@ class ElementwiseRef(SingleLaunch):
 
 def _is_vectorizable(node: GpuNode) -> bool:
     fragment = node.operation(Fused).fragment
-    return is_vectorizable(fragment) and compute_type(node.output.storage) == "float"
+    made = compute_type(fragment.element_type)
+    return is_vectorizable(fragment) and compute_type(node.output.storage) == made

@@ -1,6 +1,7 @@
 // elementwise_ref: one work-item computes WIDTH neighbours of the result along its innermost axis.
 // NDRange: {ceil(SIZE / WIDTH), middle axes, outer axes}; local size free.
-// Layouts: any, each tensor with its own pitches.   Types: any; floats only for WIDTH > 1.
+// Layouts: any, each tensor with its own pitches.   Types: any; floats and
+// what is converted from and to them for WIDTH > 1.
 // Needs: SIZE (elements along the innermost axis), WIDTH (1, 4, 8, 16), compute and compute<WIDTH>.
 // ROWS_SHARE (a group has several of the MIDDLE rows along the second coordinate).
 // The last work-item of a row computes what is left one by one.

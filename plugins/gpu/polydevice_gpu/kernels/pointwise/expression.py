@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from polydevice.dtype import ElementType
+from polydevice.ops.convert import Convert
 from polydevice.ops.op import Op
 from polydevice.ops.python_operation import PythonOperation
 from polydevice_gpu.kernels.types import compute_type, is_float
@@ -109,6 +110,10 @@ def expression(
     target = compute_type(result) + suffix
     on_floats = any(kind.is_float for kind in kinds)
     template = form.template
+    if width > 1 and isinstance(op, Convert) and compute_type(kinds[0]) != compute_type(result):
+        # Bytes by way of i32: from what was clamped to their range, this is the same number.
+        x = arguments[0] if is_float(target) else f"convert_int{suffix}({arguments[0]})"
+        return f"convert_{target}({x})"
     if not on_floats and not form.any_type:
         if form.integer:
             template = form.integer

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from polydevice.ops.arithmetic import Divide, FloorMod, Mod
+import numpy as np
+
+from polydevice.dtype import ElementType
+from polydevice.ops.activation import Clamp
+from polydevice.ops.arithmetic import Add, Divide, FloorMod, Mod, Multiply, Subtract
+from polydevice.ops.convert import Convert
 from polydevice.ops.math import Sqrt
 from polydevice.ops.python_operation import PythonOperation
 from polydevice.ops.quantize import FakeQuantize
 from polydevice_gpu.kernels import types
 from polydevice_gpu.kernels.pointwise import expression
-from polydevice_gpu.ops import Fragment
+from polydevice_gpu.ops import Fragment, Step
 
 
 @dataclass(frozen=True)
@@ -60,10 +65,31 @@ def coordinates(count: int) -> str:
 
 
 def is_vectorizable(fragment: Fragment) -> bool:
-    """Whether every value is a float and every operation works on vectors of floats."""
-    return all(types.compute_type(kind) == "float" for kind in fragment.types) and all(
-        expression.is_vectorizable(step.op) for step in fragment.steps
-    )
+    """Whether every operation works on vectors: those of floats, and conversions of integers."""
+    if not all(types.compute_type(kind) in types.IN_VECTORS for kind in fragment.inputs):
+        return False
+    return all(_works_on_vectors(fragment, step) for step in fragment.steps)
+
+
+def _works_on_vectors(fragment: Fragment, step: Step) -> bool:
+    kinds = [types.compute_type(fragment.value_type(a)) for a in step.arguments]
+    made = types.compute_type(step.element_type)
+    if {*kinds, made} == {"float"}:
+        return expression.is_vectorizable(step.op)
+    if {*kinds, made} == {"int"}:
+        return isinstance(step.op, (Add, Subtract, Multiply))
+    if not isinstance(step.op, Convert) or made not in types.IN_VECTORS:
+        return False
+    return made == "float" or (kinds == ["float"] and _is_clamped(fragment, step))
+
+
+def _is_clamped(fragment: Fragment, step: Step) -> bool:
+    """Whether what a step converts lies in the range of the bytes that it makes."""
+    before = step.arguments[0] - len(fragment.inputs)
+    if before < 0 or step.element_type not in (ElementType.u8, ElementType.i8):
+        return False
+    clamp, limits = fragment.steps[before].op, np.iinfo(step.element_type.dtype)
+    return isinstance(clamp, Clamp) and limits.min <= clamp.min <= clamp.max <= limits.max
 
 
 def function(
@@ -85,7 +111,7 @@ def function(
     for number, operand in enumerate(operands):
         if operand.role:
             kind = types.compute_type(fragment.inputs[number]) + suffix
-            lines.append(f"    const {kind} t{number} = {_load(operand, rank, width)};")
+            lines.append(f"    const {kind} t{number} = {_load(operand, rank, width, kind)};")
     for index, step in enumerate(fragment.steps):
         kinds = [fragment.value_type(a) for a in step.arguments]
         names = [f"t{a}" for a in step.arguments]
@@ -104,21 +130,21 @@ def function(
     )
 
 
-def _load(operand: Operand, rank: int, width: int) -> str:
+def _load(operand: Operand, rank: int, width: int, kind: str) -> str:
     role = operand.role
     names = [f"c{n}" for n in range(rank)]
     at = f"{role}_AT({', '.join(names)})"
     if width == 1:
         return f"{role}_LOAD({at})"
     if operand.step == 0:
-        return f"(float{width})({role}_LOAD({at}))"
+        return f"({kind})({role}_LOAD({at}))"
     if operand.step == 1:
         return f"{role}_LOAD{width}({at})"
     lanes = []
     for lane in range(width):
         shifted = [*names[:-1], f"{names[-1]} + {lane}"]
         lanes.append(f"{role}_LOAD({role}_AT({', '.join(shifted)}))")
-    return f"(float{width})({', '.join(lanes)})"
+    return f"({kind})({', '.join(lanes)})"
 
 
 def write_functions(
@@ -127,7 +153,9 @@ def write_functions(
     rank: int,
     widths: Sequence[int],
     result_type: str,
-    vector: tuple[bool, bool],
+    stored: str,
+    *,
+    contiguous: bool,
 ) -> list[str]:
     """Write WRITE, WRITE<n> and WRITE<n>_FIRST, which apply the epilogue and store.
 
@@ -137,10 +165,9 @@ def write_functions(
         rank: number of coordinates of the result.
         widths: vector widths wanted.
         result_type: C type of the value handed over.
-        vector: whether the result is stored as floats, and whether neighbours along the last
-            coordinate are neighbours in memory.
+        stored: C type in which the result is computed that is stored.
+        contiguous: whether neighbours along the last coordinate are neighbours in memory.
     """
-    all_floats, contiguous = vector
     names = ", ".join(f"c{n}" for n in range(rank))
     where = coordinates(rank)
     texts = []
@@ -150,7 +177,8 @@ def write_functions(
         texts.append(function("epilogue", epilogue, operands, rank))
         value = f"epilogue(v, {where}ARGUMENTS)"
     texts.append(f"#define WRITE(v, {names}) OUT0_STORE(OUT0_AT({names}), {value})")
-    vectors = all_floats and result_type == "float"
+    last = result_type if epilogue is None else types.compute_type(epilogue.element_type)
+    vectors = last == stored and {result_type, stored} <= set(types.IN_VECTORS)
     vectors = vectors and (epilogue is None or is_vectorizable(epilogue))
     for width in widths:
         if width == 1:
@@ -160,9 +188,9 @@ def write_functions(
             operands = [Operand(""), *extras]
             texts.append(function(f"epilogue{width}", epilogue, operands, rank, width))
         whole = f"epilogue{width}(v, {where}ARGUMENTS)" if epilogue is not None else "v"
-        first, last = f"write{width}_first", f"c{rank - 1}"
+        first, innermost = f"write{width}_first", f"c{rank - 1}"
         coords = "".join(f"int c{n}, " for n in range(rank))
-        shifted = ", ".join([*(f"c{n}" for n in range(rank - 1)), f"{last} + lane"])
+        shifted = ", ".join([*(f"c{n}" for n in range(rank - 1)), f"{innermost} + lane"])
         texts.append(
             f"static inline void {first}(int count, {vector_type} vector, {coords}PARAMETERS) {{\n"
             f"    {result_type} lanes[{width}];\n"

@@ -31,6 +31,7 @@ from polydevice_gpu.kernels.product.matmul_shape import matrices
 from polydevice_gpu.kernels.reason import VARIABLE_WEIGHTS, unless
 from polydevice_gpu.kernels.source import Call, Groups, aligned_widths
 from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.kernels.types import compute_type
 from polydevice_gpu.layout import Layout, channels_last, planar
 
 SPLITS = (1, 2, 4, 8, 16)
@@ -76,6 +77,7 @@ class Product(Kernel):
         joins_parts: whether the last work-group at a tile adds up the parts of its terms, so that
             no second launch is needed.
         start_us: how long the first step takes to begin.
+        sums: in which partial sums are kept.
         joining_us: how long adding up takes in either case, beyond what reading the parts takes.
     """
 
@@ -83,6 +85,7 @@ class Product(Kernel):
     step = 0
     alignment = 1
     joins_parts = False
+    sums = ElementType.f32
     start_us = _START_US
     joining_us = _SECOND_LAUNCH_US
 
@@ -175,18 +178,19 @@ class Product(Kernel):
         split, step = mode["SPLIT"], self.step_of(mode)
         steps = -(-terms // (step * split))
         tiles_n = -(-columns // mode["BN"])
-        parts = Scratch(split * rows * columns, ElementType.f32) if split > 1 else None
+        parts = Scratch(split * rows * columns, self.sums) if split > 1 else None
+        kind = compute_type(self.sums)
         call = Call(self.name, self.source, node, target)
         groups = self.declare(call, self.widths())
         padded = steps * split * step
         call.weights("FILTER", self.form(node, tiles_n * mode["BN"], padded), self.widths())
-        call.define(**mode)
+        call.define(**mode, SUM=kind)
         self.declare_engine(call, mode)
         call.scalars(ROWS=rows, COLUMNS=columns, STEPS=steps, TERMS=padded)
         call.scalars(CHANNELS_IN=self.channels(node), COLUMNS_PADDED=tiles_n * mode["BN"])
         tiles_m = -(-rows // mode["BM"])
         if parts is not None:
-            call.buffer("PARTS", parts, "float", written=True)
+            call.buffer("PARTS", parts, kind, written=True)
         if parts is not None and self.joins_parts:
             arrivals = Scratch(tiles_m * tiles_n, ElementType.u32, kept=True)
             call.buffer("ARRIVALS", arrivals, "uint", written=True)
@@ -197,7 +201,8 @@ class Product(Kernel):
         found = [call.launch()]
         if parts is not None and not self.joins_parts:
             total = Call("sum_parts", "product/sum_parts.cl", node, target)
-            total.buffer("PARTS", parts, "float")
+            total.buffer("PARTS", parts, kind)
+            total.define(SUM=kind)
             total.scalars(ROWS=rows, COLUMNS=columns, SPLIT=split)
             total.result(groups)
             total.dispatch((columns, rows), (32, 4))

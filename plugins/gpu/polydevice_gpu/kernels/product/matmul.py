@@ -15,11 +15,15 @@ from polydevice_gpu.kernels.convolution.convolution import (
     tile_modes,
     vector_lanes,
 )
+from polydevice_gpu.kernels.convolution.convolution_bytes import MatmulBytes
 from polydevice_gpu.kernels.geometry import Geometry
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.product.batched import BatchedSubgroup, BatchedTiled
+from polydevice_gpu.kernels.product.byte_terms import declare_sums, is_float_or_byte_product
 from polydevice_gpu.kernels.product.gemm_async import MatmulAsync
+from polydevice_gpu.kernels.product.gemm_bytes import MatmulOfBytes
+from polydevice_gpu.kernels.product.gemm_bytes_mma import MatmulBytesMma
 from polydevice_gpu.kernels.product.gemm_mma import MatmulMma
 from polydevice_gpu.kernels.product.gemm_subgroup import MatmulSubgroup
 from polydevice_gpu.kernels.product.gemm_tiled import MatmulTiled
@@ -29,6 +33,7 @@ from polydevice_gpu.kernels.reason import NO_FLOATS, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, ordered, planar
+from polydevice_gpu.ops import IntegerMatMul
 
 
 def _lanes(target: Target, n: int) -> int:
@@ -45,7 +50,12 @@ kernel(MatMul)(MatmulSubgroup)
 kernel(MatMul)(MatmulTiled)
 
 
-@kernel(MatMul)
+kernel(IntegerMatMul)(MatmulBytesMma)
+kernel(IntegerMatMul)(MatmulOfBytes)
+kernel(IntegerMatMul)(MatmulBytes)
+
+
+@kernel(MatMul, IntegerMatMul)
 class MatmulPacked(SingleLaunch):
     """Constant second factor: the product is a 1x1 convolution of rows, and runs as one."""
 
@@ -58,7 +68,7 @@ class MatmulPacked(SingleLaunch):
         b = node.inputs[1]
         return unless(
             (b.constant is not None, "its second factor is no constant"),
-            (is_float_pair(node), NO_FLOATS),
+            (is_float_pair(node) or is_float_or_byte_product(node), NO_FLOATS),
             (math.prod(b.shape[:-2]) == 1 and b.rank > 1, "its constant is not one matrix"),
         )
 
@@ -99,6 +109,7 @@ class MatmulPacked(SingleLaunch):
         call.scalars(IN_Z=1, IN_Y=1, IN_X=total, OUT_Z=1, OUT_Y=1, OUT_X=total)
         blocks, tiles = -(-shape.n // lanes), -(-total // mode["PIXELS"])
         call.define(LANES=lanes, PIXELS=mode["PIXELS"])
+        declare_sums(call)
         call.define(GROUPED=False, WHOLE_BLOCKS=shape.n % lanes == 0)
         call.scalars(CHANNELS=shape.n, GROUP_IN=shape.k, GROUP_OUT=shape.n)
         call.scalars(BLOCKS=blocks, TILES=tiles)
@@ -152,7 +163,7 @@ class MatmulVector(SingleLaunch):
         dispatch_tiles(call, blocks, tiles, shape.batches)
 
 
-@kernel(MatMul)
+@kernel(MatMul, IntegerMatMul)
 class MatmulRef(SingleLaunch):
     """One work-item computes one element of the result."""
 
@@ -162,5 +173,6 @@ class MatmulRef(SingleLaunch):
         shape = matrices(node)
         declare_factors(call, shape)
         call.scalars(COUNT=shape.k)
+        declare_sums(call, "IN0_C")
         call.result(shape.result)
         call.dispatch((shape.n, shape.m, shape.batches))

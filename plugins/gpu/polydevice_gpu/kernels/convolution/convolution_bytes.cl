@@ -1,0 +1,94 @@
+// convolution_bytes: one work-item computes VECTORS * 16 output channels of PIXELS neighbours in a row
+// of a convolution of bytes, for EACH blocks of channels in turn.
+// NDRange: {TILES, CHUNKS, batch * OUT_Z * OUT_Y}.
+// Layouts: input with channels side by side.   Types: u8, i8; sums in int.
+// Needs: vpdpbusd in inline assembly; KERNEL_*, STRIDE_*, DILATION_*, PAD_*, IN_*, OUT_*, GROUP_IN,
+// GROUP_OUT, CHANNELS, BLOCKS, EACH, VECTORS, PIXELS, GROUPED, REST (input channels of a group modulo
+// 4), FLIPPED (the input has a sign), STARTS (what sums begin with), if HAS_STARTS; FILL, bytes that
+// stand for a pixel outside; FILTER packed as [block, tap, in / 4, lane, in % 4].
+#define LANES (16 * VECTORS)
+#define QUADS (GROUP_IN / 4)
+// The instruction takes bytes without a sign for the first factor: 128 more, which STARTS knows.
+#if FLIPPED
+#define BYTES(x) (int16)((x) ^ 0x80808080)
+#else
+#define BYTES(x) (int16)(x)
+#endif
+#define ADD_PRODUCTS(quad, read)                                                                  \
+    {                                                                                             \
+        int16 w[VECTORS];                                                                         \
+        _Pragma("unroll") for (int v = 0; v < VECTORS; v++)                                       \
+            w[v] = vload16(0, weights + (quad) * LANES + v * 16);                                 \
+        _Pragma("unroll") for (int p = 0; p < PIXELS; p++) {                                      \
+            const int16 x = BYTES(read(at[p] + (quad) * 4));                                      \
+            _Pragma("unroll") for (int v = 0; v < VECTORS; v++)                                   \
+                __asm__("vpdpbusd %2, %1, %0" : "+v"(sum[p][v]) : "v"(x), "v"(w[v]));             \
+        }                                                                                         \
+    }
+#define READ_QUAD(from) as_int(vload4(0, from))
+#if REST == 1
+#define READ_REST(from) (from)[0]
+#elif REST == 2
+#define READ_REST(from) ((from)[0] | (from)[1] << 8)
+#else
+#define READ_REST(from) ((from)[0] | (from)[1] << 8 | (from)[2] << 16)
+#endif
+
+KERNEL(convolution_bytes) {
+    const int tile = get_global_id(0), chunk = get_global_id(1);
+    const int y = get_global_id(2) % OUT_Y, z = get_global_id(2) / OUT_Y % OUT_Z;
+    const int b = get_global_id(2) / OUT_Y / OUT_Z;
+    const int first_x = tile * PIXELS;
+    for (int block = chunk * EACH; block < min((chunk + 1) * EACH, BLOCKS); block++) {
+        const int first = GROUPED ? block * LANES / GROUP_OUT * GROUP_IN : 0;
+        int16 sum[PIXELS][VECTORS];
+        #pragma unroll
+        for (int p = 0; p < PIXELS; p++)
+            #pragma unroll
+            for (int v = 0; v < VECTORS; v++)
+#if HAS_STARTS
+                sum[p][v] = vload16(0, starts + block * LANES + v * 16);
+#else
+                sum[p][v] = (int16)(0);
+#endif
+        __global const int* weights = (__global const int*)filter +
+            (size_t)block * KERNEL_Z * KERNEL_Y * KERNEL_X * (QUADS + (REST > 0)) * LANES;
+        for (int kz = 0; kz < KERNEL_Z; kz++) {
+            const int iz = z * STRIDE_Z - PAD_Z + kz * DILATION_Z;
+            for (int ky = 0; ky < KERNEL_Y; ky++) {
+                const int iy = y * STRIDE_Y - PAD_Y + ky * DILATION_Y;
+                const int inside = iz >= 0 && iz < IN_Z && iy >= 0 && iy < IN_Y;
+                for (int kx = 0; kx < KERNEL_X; kx++) {
+                    __global const uchar* at[PIXELS];
+                    #pragma unroll
+                    for (int p = 0; p < PIXELS; p++) {
+                        const int ix = (first_x + p) * STRIDE_X - PAD_X + kx * DILATION_X;
+                        at[p] = inside && ix >= 0 && ix < IN_X
+                            ? (__global const uchar*)in0 + IN0_AT(b, iz, iy, ix, first) : fill;
+                    }
+                    for (int quad = 0; quad < QUADS; quad++) ADD_PRODUCTS(quad, READ_QUAD)
+#if REST
+                    ADD_PRODUCTS(QUADS, READ_REST)
+#endif
+                    weights += (QUADS + (REST > 0)) * LANES;
+                }
+            }
+        }
+        // One copy of what follows serves all sums, or compiling it takes longer than all the rest.
+        int16 made[PIXELS * VECTORS];
+        #pragma unroll
+        for (int p = 0; p < PIXELS; p++)
+            #pragma unroll
+            for (int v = 0; v < VECTORS; v++) made[p * VECTORS + v] = sum[p][v];
+        #pragma unroll 1
+        for (int i = 0; i < PIXELS * VECTORS; i++) {
+            const int x = first_x + i / VECTORS, n = block * LANES + i % VECTORS * 16;
+            const int count = x < OUT_X ? min(CHANNELS - n, 16) : 0;
+            if (count == 16) {
+                WRITE16(made[i], b, z, y, x, n);
+            } else {
+                WRITE16_FIRST(count, made[i], b, z, y, x, n);
+            }
+        }
+    }
+}

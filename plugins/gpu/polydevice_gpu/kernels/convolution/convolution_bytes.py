@@ -1,0 +1,221 @@
+"""Products of bytes on processor cores: four products are added to each of sixteen sums at once."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
+from polydevice.ops.matmul import MatMul
+from polydevice.ops.op import Op
+from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.convolution.convolution_shape import (
+    convolution_geometry,
+    groups_of,
+    has_channels_inside,
+    is_flat,
+    pixel_groups,
+)
+from polydevice_gpu.kernels.geometry import Geometry, spatial
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch
+from polydevice_gpu.kernels.launch import Weights
+from polydevice_gpu.kernels.product.byte_terms import zero_of
+from polydevice_gpu.kernels.product.matmul_shape import matrices
+from polydevice_gpu.kernels.reason import VARIABLE_WEIGHTS, unless
+from polydevice_gpu.kernels.source import Call
+from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.layout import Layout, channels_last, planar
+from polydevice_gpu.ops import IntegerMatMul
+
+_REGISTERS = 24
+"""Most vectors of sums of a work-item; of 32 the others are for factors."""
+
+NO_INSTRUCTION = "the device has no vectors of sums of products of bytes"
+
+
+class BytesDirect(SingleLaunch):
+    """One work-item computes VECTORS * 16 columns (channels) of PIXELS rows (pixels)."""
+
+    name = "convolution_bytes"
+    source = "convolution/convolution_bytes.cl"
+    modes = tuple(
+        {"VECTORS": vectors, "PIXELS": pixels}
+        for vectors in (1, 2, 4)
+        for pixels in (1, 2, 4, 6, 8, 12)
+        if vectors * pixels <= _REGISTERS
+    )
+
+    def best_mode(self, columns: int, rows: int, target: Target) -> int:
+        """The least time, as a product takes half a step and a read of a factor as much."""
+        width = target.nominal(rows)
+
+        def cost(mode: Mode) -> float:
+            pixels, lanes = mode["PIXELS"], 16 * mode["VECTORS"]
+            padded = -(-width // pixels) * pixels * -(-columns // lanes) * lanes
+            return padded * (1 + 1 / pixels + 1 / mode["VECTORS"])
+
+        return min(range(len(self.modes)), key=lambda number: cost(self.modes[number]))
+
+    def declare_products(
+        self, call: Call, mode: Mode, groups: int, group_out: int, group_in: int
+    ) -> None:
+        """Declare the weights, and what depends on the zero point."""
+        node = call.node
+        lanes = 16 * mode["VECTORS"]
+        b, is_turned = node.inputs[1], getattr(node.op, "transpose_b", False)
+        is_matrix = isinstance(node.op, IntegerMatMul)
+
+        def taps(array: Array) -> Array:
+            if is_matrix:
+                array = array.reshape(array.shape[-2:])
+                array = array if is_turned else array.T
+            return array.reshape(groups * group_out, group_in, -1)
+
+        def packed(array: Array) -> Array:
+            found = taps(array)
+            columns, quads = -(-found.shape[0] // lanes) * lanes, -(-group_in // 4)
+            full = np.zeros((columns, quads * 4, found.shape[2]), np.int8)
+            full[: found.shape[0], :group_in] = found
+            blocks = full.reshape(-1, lanes, quads, 4, found.shape[2])
+            return np.asarray(blocks.transpose(0, 4, 2, 1, 3))
+
+        kind = f"{type(node.op).__name__}{is_turned} {groups} groups"
+        form = Weights(b, f"{kind} in quads of {lanes}", packed, ElementType.i8)
+        call.weights("FILTER", form)
+        flipped = node.inputs[0].storage is ElementType.i8
+        zero = zero_of(node) + (128 if flipped else 0)
+
+        def starts(array: Array) -> Array:
+            sums = taps(array).astype(np.int64).sum((1, 2)) * -zero
+            full = np.zeros(-(-sums.size // lanes) * lanes, np.int64)
+            full[: sums.size] = sums
+            return full
+
+        call.define(HAS_STARTS=bool(zero), FLIPPED=flipped, REST=group_in % 4)
+        if zero:
+            form = Weights(b, f"{kind} sums of {lanes} by {-zero}", starts, ElementType.i32)
+            call.buffer("STARTS", form, "int")
+        outside = np.full(-(-group_in // 4) * 4, zero_of(node)).astype(
+            np.int8 if flipped else np.uint8
+        )
+        form = Weights(
+            b,
+            f"{outside.size} of {zero_of(node)}",
+            lambda _: outside.view(np.uint8),
+            ElementType.u8,
+        )
+        call.buffer("FILL", form, "uchar")
+
+    def declare_tiles(self, call: Call, mode: Mode, channels: int, width: int, rows: int) -> None:
+        """Declare blocks and tiles, and the NDRange.
+
+        A work-item computes several blocks of channels where there are enough of them for all
+        cores: PoCL takes as long for a work-group as for some 100 products.
+        """
+        blocks, tiles = -(-channels // (16 * mode["VECTORS"])), -(-width // mode["PIXELS"])
+        each = min(blocks, max(1, blocks * tiles * rows // (16 * call.target.compute_units)))
+        call.define(**mode)
+        call.scalars(CHANNELS=channels, BLOCKS=blocks, EACH=each)
+        call.dispatch((tiles, -(-blocks // each), rows), (1, 1, 1))
+
+
+class ConvolutionBytes(BytesDirect):
+    """Convolution of bytes in vectors of sums."""
+
+    def refuses(self, node: GpuNode, target: Target) -> str:
+        """Constant weights; groups of whole vectors of output channels."""
+        groups, group_out, _ = groups_of(node)
+        whole = groups == 1 or group_out % 16 == 0
+        return unless(
+            (target.byte_product == "x86", NO_INSTRUCTION),
+            (node.inputs[1].constant is not None, VARIABLE_WEIGHTS),
+            (whole, f"groups of {group_out} output channels are no multiple of 16"),
+        )
+
+    def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
+        """The output channels of a work-item belong to one group."""
+        groups, group_out, _ = groups_of(node)
+        return groups == 1 or group_out % (16 * mode["VECTORS"]) == 0
+
+    def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
+        """Channels side by side."""
+        return {0: channels_last(node.inputs[0].shape)}
+
+    def accepts_layout(self, node: GpuNode, index: int, layout: Layout, target: Target) -> bool:
+        """Channels side by side; pixels may lie further apart."""
+        return index > 0 or has_channels_inside(layout)
+
+    def output_layouts(self, node: GpuNode, target: Target) -> list[Layout]:
+        """Channels side by side."""
+        return [channels_last(node.output.shape)]
+
+    def default_mode(self, node: GpuNode, target: Target) -> int:
+        """The least expected time."""
+        groups, group_out, _ = groups_of(node)
+        best = self.best_mode(groups * group_out, pixel_groups(node)[1][3], target)
+        while not self.mode_supports(node, self.modes[best], target):
+            best -= 1
+        return best
+
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
+        """Loop over the window and the channels, four of them at a time."""
+        node = call.node
+        x = node.inputs[0]
+        groups, group_out, group_in = groups_of(node)
+        axes, (batch, z, y, width) = pixel_groups(node)
+        call.tensor("IN0", x, axes)
+        self.declare_products(call, mode, groups, group_out, group_in)
+        convolution_geometry(node).declare(call)
+        sizes = (1, 1, width) if is_flat(node) else spatial(x.shape)
+        call.scalars(IN_Z=sizes[0], IN_Y=sizes[1], IN_X=sizes[2], OUT_Z=z, OUT_Y=y, OUT_X=width)
+        call.define(GROUPED=groups > 1)
+        call.scalars(GROUP_IN=group_in, GROUP_OUT=group_out)
+        call.result(axes, (16,))
+        self.declare_tiles(call, mode, groups * group_out, width, batch * z * y)
+
+
+class MatmulBytes(BytesDirect):
+    """Product of bytes with a constant matrix: rows are pixels, columns are channels."""
+
+    def refuses(self, node: GpuNode, target: Target) -> str:
+        """One constant matrix for all batches."""
+        b = node.inputs[1]
+        return unless(
+            (target.byte_product == "x86", NO_INSTRUCTION),
+            (b.constant is not None, "its second factor is no constant"),
+            (math.prod(b.shape[:-2]) == 1 and b.rank > 1, "its constant is not one matrix"),
+            (not node.operation(MatMul).transpose_a, "its first factor is transposed"),
+        )
+
+    def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
+        """Rows in memory order."""
+        return {0: planar(node.inputs[0].shape)}
+
+    def output_layouts(self, node: GpuNode, target: Target) -> list[Layout]:
+        """Rows in memory order."""
+        return [planar(node.output.shape)]
+
+    def default_mode(self, node: GpuNode, target: Target) -> int:
+        """As for a convolution of that many pixels."""
+        shape = matrices(node)
+        return self.best_mode(shape.n, shape.batches * shape.m, target)
+
+    def describe(self, call: Call, op: Op, mode: Mode) -> None:
+        """A convolution with a window of 1."""
+        node = call.node
+        a, shape = node.inputs[0], matrices(node)
+        call.pointer("IN0", a)
+        call.access("IN0", a.storage)
+        rows = tuple(range(len(shape.batch) + 1))
+        factor = [(), (), (), rows, (len(rows),)]
+        call.index("IN0", a, shape.a, (*shape.batch, shape.m, shape.k), factor)
+        self.declare_products(call, mode, 1, shape.n, shape.k)
+        Geometry.of((1,), (1,), (1,), (0,)).declare(call)
+        total = shape.batches * shape.m
+        call.scalars(IN_Z=1, IN_Y=1, IN_X=total, OUT_Z=1, OUT_Y=1, OUT_X=total)
+        call.define(GROUPED=False)
+        call.scalars(GROUP_IN=shape.k, GROUP_OUT=shape.n)
+        batch, m_axis, n_axis = shape.result
+        call.result([(), (), (), (*batch, *m_axis), tuple(n_axis)], (16,))
+        self.declare_tiles(call, mode, shape.n, total, 1)

@@ -1,0 +1,40 @@
+"""What kernels of products say about terms that are bytes, and about sums of them."""
+
+from __future__ import annotations
+
+from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.source import Call
+from polydevice_gpu.kernels.types import compute_type
+from polydevice_gpu.ops import INTEGER_PRODUCTS
+
+EXACT_TERMS = (1 << 24) // (255 * 128)
+"""So many products of bytes add up to a number that float has, whatever they are."""
+
+
+def is_byte_product(node: GpuNode) -> bool:
+    """Whether a node sums products of bytes."""
+    return isinstance(node.op, INTEGER_PRODUCTS)
+
+
+def is_float_or_byte_product(node: GpuNode) -> bool:
+    """Whether a node's first input is computed in float, or its products are of bytes."""
+    return is_byte_product(node) or compute_type(node.inputs[0].storage) == "float"
+
+
+def zero_of(node: GpuNode) -> int:
+    """Return the number of a node's first input that means 0."""
+    return int(getattr(node.op, "zero", 0))
+
+
+def declare_sums(call: Call, otherwise: str = "float") -> None:
+    """Define SUM, the type of sums, and ZERO, the number of the input that means 0.
+
+    Args:
+        call: the launch.
+        otherwise: type of the sums of what are no bytes.
+    """
+    call.define(SUM="int" if is_byte_product(call.node) else otherwise)
+    if zero_of(call.node):
+        call.scalars(ZERO=zero_of(call.node))
+    else:
+        call.define(ZERO=0)

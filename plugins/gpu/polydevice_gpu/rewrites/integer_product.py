@@ -1,0 +1,89 @@
+"""IntegerProduct: sums of products of bytes, and what makes numbers of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
+from polydevice.emitter import Emitter
+from polydevice.node import Port
+from polydevice.ops.arithmetic import Multiply, Subtract
+from polydevice.ops.convolution import Convolution, GroupConvolution
+from polydevice.ops.matmul import MatMul
+from polydevice.ops.op import Op
+from polydevice.rewrites.facts import array_of, is_known, numbers_of, rank_of
+from polydevice.rewrites.integers.integer_product import IntegerProduct
+from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.ops import IntegerConvolution, IntegerGroupConvolution, IntegerMatMul
+
+
+def integer_product(
+    build: Emitter, op: IntegerProduct, inputs: Sequence[Port], target: Target
+) -> list[Port]:
+    """Make sums of bytes where the device multiplies those fast, and a product of floats elsewhere.
+
+    Sums of bytes are exact, those of floats as long as they stay below 2^24.
+    """
+    x, w, scale, zero, factor, *rest = inputs
+    factors = _product(build, scale, factor)
+    made = _sums(op.product, x, w, zero) if target.byte_product else None
+    if made is None:
+        wide = build.convert(x, ElementType.f32)
+        if not _is_zero(zero):
+            wide = build.emit(Subtract(), wide, _one(build, zero, ElementType.f32))
+        weights = array_of(w).astype(np.float32) if is_known(w) else w
+        y = build.emit(
+            op.product, wide, build.convert(build.value(weights), wide.element_type), *rest
+        )
+        return [_product(build, y, factors)]
+    sums = build.emit(made, x, w)
+    if isinstance(op.product, MatMul) and not _is_zero(zero):
+        # What a zero point adds to the sums of a column is the same in every row. In i32, since
+        # nearly all of them may be that.
+        columns = build.value(_columns(op.product, x, array_of(w)))
+        shift = _product(build, columns, _one(build, zero, ElementType.i32))
+        sums = build.emit(Subtract(), sums, shift)
+    return [_product(build, build.convert(sums, ElementType.f32), factors)]
+
+
+def _sums(product: Op, x: Port, w: Port, zero: Port) -> Op | None:
+    """Return the operation that sums products of bytes; None where there is none."""
+    if not is_known(w):
+        return None
+    if isinstance(product, MatMul):
+        return IntegerMatMul(**product.attributes())
+    if type(product) not in (Convolution, GroupConvolution) or not is_known(zero):
+        return None
+    (point,) = numbers_of(zero)
+    limits = np.iinfo(x.element_type.dtype)
+    if not limits.min <= point <= limits.max:
+        return None  # padding could not be that
+    settings = {**product.attributes(), "zero": point}
+    if isinstance(product, GroupConvolution):
+        return IntegerGroupConvolution(**settings)
+    return IntegerConvolution(**settings)
+
+
+def _columns(product: MatMul, x: Port, w: Array) -> Array:
+    """Return the sums of the columns of weights, in the shape in which they are added."""
+    sums: Array = w.astype(np.int64).sum(-1 if product.transpose_b or w.ndim == 1 else -2)
+    if w.ndim > 2 and rank_of(x) > 1:  # a vector's result has no rows
+        sums = sums[..., np.newaxis, :]
+    return sums.astype(np.int32)
+
+
+def _product(build: Emitter, left: Port, right: Port) -> Port:
+    if is_known(left) and is_known(right):
+        return build.value(array_of(left) * array_of(right))
+    return build.emit(Multiply(), left, right)
+
+
+def _is_zero(point: Port) -> bool:
+    return is_known(point) and not array_of(point).any()
+
+
+def _one(build: Emitter, number: Port, kind: ElementType) -> Port:
+    """Return one number that broadcasts to anything."""
+    return build.convert(build.reshape(number, ()), kind)

@@ -1,0 +1,79 @@
+"""Products of 8-bit integers: the same convolutions and matrices as of floats, summed exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.ops.convolution import Convolution, GroupConvolution
+from polydevice.ops.matmul import MatMul
+from polydevice.ops.op import Op
+from polydevice.testing.op_case import OpCase
+from polydevice_gpu.ops import IntegerConvolution, IntegerGroupConvolution, IntegerMatMul
+from tests.gpu.kernel_cases.convolution import convolutions
+from tests.gpu.kernel_cases.data import Cases, Data
+from tests.gpu.kernel_cases.matmul import matmuls
+from tests.ops.openvino_oracle import openvino_case
+
+
+def _bytes(data: Data, shape: tuple[int, ...], kind: type[np.integer[Any]]) -> Array:
+    """Bytes of the whole range, its largest more often than others."""
+    limits = np.iinfo(kind)
+    values = data.random.integers(limits.min, limits.max + 1, shape)
+    return np.where(data.random.random(shape) < 0.1, limits.max, values).astype(kind)
+
+
+def _of_bytes(data: Data, case: OpCase, made: type[Op]) -> OpCase:
+    """The case on bytes; OpenVINO answers it in f32, in which all partial sums are exact."""
+    kind = np.uint8 if data.random.random() < 0.6 else np.int8
+    x, w = (np.asarray(array) for array in case.inputs)
+    attributes = case.op.attributes()
+    zero = 0
+    if made is not IntegerMatMul and data.random.random() < 0.7:
+        limits = np.iinfo(kind)
+        zero = attributes["zero"] = int(data.random.integers(limits.min, limits.max + 1))
+
+    def expected(values: Sequence[Array]) -> list[Array]:
+        left, right = (np.asarray(array, np.float32) for array in values)
+        answers = openvino_case(case.op, left - zero, right, constants={1}).answers()
+        return [np.rint(np.asarray(answer)).astype(np.int32) for answer in answers]
+
+    inputs = (_bytes(data, x.shape, kind), _bytes(data, w.shape, np.int8))
+    return OpCase(made(**attributes), inputs, expected, constants={1})
+
+
+def _convolutions(data: Data, made: type[Op], *, grouped: bool) -> Iterator[OpCase]:
+    for case in convolutions(data):
+        if isinstance(case.op, GroupConvolution) is grouped:
+            yield _of_bytes(data, case, made)
+
+
+def plain(data: Data) -> Iterator[OpCase]:
+    yield from _convolutions(data, IntegerConvolution, grouped=False)
+    # Channels in pieces of 16, so many that every kernel can split them.
+    padded = {"strides": (1, 1), "dilations": (1, 1), "pads_begin": (1, 1), "pads_end": (0, 2)}
+    case = openvino_case(Convolution(**padded), data(1, 464, 4, 3), data(19, 464, 3, 3))
+    yield _of_bytes(data, case, IntegerConvolution)
+
+
+def grouped(data: Data) -> Iterator[OpCase]:
+    return _convolutions(data, IntegerGroupConvolution, grouped=True)
+
+
+def matrices(data: Data) -> Iterator[OpCase]:
+    for case in matmuls(data):
+        if case.constants == {1}:
+            yield _of_bytes(data, case, IntegerMatMul)
+    # Terms in pieces of 16, so many that every kernel can split them.
+    case = openvino_case(MatMul(transpose_b=True), data(2, 7, 4112), data(21, 4112))
+    yield _of_bytes(data, case, IntegerMatMul)
+
+
+CASES: dict[type[Op], Cases] = {
+    IntegerConvolution: plain,
+    IntegerGroupConvolution: grouped,
+    IntegerMatMul: matrices,
+}

@@ -1,0 +1,137 @@
+"""Random quantised networks on a GPU: within a step of ONNX Runtime, on integers where that pays.
+
+The networks are those of the CPU device's tests, in which a step is explained.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from polydevice_gpu.compiler.device_target import target_of
+from polydevice_gpu.ops import INTEGER_PRODUCTS
+from tests.cpu.test_integers import Graph, activated, convolution, final, pick, reference, spread
+
+
+def _block(g: Graph, x: str, channels: int, shape) -> tuple[str, int, type]:
+    """A layer, quantised, in some form; returns the value, its channels and its type."""
+    rng, kind = g.rng, final(g.rng)
+    form = pick(rng, "convolution", "convolution", "residual", "pool", "concat")
+    if form == "pool":
+        return g.emit("MaxPool", x, kernel_shape=[2, 2]), channels, None
+    if form == "concat":
+        other = g.emit("MaxPool", x, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+        return g.emit("Concat", x, other, axis=1), 2 * channels, None
+    if form == "residual":
+        w = g.weights((channels, channels, 3, 3), 0)
+        y = g.emit("Add", g.emit("Conv", x, w, pads=[1, 1, 1, 1]), x)
+        outputs = channels
+    else:
+        y, outputs = convolution(g, x, channels, 2)
+    scale, zero = g.parameters(kind, float(rng.uniform(0.1, 0.4)))
+    return g.emit("QuantizeLinear", activated(g, y), scale, zero), outputs, (kind, scale, zero)
+
+
+def _network(seed: int):
+    """Two layers behind one another; the first rounds, so that the second's sums differ by more."""
+    g = Graph(np.random.default_rng(seed))
+    dtype = final(g.rng)
+    channels = int(g.rng.integers(1, 40))
+    shape = (int(g.rng.integers(1, 3)), channels, 14, 11)
+    x, channels, made = _block(g, g.source(dtype), channels, shape)
+    if made is not None:
+        x = g.emit("DequantizeLinear", x, *made[1:])
+    y, _ = convolution(g, x, channels, 2)
+    kind = final(g.rng)
+    result = g.quantised(activated(g, y), kind, float(g.rng.uniform(0.3, 0.6)))
+    model = g.model(shape, dtype, {result: kind})
+    return model, {"x": spread(g.rng, shape, dtype)}
+
+
+def _compare(ours, theirs, steps: int) -> None:
+    away = np.abs(ours.astype(np.int64) - theirs.astype(np.int64))
+    assert away.max() <= steps
+    assert (away > 0).mean() < 0.01 + 2 / away.size, "many halves, or another rounding"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_convolutions_behind_one_another(core, opencl, seed) -> None:
+    model, feed = _network(seed)
+    executable = core.load_network(core.read_network(model), "GPU")
+    request = executable.create_infer_request()
+    (theirs,) = reference(model, feed)
+    for _ in range(2):
+        (ours,) = request.infer(feed).values()
+        assert ours.dtype == theirs.dtype
+        # A step of the first layer is 0.4 at most, weights 1.3, and scales of results 0.3 at least.
+        _compare(ours, theirs, 2)
+    nodes = executable.latest_plan().graph.nodes
+    if target_of(opencl).byte_product:
+        assert any(isinstance(node.op, INTEGER_PRODUCTS) for node in nodes), executable.explain()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_matrix_products(core, seed) -> None:
+    g = Graph(np.random.default_rng(seed))
+    dtype, kind = final(g.rng), final(g.rng)
+    inner, columns = (int(n) for n in g.rng.integers(1, 80, 2))
+    shape = (
+        *g.rng.integers(1, 4, g.rng.integers(0, 2)).tolist(),
+        int(g.rng.integers(1, 20)),
+        inner,
+    )
+    y = g.emit("MatMul", g.source(dtype), g.weights((inner, columns), 1))
+    result = g.quantised(activated(g, y), kind, float(g.rng.uniform(0.02, 0.4)))
+    model = g.model(shape, dtype, {result: kind})
+    feed = {"x": spread(g.rng, shape, dtype)}
+    (ours,) = core.load_network(core.read_network(model), "GPU").infer(feed).values()
+    _compare(ours, reference(model, feed)[0], 1)
+
+
+@pytest.mark.parametrize("kind", ["matmul", "conv", "padded"])
+def test_products_of_what_is_quantised_at_run_time(core, kind) -> None:
+    """DynamicQuantizeLinear and MatMulInteger or ConvInteger; where all is near the zero point too.
+
+    Numbers all alike but one are quantised to bytes that lie at one end, far from their zero
+    point or next to it: then nearly all of a sum comes from the zero point.
+    """
+    rng = np.random.default_rng(11)
+    g = Graph(rng)
+    g.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], "quantise"))
+    sizes = {"matmul": ((9, 133), (133, 20)), "conv": ((1, 5, 9, 9), (8, 5, 3, 3))}
+    shape, form = sizes.get(kind, sizes["conv"])
+    w, point = g.store(rng.integers(-127, 128, form).astype(np.int8)), g.store(np.int8(0))
+    if kind == "matmul":
+        y = g.emit("MatMulInteger", "q", w, "z", point)
+    else:
+        pads = [1, 0, 0, 1] if kind == "padded" else [0] * 4
+        y = g.emit("ConvInteger", "q", w, "z", point, pads=pads)
+    scales = g.store(rng.uniform(0.002, 0.02, 20 if kind == "matmul" else 1).astype(np.float32))
+    y = g.emit("Mul", g.emit("Cast", y, to=TensorProto.FLOAT), g.emit("Mul", "s", scales))
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(shape))]
+    outputs = [helper.make_tensor_value_info(y, TensorProto.FLOAT, None)]
+    graph = helper.make_graph(g.nodes, "g", inputs, outputs, g.stored)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model = made.SerializeToString()
+    request = core.load_network(core.read_network(model), "GPU").create_infer_request()
+    for mean, spread_ in ((1, 2), (-7, 0.5), (-7, 1e-3), (0, 0)):
+        feed = {"x": rng.normal(mean, spread_, shape).astype(np.float32)}
+        (theirs,) = reference(model, feed)
+        (ours,) = request.infer(feed).values()
+        np.testing.assert_allclose(ours, theirs, rtol=2e-6, atol=2e-6 * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("allowed", ["YES", "NO"])
+def test_integers_may_be_forbidden(core, opencl, allowed) -> None:
+    g = Graph(np.random.default_rng(3))
+    y = g.emit("Conv", g.source(np.uint8), g.weights((6, 5, 3, 3), 0))
+    result = g.quantised(y, np.uint8, 0.3)
+    model = g.model((1, 5, 7, 7), np.uint8, {result: np.uint8})
+    executable = core.load_network(core.read_network(model), "GPU", {"LP_TRANSFORMS_MODE": allowed})
+    assert executable.get_config("LP_TRANSFORMS_MODE") == allowed
+    graph = executable.latest_plan().graph
+    found = any(isinstance(node.op, INTEGER_PRODUCTS) for node in graph.nodes)
+    assert found is (allowed == "YES" and bool(target_of(opencl).byte_product))
+    feed = {"x": spread(g.rng, (1, 5, 7, 7), np.uint8)}
+    _compare(executable.infer(feed)[result], reference(model, feed)[0], 1)
