@@ -299,3 +299,28 @@ def _attributes(op: IntegerConvolution | IntegerGroupConvolution) -> dict[str, A
 
 INTEGER_PRODUCTS = (IntegerConvolution, IntegerGroupConvolution, IntegerMatMul)
 """Products of 8-bit integers."""
+
+
+@dataclass(frozen=True)
+class CompressedMatMul(Op):
+    """Product with a matrix of 4 or 8 bits: y = x @ ((q - zeros) * scales)^T, by blocks of terms.
+
+    Inputs:  x       [..., K], f16 or f32
+             q       [N, K * bits / 8] u8: rows; of two in a byte the lower first
+             scales  [N, G] f32, G divides K
+             zeros   [N, G] u8
+    Outputs: y       [..., N], type of x
+    Source:  made from MatMul whose second factor is dequantised
+    """
+
+    type = "CompressedMatMul"
+    domain = "polydevice_gpu"
+
+    bits: int
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return x's rows with N columns."""
+        x, q = inputs[:2]
+        assert x.shape is not None
+        assert q.shape is not None
+        return [x.with_shape([*x.shape[:-1], q.shape[0]])]

@@ -24,6 +24,7 @@ from polydevice_gpu.passes import lower as lowering
 from polydevice_gpu.passes.nesting import nest_bodies as nesting
 from polydevice_gpu.passes.nesting.body_network import Build
 from polydevice_gpu.rewrites import gpu_wishes
+from polydevice_gpu.rewrites.compressed import compress_products
 
 QUANTIZATION = (FakeQuantize, QuantizeLinear, DequantizeLinear)
 """Operations that make a network a quantised one."""
@@ -79,6 +80,8 @@ def rewrite(work: Work) -> None:
 
     def prepare(network: Network) -> None:
         use_custom_layers(network, work.settings.custom_layers)
+        if work.target.is_throughput and work.settings.integers:
+            compress_products(network)  # before folding, which would make floats of matrices
         check_elements(network)  # unrolling a loop may have made sizes known
 
     def observe(stage: str, network: Network) -> None:

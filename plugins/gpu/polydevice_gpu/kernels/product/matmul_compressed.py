@@ -1,0 +1,61 @@
+"""Products of few rows with a matrix of 4 or 8 bits, which are bound by the matrix's bytes."""
+
+from __future__ import annotations
+
+import math
+
+from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
+from polydevice_gpu.kernels.source import Call
+from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.layout import Layout, planar
+from polydevice_gpu.ops import CompressedMatMul
+
+_LANES = 32
+
+
+@kernel(CompressedMatMul)
+class MatmulCompressedRef(SingleLaunch):
+    """Work-items read 16 bytes of the matrix at a time; a group adds up what its lanes have."""
+
+    modes = tuple(
+        {"SUBS": subs, "COLUMNS_EACH": each}
+        for subs, each in ((4, 1), (8, 1), (4, 2), (8, 2), (4, 4), (8, 4))
+    )
+
+    def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
+        """Rows in memory order."""
+        return {0: planar(node.inputs[0].shape)}
+
+    def output_layouts(self, node: GpuNode, target: Target) -> list[Layout]:
+        """Rows in memory order."""
+        return [planar(node.output.shape)]
+
+    def default_mode(self, node: GpuNode, target: Target) -> int:
+        """Columns enough for two groups on every processor."""
+        columns = node.output.shape[-1]
+        wide = 2 * target.compute_units
+        best = 0
+        for number, mode in enumerate(self.modes):
+            if columns >= wide * mode["SUBS"] * mode["COLUMNS_EACH"]:
+                best = number
+        return best
+
+    def describe(self, call: Call, op: CompressedMatMul, mode: Mode) -> None:
+        """A group computes some columns of all rows."""
+        node = call.node
+        x, matrix, scales, zeros = node.inputs[:4]
+        rows, columns = math.prod(x.shape[:-1]), node.output.shape[-1]
+        count, blocks = x.shape[-1], scales.shape[1]
+        groups = [tuple(range(x.rank - 1)), (x.rank - 1,)]
+        call.tensor("IN0", x, groups)
+        call.pointer("MATRIX", matrix)
+        call.pointer("SCALES", scales)
+        call.access("SCALES", scales.storage)
+        call.pointer("ZEROS", zeros)
+        most = 1 << max(rows - 1, 0).bit_length()
+        call.define(**mode, BITS=op.bits, LANES=_LANES, MOST_ROWS=most)
+        call.scalars(ROWS=rows, COLUMNS=columns, COUNT=count, BLOCK=count // blocks, BLOCKS=blocks)
+        call.result(groups)
+        tiles = -(-columns // (mode["SUBS"] * mode["COLUMNS_EACH"]))
+        call.dispatch((tiles * _LANES, mode["SUBS"]), (_LANES, mode["SUBS"]))

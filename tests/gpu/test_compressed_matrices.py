@@ -1,0 +1,118 @@
+"""Matrices of 4 and 8 bits are read as they are stored, however they are spelled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from polydevice.dtype import ElementType
+from polydevice.network import Network
+from polydevice.node import Node, constant
+from polydevice.ops.arithmetic import Multiply, Subtract
+from polydevice.ops.convert import Convert
+from polydevice.ops.io import Parameter, Result
+from polydevice.ops.matmul import MatMul
+from polydevice.ops.reshape import Reshape
+from polydevice.shape import Shape
+from polydevice_gpu.ops import CompressedMatMul
+from polydevice_gpu.rewrites.compressed import compress_products
+from tests.cpu.test_integers import reference
+
+ROWS, TERMS, COLUMNS, BLOCK = 2, 256, 19, 64
+BLOCKS = TERMS // BLOCK
+
+
+def _compressed(network: Network) -> int:
+    compress_products(network, least=1)
+    return sum(isinstance(node.op, CompressedMatMul) for node in network.nodes())
+
+
+def _check(core, network, x, right) -> None:
+    assert _compressed(network) == 1
+    request = core.load_network(network, "GPU").create_infer_request()
+    for _ in range(2):
+        (answer,) = request.infer({"x": x}).values()
+        np.testing.assert_allclose(answer, right, rtol=1e-4, atol=1e-4 * np.abs(right).max())
+
+
+def _onnx(nodes, stored) -> bytes:
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [ROWS, TERMS])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [ROWS, COLUMNS])]
+    kept = [numpy_helper.from_array(array, name) for name, array in stored.items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, kept)
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+
+
+@pytest.mark.parametrize("has_zeros", [False, True])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_products_of_few_bits(core, bits, has_zeros) -> None:
+    rng = np.random.default_rng(bits)
+    packed = rng.integers(0, 256, (COLUMNS, BLOCKS, BLOCK * bits // 8)).astype(np.uint8)
+    stored = {"w": packed, "s": rng.uniform(0.1, 1, (COLUMNS, BLOCKS)).astype(np.float32)}
+    if has_zeros:
+        stored["z"] = rng.integers(0, 256, (COLUMNS, BLOCKS * bits // 8)).astype(np.uint8)
+    node = helper.make_node(
+        "MatMulNBits", ["x", *stored], ["y"], domain="com.microsoft",
+        K=TERMS, N=COLUMNS, bits=bits, block_size=BLOCK,
+    )  # fmt: skip
+    model = _onnx([node], stored)
+    x = rng.standard_normal((ROWS, TERMS)).astype(np.float32)
+    _check(core, core.read_network(model), x, reference(model, {"x": x})[0])
+
+
+@pytest.mark.parametrize("form", ["columns", "rows, transposed", "one scale"])
+def test_dequantised_matrices(core, form) -> None:
+    rng = np.random.default_rng(5)
+    turned = form == "rows, transposed"
+    shape = (COLUMNS, TERMS) if turned else (TERMS, COLUMNS)
+    stored = {"w": rng.integers(-128, 128, shape).astype(np.int8)}
+    stored["s"] = rng.uniform(0.1, 1, () if form == "one scale" else COLUMNS).astype(np.float32)
+    stored["z"] = np.full(stored["s"].shape, -3, np.int8)
+    nodes = [helper.make_node("DequantizeLinear", [*stored], ["d"], axis=0 if turned else 1)]
+    if turned:
+        nodes.append(helper.make_node("Transpose", ["d"], ["t"], perm=[1, 0]))
+    nodes.append(helper.make_node("MatMul", ["x", "t" if turned else "d"], ["y"]))
+    model = _onnx(nodes, stored)
+    x = rng.standard_normal((ROWS, TERMS)).astype(np.float32)
+    _check(core, core.read_network(model), x, reference(model, {"x": x})[0])
+
+
+@pytest.mark.parametrize("blocked", [False, True])
+def test_decompression_written_out(core, blocked) -> None:
+    """As IR files have it: (Convert(w) - Convert(z)) * s, in blocks with an axis of their own."""
+    rng = np.random.default_rng(6)
+    sizes = (COLUMNS, BLOCKS, BLOCK) if blocked else (COLUMNS, TERMS)
+    scales = (*sizes[:-1], 1)
+    q = rng.integers(0, 256, sizes).astype(np.uint8)
+    z = rng.integers(0, 256, scales).astype(np.uint8)
+    s = rng.uniform(0.1, 1, scales).astype(np.float32)
+    x = Node("x", Parameter(ElementType.f32, Shape([ROWS, TERMS])))
+    wide = [
+        Node(f"{name}/wide", Convert(destination_type=ElementType.f32), [constant(name, a).output])
+        for name, a in (("w", q), ("z", z))
+    ]
+    less = Node("less", Subtract(), [wide[0].output, wide[1].output])
+    w = Node("scaled", Multiply(), [less.output, constant("s", s).output]).output
+    if blocked:
+        target = constant("shape", np.array([COLUMNS, TERMS], np.int64)).output
+        w = Node("whole", Reshape(special_zero=False), [w, target]).output
+    y = Node("y", MatMul(transpose_b=True), [x.output, w])
+    network = Network("n", [x], [Node("y/result", Result(output_name="y"), [y.output])])
+    given = rng.standard_normal((ROWS, TERMS)).astype(np.float32)
+    matrix = ((q.astype(float) - z) * s).reshape(COLUMNS, TERMS)
+    _check(core, network, given, given @ matrix.T)
+
+
+def test_what_is_no_gain_stays_a_matrix_of_floats(core) -> None:
+    """Many rows, and few elements."""
+    for rows, least in ((64, 1), (1, 1 << 20)):
+        x = Node("x", Parameter(ElementType.f32, Shape([rows, TERMS])))
+        q = constant("w", np.ones((COLUMNS, TERMS), np.uint8)).output
+        wide = Node("wide", Convert(destination_type=ElementType.f32), [q]).output
+        w = Node("scaled", Multiply(), [wide, constant("s", np.float32(0.5)).output]).output
+        y = Node("y", MatMul(transpose_b=True), [x.output, w])
+        network = Network("n", [x], [Node("y/result", Result(output_name="y"), [y.output])])
+        compress_products(network, least)
+        assert not any(isinstance(node.op, CompressedMatMul) for node in network.nodes())
