@@ -95,6 +95,34 @@ class Fragment:
             steps.append(Step(step.op, arguments, step.element_type))
         return Fragment(inputs, tuple(steps))
 
+    def reading(self, producer: Fragment, positions: Sequence[int]) -> Fragment:
+        """Return this fragment with another's result computed in it.
+
+        Args:
+            producer: computes what this fragment reads.
+            positions: the inputs that are its result. They go, and its inputs come behind the
+                others.
+        """
+        kept = [i for i in range(len(self.inputs)) if i not in positions]
+        inputs = tuple(self.inputs[i] for i in kept) + producer.inputs
+        own, count = len(producer.inputs), len(inputs) + len(producer.steps)
+        result = count - 1 if producer.steps else len(kept)
+
+        def theirs(number: int) -> int:
+            return number + (len(kept) if number < own else len(inputs) - own)
+
+        numbers = {i: place for place, i in enumerate(kept)}
+        numbers.update(dict.fromkeys(positions, result))
+        numbers.update({len(self.inputs) + i: count + i for i in range(len(self.steps))})
+        steps = [
+            Step(s.op, tuple(theirs(a) for a in s.arguments), s.element_type)
+            for s in producer.steps
+        ]
+        steps += [
+            Step(s.op, tuple(numbers[a] for a in s.arguments), s.element_type) for s in self.steps
+        ]
+        return Fragment(inputs, tuple(steps))
+
     def __str__(self) -> str:
         names = [f"i{n}" for n in range(len(self.inputs))]
         for number, step in enumerate(self.steps):

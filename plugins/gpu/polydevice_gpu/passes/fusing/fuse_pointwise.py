@@ -103,6 +103,13 @@ def _takes_over(host: GpuNode, value: Value, node: GpuNode, operands: Sequence[V
     return value is host.output and size <= ARGUMENT_LIMIT and _fuses(host)
 
 
+def has_room(host: GpuNode, node: GpuNode) -> bool:
+    """Whether a node's operations and arguments fit beside a host's."""
+    inputs = {*host.inputs, *node.inputs}
+    size = sum(NUMBER_BYTES if _is_number(v) else TENSOR_BYTES for v in inputs)
+    return _steps(host) + _steps(node) <= STEP_LIMIT and size <= ARGUMENT_LIMIT
+
+
 def _steps(node: GpuNode) -> int:
     fragment = node.op.fragment if isinstance(node.op, Fused) else node.epilogue
     return 0 if fragment is None else len(fragment.steps)
@@ -185,7 +192,7 @@ def _fuses(node: GpuNode) -> bool:
     return bool(kernels) and all(kernel.fuses(node) for kernel in kernels)
 
 
-def _without_repetition(fragment: Fragment, inputs: list[Value], first: int) -> Fragment:
+def without_repetition(fragment: Fragment, inputs: list[Value], first: int) -> Fragment:
     """Read each value once: drop inputs, from number `first` on, that repeat an earlier one."""
     numbers: dict[int, int] = {}
     kept: list[int] = []
@@ -216,12 +223,12 @@ def _merge(host: GpuNode, node: GpuNode) -> None:
     if isinstance(host.op, Fused):
         fragment = host.op.fragment.then(op.fragment, positions)
         host.inputs += others
-        host.op = Fused(_without_repetition(fragment, host.inputs, 0))
+        host.op = Fused(without_repetition(fragment, host.inputs, 0))
     else:
         before = host.epilogue or Fragment((host.output.storage,))
         own, extras = host.own_inputs, [*host.extra_inputs, *others]
         fragment = before.then(op.fragment, positions)
-        host.epilogue = _without_repetition(fragment, extras, 1)
+        host.epilogue = without_repetition(fragment, extras, 1)
         host.inputs = [*own, *extras]
     host.outputs = [node.output]
     node.output.producer = host
