@@ -115,6 +115,7 @@ try:
 except NoSuchFile:
     print("NoSuchFile can be caught")
 
+options.intra_op_num_threads = -1
 options.add_free_dimension_override_by_name("batch", 2)
 options.add_free_dimension_override_by_name("nobody", 7)
 fixed = ort.InferenceSession(model(), sess_options=options, providers=["CPUExecutionProvider"])

@@ -202,6 +202,19 @@ with warnings.catch_warnings():
     text = ov.Tensor(np.array(["a", "bc"]))
     print(text.str_data.tolist(), text.bytes_data.tolist(), text.data.tolist())
 
+whole = np.arange(252, dtype=np.float32).reshape(1, 3, 7, 12)
+region = ov.Tensor(ov.Tensor(whole, shared_memory=True), [0, 0, 1, 2], [1, 3, 7, 9])
+print(region.shape, list(region.strides), region.is_continuous(), region.data[0, 1, 0, :2])
+cut = compiled.create_infer_request()
+cut.set_input_tensor(region)
+for step in range(2):
+    whole[...] += step
+    cut.infer()
+    show("region", cut.get_output_tensor(1).data)
+show("region again", compiled(region)["prob"])
+fails("region outside", lambda: ov.Tensor(region, [0, 0, 0, 0], [1, 3, 7, 9]))
+print(ov.Tensor(compiled.input(0)).shape, ov.Tensor(compiled.input(0), image).data.shape)
+
 for kind in (ov.Type.f32, ov.Type.i8, ov.Type.boolean, ov.Type.u4, ov.Type.bf16):
     print(kind, kind.type_name, kind.bitwidth, kind.size, kind.is_real(), kind.is_integral())
 print(ov.Type(np.float16) == ov.Type.f16, ov.Type.f32.to_dtype(), ov.Type.f32 == ov.Type.i32)

@@ -166,7 +166,7 @@ def _say_what_runs_on_the_processor(executable: ExecutableNetwork) -> None:
 def _config(device: str, placement: Placement, options: SessionOptions) -> dict[str, Any]:
     known = shared_core().option_keys(device)
     config: dict[str, Any] = {}
-    threads = options.intra_op_num_threads or _default_threads
+    threads = max(options.intra_op_num_threads, 0) or _default_threads
     if threads and "CPU_THREADS_NUM" in known:
         config["CPU_THREADS_NUM"] = threads
     if options.enable_profiling and "PERF_COUNT" in known:

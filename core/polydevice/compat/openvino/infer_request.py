@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polydevice.blob import Blob
+from polydevice.blob import Blob, RoiBlob
 from polydevice.compat.openvino.errors import failure, translated
 from polydevice.compat.openvino.loaded import LoadedModel
 from polydevice.compat.openvino.ports import ConstOutput
@@ -284,7 +284,8 @@ class InferRequest(Surface):
         if kind == "input":
             self._batches.pop(name, None)
             self._places.pop(name, None)
-            if not isinstance(blob, RemoteBlob) and self._loaded.executable.inputs[name].sizes:
+            in_place = not isinstance(blob, (RemoteBlob, RoiBlob))
+            if in_place and self._loaded.executable.inputs[name].sizes:
                 self._places[name] = blob.array
 
     def set_tensors(self, inputs: Any, tensors: Sequence[Any] | None = None) -> None:

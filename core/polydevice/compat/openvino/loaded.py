@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from polydevice.blob import RoiBlob
 from polydevice.compat.openvino.ports import ConstOutput
 from polydevice.compat.openvino.tensor import RemoteTensor, Tensor
 from polydevice.dtype import Array, ElementType
@@ -147,7 +148,8 @@ class LoadedModel:
         if isinstance(value, RemoteTensor):
             return value._remote
         if isinstance(value, Tensor):
-            return value._memory()  # core says when it has another type, as OpenVINO does
+            blob = value._blob()  # core says when it has another type, as OpenVINO does
+            return blob if isinstance(blob, RoiBlob) else blob.array
         array = np.asarray(value)
         if array.dtype != dtype:
             array = _cast(array, dtype)

@@ -216,6 +216,11 @@ class Model(ModelNodes):
         evaluation_context: Any = None,
     ) -> bool:
         """Compute the outputs on the host."""
+        if len(output_tensors) != len(self.outputs) or len(input_tensors) != len(self.inputs):
+            raise RuntimeError(
+                f"{len(input_tensors)} inputs and {len(output_tensors)} outputs are given; the "
+                f"model has {len(self.inputs)} and {len(self.outputs)}"
+            )
         with shared_core().load_network(self._network, "CPU") as executable:
             arrays = [tensor._memory() for tensor in input_tensors]
             results = executable.infer(dict(zip(executable.inputs, arrays, strict=True)))

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from polydevice.blob import Blob
+from polydevice.blob import Blob, RoiBlob
 from polydevice.compat.openvino.element_type import Type, element_of, type_of
 from polydevice.compat.openvino.errors import translated
+from polydevice.compat.openvino.ports import ConstOutput
 from polydevice.compat.openvino.shapes import Shape, Strides, core_shape
 from polydevice.compat.openvino.surface import Surface
 from polydevice.dtype import Array, ElementType
@@ -35,26 +36,41 @@ class Tensor(Surface):
         shared_memory: bool = False,
         *,
         image: Any = None,
+        port: Any = None,
+        other: Any = None,
+        begin: Any = None,
+        end: Any = None,
     ) -> None:
         """Make a tensor of an array (copied unless it is to be shared), or of type and shape.
 
         Args:
-            array: NumPy array, what makes one, another tensor; or the element type, with `shape`.
+            array: NumPy array, what makes one, another tensor; or the element type, with `shape`;
+                or an input or output of a model, whose type and shape are taken, with an array to
+                share in place of `shape`.
             shape: sizes; with `array` and `type` the memory is taken for such a tensor, shared.
             type: element type, a Type or NumPy's; also in place of `array`.
             shared_memory: read and write the array's own memory, which is C-contiguous then.
             image: an object with NumPy's array interface, such as one of Pillow's.
+            port: in place of `array`.
+            other: in place of `array`: another tensor.
+            begin: first element of the region of another tensor that this one is; or `shape`.
+            end: the element behind its last; or `type`.
 
         Raises:
             RuntimeError: memory that cannot be shared, or too little of it.
         """
-        array = image if array is None else array
+        array = next((each for each in (array, image, port, other) if each is not None), None)
         if isinstance(array, Type) or _is_type(array):
             self._allocate(element_of(array), shape)
         elif array is None:
             self._allocate(element_of(type), shape)
         elif isinstance(array, (Tensor, RemoteTensor)):
             self._share(array)
+            self._cut(shape if begin is None else begin, type if end is None else end)
+        elif isinstance(array, ConstOutput):
+            self._allocate(element_of(array.element_type), array.shape)
+            if shape is not None:
+                self._array = _seen_as(np.asarray(shape), self._element, array.shape)
         elif shape is not None and type is not None:
             self._element = element_of(type)
             self._array = _seen_as(np.asarray(array), self._element, shape)
@@ -78,6 +94,16 @@ class Tensor(Surface):
         if isinstance(other, RemoteTensor):
             raise RuntimeError("a tensor of a device is no host memory; use copy_to()")
         self._array, self._element = other._memory(), other._element
+
+    def _cut(self, begin: Any, end: Any) -> None:
+        """Be the region between two elements of what is shared."""
+        if begin is None and end is None:
+            return
+        first, last, sizes = list(begin), list(end), self._array.shape
+        inside = all(0 <= a <= b <= size for a, b, size in zip(first, last, sizes, strict=False))
+        if not (inside and len(first) == len(last) == len(sizes)):
+            raise RuntimeError(f"a region from {first} to {last} is not inside {list(sizes)}")
+        self._array = self._array[tuple(slice(a, b) for a, b in zip(first, last, strict=True))]
 
     def _take(self, array: Array, shared_memory: bool) -> None:
         if shared_memory and not array.flags.c_contiguous:
@@ -262,7 +288,9 @@ class Tensor(Surface):
         return Tensor._of(self._memory().copy(), self._element)
 
     def _blob(self) -> Blob:
-        return Blob(self._memory(), self._element)
+        memory = self._memory()
+        of_region = RoiBlob if not memory.flags.c_contiguous else Blob
+        return of_region(memory, self._element)
 
     def __repr__(self) -> str:
         return f"<Tensor: shape{self.shape} type: {self._element.value}>"

@@ -12,12 +12,15 @@ from polydevice.compat.onnxruntime.values import (
     get_ort_device_type,
 )
 
+Session = InferenceSession  # there a base class, which is named in annotations
+
 __all__ = [
     "IOBinding",
     "InferenceSession",
     "OrtDevice",
     "OrtDeviceVendorId",
     "OrtValue",
+    "Session",
     "copy_tensors",
     "get_ort_device_type",
 ]
