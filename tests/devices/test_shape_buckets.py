@@ -209,6 +209,10 @@ REFUSED: dict[str, tuple[Callable[[Graph], str], str]] = {
         lambda g: g.op("Softmax", g.op("Reshape", "x", g.value([0, -1])), axis=1),
         "along its axis 1",
     ),
+    "no elements": (
+        lambda g: g.op("Reshape", g.op("MatMul", "x", g.random(WIDTH, 0)), g.value([-1, 0, 2])),
+        "joins or divides axes",
+    ),
     "a shape": (lambda g: g.op("Shape", "x"), "is a size of the inputs"),
     "sums from the end": (
         lambda g: g.op("CumSum", "x", g.value(1), reverse=1),

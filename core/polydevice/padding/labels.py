@@ -69,6 +69,8 @@ def regrouped(labels: Labels, wanted: Sequence[Sizes], known: Factors) -> Labels
         known: the padded sizes.
     """
     left = list(reversed(simplified([factor for label in labels for factor in label])))
+    if 0 in left or any(0 in sizes for sizes in wanted):
+        return None  # no elements, of which any axis may have any number
     made: list[Label] = []
     for sizes in wanted:
         label: list[Factor] = []

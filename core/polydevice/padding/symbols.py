@@ -73,7 +73,7 @@ def symbols(network: Network, buckets: ShapeBuckets, *, by_name: bool = True) ->
     for number, node in enumerate(network.parameters):
         names = network.dimension_names(node.name) if by_name else {}
         for axis, size in enumerate(node.output.shape or ()):
-            if isinstance(size, int):
+            if isinstance(size, int) or node.output.desc.kind != "tensor":
                 continue
             open_axes.add(axis)
             ladder = buckets.of(axis)
