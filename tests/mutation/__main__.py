@@ -6,6 +6,7 @@ import argparse
 import random
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -28,22 +29,35 @@ SHARES = {
 def chosen(number: int, seed: int) -> list[Fault]:
     """Return that many faults of all areas, the same for the same seed and sources."""
     picker = random.Random(seed)
+    whole = sum(SHARES.values())
     faults: list[Fault] = []
     for area, share in SHARES.items():
-        files = sorted((ROOT / area).rglob("*.py"))
-        places = [f for path in files for f in faults_of(ROOT, path.relative_to(ROOT))]
-        faults += picker.sample(places, max(1, round(number * share / sum(SHARES.values()))))
+        faults += picker.sample(_faults_in(area), max(1, round(number * share / whole)))
     return faults
 
 
-def try_all(faults: list[Fault], covering: Covering, jobs: int) -> list[Outcome]:
+def chosen_in(place: str, number: int, seed: int) -> list[Fault]:
+    """Return that many faults of one folder or file, or all that it can have."""
+    places = _faults_in(place)
+    return random.Random(seed).sample(places, min(number, len(places)))
+
+
+def _faults_in(place: str) -> list[Fault]:
+    path = ROOT / place
+    files = [path] if path.is_file() else sorted(path.rglob("*.py"))
+    return [fault for file in files for fault in faults_of(ROOT, file.relative_to(ROOT))]
+
+
+def try_all(
+    faults: list[Fault], tests_of: Callable[[Fault], Sequence[str]], jobs: int
+) -> list[Outcome]:
     """Try every fault, several at a time, and print each outcome as it is known."""
     free: SimpleQueue[Workspace] = SimpleQueue()
     with tempfile.TemporaryDirectory(prefix="polydevice-mutation-") as folder:
         for number in range(jobs):
             free.put(Workspace(ROOT, Path(folder) / str(number)))
 
-        def one(fault: Fault, tests: list[str]) -> Outcome:
+        def one(fault: Fault, tests: Sequence[str]) -> Outcome:
             workspace = free.get()
             try:
                 outcome = workspace.try_fault(fault, tests)
@@ -53,7 +67,7 @@ def try_all(faults: list[Fault], covering: Covering, jobs: int) -> list[Outcome]
             print(f"{word} {fault}\n        {outcome.tests} tests: {outcome.by}", flush=True)
             return outcome
 
-        tests = [covering.tests_of(fault) for fault in faults]
+        tests = [tests_of(fault) for fault in faults]
         with ThreadPoolExecutor(jobs) as pool:
             return list(pool.map(one, faults, tests))
 
@@ -64,6 +78,13 @@ def main() -> int:
     parser.add_argument("--number", type=int, default=60, help="of faults (default: 60)")
     parser.add_argument("--seed", type=int, default=1, help="that chooses them (default: 1)")
     parser.add_argument("--jobs", type=int, default=2, help="faults at a time (default: 2)")
+    parser.add_argument("--only", metavar="PATH", help="faults in this folder or file")
+    parser.add_argument(
+        "--tests",
+        nargs="+",
+        metavar="TEST",
+        help="run these for every fault, instead of those that run its line",
+    )
     parser.add_argument("--list", action="store_true", help="show the faults, try none")
     parser.add_argument(
         "--coverage",
@@ -72,13 +93,17 @@ def main() -> int:
         help="which test runs what; recorded first where the file is missing",
     )
     asked = parser.parse_args()
-    faults = chosen(asked.number, asked.seed)
+    number, seed = asked.number, asked.seed
+    faults = chosen_in(asked.only, number, seed) if asked.only else chosen(number, seed)
     if asked.list:
         print(*faults, sep="\n")
         return 0
-    if not asked.coverage.exists():
-        record(ROOT, asked.coverage)
-    outcomes = try_all(faults, Covering(asked.coverage), asked.jobs)
+    if asked.tests:
+        outcomes = try_all(faults, lambda _: asked.tests, asked.jobs)
+    else:
+        if not asked.coverage.exists():
+            record(ROOT, asked.coverage)
+        outcomes = try_all(faults, Covering(asked.coverage).tests_of, asked.jobs)
     slipped = [o for o in outcomes if not o.caught]
     print(f"\n{len(outcomes) - len(slipped)} of {len(outcomes)} faults caught; seed {asked.seed}")
     for outcome in slipped:
