@@ -150,11 +150,23 @@ def test_no_reproduction_where_nothing_differs(model: Path, tmp_path: Path) -> N
     assert not (tmp_path / "found").exists()
 
 
-def test_groups_hold_few_values_at_once(model: Path, device: str) -> None:
-    whole = compare(model, device, against="onnxruntime")
-    cut = compare(model, device, against="onnxruntime", group_bytes=1)
-    assert [layer.layer for layer in whole.layers] == [layer.layer for layer in cut.layers]
-    assert cut.is_equal
+def test_groups_hold_few_values_at_once(
+    model: Path, device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a value in each group, on disk is what steps to come read, and nothing in the end."""
+    whole = compare(model, device)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    on_disk = []
+
+    def progress(done: int, total: int, name: str) -> None:
+        on_disk.append(len(list(tmp_path.glob("polydevice-compare-*/*"))))
+
+    few = compare(model, device, group_bytes=1, alone=True, progress=progress)
+    assert [layer.layer for layer in few.layers] == [layer.layer for layer in whole.layers]
+    assert few.is_equal and few.guilty is None
+    assert all(layer.own is not None for layer in few.layers)
+    assert 1 <= max(on_disk) <= 2
+    assert not list(tmp_path.glob("polydevice-compare-*"))
 
 
 def test_inputs_and_a_network(model: Path) -> None:
