@@ -54,15 +54,23 @@ class Trace(Follower):
     COMMANDS_LIMIT = 200_000
     """Commands of devices among them; drivers keep memory of each until the file is written."""
 
-    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str] | None = None, *, batches_every: int = 0
+    ) -> None:
         """Begin now.
 
         Args:
             path: where the end of a ``with`` block writes; None to write with `write` alone.
+            batches_every: of how many inferences one shows its commands on a GPU; 0 for the
+                device's choice, which is all but on drivers where keeping times costs as much as
+                short commands take. The host's steps are those of all.
 
         Raises:
-            OptionValueError: no file can be written there.
+            OptionValueError: no file can be written there, or `batches_every` is negative.
         """
+        if batches_every < 0:
+            raise OptionValueError(f"batches_every {batches_every} is not possible; use 1 or more")
+        self.batches_every = batches_every
         if path is not None:
             _check_place(Path(path))
         self.start_ns = time.perf_counter_ns()

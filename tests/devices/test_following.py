@@ -69,7 +69,7 @@ def test_a_trace_of_every_request(device: str, family: str, model: bytes, tmp_pa
     with Core() as core:
         loaded = core.load_network(core.read_network(model), family + device, num_requests=2)
         expected = loaded.infer(X)["y"]
-        with Trace(path) as trace:
+        with Trace(path, batches_every=1) as trace:
             trace.follow(loaded)
             np.testing.assert_array_equal(loaded.infer(X)["y"], expected)
             for request in [*loaded.requests, loaded.create_infer_request()]:
@@ -119,6 +119,23 @@ def test_what_does_not_fit_is_counted(device: str, model: bytes, monkeypatch) ->
     assert trace.left_out > 0
     assert len([e for e in events if e["ph"] != "M"]) <= 60
     trace.leave()  # the network is closed; leaving is possible all the same
+
+
+def test_commands_of_some_inferences_only(device: str, model: bytes) -> None:
+    if not device.startswith("GPU"):
+        pytest.skip("commands are a GPU's")
+    counts = []
+    with Core() as core, core.load_network(core.read_network(model), device) as loaded:
+        for every, inferences in ((1, 1), (3, 7)):
+            trace = Trace(batches_every=every)
+            trace.follow(loaded)
+            for _ in range(inferences):
+                loaded.infer(X)
+            trace.leave()
+            counts.append(len(spans(trace.events(), "kernel")))
+    assert counts[0] > 0 and counts[1] in (2 * counts[0], 3 * counts[0])
+    with pytest.raises(OptionValueError, match="batches_every -1 is not possible"):
+        Trace(batches_every=-1)
 
 
 def test_following_changes_nothing_afterwards(device: str, model: bytes) -> None:

@@ -29,7 +29,11 @@ import numpy as np
 import onnx
 
 from polydevice import Core
-from polydevice.errors import PolydeviceError, UnsupportedOperationError
+from polydevice.errors import (
+    PolydeviceError,
+    UnsupportedNetworkError,
+    UnsupportedOperationError,
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -183,7 +187,7 @@ def outcome(core: Core, device: str, sample: Sample) -> tuple[str, str]:
     """Return what became of a sample, and why."""
     try:
         why = fault(core, device, sample, sample.answers)
-    except UnsupportedOperationError as error:
+    except (UnsupportedNetworkError, UnsupportedOperationError) as error:
         return "refused", str(error).partition(": ")[2][:110]
     except PolydeviceError as error:
         why = f"{type(error).__name__}: {error}"[:300]

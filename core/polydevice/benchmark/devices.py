@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     _check_places(options)
     results: list[dict[str, Any]] = []
     status = 0
-    trace = Trace() if options.trace else None
+    trace = Trace(batches_every=options.trace_every) if options.trace else None
     for device in options.target_device.split():
         application = Application(options, device, trace)
         try:

@@ -13,7 +13,7 @@ from polydevice.dtype import Array
 LARGEST_HALF = 65504.0
 """Largest finite number of f16: what was beyond it is infinite, or was held here."""
 
-_PART = 1 << 18
+_PART = 1 << 16
 """Elements that are compared at a time."""
 
 

@@ -91,6 +91,10 @@ class Follower:
     What they raise is logged, and the inference goes on.
     """
 
+    batches_every: int = 0
+    """Devices tell of one inference in so many what it enqueued (`batch`); 0 for the device's
+    choice: of every one, where keeping the times of commands costs its driver little."""
+
     def inference(self, done: Inference) -> None:
         """An inference has ended; called after the steps and the batch of it."""
 

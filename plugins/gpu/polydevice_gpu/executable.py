@@ -158,10 +158,10 @@ class GpuExecutable(ExecutableNetwork):
         inferences are told.
         """
         self.check_open()
-        self._queues.record(True)
+        super().follow(follower)
+        self._record()
         for plan in self.plans.plans():
             _follow_on_host(plan, follower)
-        super().follow(follower)
 
     def leave(self, follower: Follower) -> None:
         """Tell a follower nothing more."""
@@ -169,7 +169,11 @@ class GpuExecutable(ExecutableNetwork):
         for plan in self.plans.plans():
             for executable in _on_host(plan):
                 executable.leave(follower)
-        self._queues.record(bool(self.followers))
+        self._record()
+
+    def _record(self) -> None:
+        usual = self.context.device.recording_every
+        self._queues.record(min((f.batches_every or usual for f in self.followers), default=0))
 
     def note_plan(self, plan: Plan) -> None:
         """Note which plan the latest timed inference ran."""

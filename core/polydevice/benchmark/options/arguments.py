@@ -131,6 +131,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write an HTML page; measures layers and new processes too")  # fmt: skip
     add("--trace", default="", metavar="FILE",
         help="write what ran when, for Perfetto and chrome://tracing")  # fmt: skip
+    add("--trace_every", type=positive, default=0, metavar="N",
+        help="show a GPU's commands of one inference in so many; by default all, 32 on NVIDIA")  # fmt: skip
     add("-dump_config", "--dump_config", metavar="FILE", help="write {device: {key: value}}")
     add(
         "-load_config",

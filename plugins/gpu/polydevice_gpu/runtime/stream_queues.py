@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from polydevice_gpu import cl
@@ -33,23 +34,24 @@ class StreamQueues:
             self._plain = [context.device.queue(**self._wanted) for _ in range(streams)]
             self._locks = [TurnLock() for _ in self._plain]
         self._recording: list[cl.Queue] = []
-        self._used = self._plain
+        self._every, self._turn = 0, itertools.count()
 
     def of(self, stream: int) -> tuple[cl.Queue, TurnLock]:
-        """Return a stream's queue and the lock to hold while using it."""
+        """Return a stream's queue for an inference and the lock to hold while using it."""
         index = stream % len(self._locks)
-        return self._used[index], self._locks[index]
+        records = self._every and self._recording and next(self._turn) % self._every == 0
+        return (self._recording if records else self._plain)[index], self._locks[index]
 
-    def record(self, wanted: bool) -> None:
-        """Let inferences from now on use queues that record, or the plain ones again.
+    def record(self, every: int) -> None:
+        """Let one inference in so many use queues that record from now on; 0 for none.
 
         Both stay as long as the network: what is prepared for a queue is known by its address.
         """
-        if wanted and not self._recording and not self._context.has_queue:
+        if every and not self._recording and not self._context.has_queue:
             name, make = self._context.device_name, self._context.device.queue
             lanes = [f"{name}, queue {stream}" for stream in range(len(self._plain))]
             self._recording = [make(**self._wanted, lane=lane) for lane in lanes]
-        self._used = self._recording if wanted and self._recording else self._plain
+        self._every = every
 
     def finish(self) -> None:
         """Wait for everything that was enqueued."""
