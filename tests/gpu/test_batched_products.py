@@ -64,6 +64,15 @@ def test_tiles_follow_the_sizes(m, n, batch, units, tile):
     assert found == ("batched_tiled", tile)
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_lanes_read_columns_only_where_they_lie_side_by_side(transposed):
+    network = product((4, 70, 64), (4, 64, 64), transpose_b=transposed)
+    target = {**GPU, "sub_group_sizes": (16, 32), "max_work_group_size": 256}
+    node = next(n for n in compiled(network, **target).nodes if n.name == "product")
+    passed = node.choice.passed.get("batched_subgroup", "")
+    assert ("do not lie side by side" in passed) == transposed
+
+
 def test_a_tile_fits_the_work_group_and_the_local_memory():
     network = product((16, 1024, 64), (16, 64, 1024))
     small = {"local_memory_bytes": 16384, "scalar_lanes": 32, "compute_units": 4}
