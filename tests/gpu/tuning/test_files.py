@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from polydevice import Core
 from polydevice.cli import main
 from polydevice.errors import DeviceError, OptionValueError
+from polydevice_gpu.kernels.kernel import all_kernels
 from polydevice_gpu.tuning import pretuned
 from polydevice_gpu.tuning.layer_key import LayerKey
 from polydevice_gpu.tuning.tuning_file import TuningFile
@@ -203,3 +205,17 @@ def test_times_are_kept_beside_choices(path) -> None:
     again.store(24, other, None)
     assert json.loads(path.read_text())["time_ns"] == {"24": {"GEMM": {}}}
     assert len(again) == 1
+
+
+def test_files_that_ship_name_kernels_that_there_are() -> None:
+    """Of whatever device: this one need not be here."""
+    known = {k.name: pretuned.family_of(k) for them in all_kernels().values() for k in them}
+    for path in pretuned.FOLDER.glob("*.json"):
+        device, _, family, _ = path.name.split(",")
+        content = json.loads(path.read_text())
+        (units,) = content["version_2"]
+        choices = list(TuningFile.open(path, must_exist=True).choices(int(units)))
+        assert choices and len(choices) == len(TuningFile.open(path, must_exist=True))
+        for _, text, (name, _), time_ns in choices:
+            assert text.endswith(unquote(device)) and time_ns > 0
+            assert known.get(name, family) == family
