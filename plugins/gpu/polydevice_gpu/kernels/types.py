@@ -91,15 +91,16 @@ def load(storage: T, pointer: str, index: str, width: int = 1, *, aligned: bool 
     """Write the expression that reads `width` neighbouring elements in their compute type.
 
     half is read by vload_half, which every device has; half arithmetic is not needed for it.
-    Aligned vectors are one instruction. Where nothing is known of the address, compilers emit one
-    instruction per element (NVIDIA), or assume what the standard does not promise and crash (PoCL
-    3.1 on vload_half8), so that vectors of half are then put together from single ones.
+    Aligned vectors are one instruction (see include/half.cl). Where nothing is known of the
+    address, compilers emit one instruction per element (NVIDIA), or assume what the standard does
+    not promise and crash (PoCL 3.1 on vload_half8), so that vectors of half are then put together
+    from single ones.
     """
     at = f"{pointer} + ({index})"
     if storage is T.f16:
         if width == 1:
             return f"vload_half({index}, {pointer})"
-        return f"vloada_half{width}(0, {at})" if aligned else f"load_half{width}({at})"
+        return f"load_half{width}{'_aligned' if aligned else ''}({at})"
     if width == 1:
         return f"{pointer}[{index}]"
     if aligned:
@@ -115,9 +116,7 @@ def store(
     if storage is T.f16:
         if width == 1:
             return f"vstore_half({value}, {index}, {pointer})"
-        if aligned:
-            return f"vstorea_half{width}({value}, 0, {at})"
-        return f"store_half{width}({value}, {at})"
+        return f"store_half{width}{'_aligned' if aligned else ''}({value}, {at})"
     if width == 1:
         return f"{pointer}[{index}] = ({c_type(storage)})({value})"
     if aligned:

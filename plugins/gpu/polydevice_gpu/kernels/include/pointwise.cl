@@ -40,10 +40,10 @@ ROUND(float16, uint16)
 // (Abramowitz and Stegun, 7.1.26), and costs a third of erf.
 #define GELU(F) \
     static inline F GELU_##F(F x) { \
-        const F t = 1.0f / (1.0f + 0.231641888f * fabs(x)); \
+        const F t = native_recip(1.0f + 0.231641888f * fabs(x)); \
         const F p = (((0.5307027145f * t - 0.7265760135f) * t + 0.7107068705f) * t \
                      - 0.142248368f) * t + 0.127414796f; \
-        const F beyond = p * t * exp2(-0.72134752f * x * x); \
+        const F beyond = p * t * native_exp2(-0.72134752f * x * x); \
         return x * WHERE_##F(x < 0.0f, beyond, 1.0f - beyond); \
     }
 GELU(float)

@@ -47,10 +47,21 @@ class Pace(NamedTuple):
     Attributes:
         alone_us: time of a step where processors have few groups, so that each waits for itself.
         shared_us: a processor's time for one step of one group, where it has many.
+        together: groups that a processor runs at the same time, where those that are left over in
+            the end count; 0 where they do not.
     """
 
     alone_us: float
     shared_us: float
+    together: int = 0
+
+    def steps_us(self, groups: int, units: int) -> float:
+        """Return how long one step of all groups takes on that many processors."""
+        if not self.together:
+            return max(self.alone_us, -(-groups // units) * self.shared_us)
+        rounds, rest = divmod(groups, units * self.together)
+        last = max(self.alone_us, -(-rest // units) * self.shared_us) if rest else 0.0
+        return rounds * max(self.alone_us, self.together * self.shared_us) + last
 
 
 Tile = tuple[Mode, Pace]
@@ -156,8 +167,7 @@ class Product(Kernel):
             return math.inf
         groups = -(-rows // mode["BM"]) * -(-columns // mode["BN"]) * mode["SPLIT"]
         steps = -(-terms // self.step_of(mode) // mode["SPLIT"])
-        share = -(-groups // target.compute_units)
-        time = self.start_us + steps * max(pace.alone_us, share * pace.shared_us)
+        time = self.start_us + steps * pace.steps_us(groups, target.compute_units)
         if mode["SPLIT"] > 1:  # every part is written and read, perhaps by another launch
             time += self.joining_us
             time += rows * columns * 8 * mode["SPLIT"] / _PART_BYTES_PER_US

@@ -3,10 +3,11 @@
 // Layouts: channels side by side, a multiple of 8 of them; with GATHERED any.   Types: half, with
 // GATHERED float too, rounded to half; sums in float.
 // Needs: as rows.cl and arrivals.cl, COLUMNS, STEPS (of 32 terms, per part), BM, BN, WARPS_M,
-// WARPS_N, STAGES, SPLIT, GATHERED (terms are read one by one); FILTER as [column, tap,
+// WARPS_N, STAGES, SPLIT, WIDE (a multiple of 8 columns), GATHERED (terms are read one by one); FILTER as [column, tap,
 // channel].
 #include "include/arrivals.cl"
 #include "include/rows.cl"
+#include "include/trade.cl"
 #define THREADS (32 * WARPS_M * WARPS_N)
 #define TILES_M (BM / WARPS_M / 16)
 #define TILES_N (BN / WARPS_N / 8)
@@ -170,5 +171,24 @@ KERNEL(gemm_mma) {
         PAIRS(sum[i][j][k] += pairs[i][j][k / 2].s0; sum[i][j][k + 1] += pairs[i][j][k / 2].s1)
     }
 #endif
+#if WIDE && TILES_N % 4 == 0
+    // Four lanes have a pair of each of four tiles: each gets all pairs of one.
+    #pragma unroll
+    for (int i = 0; i < TILES_M; i++)
+        #pragma unroll
+        for (int k = 0; k < 4; k += 2)
+            #pragma unroll
+            for (int j = 0; j < TILES_N; j += 4) {
+                float own[4][2];
+                #pragma unroll
+                for (int of = 0; of < 4; of++)
+                    own[of][0] = sum[i][j + of][k], own[of][1] = sum[i][j + of][k + 1];
+                TRADE_ALL(own)
+                const int m = first_m + warp_m * (BM / WARPS_M) + i * 16 + (lane >> 2) + k * 4;
+                const int n = first_n + warp_n * (BN / WARPS_N) + (j + (lane & 3)) * 8;
+                if (m < ROWS && n < COLUMNS) WRITE8(PAIRS_OF(own), m, n);
+            }
+#else
     PAIRS_INSIDE(WRITE2(pair, m, n))
+#endif
 }

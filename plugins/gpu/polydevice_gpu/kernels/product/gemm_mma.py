@@ -15,6 +15,7 @@ from polydevice_gpu.kernels.product.gemm import (
     tile_modes,
 )
 from polydevice_gpu.kernels.reason import NO_FLOATS, NO_HALF, NO_UNIT, unless
+from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
 from polydevice_gpu.layout import Layout
@@ -41,8 +42,20 @@ class MmaEngine(Product):
     alignment = 8
 
     def widths(self) -> tuple[int, ...]:
-        """Results leave in pairs of columns."""
-        return (2,)
+        """Results leave in eights, or in pairs where columns are no multiple of 8."""
+        return (2, 8)
+
+    def leaves_in_eights(self, node: GpuNode) -> bool:
+        """Whether eight neighbouring results are stored at once.
+
+        Pairs alone took twice the time of the products where terms are few: 6304x3072x768 on an
+        H200 123 us, of which 54 for the stores.
+        """
+        return self.sizes(node)[1] % 8 == 0
+
+    def declare_engine(self, call: Call, mode: Mode) -> None:
+        """Say how results leave."""
+        call.define(WIDE=self.leaves_in_eights(call.node))
 
     def threads(self, mode: Mode) -> int:
         """32 per warp."""

@@ -14,7 +14,6 @@
 #define LOADS_B (BN * PIECES / THREADS)
 #define ROWS_APART (THREADS / PIECES)
 #define STAGE_BYTES ((BM + BN) * ROW_BYTES)
-#define SUMS (BN / 2)
 // 16 bytes from global to local memory behind the program's back; zeros where `bytes` is 0.
 #define COPY(to, from, bytes) \
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes))
@@ -33,6 +32,7 @@
 #define MATRIX(at) \
     (SWIZZLE << 62 | (ulong)(8 * ROW_BYTES >> 4) << 32 | 1ul << 16 | (ulong)(((at) & 0x3FFFF) >> 4))
 
+#define SUMS (BN / 2)
 #define EIGHT(i)                                                                            \
     "+f"(sum[i]), "+f"(sum[(i) + 1]), "+f"(sum[(i) + 2]), "+f"(sum[(i) + 3]),               \
         "+f"(sum[(i) + 4]), "+f"(sum[(i) + 5]), "+f"(sum[(i) + 6]), "+f"(sum[(i) + 7])
@@ -133,6 +133,50 @@
         action;                                                                             \
     })
 
+// Do something with eight neighbouring sums of `from` to `to` at row m, column n: columns are ordered
+// so that a work-item has them.
+#define EIGHTS(from, to, action)                                                            \
+    _Pragma("unroll") for (int at = from; at < to; at += 16)                                \
+        _Pragma("unroll") for (int h = 0; h < 4; h += 2) {                                  \
+            const int m = sums_m + h * 4, n = eights_n + at * 2;                            \
+            action;                                                                         \
+        }
+#define EIGHTS_INSIDE(action)                                                               \
+    EIGHTS(0, SUMS, if (m < ROWS && n < COLUMNS) {                                          \
+        const float8 eight = (float8)(                                                      \
+            sum[at + h], sum[at + h + 1], sum[at + h + 4], sum[at + h + 5],                 \
+            sum[at + h + 8], sum[at + h + 9], sum[at + h + 12], sum[at + h + 13]);          \
+        action;                                                                             \
+    })
+// Add a part's eight to the sums.
+#define ADD_EIGHT(l, u)                                                                     \
+    sum[at + h] += (l).s0, sum[at + h + 1] += (l).s1;                                       \
+    sum[at + h + 4] += (l).s2, sum[at + h + 5] += (l).s3;                                   \
+    sum[at + h + 8] += (u).s0, sum[at + h + 9] += (u).s1;                                   \
+    sum[at + h + 12] += (u).s2, sum[at + h + 13] += (u).s3;
+
+// Add up 32 sums of all parts, from number `first` on.
+#define ADD_32(first)                                                                       \
+    _Pragma("unroll") for (int at = first; at < (first) + 32; at++) sum[at] = 0.0f;         \
+    _Pragma("unroll 1") for (int p = 0; p < SPLIT; p++) {                                   \
+        /* Reads are under way together: no condition, places outside read others. */       \
+        float4 low[4], high[4];                                                             \
+        EIGHTS(first, (first) + 32,                                                         \
+               __global const float* eight_at =                                             \
+                   PART_AT(p, min(m, ROWS - 1), min(n, COLUMNS - 8));                       \
+               READ_PART4(low[(at - (first)) / 8 + h / 2], eight_at);                       \
+               READ_PART4(high[(at - (first)) / 8 + h / 2], eight_at + 4))                  \
+        EIGHTS(first, (first) + 32,                                                         \
+               ADD_EIGHT(low[(at - (first)) / 8 + h / 2], high[(at - (first)) / 8 + h / 2])) \
+    }
+#if SUMS == 32
+#define ADD_PARTS ADD_32(0)
+#elif SUMS == 64
+#define ADD_PARTS ADD_32(0) ADD_32(32)
+#else
+#define ADD_PARTS ADD_32(0) ADD_32(32) ADD_32(64)
+#endif
+
 KERNEL(gemm_wgmma) {
     LOCAL_ARRAY(ushort, tiles, STAGES * STAGE_BYTES / 2, , 1024);
     const uint tiles_at = (uint)(size_t)tiles;
@@ -145,6 +189,7 @@ KERNEL(gemm_wgmma) {
     const int first_n = tile % (8 * across) / high * BN;
     const int row = thread / PIECES, piece = thread % PIECES;
     const int sums_m = first_m + warp * 16 + (lane >> 2), sums_n = first_n + (lane & 3) * 2;
+    const int eights_n = first_n + (lane & 3) * 8;
 
     DECLARE_COPIES
     __global const half* columns_at =
@@ -171,9 +216,16 @@ KERNEL(gemm_wgmma) {
         MULTIPLY(a, b);
     }
 #if SPLIT > 1
+#if WIDE
+    EIGHTS_INSIDE(*(__global float8*)PART_AT(part, m, n) = eight)
+#else
     PAIRS_INSIDE(*(__global float2*)PART_AT(part, m, n) = pair)
+#endif
     __local uint* arrived = (__local uint*)tiles;  // all that is left to keep in local memory
     LEAVE_UNLESS_LAST(*arrived)
+#if WIDE
+    ADD_PARTS
+#else
     #pragma unroll
     for (int at = 0; at < SUMS; at++) sum[at] = 0.0f;
     for (int p = 0; p < SPLIT; p++) {
@@ -183,5 +235,10 @@ KERNEL(gemm_wgmma) {
         PAIRS(sum[at] += pairs[at / 2].s0; sum[at + 1] += pairs[at / 2].s1)
     }
 #endif
+#endif
+#if WIDE
+    EIGHTS_INSIDE(WRITE8(eight, m, n))
+#else
     PAIRS_INSIDE(WRITE2(pair, m, n))
+#endif
 }
