@@ -27,8 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from polydevice import Core
+from polydevice.serve.http.rest import HEADER_LENGTH
 from polydevice.serve.measure import Connection, request_of
-from polydevice.serve.rest import HEADER_LENGTH
 
 MODEL = ROOT / "samples/models/efficientnet_lite0/efficientnet_lite0.xml"
 SECONDS = 3.0
@@ -132,7 +132,7 @@ def _asking(rest: str, grpc_address: str, elements: int, way: str):
     if way == "gRPC":
         import grpc
 
-        from polydevice.serve.rpc_messages import message
+        from polydevice.serve.grpc.rpc_messages import message
 
         request = message("ModelInferRequest")(model_name="none", raw_input_contents=[x.tobytes()])
         request.inputs.add(name="x", datatype="FP32", shape=x.shape)

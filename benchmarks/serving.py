@@ -34,8 +34,8 @@ from polydevice.benchmark.inputs import make_inputs
 from polydevice.benchmark.options.texts import parse_shapes
 from polydevice.dtype import ElementType
 from polydevice.serve.datatypes import datatype_of
+from polydevice.serve.http.rest import HEADER_LENGTH
 from polydevice.serve.measure import Connection, request_of
-from polydevice.serve.rest import HEADER_LENGTH
 
 MODEL = ROOT / "samples/models/efficientnet_lite0/efficientnet_lite0.xml"
 CLIENTS = 16
@@ -104,7 +104,7 @@ def over_grpc(stack: ExitStack, address: str, inputs: dict[str, Array]) -> Ask:
     """Return what asks once over a channel of its own."""
     import grpc
 
-    from polydevice.serve.rpc_messages import message
+    from polydevice.serve.grpc.rpc_messages import message
 
     contents = [array.tobytes() for array in inputs.values()]
     request = message("ModelInferRequest")(model_name="m", raw_input_contents=contents)

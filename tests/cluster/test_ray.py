@@ -17,7 +17,7 @@ import ray  # the module is skipped where it lacks
 import polydevice.ray
 from polydevice import Core
 from polydevice.errors import OptionValueError, PolydeviceError
-from polydevice.serve.limits import Limits
+from polydevice.serve.models.limits import Limits
 from tests.cpu.models import build
 
 pytestmark = [

@@ -14,9 +14,9 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from polydevice import Core
-from polydevice.serve.limits import Limits
-from polydevice.serve.model import ModelSpec
-from polydevice.serve.repository import Models
+from polydevice.serve.models.limits import Limits
+from polydevice.serve.models.model import ModelSpec
+from polydevice.serve.models.repository import Models
 from polydevice.serve.server import Server
 
 SECONDS = 120

@@ -12,11 +12,11 @@ import pytest
 
 from polydevice import Core
 from polydevice.errors import InferenceError, OptionValueError, UnsupportedNetworkError
-from polydevice.serve.batching import Batcher, planned_sizes
-from polydevice.serve.limits import Limits
-from polydevice.serve.model import ModelSpec, ServedModel
+from polydevice.serve.models.batching import Batcher, planned_sizes
+from polydevice.serve.models.limits import Limits
+from polydevice.serve.models.model import ModelSpec, ServedModel
+from polydevice.serve.models.statistics import Statistics
 from polydevice.serve.refusal import Reason, RefusedError
-from polydevice.serve.statistics import Statistics
 from tests.cpu.models import answer, build, residual
 
 from .running import SECONDS

@@ -25,12 +25,12 @@ from polydevice.cli import main
 from polydevice.dtype import ElementType
 from polydevice.runtime.port_info import PortInfo
 from polydevice.serve.call import Call
-from polydevice.serve.limits import Limits
-from polydevice.serve.model import ModelSpec
+from polydevice.serve.grpc.rpc import read_call
+from polydevice.serve.grpc.rpc_messages import message
+from polydevice.serve.http.rest import RestCall
+from polydevice.serve.models.limits import Limits
+from polydevice.serve.models.model import ModelSpec
 from polydevice.serve.refusal import Reason, RefusedError
-from polydevice.serve.rest import RestCall
-from polydevice.serve.rpc import read_call
-from polydevice.serve.rpc_messages import message
 from polydevice.serve.server import Server
 from polydevice.tensor import TensorDesc
 

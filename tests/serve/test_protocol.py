@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from polydevice.cli import main
-from polydevice.serve import rpc
-from polydevice.serve.model import ModelSpec
-from polydevice.serve.rpc_messages import message
+from polydevice.serve.grpc import rpc
+from polydevice.serve.grpc.rpc_messages import message
+from polydevice.serve.models.model import ModelSpec
 from polydevice.serve.server import Server
 from tests.cpu.models import build
 

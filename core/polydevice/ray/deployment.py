@@ -10,8 +10,8 @@ from typing import Any
 from polydevice.core import Core
 from polydevice.network import Network
 from polydevice.ray.placement import config_here, core_here, device_here, import_ray
-from polydevice.serve.limits import Limits
-from polydevice.serve.model import ModelSpec
+from polydevice.serve.models.limits import Limits
+from polydevice.serve.models.model import ModelSpec
 
 
 def deployment(
@@ -75,8 +75,8 @@ def _read(core: Core, spec: ModelSpec) -> ModelSpec:
 
 
 def _application(specs: Sequence[ModelSpec], limits: Limits) -> Any:
-    from polydevice.serve.app import make_app
-    from polydevice.serve.repository import Models
+    from polydevice.serve.http.app import make_app
+    from polydevice.serve.models.repository import Models
 
     core = core_here()
     here = []

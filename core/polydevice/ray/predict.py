@@ -21,8 +21,8 @@ from polydevice.errors import (
 )
 from polydevice.network import Network
 from polydevice.ray.placement import config_here, core_here, device_here, import_ray
-from polydevice.serve.limits import Limits
-from polydevice.serve.model import ModelSpec, ServedModel
+from polydevice.serve.models.limits import Limits
+from polydevice.serve.models.model import ModelSpec, ServedModel
 
 _log = logging.getLogger(__name__)
 

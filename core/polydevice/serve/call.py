@@ -14,7 +14,7 @@ from polydevice.serve.datatypes import datatype_of
 from polydevice.serve.refusal import Reason, RefusedError
 
 if TYPE_CHECKING:
-    from polydevice.serve.model import ServedModel
+    from polydevice.serve.models.model import ServedModel
 
 MOST_DIMENSIONS = 32
 MOST_SIZE = 1 << 31

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from polydevice.benchmark.options.texts import key_and_value, parse_shapes
 from polydevice.core import Core
 from polydevice.errors import PluginError
-from polydevice.serve.limits import Limits
+from polydevice.serve.models.limits import Limits
 
 if TYPE_CHECKING:
-    from polydevice.serve.model import ModelSpec
+    from polydevice.serve.models.model import ModelSpec
 
 _HELP = {
     "max_batch": "items computed together; 1 batches nothing",
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
         ) from error
     import asyncio
 
-    from polydevice.serve.repository import Models
+    from polydevice.serve.models.repository import Models
     from polydevice.serve.server import Server
 
     limits = Limits(**{field.name: getattr(options, field.name) for field in fields(Limits)})
@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _spec(core: Core, text: str, options: argparse.Namespace) -> ModelSpec:
-    from polydevice.serve.model import ModelSpec
+    from polydevice.serve.models.model import ModelSpec
 
     name, equals, path = text.partition("=")
     if not equals:

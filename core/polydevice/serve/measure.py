@@ -23,7 +23,7 @@ from polydevice.dtype import Array
 from polydevice.errors import InferenceError, OptionValueError, PolydeviceError
 from polydevice.runtime.port_info import PortInfo
 from polydevice.serve.datatypes import bytes_of, datatype_of, element_type_of
-from polydevice.serve.rest import HEADER_LENGTH
+from polydevice.serve.http.rest import HEADER_LENGTH
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 

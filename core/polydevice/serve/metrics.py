@@ -14,8 +14,8 @@ from prometheus_client.core import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from polydevice.serve.repository import Models
-from polydevice.serve.statistics import SECONDS
+from polydevice.serve.models.repository import Models
+from polydevice.serve.models.statistics import SECONDS
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _LABELS = ("model", "version")

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 import uvicorn
 
 from polydevice.errors import DeviceError
-from polydevice.serve.app import make_app
-from polydevice.serve.http_protocol import bounded_protocol
-from polydevice.serve.limits import Held
-from polydevice.serve.repository import Models
+from polydevice.serve.http.app import make_app
+from polydevice.serve.http.connections import bounded_protocol
+from polydevice.serve.models.limits import Held
+from polydevice.serve.models.repository import Models
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -84,7 +84,7 @@ class Server:
         rpc = None
         try:
             if self._grpc_wanted is not None:
-                from polydevice.serve.rpc import make_server  # REST alone needs no grpcio
+                from polydevice.serve.grpc.rpc import make_server  # REST alone needs no grpcio
 
                 rpc = make_server(self._models)
                 self.grpc_port = self._bind(rpc, self._grpc_wanted)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from polydevice.core import Core
 from polydevice.errors import DeviceNameError, nearest
-from polydevice.serve.limits import Limits
-from polydevice.serve.model import ModelSpec, ServedModel
+from polydevice.serve.models.limits import Limits
+from polydevice.serve.models.model import ModelSpec, ServedModel
 from polydevice.serve.refusal import Reason, RefusedError
 
 

@@ -14,12 +14,12 @@ from google.protobuf.message import DecodeError
 from polydevice import __version__
 from polydevice.dtype import Array
 from polydevice.runtime.port_info import PortInfo
-from polydevice.serve.app import SERVER, apart
 from polydevice.serve.call import Call
 from polydevice.serve.datatypes import array_of, bytes_of, datatype_of, text_of
+from polydevice.serve.grpc.rpc_messages import METHODS, SERVICE, message
+from polydevice.serve.http.app import SERVER, apart
+from polydevice.serve.models.repository import Models
 from polydevice.serve.refusal import Reason, RefusedError, refusal
-from polydevice.serve.repository import Models
-from polydevice.serve.rpc_messages import METHODS, SERVICE, message
 
 _log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError, RequestError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.infer_request import InferRequest
-from polydevice.serve.limits import Limits
+from polydevice.serve.models.limits import Limits
+from polydevice.serve.models.statistics import BatchRun, Statistics
 from polydevice.serve.refusal import Reason, RefusedError
-from polydevice.serve.statistics import BatchRun, Statistics
 
 _log = logging.getLogger(__name__)
 

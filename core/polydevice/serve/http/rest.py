@@ -14,9 +14,9 @@ from typing import Any
 from polydevice.dtype import Array
 from polydevice.serve.call import Call
 from polydevice.serve.datatypes import array_of, bytes_of, datatype_of
-from polydevice.serve.json_tensors import array_from, text_from
-from polydevice.serve.limits import Limits
-from polydevice.serve.model import ServedModel
+from polydevice.serve.http.json_tensors import array_from, text_from
+from polydevice.serve.models.limits import Limits
+from polydevice.serve.models.model import ServedModel
 from polydevice.serve.refusal import Reason, RefusedError
 
 HEADER_LENGTH = "Inference-Header-Content-Length"

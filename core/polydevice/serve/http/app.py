@@ -14,11 +14,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from polydevice import __version__
-from polydevice.serve.limits import Held, Limits
+from polydevice.serve.http.rest import HEADER_LENGTH, RestCall
 from polydevice.serve.metrics import CONTENT_TYPE, registry_of, text_of
+from polydevice.serve.models.limits import Held, Limits
+from polydevice.serve.models.repository import Models
 from polydevice.serve.refusal import Reason, RefusedError, refusal
-from polydevice.serve.repository import Models
-from polydevice.serve.rest import HEADER_LENGTH, RestCall
 
 EXTENSIONS = ("binary_tensor_data", "statistics", "model_repository")
 SERVER = {"name": "polydevice", "version": __version__, "extensions": list(EXTENSIONS)}

@@ -24,12 +24,12 @@ from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
 from polydevice.network.dynamic_batch import follow_batch
 from polydevice.runtime.port_info import PortInfo
-from polydevice.serve.batching import Batcher, planned_sizes
 from polydevice.serve.call import Call
 from polydevice.serve.datatypes import datatype_of
-from polydevice.serve.limits import Limits
+from polydevice.serve.models.batching import Batcher, planned_sizes
+from polydevice.serve.models.limits import Limits
+from polydevice.serve.models.statistics import Statistics
 from polydevice.serve.refusal import Reason, RefusedError
-from polydevice.serve.statistics import Statistics
 from polydevice.shape import Dim, DimLike
 
 _log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from polydevice.serve.limits import Held, Limits
+from polydevice.serve.models.limits import Held, Limits
 
 SPARE_CONNECTIONS = 64
 """Connections beyond the limit that are told so; more than these are closed without a word."""

@@ -1,0 +1,1 @@
+"""gRPC: the protocol as messages of protobuf."""

@@ -1,0 +1,1 @@
+"""REST: the protocol as JSON and binary tensors over HTTP."""

@@ -1,0 +1,1 @@
+"""Models that are served: their queues, threads, limits and statistics."""
