@@ -119,6 +119,15 @@ def test_operator_set_in_two_versions() -> None:
         _read(proto)
 
 
+def test_an_operator_set_that_is_not_known_yet_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    proto = model([RELU])
+    _read(proto)
+    assert not caplog.text
+    proto.opset_import[0].version = 999
+    _read(proto)
+    assert "opset 999, which is newer than opset" in caplog.text
+
+
 @pytest.mark.parametrize(
     "node",
     [

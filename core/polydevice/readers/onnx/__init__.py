@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Union
 
-from onnx import FunctionProto, ModelProto
+from onnx import FunctionProto, ModelProto, defs
 
 from polydevice.errors import ModelFormatError, ModelLimitError, NetworkError
 from polydevice.network import Network
@@ -26,6 +27,8 @@ from polydevice.readers.onnx.protos.tensors import TensorReader
 from polydevice.readers.onnx.unsupported import check_supported
 
 __all__ = ["read_onnx"]
+
+_log = logging.getLogger(__name__)
 
 Model = Union[str, "os.PathLike[str]", bytes]
 
@@ -73,6 +76,13 @@ def _read(
     opsets = opsets_of(proto.opset_import)
     if not opsets:
         raise ModelFormatError("the model does not import any operator set")
+    newest = defs.onnx_opset_version()
+    if opsets.get("", 0) > newest:
+        _log.warning(
+            "the model is of ONNX's opset %d, which is newer than opset %d, the newest that the "
+            "installed onnx defines; operators that changed since are computed as they were",
+            *(opsets[""], newest),
+        )
     functions: dict[FunctionKey, FunctionProto] = {}
     for function in proto.functions:
         key = (default_domain(function.domain), function.name, function.overload)
