@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from polydevice.core import Core
 from polydevice.dtype import Array, ElementType
+from polydevice.emitter import Emitter
 from polydevice.errors import OptionValueError, PolydeviceError
 from polydevice.network import Network
 from polydevice.node import Node, Port
@@ -70,7 +71,7 @@ def as_kept(port: Port, config: Mapping[str, Any]) -> Port:
         kept = ElementType.bf16
     if kept is None or port.element_type is not ElementType.f32:
         return port
-    return Node(f"{port.name}/kept", Convert(kept), [port]).output
+    return Emitter(f"{port.name}/kept").emit(Convert(kept), port)
 
 
 class OnnxRuntimeSide:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from polydevice.dtype import ElementType
+from polydevice.emitter import Emitter
 from polydevice.network import Network, unique_name
-from polydevice.node import Node
 from polydevice.ops.convert import Convert
-from polydevice.ops.io import Constant
 
 _LARGEST = float(np.finfo(np.float16).max)
 
@@ -25,12 +24,11 @@ def compress_constants(network: Network) -> None:
             continue
         if value.size == 0 or not np.abs(value).max() <= _LARGEST:
             continue
-        kept = Node(
-            unique_name(network, f"{node.name}/compressed"),
-            Constant(value.astype(np.float16), ElementType.f16),
-        )
+        build = Emitter(node.name, origins=node.origins)
+        name = unique_name(network, f"{node.name}/compressed")
+        kept = build.value(value.astype(np.float16), ElementType.f16, name=name)
         convert = Convert(destination_type=node.output.element_type)
-        behind = Node(node.name, convert, [kept.output], rt_info=node.rt_info)
-        behind.output.names |= node.output.names
+        behind = build.replacement(node, convert, kept)
+        behind.names |= node.output.names
         for user, index in consumers[node.output]:
-            user.inputs[index] = behind.output
+            user.inputs[index] = behind

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.emitter import Emitter
 from polydevice.errors import ModelFormatError, WeightsError
 from polydevice.network import Network, unique_name
-from polydevice.node import Node, constant
+from polydevice.node import Node
 from polydevice.ops.arithmetic import Subtract
 from polydevice.readers.ir.document import Element
 from polydevice.readers.ir.weights import WeightsFile
@@ -43,13 +44,13 @@ def subtract_mean(network: Network, section: Element, weights: WeightsFile) -> N
     precision = ElementType.parse(section.attributes.get("mean-precision", "FP32"))
     size = tuple(s if isinstance(s, int) else 0 for s in shape[2:])
     mean = np.stack([_mean(channel, precision, size, weights) for channel in channels])
+    build = Emitter(unique_name(network, f"{node.name}/subtract_mean"))
     name = unique_name(network, f"{node.name}/mean")
-    value = constant(name, mean[None].astype(element_type.dtype))
+    value = build.value(mean[None].astype(element_type.dtype), name=name)
     consumers = network.consumers()[node.output]
-    name = unique_name(network, f"{node.name}/subtract_mean")
-    centred = Node(name, Subtract(), [node.output, value.output])
+    centred = build.emit(Subtract(), node.output, value)
     for user, index in consumers:
-        user.inputs[index] = centred.output
+        user.inputs[index] = centred
 
 
 def _input(network: Network, section: Element) -> Node:

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from polydevice.dtype import ElementType
+from polydevice.emitter import Emitter
 from polydevice.errors import NetworkError
 from polydevice.network import Network
-from polydevice.node import Node, Port, constant
+from polydevice.node import Node, Port
 from polydevice.ops.arithmetic import Maximum
 from polydevice.ops.concat import Concat
 from polydevice.ops.containers import OptionalConstruct, OptionalGetElement
@@ -138,8 +139,8 @@ def _wrap_optional(network: Network, index: int, carried: TensorDesc) -> bool:
     kind = result.output.desc.kind
     if not carried.kind.startswith("optional") or kind.startswith("optional"):
         return False
-    node = Node(f"{result.name}/optional", OptionalConstruct(), [result.inputs[0]])
-    result.inputs = [node.output]
+    build = Emitter(f"{result.name}/optional")
+    result.inputs = [build.emit(OptionalConstruct(), result.inputs[0])]
     result.infer()
     return True
 
@@ -198,9 +199,9 @@ def _covering(before: TensorDesc, after: TensorDesc) -> TensorDesc:
 def _unsqueeze_result(network: Network, index: int, axis: int) -> None:
     """Give a result an axis of size 1, along which iterations are joined."""
     result = network.results[index]
-    axes = constant(f"{result.name}/axes", np.array([axis], np.int64))
-    node = Node(f"{result.name}/unsqueeze", Unsqueeze(), [result.inputs[0], axes.output])
-    result.inputs = [node.output]
+    build = Emitter(f"{result.name}/unsqueeze")
+    axes = build.value([axis], name=f"{result.name}/axes")
+    result.inputs = [build.emit(Unsqueeze(), result.inputs[0], axes)]
     result.infer()
 
 
@@ -210,9 +211,9 @@ def _squeeze_parameter(network: Network, index: int, axis: int) -> None:
     shape = old.output.shape
     sizes = None if shape is None else Shape([*shape[:axis], 1, *shape[axis:]])
     new = Node(f"{old.name}/slice", Parameter(old.output.element_type, sizes))
-    axes = constant(f"{old.name}/axes", np.array([axis], np.int64))
-    squeezed = Node(f"{old.name}/squeeze", Squeeze(), [new.output, axes.output])
-    network.replace({old.output: squeezed.output})
+    build = Emitter(f"{old.name}/squeeze")
+    axes = build.value([axis], name=f"{old.name}/axes")
+    network.replace({old.output: build.emit(Squeeze(), new.output, axes)})
     network.parameters[index] = new
 
 
