@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.errors import ElementTypeError
 from polydevice.interval import IntLike, sized
 from polydevice.shape import DimLike, Shape
 
@@ -78,7 +79,10 @@ class TensorDesc:
         if self.value is None:
             return None
         if self.value.dtype != object:
-            return [int(v) for v in self.value.reshape(-1)]
+            try:
+                return [int(v) for v in self.value.reshape(-1)]
+            except (OverflowError, ValueError):
+                raise ElementTypeError(f"{self.value.reshape(-1)[:9]} are no integers") from None
         return list(self.value.reshape(-1)) if self.element_type.is_integer else None
 
     @property

@@ -28,9 +28,53 @@ MISTAKEN = {
 """What ONNX's reference gets wrong; it is not asked about these operators."""
 
 
+NEWER_RULES = {"Softmax": 13, "LogSoftmax": 13, "Hardmax": 13, "BatchNormalization": 14}
+"""Opsets before which ONNX's reference computes by later rules."""
+
+
 def _undefined_elsewhere(node: onnx.NodeProto, feeds: Mapping[str, Value]) -> bool:
-    """Say whether ONNX Runtime's answer is one of several: it calls the mean of nothing 0."""
-    return node.op_type == "ReduceMean" and not feeds[node.input[0]].size
+    """Say whether ONNX Runtime's answer is one of several.
+
+    It calls the mean of nothing 0, and reducing nothing keeps an axis that a negative number names.
+    """
+    return node.op_type.startswith("Reduce") and not feeds[node.input[0]].size
+
+
+def _mistaken(
+    node: onnx.NodeProto, feeds: Mapping[str, Value], opsets: Sequence[onnx.OperatorSetIdProto]
+) -> bool:
+    """Say whether ONNX's reference is not to be believed, as `MISTAKEN` or for what is given.
+
+    It takes types that an operator does not have, with the rules of a newer one, pools wrongly
+    where pads differ, and puts PyTorch's half pixels of an axis of one element outside of it.
+    """
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    if node.op_type in MISTAKEN or _strange_types(node, feeds, opsets):
+        return True
+    if any(not o.domain and o.version < NEWER_RULES.get(node.op_type, 0) for o in opsets):
+        return True
+    if node.op_type.endswith("Pool"):
+        pads = list(attributes.get("pads", ()))
+        return pads[: len(pads) // 2] != pads[len(pads) // 2 :]
+    return attributes.get("coordinate_transformation_mode") == b"pytorch_half_pixel"
+
+
+def _strange_types(
+    node: onnx.NodeProto, feeds: Mapping[str, Value], opsets: Sequence[onnx.OperatorSetIdProto]
+) -> bool:
+    """Say whether an input has a type that the operator does not take in this opset."""
+    opset = next((o.version for o in opsets if o.domain == node.domain), None)
+    if opset is None or not onnx.defs.has(node.op_type, opset, node.domain):
+        return False
+    formal = onnx.defs.get_schema(node.op_type, opset, node.domain).inputs
+    for place, name in enumerate(node.input):
+        value = feeds.get(name)
+        if isinstance(value, np.ndarray) and formal:
+            kind = onnx.TensorProto.DataType.Name(element_type(value.dtype)).lower()
+            taken = formal[min(place, len(formal) - 1)].types
+            if f"tensor({kind})" not in taken:
+                return True
+    return False
 
 
 class Elsewhere:
@@ -78,7 +122,7 @@ def run_node(
     feeds = {name: values[name] for name in needed}
     reasons = []
     for runtime in order:
-        if runtime == "reference" and node.op_type in MISTAKEN:
+        if runtime == "reference" and _mistaken(node, feeds, opsets):
             continue
         if runtime == "onnxruntime" and _undefined_elsewhere(node, feeds):
             continue

@@ -87,7 +87,7 @@ def _data(port, rng: np.random.Generator) -> np.ndarray | None:
     sizes = [2, 3]
     if shape is not None:
         sizes = [size if isinstance(size, int) else max(2, size.min) for size in shape]
-    if np.prod(np.array(sizes, object)) > LARGEST:
+    if np.prod(np.maximum(np.array(sizes, object), 1)) > LARGEST:
         return None
     dtype = port.desc.element_type.dtype
     if dtype.kind == "O":

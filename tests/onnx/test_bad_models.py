@@ -169,6 +169,32 @@ def test_ill_formed_nodes(node: onnx.NodeProto) -> None:
         ([helper.make_node("SplitToSequence", ["x", "i"], ["y"])], ShapeError, "rank is 0 or 1"),
         ([helper.make_node("SplitToSequence", ["s"], ["y"])], ShapeError, "no axes"),
         ([helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"])], ShapeError, "zero point"),
+        (
+            [
+                helper.make_node("SequenceConstruct", ["x"], ["q"]),
+                helper.make_node("Add", ["x", "q"], ["y"]),
+            ],
+            ElementTypeError,
+            "is a sequence",
+        ),
+        (
+            [
+                helper.make_node(
+                    "TfIdfVectorizer",
+                    ["x3"],
+                    ["y"],
+                    mode="TF",
+                    min_gram_length=1,
+                    max_gram_length=1,
+                    max_skip_count=0,
+                    ngram_counts=[0],
+                    ngram_indexes=[0],
+                    pool_int64s=[1],
+                )
+            ],
+            ShapeError,
+            "rank is 1 or 2",
+        ),
         ([helper.make_node("OneHot", ["i", "s", "e"], ["y"])], ShapeError, "on_value|off_value"),
     ],
 )
@@ -183,6 +209,7 @@ def test_inputs_of_types_and_ranks_that_mean_nothing(
         value("s", ()),
         value("z", (2,), TensorProto.UINT8),
         value("e", (0,)),
+        value("x3", (1, 1, 2), TensorProto.INT64),
     ]
     with pytest.raises(error, match=match):
         _read(model(nodes, inputs))

@@ -111,6 +111,8 @@ class Selu(UnaryPointwise):
     Source:  OpenVINO opset1 Selu
     """
 
+    inputs_taken = (3, 3)
+
 
 @operation("HardSigmoid")
 class HardSigmoid(UnaryPointwise):
@@ -122,6 +124,8 @@ class HardSigmoid(UnaryPointwise):
     Outputs: y      shape and type of x
     Source:  OpenVINO opset1 HardSigmoid
     """
+
+    inputs_taken = (3, 3)
 
 
 class GeluApproximation(enum.Enum):
@@ -209,3 +213,5 @@ class Swish(UnaryPointwise):
     Outputs: y     shape and type of x
     Source:  OpenVINO opset4 Swish
     """
+
+    inputs_taken = (1, 2)

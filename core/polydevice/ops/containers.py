@@ -79,6 +79,7 @@ class SequenceInsert(Op):
     """
 
     strings_at = EVERYWHERE
+    takes_containers = True
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return what covers the sequence and the tensor."""
@@ -99,6 +100,7 @@ class SequenceErase(Op):
     """
 
     strings_at = EVERYWHERE
+    takes_containers = True
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the sequence."""
@@ -117,6 +119,7 @@ class SequenceAt(Op):
     """
 
     strings_at = EVERYWHERE
+    takes_containers = True
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return what all tensors of the sequence have in common."""
@@ -134,6 +137,7 @@ class SequenceLength(Op):
     """
 
     strings_at = EVERYWHERE
+    takes_containers = True
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return a scalar."""
@@ -191,6 +195,7 @@ class ConcatFromSequence(Op):
     axis: int = attribute(ir="", onnx="axis")
     new_axis: bool = attribute(default=False, ir="", onnx="new_axis")
     strings_at = EVERYWHERE
+    takes_containers = True
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Free the size at the axis."""
@@ -216,6 +221,7 @@ class OptionalConstruct(Op):
 
     item: TensorDesc | None = attribute(default=None, ir="")
     strings_at = EVERYWHERE
+    takes_containers = True
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return an optional of the input's type."""
@@ -237,6 +243,7 @@ class OptionalHasElement(Op):
     """
 
     strings_at = EVERYWHERE
+    takes_containers = True
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return a scalar."""
@@ -253,6 +260,7 @@ class OptionalGetElement(Op):
     """
 
     strings_at = EVERYWHERE
+    takes_containers = True
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the type inside."""

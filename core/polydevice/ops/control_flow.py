@@ -166,6 +166,8 @@ class Iteration(Op):
             descs[tie.parameter] = given
         self._own_parameters(descs)
         results = self.body.infer_results(descs)
+        for parameter, result in carried.items():
+            self._check_carried(descs[parameter], results[result])
         # Every round frees at least one size or a rank, or is the last.
         while changed := {
             parameter: wider
@@ -177,6 +179,14 @@ class Iteration(Op):
                 descs[parameter] = descs[parameter].with_shape(_widened(shape))
             results = self.body.infer_results(descs)
         return descs, results
+
+    def _check_carried(self, given: TensorDesc, made: TensorDesc) -> None:
+        """Raise ElementTypeError unless what an iteration hands on is of the type it was given."""
+        types = {given.element_type, made.element_type} - {ElementType.dynamic}
+        if len(types) > 1 or given.kind != made.kind:
+            raise ElementTypeError(
+                f"{self.type}: an iteration is given {given} and hands {made} to the next"
+            )
 
     def _own_parameters(self, descs: list[TensorDesc]) -> None:
         """Describe the parameters that the operation itself feeds."""
@@ -197,6 +207,7 @@ class TensorIterator(Iteration):
     body_outputs: tuple[BodyOutput, ...] = attribute(ir="")
     back_edges: tuple[BackEdge, ...] = attribute(ir="")
     strings_at = EVERYWHERE
+    takes_containers = True
 
     def iterations(self, inputs: Sequence[TensorDesc]) -> int | None:
         """Return the number of slices; without any, what the joined outputs' range says."""
@@ -230,6 +241,7 @@ class Loop(Iteration):
     current_iteration: int | None = attribute(default=None, ir="")
     execution_condition: int | None = attribute(default=None, ir="")
     strings_at = EVERYWHERE
+    takes_containers = True
 
     def iterations(self, inputs: Sequence[TensorDesc]) -> int | None:
         """Return the trip count when it is known and no condition can end the loop before."""
@@ -271,6 +283,7 @@ class If(Op):
     then_outputs: tuple[BodyOutput, ...] = attribute(ir="")
     else_outputs: tuple[BodyOutput, ...] = attribute(ir="")
     strings_at = EVERYWHERE
+    takes_containers = True
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the chosen body's results, or what covers both when the choice is not known.

@@ -73,7 +73,11 @@ class InterpolateOp(Op):
 
 def scaled_size(size: int, scale: float) -> int:
     """Return the resized length: rounded down, with OpenVINO's allowance for f32 scales."""
-    return int(np.floor(np.float32(size) * np.float32(scale) + np.float32(1e-6)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        length = np.floor(np.float32(size) * np.float32(scale) + np.float32(1e-6))
+    if not np.isfinite(length):
+        raise ShapeError(f"the scale {scale} makes no length of {size}")
+    return int(length)
 
 
 def resized_shape(
@@ -230,6 +234,8 @@ class Interpolate(InterpolateModern):
     pads_begin: tuple[int, ...] = attribute(default=())
     pads_end: tuple[int, ...] = attribute(default=())
     cube_coeff: float = attribute(default=-0.75)
+    exact: bool = attribute(default=False, ir="")
+    """Positions in f64, as ONNX's sizes ask; in f32, OpenVINO's, a half may come out below it."""
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return x's shape with the new sizes."""

@@ -74,6 +74,7 @@ class Result(Op):
 
     output_name: str = attribute(default="", ir="")
     strings_at = EVERYWHERE
+    takes_containers = True
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the input."""

@@ -83,6 +83,8 @@ class Op:
     """Places of the inputs that may hold strings: most operations compute with numbers alone."""
     takes_booleans: ClassVar[bool] = True
     """Whether it means something for booleans; arithmetic does not."""
+    takes_containers: ClassVar[bool] = False
+    """Whether an input may be a sequence or an optional."""
     has_bodies: ClassVar[bool] = False
     """Whether it runs graphs of its own, which may keep state or have side effects."""
 
@@ -94,8 +96,10 @@ class Op:
         raise NotImplementedError(f"{type(self).__name__} does not define infer()")
 
     def check_types(self, inputs: Sequence[TensorDesc]) -> None:
-        """Raise ElementTypeError if an input holds strings or booleans where numbers are wanted."""
+        """Raise ElementTypeError if an input holds anything but the numbers that are wanted."""
         for place, desc in enumerate(inputs):
+            if desc.kind != "tensor" and not self.takes_containers:
+                raise ElementTypeError(f"input {place} is a {desc.kind}; {self.type} takes tensors")
             if desc.element_type is ElementType.string and place not in self.strings_at:
                 raise ElementTypeError(
                     f"input {place} holds strings; {self.type} computes with numbers there"

@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Sequence
+from typing import ClassVar
 
 from polydevice.dtype import ElementType
 from polydevice.errors import ElementTypeError, ShapeError
 from polydevice.ops.op import Op, attribute
-from polydevice.shape import DimLike, Shape, broadcast, merge
+from polydevice.shape import DimLike, Shape, broadcast, merge, product
 from polydevice.tensor import TensorDesc
 
 
@@ -35,9 +36,15 @@ class UnaryPointwise(Op):
     """A pointwise function of one input that keeps its shape and type."""
 
     takes_booleans = False
+    inputs_taken: ClassVar[tuple[int, int]] = (1, 1)
+    """Fewest and most inputs; those behind the first are numbers that steer the function."""
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return shape and type of the first input."""
+        self.check_count(inputs, *self.inputs_taken)
+        for place, desc in enumerate(inputs[1:], 1):
+            if desc.shape is not None and desc.is_static and product(desc.shape) != 1:
+                raise ShapeError(f"input {place} has the shape {desc.shape}; it is one number")
         return [inputs[0].without_value()]
 
 

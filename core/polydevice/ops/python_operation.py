@@ -46,6 +46,7 @@ class PythonOperation(Op):
     """
 
     strings_at = EVERYWHERE
+    takes_containers = True
     definition: ClassVar[CustomOperation]
     """The function, its rules and its OpenCL body."""
 

@@ -134,7 +134,9 @@ def interpolate_table(
     """
     if op.mode in (InterpolateMode.BILINEAR_PILLOW, InterpolateMode.BICUBIC_PILLOW):
         return _pillow_table(op, axis, size, resized)
-    position = source_coordinates(op.coordinate_transformation_mode, size, resized, scale)
+    position = source_coordinates(
+        op.coordinate_transformation_mode, size, resized, scale, wide=op.exact
+    )
     if op.mode is InterpolateMode.NEAREST:
         index = nearest_index(op.nearest_mode, position, shrinks=scale < 1)
         return AxisTable(axis, np.clip(index, 0, size - 1)[:, None], None)

@@ -153,6 +153,8 @@ class TfIdfVectorizer(Op):
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the number of columns."""
         (x,) = inputs
+        if x.rank not in (None, 1, 2):
+            raise ShapeError(f"TfIdfVectorizer: x has the shape {x.shape}; rank is 1 or 2")
         counts = self.grams()
         if len(self.columns) != len(counts) or not all(c >= 0 for c in self.columns):
             raise ShapeError(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.errors import InferenceError
+from polydevice.errors import InferenceError, ShapeError
 from polydevice.ops.containers import (
     ConcatFromSequence,
     OptionalConstruct,
@@ -114,7 +114,11 @@ def concat_from_sequence(op: ConcatFromSequence, x: Array) -> Array:
     """Join along the axis."""
     if not len(x):
         raise InferenceError("the sequence is empty; there is nothing to join")
-    return np.stack(list(x), op.axis) if op.new_axis else np.concatenate(list(x), op.axis)
+    try:
+        return np.stack(list(x), op.axis) if op.new_axis else np.concatenate(list(x), op.axis)
+    except ValueError as error:
+        shapes = ", ".join(sorted({str(list(part.shape)) for part in x}))
+        raise ShapeError(f"tensors of the shapes {shapes} cannot be joined: {error}") from None
 
 
 @implements(OptionalConstruct)

@@ -86,7 +86,7 @@ def gather_nd(op: GatherND, x: Array, indices: Array) -> Array:
     y = x[grids + coordinates]
     if op.flatten_batch and batch > 1:
         y = y.reshape((-1, *outer, *x.shape[batch + count :]))
-    return np.asarray(y)
+    return np.asarray(y, x.dtype)  # one string is an object, not an array of letters
 
 
 def checked_index(what: str, indices: Array, size: int) -> Array:

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from polydevice.dtype import Array
-from polydevice.errors import InferenceError
+from polydevice.errors import InferenceError, ShapeError
 from polydevice.ops.signal import DFT, IDFT, IRDFT, ISTFT, RDFT, STFT, CumSum, FourierTransform
+from polydevice.shape import normalize_axis
 from polydevice_cpu.algorithms.precision import is_float, narrow, widen
 from polydevice_cpu.implement import implements
 
@@ -17,7 +18,9 @@ from polydevice_cpu.implement import implements
 @implements(CumSum)
 def cum_sum(op: CumSum, x: Array, *axis: Array) -> Array:
     """Narrow floats are summed in f32, integers in 64 bits whose low ones are kept."""
-    along = int(axis[0].reshape(-1)[0]) if axis else 0
+    along = normalize_axis(int(axis[0].reshape(-1)[0]), x.ndim) if axis else 0
+    if not x.ndim:
+        raise ShapeError("CumSum: x has no axes")
     wide = widen(x) if is_float(x.dtype) else x.astype(np.int64)
     if op.reverse:
         wide = np.flip(wide, along)

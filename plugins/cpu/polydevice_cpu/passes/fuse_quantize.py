@@ -96,7 +96,7 @@ def _parameters(dequantise: Node, quantise: Node) -> tuple[Array, Array] | None:
         return None
     scale = np.asarray(values[0], np.float64)
     zero = np.asarray(values[1], np.float64) if len(values) > 1 else np.zeros_like(scale)
-    if scale.size > 1:
+    if scale.size != 1:
         same_axis = isinstance(dequantise.op, DequantizeLinear) and dequantise.op.axis == op.axis
         if scale.ndim != 1 or not same_axis:
             return None

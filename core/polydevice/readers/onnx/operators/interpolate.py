@@ -154,6 +154,7 @@ def _interpolate(
         coordinate_transformation_mode=coordinates,
         nearest_mode=nearest,
         cube_coeff=float(n.attribute("cubic_coeff_a", -0.75)),
+        exact=not by_scales,
     )
     return n.emit(op, x, target, axes)
 
