@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from polydevice.dtype import ElementType
-from polydevice.errors import ModelFormatError, NetworkError, ShapeError
+from polydevice.errors import ElementTypeError, ModelFormatError, NetworkError, ShapeError
 from polydevice.ops.op import EVERYWHERE, Op, attribute, operation
 from polydevice.shape import Dim, DimLike, Shape, normalize_axis, union
 from polydevice.tensor import TensorDesc
