@@ -392,6 +392,13 @@ def test_q_attention(per_column: bool, rng: np.random.Generator) -> None:
     check("QAttention", inputs, num_heads=heads, stored=(1,), atol=2e-3, byte_output=False)
 
 
+@pytest.mark.parametrize(("axis", "scale"), [(-2, (3, 1)), (-1, (4,)), (1, (3, 4))])
+def test_layer_normalization_with_its_statistics(
+    axis: int, scale: tuple[int, ...], rng: np.random.Generator
+) -> None:
+    check("LayerNormalization", [_f(rng, 2, 3, 4), _f(rng, *scale)], 3, domain="", axis=axis)
+
+
 def test_layer_normalization_before_its_opset(rng: np.random.Generator) -> None:
     """What ONNX Runtime's optimiser writes into models of opset 7 to 16."""
     inputs: list[np.ndarray | None] = [_f(rng, 2, 5, 8), _f(rng, 8), _f(rng, 8)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from polydevice.dtype import ElementType
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Add, Divide, Multiply, SquaredDifference
@@ -9,6 +11,7 @@ from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.comparison import Equal
 from polydevice.ops.concat import Concat
 from polydevice.ops.convert import Convert
+from polydevice.ops.math import Sqrt
 from polydevice.ops.normalization import (
     LRN,
     MVN,
@@ -101,9 +104,25 @@ def layer_normalization(n: OnnxNode) -> Translated:
     ONNX has it since opset 17; ONNX Runtime writes it into optimised models of any opset.
     """
     x = n.input(0)
-    if n.wants(1) or n.wants(2) or x.desc.rank is None:
+    if x.desc.rank is None or n.attribute("stash_type", 1) != 1:
         return n.definition()
-    return layer_norm(n, x, n.input(1), n.optional(2), n.attribute("axis", -1))
+    axis = n.attribute("axis", -1)
+    y = layer_norm(n, x, n.input(1), n.optional(2), axis)
+    return [y, *_statistics(n, x, axis)] if n.wants(1) or n.wants(2) else y
+
+
+def _statistics(n: OnnxNode, x: Port, axis: int) -> tuple[Port, Port]:
+    """Emit mean and reciprocal deviation over the axes from `axis` on, in f32."""
+    rank = n.rank(x)
+    axes = list(range(axis + rank if axis < 0 else axis, rank))
+    if x.element_type is not ElementType.f32:
+        x = n.emit(Convert(ElementType.f32), x)
+    mean = n.emit(ReduceMean(keep_dims=True), x, axes)
+    squares = n.emit(SquaredDifference(), x, mean)
+    variance = n.emit(ReduceMean(keep_dims=True), squares, axes)
+    epsilon = n.value(np.float32(n.attribute("epsilon", 1e-5)))
+    deviation = n.emit(Sqrt(), n.emit(Add(), variance, epsilon))
+    return mean, n.emit(Divide(), n.value(np.float32(1)), deviation)
 
 
 def layer_norm(n: OnnxNode, x: Port, scale: Port, bias: Port | None, axis: int = -1) -> Port:
