@@ -69,7 +69,10 @@ class Trace(Follower):
             OptionValueError: no file can be written there, or `batches_every` is negative.
         """
         if batches_every < 0:
-            raise OptionValueError(f"batches_every {batches_every} is not possible; use 1 or more")
+            raise OptionValueError(
+                f"batches_every {batches_every} is not possible; use 1 or more, or 0 for the "
+                "device's choice"
+            )
         self.batches_every = batches_every
         if path is not None:
             _check_place(Path(path))

@@ -105,7 +105,7 @@ def _distribution() -> str:
 def _packages() -> Iterator[Line]:
     import importlib_metadata as metadata
 
-    yield Line("polydevice", __version__, str(Path(__file__).parent))
+    yield Line("polydevice", __version__, str(Path(__file__).parents[1]))
     present, missing = [], []
     for requirement in metadata.requires("polydevice") or []:
         rule, _, marker = requirement.partition(";")

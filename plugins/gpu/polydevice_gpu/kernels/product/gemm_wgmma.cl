@@ -4,7 +4,7 @@
 // Layouts: channels side by side, a multiple of 8 of them.   Types: half; sums in float.
 // Needs: as rows.cl and arrivals.cl, COLUMNS, STEPS (of BK terms, per part), TERMS, BM (64 rows for
 // each warp group), BN (64, 128 or 192), BK (32 or 64), STAGES, SPLIT; FILTER as [column, tap,
-// channel]. NVIDIA's compiler aims below this instruction: see cl/warp_groups.py for "//@warp_group".
+// channel]. NVIDIA's compiler aims below this instruction: see cl/programs/warp_groups.py for "//@warp_group".
 #include "include/arrivals.cl"
 #include "include/rows.cl"
 #define THREADS (2 * BM)
