@@ -70,6 +70,11 @@ TROUBLES: tuple[Trouble, ...] = (
         "counts it and refuses the launch",
     ),
     Trouble(
+        *("PoCL 6.0", _POCL, (6,), ()),
+        "ends the process at instructions that the machine has and its target processor lacks",
+        "asks whether it compiles for AVX-512 VNNI first",
+    ),
+    Trouble(
         *("PoCL 3.1", _POCL, (3, 1), (4,)),
         "gets barriers in functions wrong",
         "has them in the kernels themselves",
