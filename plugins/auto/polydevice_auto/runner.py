@@ -50,8 +50,10 @@ class _Part:
         def infer(stream: int) -> dict[str, Array]:
             return self.request.infer(changed or None, stream=stream % self._streams)
 
-        if watch is None or slot == self._member.slots:  # beyond them there are no threads
+        if watch is None:
             self._write_to(outputs)
+            results = infer(slot)
+        elif slot == self._member.slots:  # beyond them there are no threads
             results = infer(slot)
         else:
             results = watch.run(infer, self._member.seconds)
@@ -103,7 +105,7 @@ class SharedRunner(Runner):
         schedule = self.executable.schedule
         failed: dict[Member, PolydeviceError] = {}
         while True:
-            member, slot = schedule.take(self._pinned, failed)
+            member, slot = self._next(failed)
             start, seconds = time.perf_counter(), None
             try:
                 self._run_on(member, slot)
@@ -122,6 +124,17 @@ class SharedRunner(Runner):
                 self.executable.ran(self, member)
         schedule.take_out(failed)
 
+    def _next(self, failed: dict[Member, PolydeviceError]) -> tuple[Member, int]:
+        """Take a device; where this request's time is over, those that hang are taken out first."""
+        schedule = self.executable.schedule
+        try:
+            return schedule.take(self._pinned, failed)
+        except _OF_THE_REQUEST:
+            hanging = {m: error for m, error in failed.items() if m.watch and m.watch.left}
+            if schedule.has_others(hanging):
+                schedule.take_out(hanging)
+            raise
+
     def _run_on(self, member: Member, slot: int) -> None:
         part = self._parts.get(member)
         if part is None:
@@ -139,7 +152,8 @@ class SharedRunner(Runner):
             held, result = self.blobs.get(port.key), results[name]
             if held is not None and held.array is result:
                 continue
-            if held is not None and port.key in self.given and held.shape == result.shape:
+            if held is not None and port.key in self.given:
+                self.check_memory(port.key, result.shape)
                 np.copyto(held.array, result)  # where nobody who was left behind writes
                 continue
             self.give(port.key, result)

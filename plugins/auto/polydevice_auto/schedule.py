@@ -134,6 +134,10 @@ class Schedule(ABC):
                 member.note(seconds)
             self.changed.notify()
 
+    def has_others(self, failed: Mapping[Member, PolydeviceError]) -> bool:
+        """Whether another device still gets requests."""
+        return any(not m.failure and m not in failed for m in self._members)
+
     def take_out(self, failed: Mapping[Member, PolydeviceError]) -> None:
         """Give no more requests to devices on which one failed that then ran on another.
 

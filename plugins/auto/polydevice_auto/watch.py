@@ -83,7 +83,7 @@ class Watch:
         made = _Call(call)
         self._threads.submit(made.run, made.dropped)
         limit = max(self._limit_s, TIMES * usual_s) if usual_s else FIRST * self._limit_s
-        if not made.running.acquire(timeout=limit):
+        if not made.running.acquire(timeout=min(limit, threading.TIMEOUT_MAX)):
             self.left += 1
             raise DeviceLostError(f"{self._device} has not ended an inference within {limit:.3g} s")
         if made.error is not None:

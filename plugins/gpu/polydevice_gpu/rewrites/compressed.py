@@ -119,7 +119,9 @@ def compressed(port: Port, *, turned: bool) -> Compressed | None:
     numbers, scales, zeros, kind = parts
     arrays = [numbers, scales, zeros] if turned else [numbers.T, scales.T, zeros.T]
     columns, shift = arrays[0].shape[0], _SHIFT[kind]
-    blocks = arrays[1].shape[1]
+    blocks = max(array.shape[1] for array in arrays[1:])
+    if any(s not in (1, w) for array in arrays[1:] for s, w in zip(array.shape, (columns, blocks))):
+        return None
     wide = [np.broadcast_to(array, (columns, blocks)) for array in arrays[1:]]
     points = wide[1].astype(np.float64) + shift
     limit = 15 if kind.bits == 4 else 255

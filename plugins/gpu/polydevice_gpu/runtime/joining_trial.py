@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from polydevice.errors import DeviceMemoryError
+from polydevice.errors import DeviceMemoryError, InferenceError
 from polydevice_gpu import cl
 from polydevice_gpu.one_launch.joined_launches import JoinedLaunches
 from polydevice_gpu.runtime.backlog import Backlog
@@ -36,10 +36,14 @@ def _keep_faster(plan: Plan) -> None:
     with device.queue() as queue:
         for joined in bound.joined:
             one, many = both_times(joined, queue)
-            joined.check()
-            if one < _GAIN * many:
-                continue
-            reason = f"they took {many * 1e6:.0f} us one by one, and {one * 1e6:.0f} as one"
+            try:
+                joined.check()
+            except InferenceError as error:
+                reason = f"a trial failed: {error}"
+            else:
+                if one < _GAIN * many:
+                    continue
+                reason = f"they took {many * 1e6:.0f} us one by one, and {one * 1e6:.0f} as one"
             for number in [n for n, each in plan.joined.items() if each is joined.stretch]:
                 del plan.joined[number]
                 plan.apart[number] = reason

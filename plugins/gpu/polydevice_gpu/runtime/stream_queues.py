@@ -39,7 +39,8 @@ class StreamQueues:
     def of(self, stream: int) -> tuple[cl.Queue, TurnLock]:
         """Return a stream's queue for an inference and the lock to hold while using it."""
         index = stream % len(self._locks)
-        records = self._every and self._recording and next(self._turn) % self._every == 0
+        every = self._every  # another thread may set it to 0
+        records = every and self._recording and next(self._turn) % every == 0
         return (self._recording if records else self._plain)[index], self._locks[index]
 
     def record(self, every: int) -> None:
