@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from polydevice import Core
 from polydevice.errors import BlobError, DeviceError, OptionValueError, UnsupportedNetworkError
 from polydevice.infer_request import InferRequest
+from polydevice.shape import Dim
 
 Array = npt.NDArray[np.generic]
 
@@ -304,3 +305,146 @@ def test_keys(rng: np.random.Generator) -> None:
         same(model, loaded.requests[0], {"x": x})
         network.reshape({"x": [3, 2, WIDTH]})
         same(model, core.load_network(network, "CPU", {"SHAPE_BUCKETS": "8"}).requests[0], {"x": x})
+
+
+def vector(g: Graph, *numbers: int) -> str:
+    return g.value(np.array(numbers))
+
+
+def rows(g: Graph, start: str, stop: str, count: int) -> str:
+    """The sum of a part of a table, added to x."""
+    part = g.op("Slice", g.random(count, WIDTH), start, stop, vector(g, 0))
+    return g.op("Add", "x", g.op("ReduceSum", part, vector(g, 0), keepdims=1))
+
+
+def chunks(g: Graph) -> str:
+    """How often 64 goes into the length, which it does 0 times with short ones."""
+    count = g.op("Div", g.size(1), vector(g, 64))
+    return g.op("Add", "x", g.op("Cast", count, to=TensorProto.FLOAT))
+
+
+def alone(g: Graph) -> str:
+    """Whether there is one element, which is no padded length."""
+    is_one = g.op("Equal", g.op("Sub", g.size(1), vector(g, 1)), vector(g, 0))
+    return g.op("Add", "x", g.op("Cast", is_one, to=TensorProto.FLOAT))
+
+
+def odd(g: Graph) -> str:
+    """As many as the largest odd length."""
+    half = g.op("Div", g.op("Sub", g.size(1), vector(g, 1)), vector(g, 2))
+    stop = g.op("Add", g.op("Mul", half, vector(g, 2)), vector(g, 1))
+    return g.op("Slice", "x", vector(g, 0), stop, vector(g, 1))
+
+
+def narrowed(g: Graph) -> str:
+    small = g.op("Cast", g.op("Cast", g.size(1), to=TensorProto.INT8), to=TensorProto.INT64)
+    return g.op("Slice", "x", vector(g, 0), small, vector(g, 1))
+
+
+def squeezed(g: Graph) -> str:
+    z = own(g, "z", [1, "l", WIDTH])
+    return g.op("ReduceMax", g.op("Squeeze", z), vector(g, 0), keepdims=0)
+
+
+def own(g: Graph, name: str, shape: list[int | str | None]) -> str:
+    g.inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+    return name
+
+
+def summed_alike(g: Graph) -> str:
+    other = own(g, "other", [None, None, WIDTH])
+    g.inputs[0] = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, None, WIDTH])
+    sums = [g.op("ReduceSum", each, vector(g, 1), keepdims=0) for each in ("x", other)]
+    return g.op("Mul", *sums)
+
+
+def expanded_by_data(g: Graph) -> str:
+    g.inputs.append(helper.make_tensor_value_info("count", TensorProto.INT64, [1]))
+    part = g.op("Slice", "x", vector(g, 0), vector(g, 1), vector(g, 2))
+    return g.op("Expand", part, g.op("Concat", vector(g, 1, 1), "count", axis=0))
+
+
+Shapes = dict[str, tuple[int, ...]]
+
+SOUND: dict[str, tuple[Callable[[Graph], str], str, list[Shapes]]] = {
+    "axes of size 1": (squeezed, "1:powers", []),
+    "chunks": (chunks, "1:powers", []),
+    "one element": (alone, "1:powers", []),
+    "odd length": (odd, "1:powers", []),
+    "narrow integers": (narrowed, "1:powers", []),
+    "table ends": (lambda g: rows(g, vector(g, 0), g.size(1), 16), "1:powers", []),
+    "table from its end": (
+        lambda g: rows(g, g.op("Neg", g.size(1)), vector(g, 2**62), 16),
+        "1:powers",
+        [],
+    ),
+    "table from the middle": (lambda g: rows(g, vector(g, 64), g.size(1), 512), "1:powers", []),
+    "size of the data": (expanded_by_data, "powers", []),
+    "broadcast by an open axis": (
+        lambda g: g.op("Add", own(g, "y", ["n", WIDTH]), own(g, "z", [1, "k", WIDTH])),
+        "0:8",
+        [],
+    ),
+    "table is too short for the padding": (
+        lambda g: rows(g, vector(g, 0), g.size(1), 80),
+        "1:128",
+        [{"x": (2, 5, WIDTH)}, {"x": (2, 75, WIDTH)}, {"x": (1, 99, WIDTH)}],
+    ),
+    "two lengths": (
+        summed_alike,
+        "8",
+        [
+            {"x": (2, 1, WIDTH), "other": (2, 5, WIDTH)},
+            {"x": (2, 3, WIDTH), "other": (2, 5, WIDTH)},
+            {"x": (2, 3, WIDTH), "other": (2, 3, WIDTH)},
+        ],
+    ),
+    "rows of an open axis": (
+        lambda g: g.op("Reshape", own(g, "z", ["n", "k"]), vector(g, -1, 8)),
+        "0:4",
+        [{"z": (2, 12)}, {"z": (2, 8)}, {"z": (3, 16)}],
+    ),
+    "an open axis of one size": (
+        lambda g: g.op(
+            "Conv", own(g, "z", ["n", 1, "h", "w"]), g.random(2, 1, 1, 1), strides=[64, 64]
+        ),
+        "0:4",
+        [{"z": (3, 1, 64, 64)}, {"z": (3, 1, 128, 128)}],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", list(SOUND))
+def test_sound(rng: np.random.Generator, case: str) -> None:
+    """What follows sizes in a way of its own is refused, or computed without padding."""
+    make, buckets, shapes = SOUND[case]
+    g = Graph(rng)
+    made = make(g)
+    used = {name for node in g.nodes for name in node.input}
+    g.inputs = [each for each in g.inputs if each.name in used]
+    model = g.model(made)
+    with Core() as core:
+        network = core.read_network(model)
+        if not shapes:
+            with pytest.raises(UnsupportedNetworkError, match="SHAPE_BUCKETS"):
+                core.load_network(network, "CPU", {"SHAPE_BUCKETS": buckets})
+            return
+        loaded = core.load_network(network, "CPU", {"SHAPE_BUCKETS": buckets})
+        for each in shapes:
+            inputs = {
+                name: rng.standard_normal(shape).astype(np.float32) for name, shape in each.items()
+            }
+            same(model, loaded.requests[0], inputs)
+
+
+def test_bounded_sizes_are_told_apart(rng: np.random.Generator) -> None:
+    g = Graph(rng)
+    g.inputs = [helper.make_tensor_value_info("z", TensorProto.FLOAT, ["n", "m"])]
+    turned = g.op("Gather", g.op("Shape", "z"), vector(g, 1, 0))
+    model = g.model(g.op("Reshape", "z", turned))
+    with Core() as core:
+        network = core.read_network(model)
+        for most in (30, 4):  # the latter has no room for three sizes of either
+            network.reshape({"z": [Dim(1, most), Dim(1, most)]})
+            with pytest.raises(UnsupportedNetworkError, match=r"joins or divides|too few sizes"):
+                core.load_network(network, "CPU", {"SHAPE_BUCKETS": "8"})

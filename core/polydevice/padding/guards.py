@@ -52,8 +52,7 @@ def add_guards(network: Network, guards: Sequence[Guard]) -> dict[str, str]:
 def _hidden(node: Node, port: Port, mask: Port, guard: Guard, unique: Callable[[str], str]) -> Port:
     """Return a value with something else where padding is."""
     build = Emitter(f"{node.name}/no padding", origins=node.layers)
-    rank = len(port.shape or ())
-    behind = rank - 1 - guard.axis
+    behind = guard.rank - 1 - guard.axis
     column = build.reshape(mask, [-1, *[1] * behind])
     made = build.emit(Select(), column, port, _fill(build, port, guard.fill))
     build.name_nodes([made], unique)

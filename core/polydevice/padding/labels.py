@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.errors import ShapeError
 
 Factor = int | str
 Label = tuple[Factor, ...]
@@ -102,6 +103,9 @@ def cut(array: Array, labels: Labels, padded: Mapping[str, int], own: Mapping[st
             axis whose size is unknown and not padded.
         padded: name of a size → what it was padded to.
         own: name of a size → what it was.
+
+    Raises:
+        ShapeError: an axis has another size than its label says, as where a table ends.
     """
     whole: list[int] = []
     part: list[int] = []
@@ -110,8 +114,11 @@ def cut(array: Array, labels: Labels, padded: Mapping[str, int], own: Mapping[st
         names = symbols_of(label)
         rest = size // max(math.prod(padded[name] for name in names), 1)
         numbers = [factor for factor in label if isinstance(factor, int)]
-        factors = [rest if len(numbers) < 2 and f in numbers else f for f in label] or [1]
-        whole += [padded[f] if isinstance(f, str) else f for f in factors]
+        factors = [rest if len(numbers) < 2 and f in numbers else f for f in label] or [rest]
+        found = [padded[f] if isinstance(f, str) else f for f in factors]
+        if math.prod(found) != size:
+            raise ShapeError(f"an output has an axis of {size} elements instead of {found}")
+        whole += found
         part += [own[f] if isinstance(f, str) else f for f in factors]
         sizes.append(math.prod(own[f] if isinstance(f, str) else f for f in factors))
     if whole == part:

@@ -130,7 +130,9 @@ class PaddedNetwork(ExecutableNetwork):
         titles = {symbol.name: symbol.title for symbol in self.symbols}
         lines = [f"SHAPE_BUCKETS: {each.title}: padded to {each.ladder}" for each in self.symbols]
         lines += [f"  guarded: {line}" for line in describe(self.proof.guards, titles)]
-        lines += [f"  not padded to {list(sizes)}: {why}" for sizes, why in self.unfit.items()]
+        lines += [
+            f"  not padded to {list(sizes)}: {why}" for sizes, why in list(self.unfit.items())
+        ]
         try:
             layers = self.inner.explain()
         except DeviceError as error:  # with dynamic shapes, before the first inference

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from polydevice.bounds import computing_ahead
-from polydevice.errors import PolydeviceError, UnsupportedNetworkError
+from polydevice.errors import UnsupportedNetworkError
 from polydevice.network import Network
 from polydevice.node import Evaluate, Node
 from polydevice.ops.arithmetic import Add, Divide, Multiply, Subtract
@@ -21,7 +21,7 @@ from polydevice.ops.comparison import Equal, NotEqual
 from polydevice.ops.concat import Concat
 from polydevice.ops.convert import Convert, ConvertLike
 from polydevice.ops.gather import Gather
-from polydevice.ops.generate import OneHot, RangeOp
+from polydevice.ops.generate import RangeOp
 from polydevice.ops.interpolate import InterpolateOp
 from polydevice.ops.io import Parameter
 from polydevice.ops.math import Ceiling, Floor, Identity, Negative
@@ -32,11 +32,12 @@ from polydevice.ops.select import Select
 from polydevice.ops.slice import Slice, StridedSlice
 from polydevice.ops.split import Split, VariadicSplit
 from polydevice.ops.transpose import Transpose
+from polydevice.padding.exact import check_calculated
 from polydevice.padding.labels import Factors, Labels, fixed, sizes_of, symbols_of
 from polydevice.padding.rules import find_rule
 from polydevice.padding.state import Guard, Kind, State, Step, UnprovableError, data
 from polydevice.padding.symbols import TRIALS, Symbol
-from polydevice.shape import DimLike, bounds
+from polydevice.padding.trials import trial_networks
 
 _CALCULATED: tuple[type[Op], ...] = (
     Add, Subtract, Multiply, Divide, Negative, Floor, Ceiling, Identity, Convert, ConvertLike,
@@ -47,12 +48,9 @@ _CALCULATED: tuple[type[Op], ...] = (
 
 _PATTERNS: dict[type[Op], tuple[int, ...]] = {
     Reshape: (1,), Broadcast: (1,), Tile: (1,), Slice: (1, 2, 3), StridedSlice: (1, 2, 3),
-    RangeOp: (1,), OneHot: (1,), ConvertLike: (1,), Gather: (1,), InterpolateOp: (1, 2),
+    RangeOp: (1,), ConvertLike: (1,), Gather: (1,), InterpolateOp: (1, 2),
 }  # fmt: skip
 """Operation → inputs of which its rule knows what sizes mean."""
-
-_USUAL_SIZES = (64, 32, 128, 224, 16, 8, 256, 1)
-"""What unknown sizes that are not padded are tried with; the first one that the network takes."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +65,14 @@ class Proof:
     outputs: list[Labels]
     guards: list[Guard]
 
+    def agrees(self, other: Proof) -> bool:
+        """Whether another one differs in the sizes of axes that are not padded alone."""
+        symbols = [
+            [[symbols_of(label) for label in labels] for labels in proof.outputs]
+            for proof in (self, other)
+        ]
+        return self.guards == other.guards and symbols[0] == symbols[1]
+
 
 def prove(network: Network, symbols: Sequence[Symbol], evaluate: Evaluate | None) -> Proof:
     """Return why inputs may be padded; the network stays as it is.
@@ -75,48 +81,14 @@ def prove(network: Network, symbols: Sequence[Symbol], evaluate: Evaluate | None
         UnsupportedNetworkError: naming the operation and the axis that speak against it.
     """
     with computing_ahead():
-        trials = _trials(network, symbols, evaluate)
-        return _Prover(symbols, trials).prove()
-
-
-def _trials(
-    network: Network, symbols: Sequence[Symbol], evaluate: Evaluate | None
-) -> list[Network]:
-    """Return the network with the sizes that are tried."""
-    failure: PolydeviceError | None = None
-    for usual in _USUAL_SIZES:
-        made = []
-        try:
-            for number in range(TRIALS):
-                trial = network.clone()
-                trial.evaluate = evaluate
-                trial.reshape(_shapes(network, symbols, number, usual))
-                made.append(trial)
-        except PolydeviceError as error:
-            failure = failure or error
-            continue
-        return made
-    raise UnsupportedNetworkError(f"its sizes are not free to change: {failure}") from failure
-
-
-def _shapes(
-    network: Network, symbols: Sequence[Symbol], number: int, usual: int
-) -> dict[str, list[DimLike]]:
-    padded = {place: symbol.trials[number] for symbol in symbols for place in symbol.places}
-    shapes: dict[str, list[DimLike]] = {}
-    for which, node in enumerate(network.parameters):
-        if node.output.shape is None:
-            raise UnsupportedNetworkError(f"input {node.name!r} may have any number of axes")
-        shapes[node.name] = [
-            padded.get((which, axis), size if isinstance(size, int) else _within(size, usual))
-            for axis, size in enumerate(node.output.shape)
-        ]
-    return shapes
-
-
-def _within(size: DimLike, usual: int) -> int:
-    low, high = bounds(size)
-    return max(low, usual if high is None else min(usual, high))
+        proofs = []
+        for trials in trial_networks(network, symbols, evaluate):
+            proofs.append(_Prover(symbols, trials).prove())
+            if not proofs[0].agrees(proofs[-1]):
+                raise UnsupportedNetworkError(
+                    "what padding does depends on other sizes that the network leaves open"
+                )
+        return proofs[0]
 
 
 class _Prover:
@@ -167,6 +139,7 @@ class _Prover:
         if not any(each.is_padded or each.kind is Kind.SIZES for each in inputs):
             return self._untouched(node, inputs)
         if not any(each.kind is Kind.DATA for each in inputs) and self._is_calculated(node, inputs):
+            check_calculated(nodes, inputs, self._known)
             return self._values(nodes)
         rule = find_rule(type(node.op))
         padded = next((each for each in inputs if each.is_padded), None)
@@ -194,6 +167,8 @@ class _Prover:
     @staticmethod
     def _untouched(node: Node, inputs: Sequence[State]) -> list[State]:
         """Return what is known of results of operations that see no padding."""
+        if isinstance(node.op, Squeeze) and len(inputs) < 2 and inputs[0].kind is Kind.DATA:
+            raise UnprovableError("it removes whichever axes are of size 1")
         kind = Kind.DATA if any(each.kind is Kind.DATA for each in inputs) else Kind.FIXED
         found = []
         for port in node.outputs:

@@ -48,15 +48,15 @@ class PaddedRunner(Runner):
         own = self._own_sizes()
         padded = {symbol.name: symbol.padded(own[symbol.name]) for symbol in network.symbols if own}
         sizes = tuple(padded.values())
-        if padded == own or sizes in network.unfit:
-            self._infer(own, own, stream)
+        if not padded or sizes in network.unfit:
+            self._infer(own, {}, stream)
             return
         try:
             self._infer(own, padded, stream)
         except _UNFIT as error:
             if isinstance(error, InternalError):
                 raise
-            self._infer(own, own, stream)  # raises what is wrong with the inputs themselves
+            self._infer(own, {}, stream)  # raises what is wrong with the inputs themselves
             network.give_up(sizes, error)
 
     def _own_sizes(self) -> dict[str, int]:
@@ -74,6 +74,7 @@ class PaddedRunner(Runner):
         return found
 
     def _infer(self, own: Mapping[str, int], padded: Mapping[str, int], stream: int) -> None:
+        """Infer with inputs of the padded sizes; as they are where there are none."""
         network = self.executable
         inputs: dict[str, Array] = {}
         for number, name in enumerate(network.inputs):
@@ -91,7 +92,8 @@ class PaddedRunner(Runner):
             network.outputs.items(), network.proof.outputs, strict=True
         ):
             result = results[name]
-            self._hand_out(port, cut(result, labels, padded, own) if padded != own else result)
+            is_cut = padded and padded != own
+            self._hand_out(port, cut(result, labels, padded, own) if is_cut else result)
 
     def _padded(self, name: str, array: Array, shape: tuple[int, ...]) -> Array:
         """Return an array of this shape: the one given, and behind it its last items again."""
@@ -115,11 +117,8 @@ class PaddedRunner(Runner):
         return space
 
     def _mask(self, symbol: str, own: Mapping[str, int], padded: Mapping[str, int]) -> Array:
-        if not padded:  # nothing is padded, and the inputs differ in size
-            first = next(each for each in self.executable.symbols if each.name == symbol)
-            names = list(self.executable.inputs)
-            sizes = [self.array(names[which]).shape[axis] for which, axis in first.places]
-            return np.ones(max(sizes), np.bool_)
+        if not padded:  # nothing is padded, and inputs may differ in size: true for all of them
+            return np.ones(1, np.bool_)
         size, known = self._masks.get(symbol, (-1, np.empty(0, np.bool_)))
         if size != own[symbol] or known.shape[0] != padded[symbol]:
             known = np.arange(padded[symbol]) < own[symbol]

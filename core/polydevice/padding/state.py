@@ -49,6 +49,7 @@ class Guard:
         node: name of the operation.
         index: which of its inputs.
         axis: of that input.
+        rank: number of axes of that input.
         symbol: the padded size.
         fill: what the padding becomes.
         means: whether the operation divides by the number of elements along the axis.
@@ -57,6 +58,7 @@ class Guard:
     node: str
     index: int
     axis: int
+    rank: int
     symbol: str
     fill: float | bool
     means: bool = False
@@ -109,8 +111,16 @@ class Step:
         return [int(each) for each in found.reshape(-1)]
 
     def sizes(self, axis: int, output: int = 0) -> Sizes:
-        """Return the sizes of an axis of a result in the networks that are tried."""
-        return tuple(node.outputs[output].desc.shape.static[axis] for node in self.nodes)  # type: ignore[union-attr]
+        """Return the sizes of an axis of a result in the networks that are tried.
+
+        Raises:
+            UnprovableError: they depend on what is given.
+        """
+        shapes = [node.outputs[output].desc.shape for node in self.nodes]
+        known = [shape.static for shape in shapes if shape is not None and shape.is_static]
+        if len(known) < len(shapes):
+            raise UnprovableError("the size of its result depends on the inputs")
+        return tuple(shape[axis] for shape in known)
 
     def rank(self, output: int = 0) -> int:
         """Return the number of axes of a result."""
@@ -166,7 +176,8 @@ class Step:
             self.refuse(label, axis, doing)
         if fill == 0 and not means and axis in self.inputs[index].zeros:
             return
-        self.guards.append(Guard(self.nodes[0].name, index, axis, str(symbol), fill, means))
+        rank = len(self.inputs[index].labels)
+        self.guards.append(Guard(self.nodes[0].name, index, axis, rank, str(symbol), fill, means))
 
     def only_first(self, others: Sequence[int] | None = None) -> None:
         """Raise UnprovableError if another input than the first has padding.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from polydevice.errors import OptionValueError, UnsupportedNetworkError
@@ -11,13 +13,15 @@ from polydevice.options.shape_buckets import Ladder, ShapeBuckets
 from polydevice.shape import bounds
 
 TRIALS = 3
-"""Sizes that are tried: what follows a size in three of them that have no factor in common with
-anything follows it always, since sizes of results are sums and products of few sizes."""
+"""Sizes that are tried. Sizes of results are sums, products and exact quotients of few sizes (what
+rounds or limits them is refused), so what follows a size in three that are small, even and odd, and
+without a common factor, follows it always."""
 
-_PRIMES = (
-    *(37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113, 127, 131),
-    *(137, 139, 149, 151, 157, 163, 167, 173, 179, 181, 191, 193, 197, 199, 211, 223, 227, 229),
+_TRIED = (
+    *((5, 38, 61), (7, 46, 71), (11, 34, 73), (13, 58, 97), (17, 62, 101), (19, 74, 103)),
+    *((23, 82, 107), (29, 86, 109), (31, 94, 113), (41, 106, 127), (43, 118, 131), (47, 122, 137)),
 )
+"""No two have an element in common, and the first fit tables of 77 positions."""
 
 Place = tuple[int, int]
 """Number of an input, and an axis of it."""
@@ -89,27 +93,37 @@ def symbols(network: Network, buckets: ShapeBuckets, *, by_name: bool = True) ->
                 f"SHAPE_BUCKETS={str(buckets)!r}: no input of {network.name!r} has an unknown size "
                 f"along axis {axis}; legal here: {legal}"
             )
-    return [
-        _symbol(network, number, name, [place for place, _ in each], each[0][1])
-        for number, (name, each) in enumerate(found.items())
-    ]
+    used: set[int] = set()
+    made = []
+    for name, each in found.items():
+        made.append(_symbol(network, used, name, [place for place, _ in each], each[0][1]))
+        used.update(made[-1].trials)
+    return made
 
 
 def _symbol(
-    network: Network, number: int, name: str, places: Sequence[Place], ladder: Ladder
+    network: Network, used: set[int], name: str, places: Sequence[Place], ladder: Ladder
 ) -> Symbol:
     shapes = [node.output.shape or () for node in network.parameters]
     limits = [bounds(shapes[which][axis]) for which, axis in places]
     least = max(low for low, _ in limits)
     most = min((high for _, high in limits if high is not None), default=None)
-    own = _PRIMES[TRIALS * number : TRIALS * (number + 1)]
-    if len(own) < TRIALS or least > own[0]:
-        own = tuple(least + 997 * number + each for each in (2, 3, 5))
-    if most is not None and most < own[-1]:
-        own = tuple(range(most - TRIALS + 1, most + 1))
-    if min(own) < max(least, 2):
+    own = next((each for each in _candidates(max(least, 2), most, used)), None)
+    if own is None:
         raise UnsupportedNetworkError(
             f"axis {places[0][1]} of its inputs admits {least} to {most} alone, too few sizes"
         )
     is_batch = any(axis == 0 for _, axis in places)
     return Symbol(name, tuple(places), ladder, most, own, is_batch)
+
+
+def _candidates(least: int, most: int | None, used: set[int]) -> Iterator[tuple[int, ...]]:
+    """Yield sizes to try from `least` to `most`, none of them used or with a common factor."""
+    moved = (tuple(least + size for size in each) for each in _TRIED)
+    near = range(least, (least + 4096 if most is None else min(most, least + 4096)) + 1)
+    free = [size for size in near if size not in used]
+    spread = free[:: len(free) // 6 | 1]  # odd, for even sizes and odd ones
+    for each in itertools.chain(_TRIED, moved, itertools.combinations(spread, TRIALS)):
+        fits = least <= min(each) and (most is None or max(each) <= most)
+        if fits and math.gcd(*each) == 1 and not used & set(each):
+            yield each

@@ -20,7 +20,18 @@ _FAR = 2**31 - 1
 """Limits of slices from here on mean "to the end"."""
 
 
-@rule(Reshape, Squeeze, Unsqueeze)
+@rule(Squeeze)
+def _squeeze(step: Step) -> list[State]:
+    labels = step.inputs[0].labels
+    axes = step.ints(1, "axes") if len(step.inputs) > 1 else []
+    if not axes:
+        raise UnprovableError("it removes whichever axes are of size 1, as a padded one may be")
+    for axis in (normalize_axis(axis, len(labels)) for axis in axes):
+        step.refuse(labels[axis], axis, "removes an axis of size 1")
+    return _reshape(step)
+
+
+@rule(Reshape, Unsqueeze)
 def _reshape(step: Step) -> list[State]:
     wanted = [step.sizes(axis) for axis in range(step.rank())]
     labels = regrouped(step.inputs[0].labels, wanted, step.known)
@@ -79,18 +90,27 @@ def _taken(step: Step, axis: int, indices: list[slice], place: int) -> Label:
         return label
     forward = all((i.start or 0) == 0 and i.step in (None, 1) for i in indices)
     if not symbols_of(label):
-        if not forward and len(set(step.sizes(place))) > 1:
-            raise UnprovableError(f"it takes a part of axis {axis} that follows the sizes")
+        if any(each != index for each in indices):
+            found = step.found(place)
+            if not forward or not _is_whole(step, found, indices):
+                raise UnprovableError(f"it takes a part of axis {axis} that follows the sizes")
+            return found
         return step.found(place)
     if forward:
         if all(i.stop is None or i.stop >= _FAR for i in indices):
             return label
         if index.stop == 1 and len({i.stop for i in indices}) == 1:
             return ()  # the first one, which is always there
-        if len({i.stop for i in indices}) > 1 and step.found(place) == label:
+        if _is_whole(step, label, indices):
             return label
     step.refuse(label, axis, "takes a part")
     return label
+
+
+def _is_whole(step: Step, label: Label, indices: list[slice]) -> bool:
+    """Return whether limits, before they are cut to what there is, are a padded size itself."""
+    wanted = sizes_of(label, step.known, len(indices))
+    return bool(symbols_of(label)) and tuple(each.stop for each in indices) == wanted
 
 
 @rule(StridedSlice)
@@ -158,8 +178,9 @@ def _one_hot(step: Step) -> list[State]:
 
 @rule(RangeOp)
 def _range(step: Step) -> list[State]:
-    if step.value(0) is None or step.value(2) is None:
-        raise UnprovableError("it counts from, or by, a number that follows the sizes")
+    start, by = step.value(0), step.value(2)
+    if start is None or by is None or (by != 1).any():
+        raise UnprovableError("it counts from, or by, a number that follows the sizes, or not by 1")
     return data((step.found(0),))
 
 
