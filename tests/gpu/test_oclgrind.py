@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+KERNELS = "test_kernels and not test_called_kernel and not Integer"
+"""Oclgrind 21.10 lacks the absolute value of integers (llvm.abs.i32), which its compiler makes of
+what stands behind products of integers."""
 CALLED = "test_called_kernel and (SoftMax or topk_group)"
 """Kernels with and without local memory, called by another."""
 
@@ -28,7 +31,7 @@ def test_no_kernel_reads_or_writes_outside_of_its_buffers_or_races(tmp_path):
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
             *("tests/gpu/test_kernels.py", "tests/gpu/test_transposes.py"),
             "tests/gpu/test_sub_groups.py",
-            *("-k", f"test_kernel or test_transposes and float32 or lanes_share or {CALLED}"),
+            *("-k", f"({KERNELS}) or test_transposes and float32 or lanes_share or {CALLED}"),
         ],
         cwd=ROOT,
         env={

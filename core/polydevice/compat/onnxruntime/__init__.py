@@ -80,7 +80,7 @@ __all__ = [
     "set_seed",
 ]
 
-__version__ = version = "1.31.1"
+__version__ = version = "1.32.0"
 """The release of onnxruntime whose interface this is."""
 
 __author__ = "polydevice"

@@ -15,10 +15,19 @@ _LIBRARIES = "devices are plugins found by entry points (docs/adding-a-device.md
 _ARENA = "memory is planned when a network is loaded; there are no arenas to set up"
 _PACKAGE = "it is Python of onnxruntime's own; install onnxruntime beside polydevice and it is used"
 
+_PACKAGES = (
+    "packages of several models are onnxruntime's own; give the path of one .onnx or .xml file"
+)
+
 ABSENT: dict[str, str] = {
     "AdapterFormat": _ADAPTERS,
     "LoraAdapter": _ADAPTERS,
     "ModelCompiler": _EP_CONTEXT,
+    "ModelPackage": _PACKAGES,
+    "ModelPackageComponentContext": _PACKAGES,
+    "ModelPackageContext": _PACKAGES,
+    "ModelPackageOptions": _PACKAGES,
+    "ModelPackageWriteMode": _PACKAGES,
     "OrtArenaCfg": _ARENA,
     "OrtCompileApiFlags": _EP_CONTEXT,
     "OrtEpAssignedNode": "`polydevice place` and `ExecutableNetwork.placement` say what runs where",
@@ -37,6 +46,7 @@ ABSENT: dict[str, str] = {
     "create_and_register_allocator": _ARENA,
     "create_and_register_allocator_v2": _ARENA,
     "get_ep_devices": _EP_DEVICES,
+    "set_default_logger_callback": "give the logger `polydevice` of Python's logging a handler",
     "import_capi_exception": "there is no C++ part that could fail to load",
     "register_execution_provider_library": _LIBRARIES,
     "training": "polydevice infers; it does not train",
