@@ -24,6 +24,7 @@ MISTAKEN = {
     "StringNormalizer": "stop words stay unless the case is changed, and accents go",
     "Unique": "unsorted along a negative axis, it takes elements of the first one",
     "GlobalMaxPool": "in three dimensions the result has an axis too many",
+    "Shape": "an end before the first axis is taken for one behind it",
 }
 """What ONNX's reference gets wrong; it is not asked about these operators."""
 
@@ -46,7 +47,8 @@ def _mistaken(
     """Say whether ONNX's reference is not to be believed, as `MISTAKEN` or for what is given.
 
     It takes types that an operator does not have, with the rules of a newer one, pools wrongly
-    where pads differ, and puts PyTorch's half pixels of an axis of one element outside of it.
+    where pads differ, are to be found or sizes are rounded up (ONNX Runtime has other sizes for the
+    types that it takes), and puts PyTorch's half pixels of an axis of one element outside of it.
     """
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     if node.op_type in MISTAKEN or _strange_types(node, feeds, opsets):
@@ -55,7 +57,8 @@ def _mistaken(
         return True
     if node.op_type.endswith("Pool"):
         pads = list(attributes.get("pads", ()))
-        return pads[: len(pads) // 2] != pads[len(pads) // 2 :]
+        found = attributes.get("auto_pad", b"NOTSET") != b"NOTSET" or attributes.get("ceil_mode")
+        return bool(found) or pads[: len(pads) // 2] != pads[len(pads) // 2 :]
     return attributes.get("coordinate_transformation_mode") == b"pytorch_half_pixel"
 
 
@@ -249,6 +252,7 @@ def interpret(
     feeds: Mapping[str, Value],
     order: Sequence[str] = RUNTIMES,
     disturb: Any = None,
+    constants: bool = True,
 ) -> dict[str, Value]:
     """Return name → value of everything in a model's graph, computed node by node.
 
@@ -258,6 +262,7 @@ def interpret(
         order: runtimes to ask for each node.
         disturb: called with every value and the largest magnitude of what small ones of it are
             differences of; returns the value to go on with.
+        constants: whether initializers are disturbed too.
 
     Raises:
         RefusedError: when a node is refused by all.
@@ -265,7 +270,8 @@ def interpret(
     change = disturb or (lambda value, largest: value)
     values = {name: change(value, 0.0) for name, value in feeds.items()}
     for initializer in model.graph.initializer:
-        values[initializer.name] = change(tensor_array(initializer), 0.0)
+        array = tensor_array(initializer)
+        values[initializer.name] = change(array, 0.0) if constants else array
     for node in model.graph.node:
         outputs = run_node(node, values, model.opset_import, order)
         largest = _largest(node, values)
