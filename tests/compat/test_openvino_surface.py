@@ -132,12 +132,16 @@ def test_the_tables_name_nothing_that_does_not_exist() -> None:
 
 def test_functions_of_the_operation_sets_take_what_the_real_ones_take() -> None:
     """The file is written by `python -m tests.compat.opset_arguments`, from the real package."""
-    here = importlib.resources.files(ours).joinpath("opset_arguments.txt").read_text()
+    here = (
+        importlib.resources.files("polydevice.compat.openvino.graph")
+        .joinpath("opset_arguments.txt")
+        .read_text()
+    )
     assert here.splitlines() == lines()
 
 
 def test_every_function_has_an_operation_in_core() -> None:
-    from polydevice.compat.openvino.opsets import NEWEST, arguments, function
+    from polydevice.compat.openvino.graph.opsets import NEWEST, arguments, function
 
     for name in arguments():
         assert callable(function(name, NEWEST)), name

@@ -10,7 +10,7 @@ from typing import Any
 from polydevice.compat.inference_engine.descriptions import DataPtr, InputInfoPtr, PreProcessInfo
 from polydevice.compat.inference_engine.surface import Surface
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.model import Model
+from polydevice.compat.openvino.models.model import Model
 from polydevice.core import shared_core
 from polydevice.dtype import ElementType
 from polydevice.network import Network

@@ -13,28 +13,33 @@ from polydevice.compat.openvino import (
     helpers,
     layout_helpers,
     op,
-    opsets,
     passes,
     preprocess,
     properties,
     tools,
     utils,
 )
-from polydevice.compat.openvino.async_infer_queue import AsyncInferQueue
-from polydevice.compat.openvino.batch import get_batch, set_batch
-from polydevice.compat.openvino.compiled_model import CompiledModel
-from polydevice.compat.openvino.context import RemoteContext
-from polydevice.compat.openvino.core import Core, Version, compile_model
-from polydevice.compat.openvino.element_type import Type
-from polydevice.compat.openvino.infer_request import InferRequest
-from polydevice.compat.openvino.layout import Layout
-from polydevice.compat.openvino.model import Model
-from polydevice.compat.openvino.node import DiscreteTypeInfo, Node
-from polydevice.compat.openvino.ports import ConstOutput, Input, Output
-from polydevice.compat.openvino.profiling_info import ProfilingInfo
-from polydevice.compat.openvino.results import OVDict
-from polydevice.compat.openvino.rt_info import OVAny, RTMap
-from polydevice.compat.openvino.shapes import (
+from polydevice.compat.openvino.devices.compiled_model import CompiledModel
+from polydevice.compat.openvino.devices.context import RemoteContext
+from polydevice.compat.openvino.devices.core import Core, Version, compile_model
+from polydevice.compat.openvino.graph import opsets
+from polydevice.compat.openvino.graph.node import DiscreteTypeInfo, Node
+from polydevice.compat.openvino.graph.ports import ConstOutput, Input, Output
+from polydevice.compat.openvino.models.batch import get_batch, set_batch
+from polydevice.compat.openvino.models.model import Model
+from polydevice.compat.openvino.models.writing import save_model, serialize
+from polydevice.compat.openvino.requests.async_infer_queue import AsyncInferQueue
+from polydevice.compat.openvino.requests.infer_request import InferRequest
+from polydevice.compat.openvino.requests.profiling_info import ProfilingInfo
+from polydevice.compat.openvino.requests.results import OVDict
+from polydevice.compat.openvino.requests.tensor import RemoteTensor, Tensor, TensorVector
+from polydevice.compat.openvino.requests.variable_state import VariableState
+from polydevice.compat.openvino.surface import missing
+from polydevice.compat.openvino.tools import convert_model
+from polydevice.compat.openvino.types.element_type import Type
+from polydevice.compat.openvino.types.layout import Layout
+from polydevice.compat.openvino.types.rt_info import OVAny, RTMap
+from polydevice.compat.openvino.types.shapes import (
     AxisSet,
     AxisVector,
     Coordinate,
@@ -45,11 +50,6 @@ from polydevice.compat.openvino.shapes import (
     Strides,
     Symbol,
 )
-from polydevice.compat.openvino.surface import missing
-from polydevice.compat.openvino.tensor import RemoteTensor, Tensor, TensorVector
-from polydevice.compat.openvino.tools import convert_model
-from polydevice.compat.openvino.variable_state import VariableState
-from polydevice.compat.openvino.writing import save_model, serialize
 
 __all__ = [
     "AsyncInferQueue",

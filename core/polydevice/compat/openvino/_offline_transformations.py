@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from polydevice.compat.openvino.model import Model
+from polydevice.compat.openvino.models.model import Model
 from polydevice.compat.openvino.passes import ConstantFolding, ConvertFP32ToFP16, MakeStateful
 from polydevice.compat.openvino.surface import missing
 

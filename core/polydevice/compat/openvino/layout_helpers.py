@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from polydevice.compat.openvino.layout import NOTE, Layout, layout_of
+from polydevice.compat.openvino.types.layout import NOTE, Layout, layout_of
 
 if TYPE_CHECKING:
-    from polydevice.compat.openvino.ports import Output
+    from polydevice.compat.openvino.graph.ports import Output
 
 __all__ = [
     "batch_idx",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from polydevice.compat.ngraph.impl import op
-from polydevice.compat.openvino.element_type import Type
-from polydevice.compat.openvino.model import Model
-from polydevice.compat.openvino.node import Node
-from polydevice.compat.openvino.shapes import (
+from polydevice.compat.openvino.graph.node import Node
+from polydevice.compat.openvino.models.model import Model
+from polydevice.compat.openvino.types.element_type import Type
+from polydevice.compat.openvino.types.shapes import (
     AxisSet,
     AxisVector,
     Coordinate,

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from polydevice.compat.openvino.core import Core
-from polydevice.compat.openvino.model import Model
+from polydevice.compat.openvino.devices.core import Core
+from polydevice.compat.openvino.models.model import Model
 from polydevice.compat.openvino.surface import Surface, missing
 
 __all__ = [

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.model import Model
+from polydevice.compat.openvino.models.model import Model
+from polydevice.compat.openvino.models.writing import serialize
 from polydevice.compat.openvino.passes.patterns import (
     AnyInput,
     Optional,
@@ -33,7 +34,6 @@ from polydevice.compat.openvino.passes.rewriting import (
 from polydevice.compat.openvino.passes.stateful import MakeStateful
 from polydevice.compat.openvino.process import evaluate
 from polydevice.compat.openvino.surface import Surface, missing
-from polydevice.compat.openvino.writing import serialize
 from polydevice.passes.compress_constants import compress_constants
 from polydevice.passes.constant_folding import constant_folding
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from polydevice.compat.openvino.element_type import element_of
-from polydevice.compat.openvino.node import Node
-from polydevice.compat.openvino.ports import ConstOutput, Output
+from polydevice.compat.openvino.graph.node import Node
+from polydevice.compat.openvino.graph.ports import ConstOutput, Output
 from polydevice.compat.openvino.surface import Surface
+from polydevice.compat.openvino.types.element_type import element_of
 
 Found = dict[Any, Output]
 """Pattern, or a node of a pattern → the output that it met."""

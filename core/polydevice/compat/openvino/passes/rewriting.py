@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from polydevice.compat.openvino.model import Model
-from polydevice.compat.openvino.node import Node
+from polydevice.compat.openvino.graph.node import Node
+from polydevice.compat.openvino.graph.ports import Output
+from polydevice.compat.openvino.models.model import Model
 from polydevice.compat.openvino.passes.patterns import Found, meet
-from polydevice.compat.openvino.ports import Output
 from polydevice.compat.openvino.surface import Surface
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.model import Model
-from polydevice.compat.openvino.node import Node
+from polydevice.compat.openvino.graph.node import Node
+from polydevice.compat.openvino.models.model import Model
 from polydevice.compat.openvino.passes.rewriting import ModelPass
 from polydevice.node import Node as CoreNode
 from polydevice.node import constant

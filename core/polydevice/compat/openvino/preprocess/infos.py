@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from typing_extensions import Self
 
-from polydevice.compat.openvino.element_type import element_of
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.layout import Layout, layout_of
 from polydevice.compat.openvino.preprocess import steps
 from polydevice.compat.openvino.preprocess.enums import ColorFormat, PaddingMode, ResizeAlgorithm
 from polydevice.compat.openvino.preprocess.steps import Step
-from polydevice.compat.openvino.shapes import core_shape
+from polydevice.compat.openvino.requests.tensor import Tensor
 from polydevice.compat.openvino.surface import Surface
-from polydevice.compat.openvino.tensor import Tensor
+from polydevice.compat.openvino.types.element_type import element_of
+from polydevice.compat.openvino.types.layout import Layout, layout_of
+from polydevice.compat.openvino.types.shapes import core_shape
 from polydevice.dtype import ElementType
 from polydevice.shape import Dim, DimLike, Shape
 

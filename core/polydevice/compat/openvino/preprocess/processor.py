@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.layout import NOTE, Layout
-from polydevice.compat.openvino.model import Model
+from polydevice.compat.openvino.models.model import Model
 from polydevice.compat.openvino.preprocess.enums import ColorFormat
 from polydevice.compat.openvino.preprocess.infos import InputInfo, InputTensorInfo, OutputInfo
 from polydevice.compat.openvino.preprocess.steps import (
@@ -17,6 +16,7 @@ from polydevice.compat.openvino.preprocess.steps import (
     permutation,
 )
 from polydevice.compat.openvino.surface import Surface
+from polydevice.compat.openvino.types.layout import NOTE, Layout
 from polydevice.network import unique_name
 from polydevice.node import Node, Port
 from polydevice.ops import io

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from polydevice.compat.openvino import opsets
-from polydevice.compat.openvino.element_type import element_of
-from polydevice.compat.openvino.layout import Layout
-from polydevice.compat.openvino.node import port_of
-from polydevice.compat.openvino.ports import Output
+from polydevice.compat.openvino.graph import opsets
+from polydevice.compat.openvino.graph.node import port_of
+from polydevice.compat.openvino.graph.ports import Output
 from polydevice.compat.openvino.preprocess.enums import ColorFormat, PaddingMode, ResizeAlgorithm
+from polydevice.compat.openvino.types.element_type import element_of
+from polydevice.compat.openvino.types.layout import Layout
 from polydevice.dtype import ElementType
 from polydevice.node import Port
 

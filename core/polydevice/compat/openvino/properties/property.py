@@ -7,7 +7,7 @@ from typing import Any
 
 from typing_extensions import Self
 
-from polydevice.compat.openvino.rt_info import OVAny
+from polydevice.compat.openvino.types.rt_info import OVAny
 
 
 class Listed(IntEnum):

@@ -8,10 +8,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from polydevice.compat.openvino.core import Core
-from polydevice.compat.openvino.element_type import element_of
-from polydevice.compat.openvino.model import Model
-from polydevice.compat.openvino.shapes import Dimension, PartialShape, Shape
+from polydevice.compat.openvino.devices.core import Core
+from polydevice.compat.openvino.models.model import Model
+from polydevice.compat.openvino.types.element_type import element_of
+from polydevice.compat.openvino.types.shapes import Dimension, PartialShape, Shape
 
 __all__ = ["convert_model"]
 

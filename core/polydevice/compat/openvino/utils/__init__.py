@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from polydevice.compat.openvino.node import Node
-from polydevice.compat.openvino.ports import Output
+from polydevice.compat.openvino.graph.node import Node
+from polydevice.compat.openvino.graph.ports import Output
 from polydevice.compat.openvino.surface import missing
 from polydevice.compat.openvino.utils import decorators, types
 

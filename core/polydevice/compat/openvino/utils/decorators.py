@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from polydevice.compat.openvino.node import Node, port_of
-from polydevice.compat.openvino.ports import Output
+from polydevice.compat.openvino.graph.node import Node, port_of
+from polydevice.compat.openvino.graph.ports import Output
 from polydevice.compat.openvino.surface import missing
 
 __all__ = ["custom_preprocess_function"]

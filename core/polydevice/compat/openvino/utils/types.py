@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from polydevice.compat.openvino.element_type import Type
-from polydevice.compat.openvino.node import Node
-from polydevice.compat.openvino.ports import Output
-from polydevice.compat.openvino.terminals import Constant
+from polydevice.compat.openvino.graph.node import Node
+from polydevice.compat.openvino.graph.ports import Output
+from polydevice.compat.openvino.graph.terminals import Constant
+from polydevice.compat.openvino.types.element_type import Type
 from polydevice.dtype import Array
 
 __all__ = [

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from polydevice.compat.openvino.terminals import Constant, Parameter, Result
+from polydevice.compat.openvino.graph.terminals import Constant, Parameter, Result
 
 __all__ = ["Constant", "Parameter", "Result"]

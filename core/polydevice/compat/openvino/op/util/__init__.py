@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from polydevice.compat.openvino.descriptions import (
+from polydevice.compat.openvino.graph.descriptions import (
     BodyOutputDescription,
     ConcatOutputDescription,
     InvariantInputDescription,
     MergedInputDescription,
     SliceInputDescription,
 )
+from polydevice.compat.openvino.graph.variables import Variable, VariableInfo
 from polydevice.compat.openvino.surface import missing
-from polydevice.compat.openvino.variables import Variable, VariableInfo
 
 __all__ = [
     "BodyOutputDescription",

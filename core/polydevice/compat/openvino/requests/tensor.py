@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from polydevice.blob import Blob, RoiBlob
-from polydevice.compat.openvino.element_type import Type, element_of, type_of
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.ports import ConstOutput
-from polydevice.compat.openvino.shapes import Shape, Strides, core_shape
+from polydevice.compat.openvino.graph.ports import ConstOutput
 from polydevice.compat.openvino.surface import Surface
+from polydevice.compat.openvino.types.element_type import Type, element_of, type_of
+from polydevice.compat.openvino.types.shapes import Shape, Strides, core_shape
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import BlobError
 from polydevice.remote import RemoteBlob

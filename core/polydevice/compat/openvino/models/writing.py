@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.model import Model
+from polydevice.compat.openvino.models.model import Model
 
 
 @translated

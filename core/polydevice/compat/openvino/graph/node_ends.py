@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from polydevice.compat.openvino.element_type import Type, type_of
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.ports import DescriptorTensor, Input, Output
+from polydevice.compat.openvino.graph.ports import DescriptorTensor, Input, Output
 from polydevice.compat.openvino.process import evaluate
-from polydevice.compat.openvino.shapes import PartialShape, Shape
+from polydevice.compat.openvino.requests.tensor import Tensor
 from polydevice.compat.openvino.surface import Surface
-from polydevice.compat.openvino.tensor import Tensor
+from polydevice.compat.openvino.types.element_type import Type, type_of
+from polydevice.compat.openvino.types.shapes import PartialShape, Shape
 from polydevice.network import Network
 from polydevice.node import Node as CoreNode
 from polydevice.node import Port

@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from polydevice.compat.openvino.element_type import element_of
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.node_ends import NodeEnds
-from polydevice.compat.openvino.ports import ConstOutput
+from polydevice.compat.openvino.graph.node_ends import NodeEnds
+from polydevice.compat.openvino.graph.ports import ConstOutput
 from polydevice.compat.openvino.process import evaluate, new_name
-from polydevice.compat.openvino.rt_info import RTMap
-from polydevice.compat.openvino.shapes import PartialShape
+from polydevice.compat.openvino.requests.tensor import Tensor
 from polydevice.compat.openvino.surface import Surface
-from polydevice.compat.openvino.tensor import Tensor
+from polydevice.compat.openvino.types.element_type import element_of
+from polydevice.compat.openvino.types.rt_info import RTMap
+from polydevice.compat.openvino.types.shapes import PartialShape
 from polydevice.dtype import Array, ElementType
 from polydevice.network import Network
 from polydevice.node import Node as CoreNode

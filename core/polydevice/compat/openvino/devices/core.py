@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from polydevice.compat import chosen_device
-from polydevice.compat.openvino import settings
-from polydevice.compat.openvino.compiled_model import CompiledModel
-from polydevice.compat.openvino.context import RemoteContext
+from polydevice.compat.openvino.devices import settings
+from polydevice.compat.openvino.devices.compiled_model import CompiledModel
+from polydevice.compat.openvino.devices.context import RemoteContext
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.model import Model
+from polydevice.compat.openvino.models.model import Model
 from polydevice.compat.openvino.process import evaluate
+from polydevice.compat.openvino.requests.tensor import Tensor
 from polydevice.compat.openvino.surface import Surface
-from polydevice.compat.openvino.tensor import Tensor
 from polydevice.core import Core as CoreCore
 from polydevice.errors import UnknownOptionError
 from polydevice.network import Network

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from polydevice.blob import RoiBlob
-from polydevice.compat.openvino.ports import ConstOutput
-from polydevice.compat.openvino.tensor import RemoteTensor, Tensor
+from polydevice.compat.openvino.graph.ports import ConstOutput
+from polydevice.compat.openvino.requests.tensor import RemoteTensor, Tensor
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import BlobError
 from polydevice.executable_network import ExecutableNetwork

@@ -9,16 +9,16 @@ import numpy as np
 
 from polydevice.blob import Blob
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.layout import NOTE, Layout
-from polydevice.compat.openvino.ports import ConstOutput
-from polydevice.compat.openvino.tensor import Tensor
+from polydevice.compat.openvino.graph.ports import ConstOutput
+from polydevice.compat.openvino.requests.tensor import Tensor
+from polydevice.compat.openvino.types.layout import NOTE, Layout
 from polydevice.dtype import Array
 from polydevice.errors import BlobError
 from polydevice.runtime.request_memory import PortKind
 from polydevice.shape import bounds
 
 if TYPE_CHECKING:
-    from polydevice.compat.openvino.infer_request import InferRequest
+    from polydevice.compat.openvino.requests.infer_request import InferRequest
 
 
 class RequestTensor(Tensor):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from typing_extensions import Self
 
-from polydevice.compat.openvino.node import DiscreteTypeInfo
+from polydevice.compat.openvino.graph.node import DiscreteTypeInfo
 from polydevice.ops.control_flow import Slicing
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.node import Node, wrapped
-from polydevice.compat.openvino.ports import ConstOutput
+from polydevice.compat.openvino.graph.node import Node, wrapped
+from polydevice.compat.openvino.graph.ports import ConstOutput
 from polydevice.compat.openvino.surface import Surface
 from polydevice.network import Network
 from polydevice.node import Node as CoreNode

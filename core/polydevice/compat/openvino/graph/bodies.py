@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from polydevice.compat.openvino.descriptions import (
+from polydevice.compat.openvino.errors import translated
+from polydevice.compat.openvino.graph.descriptions import (
     BodyOutputDescription,
     ConcatOutputDescription,
     InputDescription,
@@ -19,10 +20,9 @@ from polydevice.compat.openvino.descriptions import (
     SliceInputDescription,
     cut_of,
 )
-from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.model import Model
-from polydevice.compat.openvino.node import Node, make, port_of, shown_as
-from polydevice.compat.openvino.ports import ConstOutput, Output
+from polydevice.compat.openvino.graph.node import Node, make, port_of, shown_as
+from polydevice.compat.openvino.graph.ports import ConstOutput, Output
+from polydevice.compat.openvino.models.model import Model
 from polydevice.compat.openvino.process import evaluate
 from polydevice.dtype import ElementType
 from polydevice.errors import PolydeviceError

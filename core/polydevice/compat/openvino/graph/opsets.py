@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from polydevice.compat.openvino import states
-from polydevice.compat.openvino.bodies import if_op, loop, tensor_iterator
-from polydevice.compat.openvino.element_type import Type, element_of
 from polydevice.compat.openvino.errors import translated
+from polydevice.compat.openvino.graph import states
+from polydevice.compat.openvino.graph.bodies import if_op, loop, tensor_iterator
+from polydevice.compat.openvino.graph.node import Node, make, port_of
+from polydevice.compat.openvino.graph.terminals import Constant, Parameter, Result
 from polydevice.compat.openvino.modules import enter_module
-from polydevice.compat.openvino.node import Node, make, port_of
 from polydevice.compat.openvino.surface import missing
-from polydevice.compat.openvino.terminals import Constant, Parameter, Result
+from polydevice.compat.openvino.types.element_type import Type, element_of
 from polydevice.dtype import ElementType
 from polydevice.errors import UnsupportedOperationError
 from polydevice.node import Port

@@ -8,15 +8,15 @@ from typing import Any, TypeVar
 import numpy as np
 from typing_extensions import Self
 
-from polydevice.compat.openvino.element_type import Type
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.making import arguments, network
-from polydevice.compat.openvino.model_nodes import ModelNodes, port_node, remove
-from polydevice.compat.openvino.node import Node
-from polydevice.compat.openvino.ports import ConstOutput, Output
-from polydevice.compat.openvino.rt_info import OVAny, RTMap, found, note
-from polydevice.compat.openvino.shapes import PartialShape, Shape, core_shape
-from polydevice.compat.openvino.variables import Variable
+from polydevice.compat.openvino.graph.node import Node
+from polydevice.compat.openvino.graph.ports import ConstOutput, Output
+from polydevice.compat.openvino.graph.variables import Variable
+from polydevice.compat.openvino.models.making import arguments, network
+from polydevice.compat.openvino.models.model_nodes import ModelNodes, port_node, remove
+from polydevice.compat.openvino.types.element_type import Type
+from polydevice.compat.openvino.types.rt_info import OVAny, RTMap, found, note
+from polydevice.compat.openvino.types.shapes import PartialShape, Shape, core_shape
 from polydevice.core import shared_core
 from polydevice.network import Network, unique_name
 from polydevice.node import Node as CoreNode

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from polydevice.compat.openvino.element_type import Type
-from polydevice.compat.openvino.shapes import PartialShape
 from polydevice.compat.openvino.surface import Surface
+from polydevice.compat.openvino.types.element_type import Type
+from polydevice.compat.openvino.types.shapes import PartialShape
 
 
 class VariableInfo(Surface):

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polydevice.blob import Blob, RoiBlob
+from polydevice.compat.openvino.devices.loaded import LoadedModel
 from polydevice.compat.openvino.errors import failure, translated
-from polydevice.compat.openvino.loaded import LoadedModel
-from polydevice.compat.openvino.ports import ConstOutput
-from polydevice.compat.openvino.profiling_info import ProfilingInfo
-from polydevice.compat.openvino.request_tensor import BatchTensors, RequestTensor
-from polydevice.compat.openvino.results import OVDict
+from polydevice.compat.openvino.graph.ports import ConstOutput
+from polydevice.compat.openvino.requests.profiling_info import ProfilingInfo
+from polydevice.compat.openvino.requests.request_tensor import BatchTensors, RequestTensor
+from polydevice.compat.openvino.requests.results import OVDict
+from polydevice.compat.openvino.requests.tensor import RemoteTensor, Tensor
+from polydevice.compat.openvino.requests.variable_state import VariableState
 from polydevice.compat.openvino.surface import Surface
-from polydevice.compat.openvino.tensor import RemoteTensor, Tensor
-from polydevice.compat.openvino.variable_state import VariableState
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, InferenceError, PolydeviceError
 from polydevice.infer_request import InferRequest as CoreRequest
@@ -25,7 +25,7 @@ from polydevice.remote import RemoteBlob
 from polydevice.runtime.request_memory import PortKind
 
 if TYPE_CHECKING:
-    from polydevice.compat.openvino.compiled_model import CompiledModel
+    from polydevice.compat.openvino.devices.compiled_model import CompiledModel
 
 
 class InferRequest(Surface):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from polydevice.compat.openvino.model_nodes import port_node
-from polydevice.compat.openvino.node import Node, port_of
-from polydevice.compat.openvino.ports import ConstOutput, Output
+from polydevice.compat.openvino.graph.node import Node, port_of
+from polydevice.compat.openvino.graph.ports import ConstOutput, Output
+from polydevice.compat.openvino.graph.terminals import Result
+from polydevice.compat.openvino.models.model_nodes import port_node
 from polydevice.compat.openvino.process import evaluate, new_name
-from polydevice.compat.openvino.terminals import Result
 from polydevice.network import Network, unique_name
 from polydevice.ops import io
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from polydevice.compat.openvino.errors import failure, translated
-from polydevice.compat.openvino.infer_request import InferRequest
+from polydevice.compat.openvino.requests.infer_request import InferRequest
 from polydevice.compat.openvino.surface import Surface
 from polydevice.errors import PolydeviceError
 from polydevice.infer_request import InferRequest as CoreRequest
 
 if TYPE_CHECKING:
-    from polydevice.compat.openvino.compiled_model import CompiledModel
+    from polydevice.compat.openvino.devices.compiled_model import CompiledModel
 
 
 class AsyncInferQueue(Surface):

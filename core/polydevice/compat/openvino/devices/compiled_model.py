@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from polydevice.compat.openvino import settings
+from polydevice.compat.openvino.devices import settings
+from polydevice.compat.openvino.devices.loaded import LoadedModel
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.infer_request import InferRequest
-from polydevice.compat.openvino.loaded import LoadedModel
-from polydevice.compat.openvino.model import Model, chosen
-from polydevice.compat.openvino.ports import ConstOutput
-from polydevice.compat.openvino.results import OVDict
+from polydevice.compat.openvino.graph.ports import ConstOutput
+from polydevice.compat.openvino.models.model import Model, chosen
+from polydevice.compat.openvino.requests.infer_request import InferRequest
+from polydevice.compat.openvino.requests.results import OVDict
+from polydevice.compat.openvino.requests.variable_state import VariableState
 from polydevice.compat.openvino.surface import Surface
-from polydevice.compat.openvino.variable_state import VariableState
 from polydevice.errors import UnknownOptionError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
@@ -205,7 +205,7 @@ class CompiledModel(Surface):
     @translated
     def get_context(self) -> Any:
         """Return the context in which it was loaded; raises RuntimeError where there is none."""
-        from polydevice.compat.openvino.context import RemoteContext
+        from polydevice.compat.openvino.devices.context import RemoteContext
 
         return RemoteContext(self._loaded.executable.get_context())
 

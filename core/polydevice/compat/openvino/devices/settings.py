@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any
 
-from polydevice.compat.openvino.element_type import Type
-from polydevice.compat.openvino.rt_info import OVAny
+from polydevice.compat.openvino.types.element_type import Type
+from polydevice.compat.openvino.types.rt_info import OVAny
 from polydevice.errors import UnknownOptionError, nearest
 
 _log = logging.getLogger("polydevice.compat.openvino")

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from polydevice.compat.openvino.element_type import element_of
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.shapes import core_shape
+from polydevice.compat.openvino.requests.tensor import RemoteTensor, Tensor
 from polydevice.compat.openvino.surface import Surface
-from polydevice.compat.openvino.tensor import RemoteTensor, Tensor
+from polydevice.compat.openvino.types.element_type import element_of
+from polydevice.compat.openvino.types.shapes import core_shape
 from polydevice.remote import RemoteContext as CoreContext
 from polydevice.tensor import TensorDesc
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any
 
-from polydevice.compat.openvino.ports import ConstOutput
+from polydevice.compat.openvino.graph.ports import ConstOutput
 from polydevice.dtype import Array
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from polydevice.compat.openvino.element_type import Type, element_of
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.layout import NOTE, Layout, layout_of
-from polydevice.compat.openvino.node import Node, constant_value, make, port_of, shown_as
-from polydevice.compat.openvino.shapes import PartialShape, Strides, core_shape
-from polydevice.compat.openvino.tensor import Tensor, unpacked
+from polydevice.compat.openvino.graph.node import Node, constant_value, make, port_of, shown_as
+from polydevice.compat.openvino.requests.tensor import Tensor, unpacked
+from polydevice.compat.openvino.types.element_type import Type, element_of
+from polydevice.compat.openvino.types.layout import NOTE, Layout, layout_of
+from polydevice.compat.openvino.types.shapes import PartialShape, Strides, core_shape
 from polydevice.dtype import Array, ElementType
 from polydevice.ops import io
 

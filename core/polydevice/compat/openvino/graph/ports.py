@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from polydevice.compat.openvino.element_type import Type, type_of
 from polydevice.compat.openvino.errors import translated
 from polydevice.compat.openvino.process import evaluate
-from polydevice.compat.openvino.rt_info import RTMap
-from polydevice.compat.openvino.shapes import PartialShape, Shape
 from polydevice.compat.openvino.surface import Surface
+from polydevice.compat.openvino.types.element_type import Type, type_of
+from polydevice.compat.openvino.types.rt_info import RTMap
+from polydevice.compat.openvino.types.shapes import PartialShape, Shape
 from polydevice.errors import PolydeviceError
 from polydevice.network import Network
 from polydevice.node import Node as CoreNode
@@ -18,7 +18,7 @@ from polydevice.ops.io import Parameter, Result
 from polydevice.tensor import TensorDesc
 
 if TYPE_CHECKING:
-    from polydevice.compat.openvino.node import Node
+    from polydevice.compat.openvino.graph.node import Node
 
 
 class _End(Surface):
@@ -87,7 +87,7 @@ class ConstOutput(_End):
 
     def get_node(self) -> Node:
         """Return the node that it belongs to."""
-        from polydevice.compat.openvino.node import wrapped
+        from polydevice.compat.openvino.graph.node import wrapped
 
         return wrapped(self._port.node, self._network)
 
@@ -251,7 +251,7 @@ class Input(_End):
 
     def get_node(self) -> Node:
         """Return the node that it belongs to."""
-        from polydevice.compat.openvino.node import wrapped
+        from polydevice.compat.openvino.graph.node import wrapped
 
         return wrapped(self._node, self._network)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from polydevice.compat.openvino.element_type import element_of
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.node import Node, make, port_of, shown_as
-from polydevice.compat.openvino.shapes import core_shape
-from polydevice.compat.openvino.variables import Variable
+from polydevice.compat.openvino.graph.node import Node, make, port_of, shown_as
+from polydevice.compat.openvino.graph.variables import Variable
+from polydevice.compat.openvino.types.element_type import element_of
+from polydevice.compat.openvino.types.shapes import core_shape
 from polydevice.ops.op import find_operation, format_attribute
 from polydevice.ops.state import Assign, ReadValue
 

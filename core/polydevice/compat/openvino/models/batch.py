@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.layout import NOTE, Layout
-from polydevice.compat.openvino.model import Model
-from polydevice.compat.openvino.shapes import Dimension
+from polydevice.compat.openvino.models.model import Model
+from polydevice.compat.openvino.types.layout import NOTE, Layout
+from polydevice.compat.openvino.types.shapes import Dimension
 from polydevice.node import Node as CoreNode
 
 

@@ -1,0 +1,1 @@
+"""Nodes, their ends, and what makes them."""

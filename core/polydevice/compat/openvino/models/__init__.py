@@ -1,0 +1,1 @@
+"""Models: networks, and what is done to whole ones."""

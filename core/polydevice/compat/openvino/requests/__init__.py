@@ -1,0 +1,1 @@
+"""Inferences: requests, their tensors and their results."""

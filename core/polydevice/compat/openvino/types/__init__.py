@@ -1,0 +1,1 @@
+"""Values that describe others: element types, shapes, layouts and notes."""
