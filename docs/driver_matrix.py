@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +49,15 @@ The answers of the probes, one column a record above; what they mean is in
 
 def drivers() -> str:
     """Return the page."""
+    from polydevice_gpu.cl.capabilities import ProbedCapabilities
     from polydevice_gpu.cl.discovery.troubles import TROUBLES
 
     records = [json.loads(path.read_text()) for path in sorted(RECORDS.glob("*.json"))]
     runs = [[r["driver"], r["device"], r["run"], r["result"]] for r in records]
     wrong = [[t.driver, f"It {t.wrong}.", f"It {t.answer}.", t.fix] for t in TROUBLES]
     probed = [record for record in records if record["probes"]]
-    names = list(dict.fromkeys(name for record in probed for name in record["probes"]))
-    rows = [[f"`{name}`", *(r["probes"].get(name, "") for r in probed)] for name in names]
+    names = [each.name for each in fields(ProbedCapabilities)]
+    rows = [[f"`{name}`", *(r["probes"].get(name, "not asked") for r in probed)] for name in names]
     return "\n".join(
         [
             INTRODUCTION,

@@ -76,8 +76,8 @@ TROUBLES: tuple[Trouble, ...] = (
     ),
     Trouble(
         *("PoCL 3.1", _POCL, (3, 1), (4,)),
-        "gets barriers in functions wrong",
-        "has them in the kernels themselves",
+        "computes some functions wrong whose loops have barriers (the steps of recurrent layers)",
+        "has barriers in kernels only",
     ),
     Trouble(
         *("PoCL 3.1", _POCL, (3, 1), (4,)),
@@ -115,6 +115,12 @@ TROUBLES: tuple[Trouble, ...] = (
         *("Intel's runtime for CPUs 2026.2", _INTEL_CPU, (2026,), ()),
         "keeps memory of every replay of a command buffer (4.7 kB for two launches)",
         "finds that with a probe and does not use them there",
+        kind="CPU",
+    ),
+    Trouble(
+        *("Intel's runtime for CPUs 2026.2", _INTEL_CPU, (2026,), ()),
+        "crashes the process where a function has barriers",
+        "has barriers in kernels only",
         kind="CPU",
     ),
     Trouble(
