@@ -47,6 +47,10 @@ KNOWN_DIFFERENCES = (
         "Pieces of a given size keep their axis (opset 11); ONNX Runtime takes keepdims=0 there.",
     ),
     Known(
+        "TopK", "ShapeError", "exceeds the size 0",
+        "The best of none, in a tensor without elements: the reference gives none, too few.",
+    ),
+    Known(
         "SequenceAt", "shape", "right is",
         "Sequences of unlike tensors: the output is declared of the first data's rank.",
     ),

@@ -23,6 +23,7 @@ from polydevice.ops.interpolate import (
     Resize,
     ShapeCalculation,
 )
+from polydevice.ops.resampling import source_coordinates
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc, desc_of
 from polydevice.testing.op_case import OpCase
@@ -176,6 +177,21 @@ def test_the_version_of_opset1(device, mode, align, sizes):
     op = Interpolate1(axes=(2, 3), mode=mode, align_corners=align, antialias=False)
     inputs = [image(), np.array(sizes, np.int64)]
     check(openvino_case(op, *inputs, constants={1}), device)
+
+
+@pytest.mark.parametrize(
+    ("mode", "size", "resized", "at", "shows"),
+    [
+        (CoordinateMode.HALF_PIXEL, 7, 9, 4, 3),
+        (CoordinateMode.PYTORCH_HALF_PIXEL, 7, 9, 4, 3),
+        (CoordinateMode.HALF_PIXEL_SYMMETRIC, 7, 9, 4, 3),
+        (CoordinateMode.TF_HALF_PIXEL_FOR_NN, 7, 9, 4, 3.5),
+        (CoordinateMode.ASYMMETRIC, 7, 49, 21, 3),
+    ],
+)
+def test_positions_of_given_sizes_are_exact(mode, size, resized, at, shows):
+    """Worked by hand: (4 + 1/2) * 7 / 9 - 1/2 = 3; by a rounded 9 / 7 it is less than 3."""
+    assert source_coordinates(mode, size, resized, resized / size, wide=True)[at] == shows
 
 
 def test_unknown_sizes():

@@ -50,9 +50,13 @@ def source_coordinates(
 ) -> Array:
     """Return [resized]: the position in an axis of `size` that each output element shows.
 
-    Computed in f32 as OpenVINO does, or in f64 (`wide`) as ONNX's reference does: at exact halves
-    the difference decides which element is the nearest.
+    Computed in f32 as OpenVINO does, or exactly (`wide`: a division of integers in f64, where the
+    scale is that of the sizes): at halves the difference decides which element is the nearest.
     """
+    if wide and scale == resized / size:
+        exact = _exact_coordinates(mode, size, resized)
+        if exact is not None:
+            return exact
     real = np.float64 if wide else np.float32
     x = np.arange(resized, dtype=real)
     half, one, factor = real(0.5), real(1), real(scale)
@@ -78,6 +82,26 @@ def source_coordinates(
         # size / 2 * (1 - resized / (scale * size)), is the same number, rounded to either side.
         return np.asarray((x + half - real(resized / 2)) / factor + real(size / 2) - half)
     return np.asarray((x + half) / factor - half)
+
+
+def _exact_coordinates(mode: CoordinateMode, size: int, resized: int) -> Array | None:
+    """Return positions as quotients of integers, None for modes that are no such quotient.
+
+    (4 + ½) / (9 / 7) − ½ is 3; dividing by the rounded 9 / 7 gives 2.9999999999999996.
+    """
+    x = np.arange(resized, dtype=np.float64)
+    if mode is CoordinateMode.ASYMMETRIC:
+        return np.asarray(x * size / resized)
+    if mode is CoordinateMode.TF_HALF_PIXEL_FOR_NN:
+        return np.asarray((2 * x + 1) * size / (2 * resized))
+    if mode is CoordinateMode.HALF_PIXEL_SYMMETRIC:
+        about_centre = (2 * x + 1 - resized) * size
+        return np.asarray((about_centre + (size - 1) * resized) / (2 * resized))
+    if mode is CoordinateMode.HALF_PIXEL or (
+        mode is CoordinateMode.PYTORCH_HALF_PIXEL and resized > 1
+    ):
+        return np.asarray(((2 * x + 1) * size - resized) / (2 * resized))
+    return None
 
 
 def nearest_index(mode: NearestMode, position: Array, *, shrinks: bool) -> Array:
