@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polydevice_gpu.kernels.product.gemm_wgmma import for_eights
+from polydevice_gpu.kernels.gemm.gemm_wgmma import for_eights
 
 
 @pytest.mark.parametrize("columns", [64, 128, 192])

@@ -13,8 +13,8 @@ from polydevice.ops.convolution import Convolution
 from polydevice.ops.matmul import MatMul
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
-from polydevice_gpu.kernels.product.gemm_subgroup import ConvolutionSubgroup, MatmulSubgroup
-from polydevice_gpu.kernels.product.gemm_tiled import ConvolutionTiled, MatmulTiled
+from polydevice_gpu.kernels.gemm.gemm_subgroup import ConvolutionSubgroup, MatmulSubgroup
+from polydevice_gpu.kernels.gemm.gemm_tiled import ConvolutionTiled, MatmulTiled
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.tuning.candidates import candidates
 from tests.gpu.graphs import Sketch, compiled, loaded
@@ -145,7 +145,7 @@ def test_products_are_really_rounded_to_half_where_they_should_be(
 @pytest.mark.parametrize("size", [16, 32])
 def test_strips_of_sums_lose_no_term(monkeypatch, opencl, builder, size):
     """The same kernel with float in place of half, which any device runs: as exact as float."""
-    module = importlib.import_module("polydevice_gpu.kernels.product.gemm_subgroup")
+    module = importlib.import_module("polydevice_gpu.kernels.gemm.gemm_subgroup")
     real = module.declare_lanes
     monkeypatch.setattr(module, "declare_lanes", lambda call, mode, _: real(call, mode, "float"))
     kernel = MatmulSubgroup()

@@ -19,9 +19,9 @@ from polydevice.ops.convolution import Convolution
 from polydevice.ops.matmul import MatMul
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
+from polydevice_gpu.kernels.gemm.gemm_subgroup import ConvolutionSubgroup, MatmulSubgroup
+from polydevice_gpu.kernels.gemm.gemm_tiled import ConvolutionTiled
 from polydevice_gpu.kernels.product.batched import BatchedSubgroup
-from polydevice_gpu.kernels.product.gemm_subgroup import ConvolutionSubgroup, MatmulSubgroup
-from polydevice_gpu.kernels.product.gemm_tiled import ConvolutionTiled
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.tuning.candidates import candidates
 from tests.gpu.graphs import Sketch, compiled, loaded, random_inputs

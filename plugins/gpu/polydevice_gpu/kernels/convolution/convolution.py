@@ -11,13 +11,25 @@ from polydevice.ops.convolution import Convolution, GroupConvolution
 from polydevice.ops.op import Op
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.convolution.convolution_bytes import ConvolutionBytes
-from polydevice_gpu.kernels.convolution.convolution_shape import (
+from polydevice_gpu.kernels.gemm.byte_terms import (
+    EXACT_TERMS,
+    declare_sums,
+    is_float_or_byte_product,
+)
+from polydevice_gpu.kernels.gemm.convolution_shape import (
     convolution_geometry,
     groups_of,
     has_channels_inside,
     is_flat,
     pixel_groups,
 )
+from polydevice_gpu.kernels.gemm.gemm_async import ConvolutionAsync
+from polydevice_gpu.kernels.gemm.gemm_bytes import ConvolutionOfBytes
+from polydevice_gpu.kernels.gemm.gemm_bytes_mma import ConvolutionBytesMma
+from polydevice_gpu.kernels.gemm.gemm_mma import ConvolutionMma
+from polydevice_gpu.kernels.gemm.gemm_subgroup import ConvolutionSubgroup
+from polydevice_gpu.kernels.gemm.gemm_tiled import ConvolutionTiled
+from polydevice_gpu.kernels.gemm.gemm_wgmma import ConvolutionWgmma
 from polydevice_gpu.kernels.geometry import (
     declare_sizes,
     image_groups,
@@ -27,18 +39,6 @@ from polydevice_gpu.kernels.geometry import (
 )
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Weights
-from polydevice_gpu.kernels.product.byte_terms import (
-    EXACT_TERMS,
-    declare_sums,
-    is_float_or_byte_product,
-)
-from polydevice_gpu.kernels.product.gemm_async import ConvolutionAsync
-from polydevice_gpu.kernels.product.gemm_bytes import ConvolutionOfBytes
-from polydevice_gpu.kernels.product.gemm_bytes_mma import ConvolutionBytesMma
-from polydevice_gpu.kernels.product.gemm_mma import ConvolutionMma
-from polydevice_gpu.kernels.product.gemm_subgroup import ConvolutionSubgroup
-from polydevice_gpu.kernels.product.gemm_tiled import ConvolutionTiled
-from polydevice_gpu.kernels.product.gemm_wgmma import ConvolutionWgmma
 from polydevice_gpu.kernels.reason import NO_FLOATS, VARIABLE_WEIGHTS, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target

@@ -10,18 +10,18 @@ from polydevice.dtype import Array, ElementType
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.op import Op
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.convolution.convolution_shape import (
+from polydevice_gpu.kernels.gemm.byte_terms import zero_of
+from polydevice_gpu.kernels.gemm.convolution_shape import (
     convolution_geometry,
     groups_of,
     has_channels_inside,
     is_flat,
     pixel_groups,
 )
+from polydevice_gpu.kernels.gemm.matmul_shape import matrices
 from polydevice_gpu.kernels.geometry import Geometry, spatial
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch
 from polydevice_gpu.kernels.launch import Weights
-from polydevice_gpu.kernels.product.byte_terms import zero_of
-from polydevice_gpu.kernels.product.matmul_shape import matrices
 from polydevice_gpu.kernels.reason import VARIABLE_WEIGHTS, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target

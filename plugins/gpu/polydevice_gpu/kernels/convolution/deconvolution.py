@@ -15,8 +15,8 @@ from polydevice_gpu.kernels.convolution.convolution import (
     tile_modes,
     vector_lanes,
 )
-from polydevice_gpu.kernels.convolution.convolution_shape import has_channels_inside
 from polydevice_gpu.kernels.convolution.deconvolution_phases import DeconvolutionPhases
+from polydevice_gpu.kernels.gemm.convolution_shape import has_channels_inside
 from polydevice_gpu.kernels.geometry import (
     Geometry,
     declare_sizes,

@@ -17,11 +17,11 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.ops.convolution import Convolution, ConvolutionBackpropData
 from polydevice_gpu.graph import GpuNode, Value
+from polydevice_gpu.kernels.gemm.gemm import ConvolutionProduct
+from polydevice_gpu.kernels.gemm.gemm_mma import ConvolutionMma
+from polydevice_gpu.kernels.gemm.gemm_tiled import ConvolutionTiled
 from polydevice_gpu.kernels.kernel import Kernel, Mode
 from polydevice_gpu.kernels.launch import Launch
-from polydevice_gpu.kernels.product.gemm import ConvolutionProduct
-from polydevice_gpu.kernels.product.gemm_mma import ConvolutionMma
-from polydevice_gpu.kernels.product.gemm_tiled import ConvolutionTiled
 from polydevice_gpu.kernels.reason import VARIABLE_WEIGHTS, unless
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, channels_last, sliced
@@ -140,7 +140,7 @@ def _matching(extra: Value, starts: list[int], counts: list[int], strides: list[
 class DeconvolutionPhases(Kernel):
     """Products on matrix units or through local memory, one for each phase."""
 
-    source = "product/gemm_tiled.cl"
+    source = "gemm/gemm_tiled.cl"
 
     def refuses(self, node: GpuNode, target: Target) -> str:
         """A product kernel takes the phases; there are few of them."""

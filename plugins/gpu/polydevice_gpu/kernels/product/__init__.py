@@ -1,1 +1,1 @@
-"""Products: matrices, and convolutions as matrices."""
+"""Matrix products, one by one and batched."""

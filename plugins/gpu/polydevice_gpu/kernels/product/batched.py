@@ -10,20 +10,20 @@ from typing import ClassVar
 from polydevice.dtype import ElementType
 from polydevice.ops.op import Op
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, follow
-from polydevice_gpu.kernels.product.gemm import Pace, Tile
-from polydevice_gpu.kernels.product.matmul_shape import (
+from polydevice_gpu.kernels.gemm.gemm import Pace, Tile
+from polydevice_gpu.kernels.gemm.matmul_shape import (
     Matrices,
     declare_factors,
     is_float_pair,
     matrices,
 )
-from polydevice_gpu.kernels.product.subgroups import (
+from polydevice_gpu.kernels.gemm.subgroups import (
     block_read,
     declare_lanes,
     has_size,
     subgroup_tile,
 )
+from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, follow
 from polydevice_gpu.kernels.reason import (
     LOCAL_MEMORY_IS_FASTER,
     NO_FLOATS,

@@ -16,19 +16,19 @@ from polydevice_gpu.kernels.convolution.convolution import (
     vector_lanes,
 )
 from polydevice_gpu.kernels.convolution.convolution_bytes import MatmulBytes
+from polydevice_gpu.kernels.gemm.byte_terms import declare_sums, is_float_or_byte_product
+from polydevice_gpu.kernels.gemm.gemm_async import MatmulAsync
+from polydevice_gpu.kernels.gemm.gemm_bytes import MatmulOfBytes
+from polydevice_gpu.kernels.gemm.gemm_bytes_mma import MatmulBytesMma
+from polydevice_gpu.kernels.gemm.gemm_mma import MatmulMma
+from polydevice_gpu.kernels.gemm.gemm_subgroup import MatmulSubgroup
+from polydevice_gpu.kernels.gemm.gemm_tiled import MatmulTiled
+from polydevice_gpu.kernels.gemm.gemm_wgmma import MatmulWgmma
+from polydevice_gpu.kernels.gemm.matmul_shape import declare_factors, is_float_pair, matrices
 from polydevice_gpu.kernels.geometry import Geometry
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.product.batched import BatchedSubgroup, BatchedTiled
-from polydevice_gpu.kernels.product.byte_terms import declare_sums, is_float_or_byte_product
-from polydevice_gpu.kernels.product.gemm_async import MatmulAsync
-from polydevice_gpu.kernels.product.gemm_bytes import MatmulOfBytes
-from polydevice_gpu.kernels.product.gemm_bytes_mma import MatmulBytesMma
-from polydevice_gpu.kernels.product.gemm_mma import MatmulMma
-from polydevice_gpu.kernels.product.gemm_subgroup import MatmulSubgroup
-from polydevice_gpu.kernels.product.gemm_tiled import MatmulTiled
-from polydevice_gpu.kernels.product.gemm_wgmma import MatmulWgmma
-from polydevice_gpu.kernels.product.matmul_shape import declare_factors, is_float_pair, matrices
 from polydevice_gpu.kernels.reason import NO_FLOATS, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from polydevice.dtype import ElementType
 from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.gemm.gemm import Pace, Tile
 from polydevice_gpu.kernels.kernel import Mode
-from polydevice_gpu.kernels.product.gemm import Pace, Tile
 from polydevice_gpu.kernels.target import Target
 
 # Half the time for products, an eighth for adding strips to the sums in float. Not measured.

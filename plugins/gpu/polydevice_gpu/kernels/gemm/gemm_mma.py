@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from polydevice.dtype import ElementType
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.convolution.convolution_shape import has_channels_inside
-from polydevice_gpu.kernels.kernel import Mode
-from polydevice_gpu.kernels.launch import Launch, Weights
-from polydevice_gpu.kernels.product.gemm import (
+from polydevice_gpu.kernels.gemm.convolution_shape import has_channels_inside
+from polydevice_gpu.kernels.gemm.gemm import (
     ConvolutionProduct,
     MatmulProduct,
     Pace,
     Product,
     tile_modes,
 )
+from polydevice_gpu.kernels.kernel import Mode
+from polydevice_gpu.kernels.launch import Launch, Weights
 from polydevice_gpu.kernels.reason import NO_FLOATS, NO_HALF, NO_UNIT, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
@@ -33,7 +33,7 @@ class MmaEngine(Product):
     """A work-group of warps computes a tile with mma.sync, fed by cp.async and ldmatrix."""
 
     name = "gemm_mma"
-    source = "product/gemm_mma.cl"
+    source = "gemm/gemm_mma.cl"
     tiles = _TILES
     modes = tile_modes(_TILES)
     step = 32

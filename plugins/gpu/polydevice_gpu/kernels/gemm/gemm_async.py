@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from polydevice.dtype import ElementType
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.kernel import Mode
-from polydevice_gpu.kernels.launch import Weights
-from polydevice_gpu.kernels.product.gemm import (
+from polydevice_gpu.kernels.gemm.gemm import (
     CHANNELS_SIDE_BY_SIDE,
     ConvolutionProduct,
     MatmulProduct,
@@ -14,6 +12,8 @@ from polydevice_gpu.kernels.product.gemm import (
     Product,
     tile_modes,
 )
+from polydevice_gpu.kernels.kernel import Mode
+from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.reason import unless
 from polydevice_gpu.kernels.target import Target
 
@@ -32,7 +32,7 @@ class AsyncEngine(Product):
     """A work-group multiplies strips of both factors while cp.async brings the next ones."""
 
     name = "gemm_async"
-    source = "product/gemm_async.cl"
+    source = "gemm/gemm_async.cl"
     tiles = _TILES
     modes = tile_modes(_TILES)
     step = 16

@@ -5,23 +5,23 @@ from __future__ import annotations
 import math
 
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.kernel import Mode
-from polydevice_gpu.kernels.launch import Weights
-from polydevice_gpu.kernels.product.gemm import (
+from polydevice_gpu.kernels.gemm.gemm import (
     ConvolutionProduct,
     MatmulProduct,
     Pace,
     Product,
     tile_modes,
 )
-from polydevice_gpu.kernels.product.gemm_tiled import ConvolutionTiled, MatmulTiled
-from polydevice_gpu.kernels.product.half_arithmetic import can_compute, in_half, pays
-from polydevice_gpu.kernels.product.subgroups import (
+from polydevice_gpu.kernels.gemm.gemm_tiled import ConvolutionTiled, MatmulTiled
+from polydevice_gpu.kernels.gemm.half_arithmetic import can_compute, in_half, pays
+from polydevice_gpu.kernels.gemm.subgroups import (
     block_read,
     declare_lanes,
     has_size,
     subgroup_tile,
 )
+from polydevice_gpu.kernels.kernel import Mode
+from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.reason import (
     LOCAL_MEMORY_IS_FASTER,
     NO_FLOATS,
@@ -52,7 +52,7 @@ class SubgroupEngine(Product):
     """Lanes own columns; each holds one term of every row, which all lanes get in turn."""
 
     name = "gemm_subgroup"
-    source = "product/gemm_subgroup.cl"
+    source = "gemm/gemm_subgroup.cl"
     tiles = _ALL_TILES
     modes = tile_modes(_ALL_TILES)
 

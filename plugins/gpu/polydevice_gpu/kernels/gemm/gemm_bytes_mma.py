@@ -6,18 +6,18 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.convolution.convolution_shape import has_channels_inside
-from polydevice_gpu.kernels.kernel import Mode
-from polydevice_gpu.kernels.launch import Launch, Weights
-from polydevice_gpu.kernels.product.byte_terms import zero_of
-from polydevice_gpu.kernels.product.gemm import (
+from polydevice_gpu.kernels.gemm.byte_terms import zero_of
+from polydevice_gpu.kernels.gemm.convolution_shape import has_channels_inside
+from polydevice_gpu.kernels.gemm.gemm import (
     ConvolutionProduct,
     MatmulProduct,
     Pace,
     tile_modes,
 )
-from polydevice_gpu.kernels.product.gemm_bytes import declare_bytes
-from polydevice_gpu.kernels.product.gemm_mma import MmaEngine
+from polydevice_gpu.kernels.gemm.gemm_bytes import declare_bytes
+from polydevice_gpu.kernels.gemm.gemm_mma import MmaEngine
+from polydevice_gpu.kernels.kernel import Mode
+from polydevice_gpu.kernels.launch import Launch, Weights
 from polydevice_gpu.kernels.reason import NO_UNIT, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
@@ -49,7 +49,7 @@ class BytesMmaEngine(MmaEngine):
     """A work-group of warps computes a tile with mma.sync, fed by cp.async and ldmatrix."""
 
     name = "gemm_bytes_mma"
-    source = "product/gemm_bytes_mma.cl"
+    source = "gemm/gemm_bytes_mma.cl"
     tiles = _TILES
     modes = tile_modes(_TILES)
     step = 64

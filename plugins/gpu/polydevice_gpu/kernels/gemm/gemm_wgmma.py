@@ -6,15 +6,15 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.kernel import Mode
-from polydevice_gpu.kernels.launch import Weights
-from polydevice_gpu.kernels.product.gemm import (
+from polydevice_gpu.kernels.gemm.gemm import (
     ConvolutionProduct,
     MatmulProduct,
     Pace,
     tile_modes,
 )
-from polydevice_gpu.kernels.product.gemm_mma import MmaEngine, no_half_product
+from polydevice_gpu.kernels.gemm.gemm_mma import MmaEngine, no_half_product
+from polydevice_gpu.kernels.kernel import Mode
+from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.reason import unless
 from polydevice_gpu.kernels.target import Target
 
@@ -43,7 +43,7 @@ class WgmmaEngine(MmaEngine):
     """
 
     name = "gemm_wgmma"
-    source = "product/gemm_wgmma.cl"
+    source = "gemm/gemm_wgmma.cl"
     tiles = _TILES
     modes = tile_modes(_TILES)
     start_us = 4.0

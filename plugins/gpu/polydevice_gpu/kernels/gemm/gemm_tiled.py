@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.convolution.convolution_shape import has_channels_inside
-from polydevice_gpu.kernels.kernel import Mode
-from polydevice_gpu.kernels.launch import Weights
-from polydevice_gpu.kernels.product.gemm import (
+from polydevice_gpu.kernels.gemm.convolution_shape import has_channels_inside
+from polydevice_gpu.kernels.gemm.gemm import (
     ConvolutionProduct,
     MatmulProduct,
     Pace,
     Product,
     tile_modes,
 )
-from polydevice_gpu.kernels.product.half_arithmetic import can_compute, in_half, pays
+from polydevice_gpu.kernels.gemm.half_arithmetic import can_compute, in_half, pays
+from polydevice_gpu.kernels.kernel import Mode
+from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.reason import NO_FLOATS, NO_LOCAL_MEMORY, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
@@ -36,7 +36,7 @@ class TiledEngine(Product):
     """A work-group copies strips of both factors to local memory and multiplies them there."""
 
     name = "gemm_tiled"
-    source = "product/gemm_tiled.cl"
+    source = "gemm/gemm_tiled.cl"
     tiles = _ALL_TILES
     modes = tile_modes(_ALL_TILES)
     step = 16

@@ -6,17 +6,17 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.convolution.convolution_shape import has_channels_inside
-from polydevice_gpu.kernels.kernel import Mode
-from polydevice_gpu.kernels.launch import Weights
-from polydevice_gpu.kernels.product.byte_terms import zero_of
-from polydevice_gpu.kernels.product.gemm import (
+from polydevice_gpu.kernels.gemm.byte_terms import zero_of
+from polydevice_gpu.kernels.gemm.convolution_shape import has_channels_inside
+from polydevice_gpu.kernels.gemm.gemm import (
     ConvolutionProduct,
     MatmulProduct,
     Pace,
     Product,
     tile_modes,
 )
+from polydevice_gpu.kernels.kernel import Mode
+from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.reason import NO_LOCAL_MEMORY, ON_PROCESSORS, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
@@ -64,7 +64,7 @@ class BytesEngine(Product):
     """A work-group copies strips of both factors to local memory and multiplies them there."""
 
     name = "gemm_bytes"
-    source = "product/gemm_bytes.cl"
+    source = "gemm/gemm_bytes.cl"
     tiles = _TILES
     modes = tile_modes(_TILES)
     step = 64

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from polydevice.dtype import ElementType
+from polydevice_gpu.kernels.gemm.gemm import Pace, Tile
 from polydevice_gpu.kernels.kernel import Mode
-from polydevice_gpu.kernels.product.gemm import Pace, Tile
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 

@@ -17,17 +17,17 @@ import numpy as np
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.matmul import MatMul
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.convolution.convolution_shape import (
+from polydevice_gpu.kernels.gemm.convolution_shape import (
     convolution_geometry,
     groups_of,
     has_channels_inside,
     is_flat,
     pixel_groups,
 )
+from polydevice_gpu.kernels.gemm.matmul_shape import matrices
 from polydevice_gpu.kernels.geometry import Geometry, spatial
 from polydevice_gpu.kernels.kernel import Kernel, Mode
 from polydevice_gpu.kernels.launch import Launch, Scratch, Weights
-from polydevice_gpu.kernels.product.matmul_shape import matrices
 from polydevice_gpu.kernels.reason import VARIABLE_WEIGHTS, unless
 from polydevice_gpu.kernels.source import Call, Groups, aligned_widths
 from polydevice_gpu.kernels.target import Target
@@ -210,7 +210,7 @@ class Product(Kernel):
         call.dispatch((tiles_n * threads, tiles_m, split), (threads, 1, 1))
         found = [call.launch()]
         if parts is not None and not self.joins_parts:
-            total = Call("sum_parts", "product/sum_parts.cl", node, target)
+            total = Call("sum_parts", "gemm/sum_parts.cl", node, target)
             total.buffer("PARTS", parts, kind)
             total.define(SUM=kind)
             total.scalars(ROWS=rows, COLUMNS=columns, SPLIT=split)
