@@ -146,7 +146,7 @@ def normalization(s: Steps) -> tuple[bytes, dict[str, list[int]]]:
 def activation(s: Steps) -> tuple[bytes, dict[str, list[int]]]:
     """Gates in steps, with factors that fit, and such that do not."""
     shape = s.sizes(int(s.rng.integers(0, 4)))
-    way = s.rng.integers(6)
+    way = s.rng.integers(8)
     clip = s.emit("Clip", s.either("Add", "x", s.number(3)), s.store(0), s.store(6))
     if way == 0:
         y = s.either("Mul", "x", s.emit("Sigmoid", "x"))
@@ -159,12 +159,31 @@ def activation(s: Steps) -> tuple[bytes, dict[str, list[int]]]:
         y = s.either("Mul", s.either("Mul", "x", s.number(0.5)), s.either("Add", erf, s.number(1)))
     elif way == 4:
         y = s.either("Mul", "x", s.emit("Tanh", s.emit("Softplus", "x")))
+    elif way < 7:
+        y = tanh_gelu(s)
     else:
         slope = float(s.rng.choice([1 / 6, 0.2]))
         y = s.either("Mul", "x", s.emit("HardSigmoid", "x", alpha=slope, beta=0.5))
     if s.chance(0.3):
         y = s.either("Mul", y, s.number(s.rng.choice([2, 0.5, 6, 1 / 6])))
     return s.model({"x": shape}, y), {"x": shape}
+
+
+def tanh_gelu(s: Steps) -> str:
+    """Gelu by tanh; the cube as a power or as products, x before the sum or in it."""
+    outside = s.chance(0.5)
+    power = "x"
+    if not outside and s.chance(0.5):
+        power = s.emit("Pow", "x", s.number(s.rng.choice([3, 3, 2])))
+    else:
+        for _ in range(1 if outside else 2):
+            power = s.either("Mul", power, "x")
+    power = s.either("Mul", power, s.number(s.rng.choice([0.044715, 0.044715, 0.1])))
+    total = s.either("Add", s.number(1) if outside else "x", power)
+    if outside:
+        total = s.either("Mul", "x", total)
+    gate = s.emit("Tanh", s.either("Mul", total, s.number(np.sqrt(2 / np.pi))))
+    return s.either("Mul", s.either("Mul", "x", s.number(0.5)), s.either("Add", gate, s.number(1)))
 
 
 @pytest.mark.parametrize("steps", [attention, normalization, activation])
