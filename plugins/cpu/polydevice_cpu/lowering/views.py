@@ -7,55 +7,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.ops.gather import Gather
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.slice import Slice, StridedSlice
 from polydevice.ops.split import Split, VariadicSplit
 from polydevice.ops.transpose import Transpose
 from polydevice_cpu.implement import run
 from polydevice_cpu.lowering.table import lowers
-from polydevice_cpu.onednn.descriptor import row_major
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
     from polydevice.node import Node
     from polydevice_cpu.plan.building.builder import PlanBuilder
-
-
-@lowers(Gather)
-def lower_gather(builder: PlanBuilder, node: Node) -> bool:
-    """Look at what constant, evenly spaced indices select."""
-    op = node.op
-    assert isinstance(op, Gather)
-    source, indices_port, axis_port = node.inputs
-    indices, axis_array = indices_port.desc.constant, axis_port.desc.constant
-    if indices is None or axis_array is None or op.batch_dims or not indices.size:
-        return False
-    value = builder.value(source)
-    if value.strides is None:
-        value = builder.dense(value)
-    assert value.strides is not None
-    axis = int(axis_array.reshape(-1)[0]) % len(value.shape)
-    size = value.shape[axis]
-    flat = indices.reshape(-1).astype(np.int64)
-    if not op.negative_indices and flat.min() < 0:
-        return False
-    flat = np.where(flat < 0, flat + size, flat)
-    steps = np.diff(flat)
-    step = int(steps[0]) if steps.size else 1
-    if flat.min() < 0 or flat.max() >= size or step <= 0 or (steps != step).any():
-        return False
-    stride = value.strides[axis]
-    inner = row_major(indices.shape)
-    shape = (*value.shape[:axis], *indices.shape, *value.shape[axis + 1 :])
-    strides = (
-        *value.strides[:axis],
-        *(stride * step * s for s in inner),
-        *value.strides[axis + 1 :],
-    )
-    skip = int(flat[0]) * stride * value.dtype.itemsize
-    builder.set(node.outputs[0], value.view(shape, strides, skip_bytes=skip))
-    return True
 
 
 @lowers(Reshape, Squeeze, Unsqueeze, Transpose, Split, VariadicSplit, Slice, StridedSlice)

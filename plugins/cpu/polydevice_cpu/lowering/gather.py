@@ -1,0 +1,94 @@
+"""Gather: a view where the indices are evenly spaced, else rows copied where they are wanted."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.ops.gather import Gather
+from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.onednn.descriptor import row_major
+from polydevice_cpu.ops.gather import gather
+from polydevice_cpu.plan.binding.context import Context
+from polydevice_cpu.plan.step import ArrayStep, Compute
+
+if TYPE_CHECKING:
+    from polydevice.node import Node
+    from polydevice_cpu.plan.building.builder import PlanBuilder
+
+
+@lowers(Gather)
+def lower_gather(builder: PlanBuilder, node: Node) -> bool:
+    """Look at what constant, evenly spaced indices select; copy what others do."""
+    return _look(builder, node) or _copy(builder, node)
+
+
+def _look(builder: PlanBuilder, node: Node) -> bool:
+    op = node.op
+    assert isinstance(op, Gather)
+    source, indices_port, axis_port = node.inputs
+    indices, axis_array = indices_port.desc.constant, axis_port.desc.constant
+    if indices is None or axis_array is None or op.batch_dims or not indices.size:
+        return False
+    value = builder.value(source)
+    if value.strides is None:
+        value = builder.dense(value)
+    assert value.strides is not None
+    axis = int(axis_array.reshape(-1)[0]) % len(value.shape)
+    size = value.shape[axis]
+    flat = indices.reshape(-1).astype(np.int64)
+    if not op.negative_indices and flat.min() < 0:
+        return False
+    flat = np.where(flat < 0, flat + size, flat)
+    steps = np.diff(flat)
+    step = int(steps[0]) if steps.size else 1
+    if flat.min() < 0 or flat.max() >= size or step <= 0 or (steps != step).any():
+        return False
+    stride = value.strides[axis]
+    inner = row_major(indices.shape)
+    shape = (*value.shape[:axis], *indices.shape, *value.shape[axis + 1 :])
+    strides = (
+        *value.strides[:axis],
+        *(stride * step * s for s in inner),
+        *value.strides[axis + 1 :],
+    )
+    skip = int(flat[0]) * stride * value.dtype.itemsize
+    builder.set(node.outputs[0], value.view(shape, strides, skip_bytes=skip))
+    return True
+
+
+def _copy(builder: PlanBuilder, node: Node) -> bool:
+    """Take rows straight into the result; what NumPy returns would have to be copied there."""
+    op, target = node.op, node.output
+    assert isinstance(op, Gather)
+    source, indices, axis_port = node.inputs
+    axis = axis_port.desc.constant
+    if axis is None or op.batch_dims or source.shape is None or target.shape is None:
+        return False
+    at = int(axis.reshape(-1)[0]) % len(source.shape)
+    if 0 in (*source.shape.static, *target.shape.static):
+        return False
+    inputs = [builder.array_value(port) for port in (source, indices)]
+    result = builder.new_dense(target.shape.static, target.element_type.dtype)
+    start = partial(_start, op, at)
+    builder.emit(ArrayStep(node.name, node.type, start, inputs, [result], writes=True))
+    builder.set(target, result)
+    return True
+
+
+def _start(op: Gather, axis: int, _: Context) -> Compute:
+    where = np.array(axis)
+
+    def compute(x: Array, indices: Array, result: Array) -> tuple[Array, ...]:
+        size = x.shape[axis]
+        low, high = (indices.min(), indices.max()) if indices.size > 1 else (indices.item(),) * 2
+        if high < size and low >= (-size if op.negative_indices else 0):
+            np.take(x, indices, axis, out=result, mode="wrap")  # other modes copy twice
+        else:
+            np.copyto(result, gather(op, x, indices, where))
+        return ()
+
+    return compute
