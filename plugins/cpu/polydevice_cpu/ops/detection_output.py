@@ -7,7 +7,8 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.ops.detection_output import DetectionOutput
-from polydevice_cpu.algorithms.boxes import by_score, suppress
+from polydevice_cpu.algorithms.boxes import by_score
+from polydevice_cpu.algorithms.suppression import suppress
 from polydevice_cpu.implement import implements
 
 Found = tuple[Array, Array]

@@ -14,7 +14,8 @@ from polydevice.ops.detectron import (
 )
 from polydevice.ops.roi import RoiMode
 from polydevice_cpu.algorithms.bilinear import align
-from polydevice_cpu.algorithms.boxes import by_score, suppress
+from polydevice_cpu.algorithms.boxes import by_score
+from polydevice_cpu.algorithms.suppression import suppress
 from polydevice_cpu.implement import implements
 from polydevice_cpu.ops.proposal import anchor_boxes, shifted
 

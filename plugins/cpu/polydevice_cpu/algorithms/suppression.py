@@ -1,0 +1,209 @@
+"""Suppression: which boxes stay where better ones remove those that overlap them too much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice_cpu.algorithms.boxes import table_of, table_overlaps
+
+BLOCK = 64
+"""Boxes judged at once; measured from 100 to 10,000 boxes, 32 and 128 are slower."""
+
+CLOSE = 100
+"""Close pairs per box, on average, up to which pairs are looked at one by one.
+
+Where boxes lie apart that takes a tenth of the time of blocks, of which all pairs are looked at.
+"""
+
+Clash = Callable[[Array, Array], Array]
+"""(boxes [5, …], others [5, …] that broadcast) → whether they overlap too much."""
+
+
+def suppress(
+    boxes: Array,
+    threshold: float,
+    limit: int | None = None,
+    *,
+    offset: float = 0.0,
+    gap: bool = False,
+    eta: float = 1.0,
+    inclusive: bool = False,
+    groups: Array | None = None,
+) -> Array:
+    """Return the indices of the boxes that no better one overlaps by more than `threshold`.
+
+    Args:
+        boxes: [n, 4], the best first; group by group, where there are groups.
+        threshold: of intersection over union.
+        limit: how many to keep at most, of each group.
+        offset: see `overlaps`.
+        gap: see `overlaps`.
+        eta: factor on a threshold above 0.5 after each box that was kept.
+        inclusive: whether an overlap of exactly `threshold` is too much.
+        groups: [n], ascending: boxes of different groups do not suppress one another.
+    """
+    if groups is None and limit is not None and len(boxes) > 8 * limit:
+        best = boxes[: 4 * limit]
+        kept = suppress(
+            best, threshold, limit, offset=offset, gap=gap, eta=eta, inclusive=inclusive
+        )
+        if len(kept) == limit:  # those behind are not needed
+            return kept
+    table = table_of(boxes, offset)
+    most = len(boxes) if limit is None else min(limit, len(boxes))
+
+    def clash(some: Array, others: Array, threshold: float = threshold) -> Array:
+        overlap = table_overlaps(some, others, offset, gap=gap)
+        return overlap >= threshold if inclusive else overlap > threshold
+
+    if eta < 1:
+        one = partial(_adaptively, threshold=threshold, eta=eta, clash=clash)
+        return _each_group(table, groups, most, one)
+    if len(boxes) > 1 and most > 0 and (threshold > 0 or (threshold == 0 and not inclusive)):
+        pairs = _close_pairs(table, threshold, offset, groups)
+        if pairs is not None:
+            bad = clash(table[:, pairs[0]], table[:, pairs[1]])
+            return _first_of_each(_stay(len(boxes), pairs[0][bad], pairs[1][bad]), groups, most)
+    return _each_group(table, groups, most, partial(_in_blocks, clash=clash))
+
+
+def _each_group(table: Array, groups: Array | None, most: int, keep: Callable[..., Array]) -> Array:
+    """Call ``keep(table, most=most)`` for each group and join the indices."""
+    if groups is None or not len(groups):
+        return keep(table, most=most)
+    starts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1], True])
+    return np.concatenate(
+        [first + keep(table[:, first:last], most=most) for first, last in pairwise(starts)]
+    )
+
+
+def _first_of_each(kept: Array, groups: Array | None, most: int) -> Array:
+    """The first `most` of the indices that were kept, of each group."""
+    if groups is None:
+        return kept[:most]
+    of = groups[kept]
+    starts = np.flatnonzero(np.r_[True, of[1:] != of[:-1]]) if len(of) else of
+    rank = np.arange(len(kept)) - np.repeat(starts, np.diff(np.append(starts, len(kept))))
+    return np.asarray(kept[rank < most])
+
+
+def _close_pairs(
+    table: Array, threshold: float, offset: float, groups: Array | None
+) -> tuple[Array, Array] | None:
+    """Pairs of indices (better, worse) of boxes that may overlap too much; None for too many.
+
+    Where more than `threshold` of both boxes is shared, one begins behind the other by less than
+    the rest of the other's length, in each direction.
+    """
+    usable = np.isfinite(table).all(axis=0)
+    index = np.flatnonzero(usable)
+    corners = table[:4, index].astype(np.float64)
+    if not index.size:
+        return index, index
+    slack = 1e-5 * (float(np.abs(corners).max()) + offset)
+    width, height = (
+        (1 - threshold) * (corners[k + 2] - corners[k] + offset) + slack for k in (0, 1)
+    )
+    place = corners[0]
+    if groups is not None:  # side by side, further apart than any box reaches
+        span = float(place.max() - place.min() + max(float(width.max()), 0.0)) + 1
+        place = place + groups[index] * span
+    order = np.argsort(place)
+    place, low, height = place[order], corners[1][order], height[order]
+    count = np.searchsorted(place, place + width[order], side="right") - np.arange(
+        1, len(order) + 1
+    )
+    np.maximum(count, 0, out=count)
+    total = int(count.sum())
+    if total > CLOSE * len(order):
+        return None
+    left = np.repeat(np.arange(len(order)), count)
+    first = np.arange(1, len(order) + 1) - (np.cumsum(count) - count)
+    right = np.arange(total) + np.repeat(first, count)
+    apart = low[right] - low[left]
+    near = np.flatnonzero((apart <= height[left]) & (-apart <= height[right]))
+    one, other = index[order[left[near]]], index[order[right[near]]]
+    return np.minimum(one, other), np.maximum(one, other)
+
+
+def _stay(count: int, better: Array, worse: Array) -> Array:
+    """The indices that remain of so many, by pairs of which the worse one goes if the better stays.
+
+    Whatever has no better one left stays; what it removes removes nothing any more.
+    """
+    gone = np.zeros(count, bool)
+    while better.size:
+        waits = np.zeros(count, bool)
+        waits[worse] = True
+        gone[worse[~waits[better]]] = True
+        left = waits[better] & ~gone[better] & ~gone[worse]
+        better, worse = better[left], worse[left]
+    return np.flatnonzero(~gone)
+
+
+def _in_blocks(table: Array, most: int, clash: Clash) -> Array:
+    """Look at all pairs, block by block."""
+    kept: list[Array] = []
+    tables: list[Array] = []
+    start, size = 0, max(4 * BLOCK, 2 * most)
+    # Boxes far behind are not looked at before it is known that they are needed.
+    while start < table.shape[1] and most > 0:
+        rest = table[:, start : start + size]
+        index = np.arange(start, start + rest.shape[1])
+        for judges in tables:
+            free = ~_judged(judges, rest, clash)
+            index, rest = index[free], rest[:, free]
+        while index.size and most > 0:
+            # The best of the rest judge one another, then, all at once, those behind them.
+            first, rest = rest[:, :BLOCK], rest[:, BLOCK:]
+            chosen = _free(clash(first[:, :, None], first[:, None, :]), most)
+            kept.append(index[chosen])
+            tables.append(first[:, chosen])
+            index = index[BLOCK:]
+            most -= len(chosen)
+            if index.size and most > 0:
+                free = ~_judged(tables[-1], rest, clash)
+                index, rest = index[free], rest[:, free]
+        start, size = start + size, 4 * size
+    return np.concatenate(kept) if kept else np.zeros(0, np.int64)
+
+
+def _judged(judges: Array, others: Array, clash: Clash) -> Array:
+    """Which of the others some judge overlaps too much."""
+    return np.asarray(clash(judges[:, :, None], others[:, None, :]).any(axis=0))
+
+
+def _free(clashes: Array, most: int) -> list[int]:
+    """Return which boxes remain when each one, the best first, removes those it clashes with."""
+    # Rows as bits of Python's integers, which are faster than arrays of 64 flags.
+    bits = np.packbits(clashes, axis=1, bitorder="little")
+    data, width = bits.tobytes(), bits.shape[1]
+    removed = 0
+    chosen: list[int] = []
+    for i in range(len(clashes)):
+        if not removed >> i & 1:
+            chosen.append(i)
+            if len(chosen) == most:
+                break
+            removed |= int.from_bytes(data[i * width : (i + 1) * width], "little")
+    return chosen
+
+
+def _adaptively(
+    table: Array, most: int, threshold: float, eta: float, clash: Callable[..., Array]
+) -> Array:
+    """Lower the threshold after each kept box; the next is judged by it against all of them."""
+    kept: list[int] = []
+    for i in range(table.shape[1]):
+        if len(kept) == most:
+            break
+        if not kept or not clash(table[:, kept], table[:, i : i + 1], threshold).any():
+            kept.append(i)
+            if threshold > 0.5:
+                threshold *= eta
+    return np.array(kept, np.int64)
