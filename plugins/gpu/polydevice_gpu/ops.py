@@ -7,9 +7,8 @@ runs on the node's result before that is stored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from polydevice.dtype import ElementType
 from polydevice.ops.color import FromYuv
@@ -252,10 +251,13 @@ class RecurrentSteps(Op):
         return [x.with_shape([batch, count, steps, hidden]), *[last] * self.layer.states]
 
 
-def _sums(product: Op, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+Infer = Callable[[Sequence[TensorDesc]], list[TensorDesc]]
+
+
+def _sums(infer: Infer, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
     """Return the shape of a product of 8-bit integers, in i32."""
     wide = [desc.with_type(ElementType.i32) for desc in inputs]
-    return [desc.without_value() for desc in product.infer(wide)]
+    return [desc.without_value() for desc in infer(wide)]
 
 
 @dataclass(frozen=True)
@@ -276,7 +278,7 @@ class IntegerConvolution(Convolution):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the convolution's shape in i32."""
-        return _sums(Convolution(**_attributes(self)), inputs)
+        return _sums(super().infer, inputs)
 
 
 @dataclass(frozen=True)
@@ -297,7 +299,7 @@ class IntegerGroupConvolution(GroupConvolution):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the convolution's shape in i32."""
-        return _sums(GroupConvolution(**_attributes(self)), inputs)
+        return _sums(super().infer, inputs)
 
 
 @dataclass(frozen=True)
@@ -315,14 +317,7 @@ class IntegerMatMul(MatMul):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the product's shape in i32."""
-        return _sums(MatMul(**self.attributes()), inputs)
-
-
-def _attributes(op: IntegerConvolution | IntegerGroupConvolution) -> dict[str, Any]:
-    """Return what a convolution of integers shares with one of floats."""
-    found = op.attributes()
-    del found["zero"]
-    return found
+        return _sums(super().infer, inputs)
 
 
 INTEGER_PRODUCTS = (IntegerConvolution, IntegerGroupConvolution, IntegerMatMul)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from polydevice.ops.op import Op
     from polydevice_gpu.blobs.context import GpuContext
     from polydevice_gpu.cl.discovery.report import Report
+    from polydevice_gpu.compiler.compiler import Compiler
     from polydevice_gpu.executable import GpuExecutable
     from polydevice_gpu.tuning.tuner import Tuner
 
@@ -158,25 +159,25 @@ class GpuPlugin(Plugin):
             UnknownOptionError: for a parameter that does not exist.
             OptionValueError: for a parameter that is missing or not legal.
         """
-        from polydevice_gpu.blobs.context import GpuContext
         from polydevice_gpu.blobs.user_context import user_context
 
-        if params is not None:
-            return user_context(self.name, self._report(options), params, device_id)
+        if params is None:
+            return self._own(None, options, device_id)
+        return user_context(self.name, self._report(options), params, device_id)
+
+    def _own(self, context: RemoteContext | None, options: Options, device_id: str) -> GpuContext:
+        """Return the context that a network is given, or that of networks loaded by name."""
+        from polydevice_gpu.blobs.context import GpuContext
+
+        if isinstance(context, GpuContext):
+            return context
+        if context is not None:
+            raise DeviceError(f"{context!r} is no context of {self.name}; create one for it")
         device = self._open(options, device_id)
         with self._lock:
             if device not in self._contexts:
                 self._contexts[device] = GpuContext(f"{self.name}.{device_id or '0'}", device)
             return self._contexts[device]
-
-    def _own(self, context: RemoteContext | None, options: Options, device_id: str) -> GpuContext:
-        from polydevice_gpu.blobs.context import GpuContext
-
-        if context is None:
-            return self.context(options, device_id)
-        if not isinstance(context, GpuContext):
-            raise DeviceError(f"{context!r} is no context of {self.name}; create one for it")
-        return context
 
     # -- networks -----------------------------------------------------------------------------
 
@@ -262,23 +263,23 @@ class GpuPlugin(Plugin):
         compiler = Compiler(context.device, settings, self.services, builder)
         prepared = compiler.prepare(network)
         if network.is_dynamic:
-            self._check_supported(network, options)
+            self._check_supported(network, compiler)
         exclusive = options.exclusive_async_requests and (context.has_queue or options.streams == 1)
         executor = self.exclusive_executor() if exclusive else None
         try:
             return GpuExecutable(prepared, compiler, options, context, executor)
         except UnsupportedNetworkError:
-            self._check_supported(network, options)
+            self._check_supported(network, compiler)
             raise
 
-    def _check_supported(self, network: Network, options: GpuOptions) -> None:
+    def _check_supported(self, network: Network, compiler: Compiler) -> None:
         """Raise UnsupportedNetworkError listing every layer that no kernel takes.
 
         A network with dynamic shapes is compiled at its first inference; what no kernel takes
         whatever the shapes is known before. Where no shapes could be guessed, nothing is said.
         """
         try:
-            refused = self.unsupported_nodes(network, options)
+            refused = compiler.unsupported_nodes(network)
         except UnsupportedNetworkError:
             return
         if refused:

@@ -23,7 +23,6 @@ def test_kernel_facts(builder) -> None:
     kernel = builder.build("twice", SOURCE, ("-DFACTOR=2",)).kernel("twice")
     assert kernel.argument_count == 1
     assert kernel.max_work_group_size >= 1
-    assert kernel.preferred_work_group_multiple >= 1
 
 
 def test_equal_programs_are_built_once_also_by_many_threads(builder) -> None:

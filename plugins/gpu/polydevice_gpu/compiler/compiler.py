@@ -14,6 +14,7 @@ from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.compiler.plan_stages import PlanWork
 from polydevice_gpu.compiler.preparation import Prepared
+from polydevice_gpu.compiler.query import unsupported_nodes
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.compiler.stages import GRAPH, PLAN, PREPARE, SPECIALISE, build_graph
 from polydevice_gpu.graph import GpuGraph, Memory
@@ -62,6 +63,11 @@ class Compiler:
         for stage in PREPARE:
             stage(prepared)
         return prepared
+
+    def unsupported_nodes(self, network: Network) -> dict[str, str]:
+        """Return layer name to reason for the layers that no kernel takes; see `query`."""
+        custom_layers = self.settings.custom_layers
+        return unsupported_nodes(network, self.device, self.services.evaluate, custom_layers)
 
     def plan(
         self, prepared: Prepared, shapes: Shapes, weights: WeightStore, memory: MemoryBudget

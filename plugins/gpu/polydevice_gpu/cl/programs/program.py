@@ -31,7 +31,7 @@ NO_COMPILE_VARIABLE = "POLYDEVICE_NO_COMPILE"
 _BUILD_LOG = 0x1183
 _PROGRAM_DEVICES, _BINARY_SIZES, _BINARIES = 0x1163, 0x1165, 0x1166
 _KERNEL_NUM_ARGS = 0x1191
-_WORK_GROUP_SIZE, _LOCAL_MEM_SIZE, _PREFERRED_MULTIPLE = 0x11B0, 0x11B2, 0x11B3
+_WORK_GROUP_SIZE, _LOCAL_MEM_SIZE = 0x11B0, 0x11B2
 _INVALID_KERNEL_NAME = -46
 _LOG_LIMIT_CHARACTERS = 4000
 _LINES_AROUND = 3
@@ -123,14 +123,13 @@ class CompiledKernel:
         device = program.device.handle.int_ptr
         arguments = library.info_bytes(cl.clGetKernelInfo, instance.pointer, _KERNEL_NUM_ARGS)
         facts = {}
-        for code in (_WORK_GROUP_SIZE, _LOCAL_MEM_SIZE, _PREFERRED_MULTIPLE):
+        for code in (_WORK_GROUP_SIZE, _LOCAL_MEM_SIZE):
             query = cl.clGetKernelWorkGroupInfo
             answer = library.info_bytes(query, instance.pointer, device, code) or b""
             facts[code] = int.from_bytes(answer, "little")
         self.argument_count = int.from_bytes(arguments or b"", "little")
         self.max_work_group_size = facts[_WORK_GROUP_SIZE]
         self.local_memory_bytes = facts[_LOCAL_MEM_SIZE]
-        self.preferred_work_group_multiple = facts[_PREFERRED_MULTIPLE]
 
     def instance(self) -> KernelObject:
         """Make an OpenCL kernel object of its own."""

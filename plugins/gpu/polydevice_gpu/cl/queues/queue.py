@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,17 +65,7 @@ class Queue:
         if not array.nbytes:
             return
         self.copies.uploads += 1
-        code = self._cl.clEnqueueWriteBuffer(
-            self.pointer,
-            buffer.pointer,
-            _BLOCKING if wait else _ASYNCHRONOUS,
-            0,
-            array.nbytes,
-            array.ctypes.data,
-            0,
-            None,
-            self._event,
-        )
+        code = self._transfer(self._cl.clEnqueueWriteBuffer, buffer, array, wait)
         check(code, f"uploading {array.nbytes} bytes to {buffer.name!r} on {self._name}")
 
     def download(self, buffer: Buffer, array: npt.NDArray[Any], *, wait: bool = True) -> None:
@@ -98,18 +88,16 @@ class Queue:
                 self.finish()
             return
         self.copies.downloads += 1
-        code = self._cl.clEnqueueReadBuffer(
-            self.pointer,
-            buffer.pointer,
-            _BLOCKING if wait else _ASYNCHRONOUS,
-            0,
-            array.nbytes,
-            array.ctypes.data,
-            0,
-            None,
-            self._event,
-        )
+        code = self._transfer(self._cl.clEnqueueReadBuffer, buffer, array, wait)
         check(code, f"downloading {array.nbytes} bytes of {buffer.name!r} from {self._name}")
+
+    def _transfer(
+        self, enqueue: Callable[..., int], buffer: Buffer, array: npt.NDArray[Any], wait: bool
+    ) -> int:
+        mode, size = _BLOCKING if wait else _ASYNCHRONOUS, array.nbytes
+        return enqueue(
+            *(self.pointer, buffer.pointer, mode, 0, size, array.ctypes.data, 0, None, self._event)
+        )
 
     def timed(self, events: LaunchEvents, names: Sequence[str]) -> None:
         """Take notice of launches that were enqueued with events; plain queues do nothing."""
