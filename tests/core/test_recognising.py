@@ -19,11 +19,16 @@ from onnx import helper, numpy_helper
 from polydevice import Core, Shape
 from polydevice.ops.attention import ScaledDotProductAttention
 from polydevice.ops.normalization import MVN, NormalizeL2
-from polydevice.rewrites import Wishes, always, rewrite
+from polydevice.rewrites import ORDER, Wishes, always, rewrite
 from polydevice.rewrites.recognise.activation import RECOGNISED
 from polydevice_cpu.implement import evaluate
 
 KINDS = (MVN, NormalizeL2, ScaledDotProductAttention, *RECOGNISED)
+WISHES = Wishes(recognise=dict.fromkeys(KINDS, always))
+ANOTHER_ORDER = (
+    *(stage for stage in ORDER if not stage[0].startswith("recognise")),
+    *(stage for stage in reversed(ORDER) if stage[0].startswith("recognise")),
+)
 SEEDS = 20
 
 
@@ -188,8 +193,9 @@ def tanh_gelu(s: Steps) -> str:
 
 @pytest.mark.parametrize("steps", [attention, normalization, activation])
 def test_what_is_recognised_computes_what_its_steps_did(
-    steps: Callable[[Steps], tuple[bytes, dict[str, list[int]]]],
+    steps: Callable[[Steps], tuple[bytes, dict[str, list[int]]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And a second run finds nothing more, nor does another order of what is recognised."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -209,8 +215,15 @@ def test_what_is_recognised_computes_what_its_steps_did(
                 for node in network.parameters:
                     node.op = node.op.replace(shape=Shape([None] * len(shapes[node.name])))
                 network.infer()
-            counts = rewrite(network, Wishes(recognise=dict.fromkeys(KINDS, always)), evaluate)
+            other = network.clone()
+            counts = rewrite(network, WISHES, evaluate)
             found += sum(count for stage, count in counts.items() if stage.startswith("recognise"))
+            with monkeypatch.context() as patch:
+                patch.setattr("polydevice.rewrites.ORDER", ANOTHER_ORDER)
+                rewrite(other, WISHES, evaluate)
+            types = [sorted(node.type for node in each.nodes()) for each in (network, other)]
+            assert types[0] == types[1], f"{steps.__name__} {seed}: the order matters"
+            assert not any(rewrite(network, WISHES, evaluate).values()), f"{steps.__name__} {seed}"
             (result,) = core.load_network(network, "CPU").infer(feeds).values()
             tolerance = (4e-2, 2e-2) if s.dtype is np.float16 else (2e-3, 1e-4)
             np.testing.assert_allclose(
