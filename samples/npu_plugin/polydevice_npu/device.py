@@ -12,7 +12,7 @@ from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
-from polydevice.ops.activation import Relu
+from polydevice.ops.activation import HSwish, Relu
 from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import Op
@@ -34,11 +34,16 @@ OPERATIONS: dict[type[Op], Callable[..., Array]] = {
     Add: lambda _, a, b: a + b,
     Multiply: lambda _, a, b: a * b,
     Relu: lambda _, x: np.maximum(x, 0),
+    HSwish: lambda _, x: x * np.clip(x + 3, 0, 6) / 6,
     SoftMax: _softmax,
 }
 
-WISHES = Wishes(decompose=dict.fromkeys(rules(), always))
-"""Whatever is made of simpler operations may be made of ours: a batch normalisation is."""
+WISHES = Wishes(
+    decompose={op: always for op in rules() if op not in OPERATIONS},
+    recognise={HSwish: always},
+)
+"""What is made of simpler operations may be made of ours: a batch normalisation is. And steps that
+we lack may be one operation that we have: Add, Clamp, Multiply and Divide are an HSwish."""
 
 
 class NpuOptions(Options):
