@@ -198,7 +198,7 @@ def _best(
     if known is not None:
         other = create(*last)
         if other is not None and other.implementation == known:
-            return other.given(*last)
+            return other
         builder.decisions.vary([key])
     any_ = [Descriptor.any(each.shape, each.data_type) for each in last]
     made = create(*any_)

@@ -89,7 +89,7 @@ def _hold(
                 result,
                 Attributes(post_ops),
             )
-            return None if made is None or made.is_reference else made.given(source, result)
+            return None if made is None or made.is_reference else made
 
         primitive = None
         if known is None:

@@ -59,6 +59,10 @@ class Quantisation:
     zero_point_mask: int | None = None
 
 
+KEPT = 1024
+"""How many attributes stay for who asks for the same again; each takes some 3 kB."""
+
+
 class Attributes:
     """A primitive_attr, made when it is needed: the scratchpad is always the caller's.
 
@@ -66,21 +70,19 @@ class Attributes:
         key: equal for equal attributes; None where a layout is not known by its numbers.
     """
 
-    __slots__ = ("_handle", "_library", "_post_ops", "_quantisation", "_sequence", "key")
+    __slots__ = ("_held", "_post_ops", "_quantisation", "key")
 
     def __init__(
         self, post_ops: Sequence[PostOp] = (), quantisation: Sequence[Quantisation] = ()
     ) -> None:
-        self._library = required()
-        self._sequence = tuple(post_ops)
+        self._post_ops = tuple(post_ops)
         self._quantisation = tuple(quantisation)
-        self._handle: c.c_void_p | None = None
-        self._post_ops: c.c_void_p | None = None
+        self._held: _Held | None = None
         self.key = self._key()
 
     def _key(self) -> Hashable | None:
         parts: list[Hashable] = []
-        for post_op in self._sequence:
+        for post_op in self._post_ops:
             if isinstance(post_op, Binary):
                 if post_op.operand.key is None:
                     return None
@@ -95,27 +97,50 @@ class Attributes:
     @property
     def handle(self) -> c.c_void_p:
         """What oneDNN's functions take."""
-        if self._handle is None:
-            self._handle = self._made()
-        return self._handle
+        if self._held is None:
+            self._held = _held(self.key, self._post_ops, self._quantisation)
+        return self._held.handle
 
-    def _made(self) -> c.c_void_p:
-        lib = self._library
-        handle = lib.create("primitive_attr_create")
-        lib.call("primitive_attr_set_scratchpad_mode", handle, SCRATCHPAD_USER)
-        if self._sequence:
-            self._post_ops = lib.create("post_ops_create")
-            for post_op in self._sequence:
-                self._append(self._post_ops, post_op)
-            lib.call("primitive_attr_set_post_ops", handle, self._post_ops)
-        for item in self._quantisation:
-            argument = item.argument
-            if item.scale_mask is not None:
-                lib.call("primitive_attr_set_scales_mask", handle, argument, item.scale_mask)
-            if item.zero_point_mask is not None:
-                mask = item.zero_point_mask
-                lib.call("primitive_attr_set_zero_points_mask", handle, argument, mask)
-        return handle
+
+_HELD: dict[Hashable, _Held] = {}
+
+
+def _held(
+    key: Hashable | None, post_ops: Sequence[PostOp], quantisation: Sequence[Quantisation]
+) -> _Held:
+    """What oneDNN has of attributes; to make it takes some 30 us, and most layers have the same."""
+    known = None if key is None else _HELD.get(key)
+    if known is None:
+        known = _Held(post_ops, quantisation)
+        if len(_HELD) >= KEPT:
+            _HELD.clear()
+        if key is not None:
+            _HELD[key] = known
+    return known
+
+
+class _Held:
+    """A primitive_attr with its post-operations."""
+
+    __slots__ = ("_chain", "_library", "handle")
+
+    def __init__(self, post_ops: Sequence[PostOp], quantisation: Sequence[Quantisation]) -> None:
+        lib = self._library = required()
+        self.handle = lib.create("primitive_attr_create")
+        self._chain: c.c_void_p | None = None
+        lib.call("primitive_attr_set_scratchpad_mode", self.handle, SCRATCHPAD_USER)
+        if post_ops:
+            self._chain = lib.create("post_ops_create")
+            for post_op in post_ops:
+                self._append(self._chain, post_op)
+            lib.call("primitive_attr_set_post_ops", self.handle, self._chain)
+        for item in quantisation:
+            argument, mask = item.argument, item.scale_mask
+            if mask is not None:
+                lib.call("primitive_attr_set_scales_mask", self.handle, argument, mask)
+            mask = item.zero_point_mask
+            if mask is not None:
+                lib.call("primitive_attr_set_zero_points_mask", self.handle, argument, mask)
 
     def _append(self, chain: c.c_void_p, post_op: PostOp) -> None:
         lib = self._library
@@ -131,7 +156,7 @@ class Attributes:
             lib.call("post_ops_append_prelu", chain, post_op.mask)
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            self._library.destroy("primitive_attr_destroy", self._handle)
-        if getattr(self, "_post_ops", None) is not None:
-            self._library.destroy("post_ops_destroy", self._post_ops)
+        if hasattr(self, "handle"):
+            self._library.destroy("primitive_attr_destroy", self.handle)
+        if getattr(self, "_chain", None) is not None:
+            self._library.destroy("post_ops_destroy", self._chain)

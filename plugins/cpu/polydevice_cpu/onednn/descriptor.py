@@ -24,6 +24,8 @@ OPAQUE = "opaque"
 """The layout of a descriptor that says nothing about the order, or leaves it to oneDNN."""
 _LETTERS = "abcdefghijkl"
 Dims = c.c_int64 * MAX_RANK
+CHOICES = 3
+"""How many earlier choices of oneDNN are kept; the same weights of a layer have one or two."""
 KEPT = 8192
 """How many descriptors stay for who asks for the same again; each takes some 1.5 kB."""
 
@@ -62,6 +64,7 @@ class Descriptor:
     """
 
     __slots__ = (
+        "_choices",
         "_layout",
         "_library",
         "_plain_strides",
@@ -87,6 +90,7 @@ class Descriptor:
         self.data_type = data_type
         self.size_bytes = self._library.value("memory_desc_get_size", handle)
         self._layout = ""
+        self._choices: tuple[Descriptor, ...] | None = None
         self._stride_bytes: bytes | None = None
         self._plain_strides: tuple[int, ...] | bool | None = False
 
@@ -138,6 +142,25 @@ class Descriptor:
             return self
         plain = Descriptor.strided(self.shape, self.strides, self.data_type)
         return plain if plain == self else self
+
+    def likely(self) -> tuple[Descriptor, ...]:
+        """Layouts that oneDNN may have chosen where it was asked with this one: what it did before.
+
+        Without any before, channels next to each other.
+        """
+        if self._choices is None:
+            plain = self.layout != OPAQUE
+            if plain:
+                self._choices = (self,)
+            elif len(self.shape) > 2 and 0 not in self.shape:
+                self._choices = (Descriptor.channels_last(self.shape, self.data_type),)
+            else:
+                self._choices = ()
+        return self._choices
+
+    def note_choice(self, choice: Descriptor) -> None:
+        """Remember a layout that oneDNN chose; the last few are enough."""
+        self._choices = (choice, *self.likely()[:CHOICES])
 
     def is_at(self, address: int) -> bool:
         """Whether the descriptor at an address that oneDNN owns is this one.

@@ -68,7 +68,9 @@ def _created(
 ) -> Primitive | None:
     strides, dilations, pads_begin, pads_end = (tuple(sizes) for sizes in geometry)
     steps = tuple(size - 1 for size in dilations)
-    return Primitive.create(
+    made = Primitive.create(
         *(name, engine(), FORWARD_INFERENCE, algorithm, *operands),
         *(strides, steps, pads_begin, pads_end, attributes),
     )
+    src, weights, bias, dst = operands
+    return made and made.given(src, dst, weights, bias)

@@ -16,7 +16,7 @@ def matmul(
     attributes: Attributes,
 ) -> Primitive | None:
     """[…, M, K] x […, K, N]; batch sizes equal or 1; bias [1…, 1 or M, N]."""
-    return Primitive.create(
+    made = Primitive.create(
         "matmul",
         engine(),
         src,
@@ -25,3 +25,4 @@ def matmul(
         dst,
         attributes,
     )
+    return made and made.given(src, dst, weights, bias)

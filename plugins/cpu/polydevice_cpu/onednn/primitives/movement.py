@@ -27,7 +27,7 @@ def resampling(
     src: Descriptor, dst: Descriptor, attributes: Attributes, *, linear: bool
 ) -> Primitive | None:
     """Resize the spatial sizes to the destination's, half-pixel centres, nearest or linear."""
-    return Primitive.create(
+    made = Primitive.create(
         "resampling_forward",
         engine(),
         FORWARD_INFERENCE,
@@ -37,3 +37,4 @@ def resampling(
         dst,
         attributes,
     )
+    return made and made.given(src, dst)

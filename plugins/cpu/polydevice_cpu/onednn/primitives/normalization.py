@@ -23,7 +23,7 @@ def softmax(
     logarithm: bool = False,
 ) -> Primitive | None:
     """Softmax (or its logarithm) along one axis."""
-    return Primitive.create(
+    made = Primitive.create(
         "softmax_forward",
         engine(),
         FORWARD_INFERENCE,
@@ -33,6 +33,7 @@ def softmax(
         axis,
         attributes,
     )
+    return made and made.given(src, dst)
 
 
 def layer_normalization(

@@ -23,7 +23,7 @@ def pooling(
     attributes: Attributes,
 ) -> Primitive | None:
     """Pooling of [N, C, spatial…]; `algorithm` is one of ``Algorithm.POOLING_*``."""
-    return Primitive.create(
+    made = Primitive.create(
         "pooling_forward",
         engine(),
         FORWARD_INFERENCE,
@@ -37,3 +37,4 @@ def pooling(
         tuple(pads_end),
         attributes,
     )
+    return made and made.given(src, dst)

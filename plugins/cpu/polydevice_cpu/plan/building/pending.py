@@ -310,8 +310,6 @@ class Pending:
             primitive = self._make(post_ops, bias)
         if primitive is None:
             return None
-        if self._primitive is not None:
-            primitive.share(self._primitive)
         basis = self._basis
         links = [*(self._own_links if basis is None else basis.links)]
         rank = len(primitive.dst.shape)
