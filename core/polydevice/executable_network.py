@@ -407,6 +407,8 @@ class ExecutableNetwork(ABC):
         self.release()
         for request in self._living():
             request.runner.release()
+        with self._lock:
+            self._requests = None  # they hold their outputs and refer to this: a cycle
 
     def _living(self) -> list[InferRequest]:
         """Return the requests that somebody holds; the garbage collector may take others away."""

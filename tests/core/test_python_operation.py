@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ from polydevice.errors import (
     NetworkError,
     OptionValueError,
     ShapeError,
+    UnsupportedOperationError,
 )
 from polydevice.testing import check
 
@@ -302,6 +305,12 @@ def test_what_cannot_be_an_operation() -> None:
             polydevice.operation("A", domain=domain)
     with pytest.raises(NetworkError, match="the name of an operation is a text"):
         polydevice.operation(7)
+
+    async def later(x):
+        return x
+
+    with pytest.raises(NetworkError, match="a function that returns arrays"):
+        polydevice.operation("A", domain=DOMAIN)(later)
     with pytest.raises(NetworkError, match="made of a function"):
         polydevice.operation("A", domain=DOMAIN)("text")
     for types in (3, [], None, [3], ["f32", None]):
@@ -361,6 +370,67 @@ def test_errors_of_the_compiler_name_the_line_of_the_python_file() -> None:
     with Core() as core, pytest.raises(KernelBuildError, match="unknown_name") as caught:
         core.load_network(core.read_network(onnx_model("Misspelt", {"x": [2]})), "GPU")
     assert f"{Path(__file__).name}:{at}" in str(caught.value)
+    shown = re.search(r"^> *\d+: (.*)$", str(caught.value), re.MULTILINE)
+    assert shown and shown[1] == "return y + unknown_name;"
+
+
+@polydevice.operation("Tagged", domain=DOMAIN, shapes=lambda *x, **_: [])
+def tagged(
+    x, y=None, *, tags: tuple[str, ...], count: int = 1, scale: float = 1.0, on: bool = True
+):
+    """Return one number."""
+    return (x.sum() + (0 if y is None else y.sum()) + len(tags)) * count * scale * on
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_attributes_of_each_kind_and_inputs_that_are_left_out(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, w = rng.standard_normal((2, 3)).astype("f4"), rng.standard_normal((1, 3)).astype("f4")
+    check(tagged, tags=["a, b", " "], count=3, scale=2, on=True, tolerance=1e-4)
+    model = onnx_model("Tagged", {"x": [2, 3], "w": [1, 3]}, tags=["a"], count=2, scale=3, on=1)
+    with Core() as core:
+        network = core.read_network(model)
+        answer = core.load_network(network, "CPU").infer({"x": x, "w": w})["z"]
+        assert answer.shape == ()
+        np.testing.assert_allclose(answer, 12 * (np.maximum(x, 0).sum() + w.sum() + 1), rtol=1e-5)
+    assert tagged.op(tags=("a", "b")).to_ir()["tags"] == "a,b"
+    for unwritable in (("a,b",), ("",), (" a",)):
+        with pytest.raises(UnsupportedOperationError, match="IR files cannot hold tags="):
+            tagged.op(tags=unwritable).to_ir()
+    for said, wrong in {
+        r"tags=3 is not legal": {"tags": 3},
+        r"count=2\.5 is not legal: its type is int": {"tags": ["a"], "count": 2.5},
+        r"scale='x' is not legal": {"tags": ["a"], "scale": "x"},
+        r"has no attribute 'tag'.*tags": {"tag": ["a"]},
+    }.items():
+        with Core() as core, pytest.raises(NetworkError, match=said):
+            core.read_network(onnx_model("Tagged", {"x": [2, 3], "w": [1, 3]}, **wrong))
+        with pytest.raises(NetworkError, match=said):
+            check(tagged, **wrong)
+    with pytest.raises(NetworkError, match="Tagged needs the attribute tags"):
+        check(tagged)
+
+
+def test_a_function_that_writes_into_its_input_is_refused(device: str) -> None:
+    @polydevice.operation("Writes", domain=DOMAIN)
+    def writes(x):
+        x += 1
+        return x
+
+    given = np.zeros(3, np.float32)
+    with Core() as core, pytest.raises(NetworkError, match=r"Writes: .*read-only"):
+        network = core.read_network(onnx_model("Writes", {"x": [3]}))
+        core.load_network(network, device).infer({"x": given})
+    assert not given.any()
+
+
+def test_texts_and_other_processes() -> None:
+    @polydevice.operation("Louder", domain=DOMAIN)
+    def louder(x):
+        return np.array([each.upper() + "!" for each in x.reshape(-1)], object).reshape(x.shape)
+
+    check(louder, types=["string"])
+    assert pickle.loads(pickle.dumps(swish)) is swish
 
 
 def test_networks_made_in_python() -> None:

@@ -23,7 +23,13 @@ from polydevice.comparison.difference import Difference, difference
 from polydevice.comparison.isolation import isolate
 from polydevice.comparison.reproduction import write_reproduction
 from polydevice.comparison.result import Compared, Comparison
-from polydevice.comparison.sides import DeviceSide, Side, make_side, precision_config
+from polydevice.comparison.sides import (
+    DeviceSide,
+    Side,
+    infer_once,
+    make_side,
+    precision_config,
+)
 from polydevice.comparison.values_on_disk import ValuesOnDisk, values_on_disk
 from polydevice.core import Core
 from polydevice.dtype import Array
@@ -265,12 +271,8 @@ class _Run:
         step = isolate(self.network, checkpoint, values, self.config)
         if step is None:
             return None
-        executable = self.core.load_network(step.network, self.device, self.config)
-        try:
-            answer = executable.infer(step.inputs)["output_0"]
-        finally:
-            executable.close()
-        return self._difference(answer, step.expected, checkpoint.port)
+        answer = infer_once(self.core, step.network, self.device, self.config, step.inputs)
+        return self._difference(answer["output_0"], step.expected, checkpoint.port)
 
     def _difference(self, ours: Array, reference: Array, port: Port) -> Difference:
         return difference(ours, reference, self.bound, step_of(port))

@@ -49,12 +49,28 @@ class DeviceSide:
             inside = as_kept(nodes[port.node.name].outputs[port.index], self._config)
             result = Node(f"{names[port]}/result", Result(output_name=names[port]), [inside])
             network.results.append(result)
-        executable = self._core.load_network(network, self._device, self._config)
-        try:
-            answers = executable.infer(inputs)
-        finally:
-            executable.close()
+        answers = infer_once(self._core, network, self._device, self._config, inputs)
         return {port: answers[names[port]] for port in wanted}
+
+
+def infer_once(
+    core: Core,
+    network: Network,
+    device: str,
+    config: Mapping[str, Any],
+    inputs: Mapping[str, Array],
+) -> dict[str, Array]:
+    """Load a network, run it once, let it go, and return name → output.
+
+    The outputs are not copied where the request's memory is theirs alone: values of large networks
+    would be in memory three times, in the device, in the request, and as the copy.
+    """
+    executable = core.load_network(network, device, config)
+    try:
+        answers = executable.create_infer_request().infer(inputs)
+        return {name: a if a.flags.owndata else a.copy() for name, a in answers.items()}
+    finally:
+        executable.close()
 
 
 def as_kept(port: Port, config: Mapping[str, Any]) -> Port:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import re
 import textwrap
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import Self
 
 from polydevice.dtype import Array, ElementType
-from polydevice.errors import ElementTypeError, NetworkError, PolydeviceError, ShapeError
+from polydevice.errors import (
+    ElementTypeError,
+    NetworkError,
+    PolydeviceError,
+    ShapeError,
+    UnsupportedOperationError,
+    nearest,
+)
 from polydevice.ops import op as table
 from polydevice.ops.op import EVERYWHERE, Op, attribute
 from polydevice.ops.opencl_body import (
@@ -50,6 +59,51 @@ class PythonOperation(Op):
     definition: ClassVar[CustomOperation]
     """The function, its rules and its OpenCL body."""
 
+    def __post_init__(self) -> None:
+        """Check the attributes, which are said by files and by users.
+
+        Raises:
+            NetworkError: one has another type than the function says.
+        """
+        hints = _hints(type(self))  # type: ignore[arg-type]
+        for name, value in self.attributes().items():
+            kind = hints[name]
+            inner = typing.get_args(kind)[:1]
+            items = value if inner and isinstance(value, tuple) else [value]
+            wanted = inner[0] if inner and isinstance(value, tuple) else kind
+            if any(not _is_a(item, wanted) for item in items):
+                what = f"a tuple of {inner[0].__name__}" if inner else kind.__name__
+                raise NetworkError(
+                    f"{self.definition.title}: {name}={value!r} is not legal: its type is {what}"
+                )
+
+    @classmethod
+    def from_onnx(cls, attributes: Mapping[str, Any], opset: int) -> Self:
+        """Make the operation from the attributes of an ONNX node.
+
+        Raises:
+            NetworkError: the function has no such attribute, or one of another type.
+        """
+        cls.definition.check_names(attributes)
+        return cls._make({name: _of_file(cls, name, v) for name, v in attributes.items()})
+
+    def to_ir(self) -> dict[str, str]:
+        """Return the attributes as texts.
+
+        Raises:
+            UnsupportedOperationError: read again, they would be others, as IR has no commas in
+                lists of texts and no spaces around texts.
+        """
+        texts = super().to_ir()
+        read = type(self).from_ir(texts, 1).attributes()
+        for name, value in self.attributes().items():
+            if repr(read[name]) != repr(value):
+                raise UnsupportedOperationError(
+                    f"{self.definition.title}: IR files cannot hold {name}={value!r}: texts have "
+                    "no spaces at their ends there, and none of a list is empty or has commas"
+                )
+        return texts
+
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return what the rules for shapes and types say.
 
@@ -68,12 +122,12 @@ class PythonOperation(Op):
         """Call the function.
 
         Raises:
-            NetworkError: it raises something, or returns another number of arrays, another type
-                or another shape than its rules say.
+            NetworkError: it raises something, changes an input, or returns another number of
+                arrays, another type or another shape than its rules say.
         """
         own = self.definition
         try:
-            answer = own.function(*inputs, **self.attributes())
+            answer = own.function(*map(_read_only, inputs), **self.attributes())
         except Exception as error:
             raise NetworkError(f"{own.title}: its function failed: {error!r}") from error
         answers = list(answer) if isinstance(answer, (tuple, list)) else [answer]
@@ -105,8 +159,8 @@ class CustomOperation:
         self.function, self.name, self.domain = function, name, domain
         self.element: OpenClBody | None = None
         self.group: OpenClGroupBody | None = None
-        self.__doc__ = function.__doc__
-        self.__name__ = function.__name__
+        self.__doc__, self.__name__ = function.__doc__, function.__name__
+        self.__module__, self.__qualname__ = function.__module__, function.__qualname__
         self._shapes, self._types = shapes, types
         parameters = inspect.signature(function).parameters.values()
         positional = [
@@ -137,6 +191,41 @@ class CustomOperation:
 
     def __repr__(self) -> str:
         return f"<operation {self.title}>"
+
+    def __reduce__(self) -> str:
+        """Let other processes find it by its name, as they do functions."""
+        return self.__qualname__
+
+    def make(self, **attributes: Any) -> PythonOperation:
+        """Make the operation of a node.
+
+        Raises:
+            NetworkError: an attribute lacks, is not known, or is of another type.
+        """
+        self.check_names(attributes)
+        given = {name: tuple(v) if isinstance(v, list) else v for name, v in attributes.items()}
+        try:
+            return self.op(**given)
+        except TypeError:
+            lacking = [f.name for f in _fields(self.op) if f.default is table.REQUIRED]
+            lacking = [name for name in lacking if name not in given]
+            raise NetworkError(
+                f"{self.title} needs the attribute {', '.join(lacking)}; give it by keyword"
+            ) from None
+
+    def check_names(self, attributes: Iterable[str]) -> None:
+        """Check that the function has attributes of these names.
+
+        Raises:
+            NetworkError: it has not.
+        """
+        known = [field.name for field in _fields(self.op)]
+        for name in attributes:
+            if name not in known:
+                raise NetworkError(
+                    f"{self.title} has no attribute {name!r}; its function's parameters by "
+                    f"keyword are: {', '.join(known) or 'none'}." + nearest(name, known)
+                )
 
     @property
     def title(self) -> str:
@@ -304,8 +393,10 @@ class CustomOperation:
             raise
         except Exception as error:
             raise ShapeError(f"{self.title}: its function for shapes failed: {error!r}") from error
-        several = isinstance(answer, list) and all(
-            isinstance(item, (tuple, list)) for item in answer
+        several = (
+            isinstance(answer, list)
+            and len(answer) > 0  # no sizes: a scalar
+            and all(isinstance(item, (tuple, list)) for item in answer)
         )
         return [Shape(_sizes(item)) for item in (answer if several else [answer])]
 
@@ -436,7 +527,10 @@ def operation(
     texts: list[tuple[str, Any]] = [("name", name), ("domain", domain)]
     for what, text in texts:
         if not isinstance(text, str) or not text.isprintable() or (what == "name" and not text):
-            raise NetworkError(f"the {what} of an operation is a text, not {text!r}")
+            raise NetworkError(
+                f"the {what} of an operation is a text, not {text!r}; write "
+                '@polydevice.operation("MyOp", domain="my.company")'
+            )
     if _OWN_DOMAINS.fullmatch(domain):
         raise NetworkError(
             f"domain {domain!r} is not for operations of yours; use a name of your own, such as "
@@ -446,6 +540,8 @@ def operation(
     def make(function: Callable[..., Any]) -> CustomOperation:
         if not inspect.isroutine(function):
             raise NetworkError(f"operation {name!r} is made of a function, not of {function!r}")
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise NetworkError(f"operation {name!r} is made of a function that returns arrays")
         known = table.find_in_domain(domain, name)
         if known is not None and issubclass(known, PythonOperation):
             before = known.definition.function
@@ -455,10 +551,56 @@ def operation(
             ):
                 table.forget(known)
         if table.is_defined(name, domain):
-            raise NetworkError(f"operation {name!r} of {domain!r} is defined already")
+            by = f" by {known.__module__}.{known.__qualname__}" if known is not None else ""
+            raise NetworkError(
+                f"operation {name!r} of {domain!r} is defined already{by}; take another name or "
+                "domain"
+            )
         return CustomOperation(function, name, domain, shapes, types)
 
     return make
+
+
+def _fields(cls: type[Op]) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(cls)  # type: ignore[arg-type]
+
+
+@functools.cache
+def _hints(cls: type[Op]) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _is_a(value: Any, kind: type) -> bool:
+    """Whether a value is of one of `_ATTRIBUTE_KINDS`; integers are floats too."""
+    if kind is float:
+        return type(value) in (int, float)
+    return type(value) is kind
+
+
+def _of_file(cls: type[Op], name: str, value: Any) -> Any:
+    """Return an attribute of an ONNX file as a function takes it; ONNX writes truth as 0 and 1."""
+    kind = _hints(cls)[name]  # type: ignore[arg-type]
+    inner = typing.get_args(kind)[:1]
+    if inner and isinstance(value, (tuple, list)):
+        return tuple(_item_of_file(item, inner[0]) for item in value)
+    return _item_of_file(value, kind)
+
+
+def _item_of_file(value: Any, kind: Any) -> Any:
+    if kind is bool and type(value) is int and value in (0, 1):
+        return bool(value)
+    if kind is float and type(value) is int:
+        return float(value)
+    return value.decode() if kind is str and isinstance(value, bytes) else value
+
+
+def _read_only(value: Any) -> Any:
+    """Return a view that refuses changes: the array may be the user's own, or another's input."""
+    if not isinstance(value, np.ndarray):
+        return value
+    view = value.view()
+    view.flags.writeable = False
+    return view
 
 
 def _sizes(item: Any) -> Sequence[DimLike | None]:

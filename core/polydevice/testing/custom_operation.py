@@ -37,21 +37,26 @@ def check(
     Args:
         operation: what `polydevice.operation` made.
         shapes: for each network the shapes of the inputs; by default some odd ones, the same for
-            all inputs.
+            all inputs, without those that may be left out and with them.
         types: element types of all inputs, each tried.
         devices: names; all that are available when left out.
         tolerance: largest difference, relative to the largest element.
-        seed: of the data: normal floats, integers from -50 to 50.
+        seed: of the data: normal floats, integers from -50 to 50, texts of up to 8 characters.
         **attributes: of the operation.
 
     Raises:
         AssertionError: naming device, shapes and the first element that differs.
+        NetworkError: an attribute lacks, is not known, or is of another type.
         OptionValueError: nothing would be tried, or an argument is not legal.
     """
     if not isinstance(operation, CustomOperation):
         raise OptionValueError(f"check() takes what polydevice.operation made, not {operation!r}")
-    count = operation.input_counts[0]
-    tried = shapes if shapes is not None else [[shape] * count for shape in SHAPES]
+    least, most = operation.input_counts
+    counts = {least, max(least, 2) if most is None else most}
+    tried = shapes
+    if tried is None:
+        counts -= {0} if most != 0 else set()
+        tried = [[shape] * count for count in sorted(counts) for shape in SHAPES]
     for name, given in (("shapes", tried), ("types", types), ("devices", devices)):
         if given is not None and (isinstance(given, str) or not len(given)):
             raise OptionValueError(f"{name}={given!r} tries nothing; give a list of some, or None")
@@ -78,7 +83,7 @@ def _check_on(
         Node(f"input{number}", Parameter(element_type, Shape(size)))
         for number, size in enumerate(sizes)
     ]
-    node = Node("operation", operation.op(**attributes), [p.output for p in parameters])
+    node = Node("operation", operation.make(**attributes), [p.output for p in parameters])
     results = [
         Node(f"output{n}/result", Result(output_name=f"output{n}"), [port])
         for n, port in enumerate(node.outputs)
@@ -101,14 +106,20 @@ def _random(kind: ElementType, size: Sequence[int], rng: np.random.Generator) ->
         return rng.standard_normal(size).astype(kind.dtype)
     if kind is ElementType.boolean:
         return rng.integers(0, 2, size).astype(np.bool_)
+    if kind is ElementType.string:
+        texts = np.empty(size, object)
+        texts.reshape(-1)[:] = ["aé, Z 9"[: n % 9] for n in rng.integers(0, 9, texts.size)]
+        return texts
     return rng.integers(0 if kind.value.startswith("u") else -50, 51, size).astype(kind.dtype)
 
 
 def _compare(what: str, got: Array, want: Array, tolerance: float) -> None:
     assert got.shape == want.shape, f"{what}: shape {got.shape}, the function gives {want.shape}"
-    a, b = got.astype(np.float64), want.astype(np.float64)
-    bound = tolerance * float(np.abs(b[np.isfinite(b)]).max(initial=0))
-    right = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= bound)
+    right = np.asarray(got == want, np.bool_)
+    if got.dtype != object:
+        a, b = got.astype(np.float64), want.astype(np.float64)
+        bound = tolerance * float(np.abs(b[np.isfinite(b)]).max(initial=0))
+        right = right | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= bound)
     if not right.all():
         index = tuple(int(i) for i in np.argwhere(~right)[0])
         raise AssertionError(

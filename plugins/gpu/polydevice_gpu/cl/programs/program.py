@@ -37,7 +37,8 @@ _LOG_LIMIT_CHARACTERS = 4000
 _LINES_AROUND = 3
 # NVIDIA "<kernel>:12:5: error", Intel "1:12:5: error", PoCL "error: <file>:12:5: use of"
 _LINE = re.compile(r'#line (\d+) "(.*)"')
-_POSITION = re.compile(r"(\d+):\d+: ")
+_POSITION = re.compile(r"([^\s:]*):?\b(\d+):\d+: ")
+"""Groups: the file, which compilers leave out or call by a name of their own, and the line."""
 
 
 @dataclass(frozen=True)
@@ -345,7 +346,7 @@ def _build_error(
     ]
     errors = [line for line in log.splitlines() if "error" in line]
     positions = [found for line in errors if (found := _POSITION.search(line))]
-    excerpt = _excerpt(source, [int(found.group(1)) for found in positions])
+    excerpt = _excerpt(source, [_line_of(source, found) for found in positions])
     if excerpt:
         parts += ["source:", excerpt]
     shortened = log[:_LOG_LIMIT_CHARACTERS] + (" …" if len(log) > _LOG_LIMIT_CHARACTERS else "")
@@ -354,7 +355,7 @@ def _build_error(
     parts += [
         f"written at {place}"
         for found in positions[:1]
-        if (place := _written_at(source, int(found.group(1))))
+        if (place := _written_at(source, int(found.group(2))))
         and place.rpartition(":")[0] not in log
     ]
     return KernelBuildError("\n".join(parts))
@@ -368,6 +369,16 @@ def _written_at(source: str, line: int) -> str:
         if said is not None:
             return f"{said[2]}:{int(said[1]) + line - number - 2}"
     return ""
+
+
+def _line_of(source: str, position: re.Match[str]) -> int:
+    """Return the line of the source that a compiler means, which may count as `#line` says."""
+    line = int(position[2])
+    for number, text in enumerate(source.splitlines(), 1):
+        said = _LINE.match(text)
+        if said is not None and said[2] == position[1] and int(said[1]) <= line:
+            return number + 1 + line - int(said[1])
+    return line
 
 
 def _excerpt(source: str, failing: Sequence[int]) -> str:
