@@ -18,18 +18,16 @@ from typing_extensions import Self
 from polydevice import arguments
 from polydevice.device_name import DeviceName
 from polydevice.devices.devices import Devices
+from polydevice.devices.loading import content_of, exported, given_context, load, prepared
 from polydevice.dtype import Array
 from polydevice.errors import (
     DeviceError,
-    DeviceNameError,
-    ModelFileError,
     NetworkError,
     OptionError,
     OptionValueError,
     PluginError,
     PolydeviceError,
 )
-from polydevice.files.safe_open import read_given
 from polydevice.internal import internal_error
 from polydevice.plugin import DeviceReport, Line, Section, Version
 from polydevice.runtime.executor import closing_time
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
     from polydevice.files.model_cache import ModelCache
     from polydevice.network import Network, PathLike
     from polydevice.ops.op import Op
-    from polydevice.options import Options
-    from polydevice.plugin import Plugin
     from polydevice.readers import ModelSource
     from polydevice.readers.limits import ReadLimits
     from polydevice.remote import RemoteContext
@@ -238,7 +234,7 @@ class Core:
         except Exception as error:
             what = f"{len(model)} bytes" if isinstance(model, bytes) else arguments.shown(model)
             raise internal_error(
-                f"reading a model ({what}) failed", error, content=_content(model)
+                f"reading a model ({what}) failed", error, content=content_of(model)
             ) from error
 
     def load_network(
@@ -266,50 +262,18 @@ class Core:
         """
         if num_requests is not None:
             num_requests = arguments.number_of_requests(num_requests, "num_requests")
-        context = None if isinstance(device_name, str) else _context(device_name)
+        context = None if isinstance(device_name, str) else given_context(device_name)
         name = str(device_name) if context is None else context.device_name
         plugin, options, device_id = self._devices.resolve(name, config)
-        prepared = self._prepared(network)
-        with self._devices.contract(plugin.name, f"loading network {prepared.name!r}", prepared):
-            executable = self._loaded(plugin, prepared, options, device_id, context)
+        copy = self._prepared(network)
+        with self._devices.contract(plugin.name, f"loading network {copy.name!r}", copy):
+            executable = load(plugin, copy, options, device_id, context, self._model_cache)
         optimal = num_requests == 0
         number = executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS") if optimal else 0
         executable._reserve_requests(number or num_requests or 1)
         with self._lock:
             self._networks.add(executable)
         return executable
-
-    def _loaded(
-        self,
-        plugin: Plugin,
-        network: Network,
-        options: Options,
-        device_id: str,
-        context: RemoteContext | None,
-    ) -> ExecutableNetwork:
-        """Let a plugin load a network, guarded and through the model cache where that is set."""
-        from polydevice.accuracy import guarded, is_trying
-
-        if options.shape_buckets:
-            from polydevice.padding.network import padded
-
-            again = partial(self._loaded, plugin, device_id=device_id, context=context)
-            return padded(network, options, lambda made, plain: again(made, options=plain))
-
-        def plain(network: Network, options: Options) -> ExecutableNetwork:
-            return plugin.load_network(network, options, device_id, context)
-
-        def load(network: Network) -> ExecutableNetwork:
-            return (
-                guarded(network, options, plain)
-                if options.accuracy_guard
-                else plain(network, options)
-            )
-
-        cached = self._model_cache is not None and plugin.can_export and context is None
-        if cached and self._model_cache is not None and not is_trying():
-            return self._model_cache.load_network(plugin, network, options, device_id, load)
-        return load(network)
 
     def create_context(self, device_name: str, params: Mapping[str, Any]) -> RemoteContext:
         """Make a context of the user's objects, such as an OpenCL context.
@@ -372,7 +336,7 @@ class Core:
             DeviceError: the device cannot import networks.
             OptionValueError: SHAPE_BUCKETS is set, which needs the model itself.
         """
-        context = None if isinstance(device_name, str) else _context(device_name)
+        context = None if isinstance(device_name, str) else given_context(device_name)
         name = str(device_name) if context is None else context.device_name
         plugin, options, device_id = self._devices.resolve(name, config)
         if options.shape_buckets:
@@ -380,10 +344,10 @@ class Core:
                 f"SHAPE_BUCKETS={options.shape_buckets} is not possible for a network that is "
                 "imported; load the model with load_network(), or leave the key out"
             )
-        content = _exported(data)
-        load = partial(plugin.import_network, content, options, device_id, context)
+        content = exported(data)
+        importing = partial(plugin.import_network, content, options, device_id, context)
         with self._devices.contract(plugin.name, "importing a network"):
-            executable = self._registry.with_operations(load)
+            executable = self._registry.with_operations(importing)
         with self._lock:
             self._networks.add(executable)
         return executable
@@ -399,10 +363,10 @@ class Core:
         For "HETERO:GPU.1,CPU" that is the first of its members that can. Affinities that are set in
         the network are not looked at.
         """
-        prepared = self._prepared(network)
+        copy = self._prepared(network)
         plugin, options, device_id = self._devices.resolve(device_name, config)
-        with self._devices.contract(plugin.name, "asking what it runs", prepared):
-            return plugin.query_network(prepared, options, device_id)
+        with self._devices.contract(plugin.name, "asking what it runs", copy):
+            return plugin.query_network(copy, options, device_id)
 
     def unsupported_nodes(
         self,
@@ -420,17 +384,10 @@ class Core:
             return plugin.unsupported_nodes(network, options)
 
     def _prepared(self, network: Network | PathLike) -> Network:
-        """Return a copy with the settings of inputs and outputs made part of the graph."""
         from polydevice.network import Network
-        from polydevice.passes.apply_port_settings import apply_port_settings
 
         read = network if isinstance(network, Network) else self.read_network(network)
-        copy = read.clone()
-        copy.evaluate = self.evaluate
-        if read.evaluate is None:  # made by hand or unpickled: computed shapes are not known yet
-            copy.infer()
-        apply_port_settings(copy)
-        return copy
+        return prepared(read, self.evaluate)
 
     def evaluate(self, op: Op, inputs: Sequence[Array]) -> list[Array] | None:
         """Compute one operation on host arrays; None when no plugin can."""
@@ -474,37 +431,6 @@ class Core:
 def shared_core() -> Core:
     """Return one core for the whole process, for callers that have none; made on first use."""
     return Core()
-
-
-def _context(value: Any) -> RemoteContext:
-    from polydevice.remote import RemoteContext
-
-    if isinstance(value, RemoteContext):
-        return value
-    raise DeviceNameError(f"a device name such as 'GPU.1', or a context, is needed, not {value!r}")
-
-
-def _content(model: Any) -> bytes | None:
-    """Return a model's bytes for a report; None where they cannot be read again."""
-    if isinstance(model, (bytes, bytearray, memoryview)):
-        return bytes(model)
-    try:
-        return read_given(Path(model), "model file", ModelFileError, 1 << 31)
-    except (TypeError, PolydeviceError):
-        return None
-
-
-def _exported(data: bytes | PathLike) -> bytes:
-    if isinstance(data, bytes):
-        return data
-    if not isinstance(data, (str, os.PathLike)):
-        raise ModelFileError(
-            f"an exported network is bytes, or the path of a file, not {arguments.shown(data)}"
-        )
-    from polydevice.readers.limits import ReadLimits
-
-    limit = ReadLimits().weights_bytes
-    return read_given(Path(data), "exported network", ModelFileError, limit)
 
 
 def _is_arrays(result: Any) -> bool:

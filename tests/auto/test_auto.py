@@ -403,7 +403,7 @@ def test_an_unknown_network_says_what_each_device_lacks(core, network) -> None:
     made = core.read_network(model)
     (result,) = made.results
     from polydevice.node import Node
-    from polydevice.testing.device_suite import Unheard
+    from polydevice.testing.suite.subject import Unheard
 
     result.inputs = [Node("stranger", Unheard(), result.inputs).output]
     for name in ("AUTO:CPU,SHAKY", "MULTI:CPU,SHAKY"):

@@ -97,3 +97,38 @@ def test_every_library_that_is_imported_is_declared() -> None:
                 if module not in sys.stdlib_module_names | own | optional:
                     library = names.get(module, module).replace("_", "-")
                     assert library in {name.replace("_", "-") for name in declared}, (path, module)
+
+
+CATALOGUES = {
+    "core/polydevice/ops",
+    "core/polydevice/rewrites/decompose",
+    "plugins/cpu/polydevice_cpu/lowering",
+    "plugins/cpu/polydevice_cpu/ops",
+}
+"""Rooms of one file for each stem of operations, which is its address there."""
+
+LARGE_ROOMS = CATALOGUES | {
+    "core/polydevice",  # what users and authors of devices import by name
+    "core/polydevice/readers/onnx/operators",  # a catalogue too, of ONNX's operators
+}
+
+
+def test_rooms_are_small_and_modules_are_not_long() -> None:
+    rooms: dict[Path, list[Path]] = {}
+    for folder in ("core", "plugins"):
+        for path in (ROOT / folder).rglob("*.py"):
+            rooms.setdefault(path.parent.relative_to(ROOT), []).append(path)
+    assert len(rooms) > 80
+    large = {room.as_posix() for room, modules in rooms.items() if len(modules) > 14}
+    assert large == LARGE_ROOMS
+    stems = {path.stem for path in rooms[Path("core/polydevice/ops")]}
+    for name in CATALOGUES:
+        others = {path.stem for path in rooms[Path(name)]} - stems
+        assert len(others) <= 4, f"{name}: {others}"
+    long = [
+        path
+        for modules in rooms.values()
+        for path in modules
+        if len(path.read_text("utf-8").splitlines()) > 480
+    ]
+    assert not long

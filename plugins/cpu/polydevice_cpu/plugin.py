@@ -20,7 +20,7 @@ from polydevice.plugin import Line, Plugin, Section, Version, unsupported
 from polydevice.remote import RemoteContext
 from polydevice_cpu import processor
 from polydevice_cpu.executable import CpuExecutableNetwork
-from polydevice_cpu.lowering.table import find_lowering
+from polydevice_cpu.lower import find_lowering
 from polydevice_cpu.onednn.library import absence, library
 from polydevice_cpu.options import CpuOptions, available_cores
 from polydevice_cpu.plan.array_steps.start import has_starter, starter_of

@@ -12,7 +12,7 @@ from polydevice.emitter import Emitter
 from polydevice.node import constant
 from polydevice.ops import activation, arithmetic, math
 from polydevice.ops.op import Op
-from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.attributes import Attributes, Eltwise, PostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor

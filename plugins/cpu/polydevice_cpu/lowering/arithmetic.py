@@ -13,9 +13,9 @@ from polydevice.ops.activation import PRelu, slope_shape
 from polydevice.ops.op import Op
 from polydevice.ops.pointwise import AutoBroadcast, BinaryPointwise
 from polydevice.shape import Shape
+from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.activation import apply
 from polydevice_cpu.lowering.integers import operand_functions
-from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp, Prelu
 from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, row_major

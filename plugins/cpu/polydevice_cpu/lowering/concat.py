@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from polydevice.dtype import Array
 from polydevice.ops.concat import Concat
-from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, DataType
 from polydevice_cpu.onednn.descriptor import Descriptor

@@ -9,7 +9,7 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.convert import Convert
-from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor

@@ -16,8 +16,8 @@ from polydevice.ops.convolution import (
 )
 from polydevice.ops.window import Window
 from polydevice.shape import bounds
+from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.column import Order, orders, turned
-from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp
 from polydevice_cpu.onednn.constants import Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor

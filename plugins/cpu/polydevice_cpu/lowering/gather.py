@@ -9,7 +9,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.gather import Gather
-from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.descriptor import row_major
 from polydevice_cpu.ops.gather import gather
 from polydevice_cpu.plan.binding.context import Context

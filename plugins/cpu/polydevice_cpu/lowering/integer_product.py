@@ -10,11 +10,11 @@ import numpy as np
 from polydevice.ops.convolution import Convolution, ConvolutionBackpropData, ConvolutionLike
 from polydevice.ops.matmul import MatMul
 from polydevice.rewrites.integers.integer_product import IntegerProduct
+from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.column import Order, orders, turned
 from polydevice_cpu.lowering.convolution import end_padding
 from polydevice_cpu.lowering.integers import lower_in_float
 from polydevice_cpu.lowering.matmul import matrix
-from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp, Quantisation
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor

@@ -17,7 +17,7 @@ from polydevice.ops.quantize_linear import DequantizeLinear
 from polydevice.ops.reshape import Reshape
 from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice.rewrites.integers.quantised import quantised
-from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor

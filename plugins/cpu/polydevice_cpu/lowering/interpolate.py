@@ -17,7 +17,7 @@ from polydevice.ops.interpolate import (
 )
 from polydevice.ops.op import Op
 from polydevice.ops.resampling import AxisTable
-from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major

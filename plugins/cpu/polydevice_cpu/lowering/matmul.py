@@ -9,8 +9,8 @@ import numpy as np
 
 from polydevice.dtype import ElementType
 from polydevice.ops.matmul import MatMul
+from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.arithmetic import reshaped
-from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.onednn.attributes import Attributes, PostOp
 from polydevice_cpu.onednn.constants import Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor

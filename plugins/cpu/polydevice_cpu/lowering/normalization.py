@@ -11,7 +11,7 @@ import numpy as np
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.normalization import LRN, MVN, MVNV2, EpsMode
 from polydevice_cpu.implement import implements
-from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.attributes import Attributes, Binary
 from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major

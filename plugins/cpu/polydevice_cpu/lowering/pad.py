@@ -9,8 +9,8 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.pad import Pad, PadMode
+from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.concat import order_like
-from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.ops.pad import source_index
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import ArrayStep, Compute

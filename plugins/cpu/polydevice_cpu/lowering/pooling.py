@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from polydevice.dtype import ElementType
 from polydevice.ops.pooling import AvgPool, MaxPool, MaxPoolWithIndices, Pool
+from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.column import Order, orders, turned
 from polydevice_cpu.lowering.convolution import end_padding
-from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor

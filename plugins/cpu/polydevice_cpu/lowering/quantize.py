@@ -11,7 +11,7 @@ from polydevice.ops.quantize import FakeQuantize
 from polydevice.ops.quantize_linear import QuantizeLinear
 from polydevice.rewrites.integers.quantised import quantiser
 from polydevice_cpu.implement import implements
-from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor

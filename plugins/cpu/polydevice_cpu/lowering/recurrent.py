@@ -8,7 +8,7 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.ops import recurrent as ops
-from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Algorithm, Arg, Direction, Query
 from polydevice_cpu.onednn.descriptor import Descriptor

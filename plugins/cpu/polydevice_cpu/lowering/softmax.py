@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from polydevice.dtype import ElementType
 from polydevice.ops.softmax import LogSoftmax, SoftMax
+from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.concat import ordered
-from polydevice_cpu.lowering.table import lowers
 from polydevice_cpu.onednn.attributes import Attributes, Eltwise
 from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor

@@ -12,7 +12,7 @@ from polydevice.ops.slice import Slice, StridedSlice
 from polydevice.ops.split import Split, VariadicSplit
 from polydevice.ops.transpose import Transpose
 from polydevice_cpu.implement import run
-from polydevice_cpu.lowering.table import lowers
+from polydevice_cpu.lower import lowers
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:

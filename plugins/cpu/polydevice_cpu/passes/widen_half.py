@@ -11,7 +11,7 @@ from polydevice.network import Network, unique_name
 from polydevice.node import Port, constant
 from polydevice.ops.convert import Convert
 from polydevice.ops.io import Constant, Parameter
-from polydevice_cpu.lowering.table import is_heavy
+from polydevice_cpu.lower import is_heavy
 
 HALF = (ElementType.f16, ElementType.bf16)
 

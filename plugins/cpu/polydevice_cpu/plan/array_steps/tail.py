@@ -17,7 +17,7 @@ from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
-from polydevice_cpu.lowering.table import is_heavy
+from polydevice_cpu.lower import is_heavy
 from polydevice_cpu.plan.array_steps.growth import admit, counted
 from polydevice_cpu.plan.array_steps.start import starter
 from polydevice_cpu.plan.binding.context import Context

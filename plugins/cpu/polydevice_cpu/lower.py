@@ -1,4 +1,4 @@
-"""The table of lowerings: one function per operation."""
+"""lowers: the table of lowerings, one function per operation."""
 
 from __future__ import annotations
 
