@@ -88,6 +88,13 @@ def _missing(name: str) -> str:
     return f"no device {name} here ({', '.join(available)} are); " + "; ".join(reasons)
 
 
+@pytest.fixture(scope="session")
+def needs_gpu() -> None:
+    """Skip where no GPU is, a test that names it itself."""
+    if reason := _missing("GPU"):
+        pytest.skip(reason)
+
+
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """Random numbers of a test's own, the same whichever tests run before it."""

@@ -152,7 +152,7 @@ def test_bash_completes(line: str, found: set[str], tmp_path: Path) -> None:
     command.chmod(0o755)
     words = line.split()
     script = f"""
-        export PATH={tmp_path}:$PATH
+        export PATH={shlex.quote(str(tmp_path))}:"$PATH"
         source <(polydevice completion bash)
         COMP_LINE={shlex.quote(line)}; COMP_POINT=${{#COMP_LINE}}; COMP_TYPE=9
         COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}

@@ -178,6 +178,7 @@ def test_work_groups_that_cannot_be() -> None:
         row_softmax.opencl(work_groups=groups)(lambda x, y: None)
 
 
+@pytest.mark.usefixtures("needs_gpu")
 def test_what_fails_in_a_work_group_is_said_with_its_place() -> None:
     @polydevice.operation("Broken", domain=DOMAIN, shapes="same")
     def broken(x):
@@ -212,6 +213,7 @@ def test_checks_that_would_check_nothing() -> None:
         check(np.exp)
 
 
+@pytest.mark.usefixtures("needs_gpu")
 def test_what_is_wrong_is_found() -> None:
     @polydevice.operation("Wrong", domain=DOMAIN)
     def wrong(x):
@@ -353,6 +355,7 @@ def test_opencl_bodies_that_cannot_be() -> None:
         swish.opencl(lambda x: x)
 
 
+@pytest.mark.usefixtures("needs_gpu")
 def test_errors_of_the_compiler_name_the_line_of_the_python_file() -> None:
     @polydevice.operation("Misspelt", domain=DOMAIN)
     def misspelt(x):

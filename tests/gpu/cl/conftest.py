@@ -23,11 +23,12 @@ def vendors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def real_driver(vendors: Path) -> Path:
-    """PoCL's .icd file in the folder."""
+def real_driver(vendors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """PoCL's .icd file in the folder, and a place for what it compiles: HOME may have none."""
     system = Path("/etc/OpenCL/vendors/pocl.icd")
     if not system.is_file():
         pytest.skip("PoCL is not installed from the system's packages")
+    monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path))
     return Path(shutil.copy(system, vendors))
 
 

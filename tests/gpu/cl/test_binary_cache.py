@@ -55,7 +55,7 @@ def test_second_time_is_a_hit_and_gives_the_same(opencl, folder, monkeypatch) ->
     assert run(opencl, folder) == (RIGHT, CacheCounters(hits=1), True)
 
 
-def test_second_process_compiles_nothing(folder) -> None:
+def test_second_process_compiles_nothing(opencl, folder) -> None:
     program = f"""if True:
         from polydevice_gpu import cl
         device = cl.open_device(cl.discover().devices[0])

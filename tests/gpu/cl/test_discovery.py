@@ -260,6 +260,15 @@ def test_program_goes_on_beside_a_crashing_driver(fake_driver, real_driver) -> N
     assert "the driver crashed while being loaded" in done.stdout
 
 
+def test_driver_without_a_folder_for_what_it_compiles(real_driver, monkeypatch) -> None:
+    """PoCL 3.1 shows no device then, and does not say why."""
+    monkeypatch.setenv("HOME", "/proc/nonexistent")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("POCL_CACHE_DIR")
+    finding = finding_of(enumerate_drivers(), "Portable Computing")
+    assert finding.verdict is Verdict.FOUND or "POCL_CACHE_DIR" in finding.fix
+
+
 def test_fork_after_opencl_was_started_is_refused_with_the_fix(real_driver) -> None:
     program = """if True:
         import os

@@ -181,6 +181,9 @@ def _judge_platforms(platforms: Sequence[_Answer]) -> list[Finding]:
         elif "rusticl" in platform["name"].lower():
             fix = "name the GPU's Mesa driver, for example RUSTICL_ENABLE=radeonsi or iris"
             findings.append(_rejected("platform", name, "offers no device: none is enabled", fix))
+        elif "portable computing" in platform["name"].lower():
+            fix = "it needs a folder for what it compiles: name a writable one in POCL_CACHE_DIR"
+            findings.append(_rejected("platform", name, "offers no device", fix))
         else:
             fix = "check that the GPU is visible here and that you may open its device node"
             findings.append(_rejected("platform", name, "offers no device", fix))
