@@ -76,8 +76,10 @@ def test_a_sequence_of_products_and_what_reads_it(device, rng):
 
 
 @pytest.mark.parametrize("name", DEVICES)
-def test_sequences_are_inputs_and_outputs(name, rng):
+def test_sequences_are_inputs_and_outputs(name, rng, request):
     """Their items have sizes of their own, whatever their number."""
+    if "GPU" in name:
+        request.getfixturevalue("needs_gpu")
     kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, ["n"]))
     nodes = [_node("SequenceInsert", "s x", "y"), _node("SequenceLength", "y", "n")]
     proto = model(
