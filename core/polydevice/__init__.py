@@ -10,7 +10,7 @@ from polydevice.dtype import ElementType
 from polydevice.errors import PolydeviceError
 from polydevice.hookspecs import hookimpl
 from polydevice.infer_request import StatusCode
-from polydevice.ops.python_operation import operation
+from polydevice.ops.custom_operation import operation
 from polydevice.plugin import DeviceReport, Version
 from polydevice.remote import (
     Copies,

@@ -12,8 +12,8 @@ from polydevice.dtype import Array, ElementType
 from polydevice.errors import OptionValueError
 from polydevice.network import Network
 from polydevice.node import Node
+from polydevice.ops.custom_operation import CustomOperation
 from polydevice.ops.io import Parameter, Result
-from polydevice.ops.python_operation import CustomOperation
 from polydevice.shape import Shape
 
 SHAPES = ((1,), (7,), (3, 5), (2, 3, 17), (1, 33, 1, 65), (2, 0, 3))
