@@ -3,9 +3,11 @@
 The quick tier leaves out
 
 * tests, or parameters of tests, with the marker ``full``;
-* of a test with several ``parametrize`` marks the combinations that show nothing new: it keeps as
-  many as it takes for every entry of every list to occur on every device ("each choice", Ammann
-  and Offutt, "Using formal methods to derive test frames in category-partition testing", 1994),
+* of a test with several ``parametrize`` marks, or with a device and one, the combinations that show
+  nothing new: it keeps as many as it takes for every entry of every list and every device to occur
+  ("each choice", Ammann and Offutt, "Using formal methods to derive test frames in
+  category-partition testing", 1994). In `tests/conformance` and in the suite of devices every entry
+  occurs on every device,
 * `tests/ops` on other devices than CPU: there every operation occurs in `tests/conformance`, every
   kernel in `tests/gpu`, and each case costs compiling one.
 
@@ -16,7 +18,7 @@ they try. In both tiers the longest tests start first, so that none is left alon
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 _TOLD = "polydevice_quick"
 """Name under which workers find the tier."""
+
+_ON_EVERY_DEVICE = ("conformance", "devices")
+"""Folders of tests in which every entry of every list occurs on every device."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -37,6 +42,17 @@ def add_options(parser: pytest.Parser) -> None:
         action="store_true",
         help="run each feature's first tests (as is done when no file is named)",
     )
+
+
+def firsts(count: int, values: Iterable[object]) -> list[object]:
+    """Return values for `parametrize`, of which the quick tier takes the first `count`.
+
+    For lists whose further entries go the same ways with other numbers.
+    """
+    return [
+        pytest.param(value, marks=() if number < count else pytest.mark.full)
+        for number, value in enumerate(values)
+    ]
 
 
 def choose(config: pytest.Config) -> None:
@@ -101,6 +117,7 @@ def _choices(item: pytest.Item) -> Iterator[object]:
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     device = parameters.get("device")
     yield device
+    device = device if item.path.parent.name in _ON_EVERY_DEVICE else None
     for mark in item.iter_markers("parametrize"):
         names = mark.args[0] if mark.args else mark.kwargs["argnames"]
         if isinstance(names, str):

@@ -25,6 +25,7 @@ from polydevice_gpu.tuning.tuner import Tuner
 from tests.gpu import graphs
 from tests.gpu.graphs import Sketch
 from tests.gpu.kernel_cases import CASES, cases_of
+from tests.tiers import firsts
 
 TUNABLE = [
     op
@@ -64,7 +65,7 @@ def _nodes(loaded, op):
     return [n for n in loaded.latest_plan().graph.nodes if type(n.op) is op and layer_key(n, "")]
 
 
-@pytest.mark.parametrize("op", TUNABLE, ids=lambda op: op.__name__)
+@pytest.mark.parametrize("op", firsts(6, TUNABLE), ids=lambda op: op.__name__)
 def test_is_tuned_and_remembered(monkeypatch, load, core, tmp_path, op):
     """The last candidate is said to be the fastest; it is what later loads choose, untimed."""
     timed: list[str] = []

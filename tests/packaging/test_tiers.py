@@ -12,10 +12,18 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SUITE = """
 import pytest
+from tests import tiers
 
 @pytest.mark.parametrize("a", [1, 2, 3])
 @pytest.mark.parametrize("b", [1, 2, 3])
 def test_each_choice(a, b): pass
+
+@pytest.mark.parametrize("item", [1, 2])
+@pytest.mark.parametrize("device", ["CPU", "GPU"])
+def test_devices(item, device): pass
+
+@pytest.mark.parametrize("seed", tiers.firsts(2, range(4)))
+def test_seeds(seed): pass
 
 @pytest.mark.full
 def test_full(): pass
@@ -23,7 +31,7 @@ def test_full(): pass
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
-@pytest.mark.parametrize(("option", "count"), [((), 5), (("--quick",), 5), (("--all",), 10)])
+@pytest.mark.parametrize(("option", "count"), [((), 10), (("--quick",), 10), (("--all",), 18)])
 def test_which_tests_run(tmp_path: Path, workers: str, option: tuple[str, ...], count: int) -> None:
     pytest.importorskip("xdist")
     (tmp_path / "tests").mkdir()
