@@ -106,6 +106,7 @@ def test_encoder(device: str, rng: np.random.Generator) -> None:
             }
             same(model, request, inputs)
         text = loaded.explain()
+        assert "does nothing" not in text  # what hides padding from a layer
         assert "SHAPE_BUCKETS: axis 0 of the inputs, called 'n': padded to 4,16" in text
         assert "guarded: Softmax" in text
         with pytest.raises(DeviceError, match="without the key"):

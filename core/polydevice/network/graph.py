@@ -47,24 +47,27 @@ class Graph:
         done: set[Node] = set()
         open_: set[Node] = set()
         for root in [*self.parameters, *self.results, *self.sinks]:
-            stack: list[tuple[Node, int]] = [(root, 0)]
+            stack = [] if root in done else [(root, iter(root.inputs))]
+            open_.add(root)
             while stack:
-                node, position = stack.pop()
-                if node in done:
-                    continue
-                if position == 0:
-                    open_.add(node)
-                if position < len(node.inputs):
-                    stack.append((node, position + 1))
-                    producer = node.inputs[position].node
+                node, inputs = stack[-1]
+                for port in inputs:
+                    producer = port.node
+                    if producer in done:
+                        continue
                     if producer in open_:
                         raise NetworkError(f"the network has a cycle through {producer.title}")
-                    if producer not in done:
-                        stack.append((producer, 0))
-                    continue
-                open_.discard(node)
-                done.add(node)
-                order.append(node)
+                    if producer.inputs:
+                        open_.add(producer)
+                        stack.append((producer, iter(producer.inputs)))
+                        break
+                    done.add(producer)  # as every second node, a constant: nothing stands before it
+                    order.append(producer)
+                else:
+                    stack.pop()
+                    open_.discard(node)
+                    done.add(node)
+                    order.append(node)
         return order
 
     def __iter__(self) -> Iterator[Node]:

@@ -15,12 +15,15 @@ from __future__ import annotations
 
 from polydevice.network import Network
 from polydevice.network.kept_layers import KeptLayers
+from polydevice.ops.quantize import FakeQuantize
+from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
 from polydevice.rewrites.integers.dynamic import dynamic_products
 from polydevice.rewrites.integers.dynamic_range import recognise_dynamic_ranges
 from polydevice.rewrites.integers.fake_quantize import split_fake_quantize
 from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice.rewrites.integers.movement import raise_quantize, sink_dequantize
 from polydevice.rewrites.integers.products import integer_products
+from polydevice.rewrites.integers.quantised import NARROW
 from polydevice.rewrites.integers.swish import quantised_swish
 from polydevice.rewrites.integers.unsigned import unsigned_integers
 from polydevice.rewrites.integers.written_out import put_together
@@ -34,6 +37,8 @@ def hold_integers(network: Network) -> int:
     Returns:
         How many there are that were none before.
     """
+    if not _may_be_quantised(network):
+        return 0
     before = _products(network)
     kept = KeptLayers.of(network)
     put_together(network)
@@ -46,6 +51,18 @@ def hold_integers(network: Network) -> int:
     recognise_dynamic_ranges(network)
     dynamic_products(network)
     return _products(network) - before
+
+
+def _may_be_quantised(network: Network) -> bool:
+    """Whether something is rounded to few levels, or there are integers of 8 bits.
+
+    Without them nothing here applies; to find that out takes a tenth of looking for each.
+    """
+    return any(
+        isinstance(node.op, (FakeQuantize, QuantizeLinear, DequantizeLinear))
+        or any(port.element_type in NARROW for port in node.outputs)
+        for node in network.nodes()
+    )
 
 
 def _products(network: Network) -> int:

@@ -13,6 +13,7 @@ from polydevice.ops.split import Split, VariadicSplit
 from polydevice.ops.transpose import Transpose
 from polydevice_cpu.implement import run
 from polydevice_cpu.lower import lowers
+from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
@@ -34,18 +35,31 @@ def lower_view(builder: PlanBuilder, node: Node) -> bool:
     value = builder.value(source)
     if value.strides is None:
         value = builder.dense(value)
-    views = _views(node, value, constants)
-    if views is None and not value.is_dense:
+    looks = _looks(builder, node, value, constants)
+    if looks is None and not value.is_dense:
         value = builder.dense(value)
-        views = _views(node, value, constants)
-    if views is None:
+        looks = _looks(builder, node, value, constants)
+    if looks is None:
         return False
-    for port, view in zip(node.outputs, views, strict=True):
-        builder.set(port, view)
+    for port, (shape, strides, skip) in zip(node.outputs, looks, strict=True):
+        builder.set(port, value.view(shape, strides, skip_bytes=skip))
     return True
 
 
-def _views(node: Node, value: Value, constants: list[Array | None]) -> list[Value] | None:
+_Look = tuple[tuple[int, ...], tuple[int, ...], int]
+"""Sizes, strides in elements, and bytes skipped of a view."""
+
+
+def _looks(
+    builder: PlanBuilder, node: Node, value: Value, constants: list[Array | None]
+) -> list[_Look] | None:
+    """The views that a node makes of a value like this one; None where it has to copy."""
+    elements = [None if x is None else (x.dtype, x.shape, x.tobytes()) for x in constants]
+    given = value.shape, value.strides, value.dtype, *elements
+    return builder.alike(node, given, lambda: _views(node, value, constants))
+
+
+def _views(node: Node, value: Value, constants: list[Array | None]) -> list[_Look] | None:
     assert value.strides is not None
     item = value.dtype.itemsize
     reach = sum((n - 1) * s for n, s in zip(value.shape, value.strides, strict=True) if n) + 1
@@ -53,14 +67,14 @@ def _views(node: Node, value: Value, constants: list[Array | None]) -> list[Valu
     memory = np.empty(max(reach, 1) * item, np.uint8)
     strides = [s * item for s in value.strides]
     fake: Array = np.ndarray(value.shape, value.dtype, memory, 0, strides)
-    start = memory.__array_interface__["data"][0]
+    start = address_of(memory)
     views = []
     for result in run(node.op, [fake, *constants]):
-        offset = result.__array_interface__["data"][0] - start
+        offset = address_of(result) - start
         if result.size and not (0 <= offset < memory.nbytes and np.may_share_memory(result, fake)):
             return None
         steps = tuple(s // item for s in result.strides)
         if any(s <= 0 and n > 1 for s, n in zip(steps, result.shape, strict=True)):
             return None
-        views.append(value.view(result.shape, steps, skip_bytes=offset if result.size else 0))
+        views.append((result.shape, steps, offset if result.size else 0))
     return views

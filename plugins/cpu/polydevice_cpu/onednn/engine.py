@@ -26,6 +26,12 @@ def stream() -> c.c_void_p:
     return required().create("stream_create", engine(), STREAM_IN_ORDER)
 
 
+def address_of(array: Array) -> int:
+    """Return where an array's elements begin; `array.ctypes` would take three times as long."""
+    start: int = array.__array_interface__["data"][0]
+    return start
+
+
 def aligned(size_bytes: int) -> Array:
     """Return `size_bytes` uninitialised bytes that start at a cache line."""
     raw = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)

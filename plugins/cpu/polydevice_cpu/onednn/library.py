@@ -162,7 +162,9 @@ class Library:
     def create(self, name: str, *arguments: object) -> c.c_void_p:
         """Call ``dnnl_<name>(&handle, *arguments)`` and return the handle."""
         handle = c.c_void_p()
-        self.call(name, c.byref(handle), *arguments)
+        status = self._functions[name](c.byref(handle), *arguments)
+        if status:
+            raise status_error(name, status)
         return handle
 
     def create_if_supported(self, name: str, *arguments: object) -> c.c_void_p | None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import ctypes as c
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
 
 from polydevice_cpu.onednn.library import library
@@ -73,16 +72,20 @@ def functions() -> tuple[Callable[[], int], Callable[[int], None]]:
     return quick.omp_get_max_threads, quick.omp_set_num_threads
 
 
-@contextmanager
-def threads(count: int) -> Iterator[None]:
+class threads:  # noqa: N801 - used like a function; a plan enters some hundred, a generator is slow
     """Let oneDNN calls of this thread use `count` threads inside the ``with`` block."""
-    get, set_ = functions()
-    before = get()
-    if before == count:
-        yield
-        return
-    set_(count)
-    try:
-        yield
-    finally:
-        set_(before)
+
+    __slots__ = ("_before", "_count", "_set")
+
+    def __init__(self, count: int) -> None:
+        self._count = self._before = count
+
+    def __enter__(self) -> None:
+        get, self._set = functions()
+        self._before = get()
+        if self._before != self._count:
+            self._set(self._count)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before != self._count:
+            self._set(self._before)

@@ -44,6 +44,7 @@ class Work:
         may_unroll: whether loops may become plain layers.
         unrolled: whether some did.
         layers: name → type of the model's layers that are left when decomposing begins.
+        parts: name → the layers for which it was put in.
         nested: loops and Ifs that the device runs.
         floats: the type in which f16 and f32 values are stored; None for each its own.
         graph: what it became.
@@ -58,6 +59,7 @@ class Work:
     may_unroll: bool = True
     unrolled: bool = False
     layers: Mapping[str, str] = field(default_factory=dict)
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     nested: Mapping[Node, Nested] = field(default_factory=dict)
     floats: ElementType | None = None
     graph: GpuGraph | None = None
@@ -87,6 +89,7 @@ def rewrite(work: Work) -> None:
     def observe(stage: str, network: Network) -> None:
         if stage == "decompose":  # what becomes of these layers is reported
             work.layers = lowering.layers_of(network)
+            work.parts = lowering.parts_of(network)
 
     exact = work.settings.quantized_in_f32 and is_quantized(work.network)
     work.floats = ElementType.f32 if exact else work.settings.floats
@@ -117,5 +120,6 @@ def lower(work: Work) -> None:
         kept=work.settings.kept,
         nested=work.nested,
         layers=work.layers,
+        parts=work.parts,
     )
     work.graph.loose = work.loose

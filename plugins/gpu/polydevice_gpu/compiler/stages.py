@@ -108,7 +108,10 @@ def build_graph(
     def build(body: Network, loose: AbstractSet[str]) -> GpuGraph:
         return build_graph(body, target, evaluate, settings, loose)
 
-    work = Work(network.clone(), target, evaluate, settings, build, loose)
+    # What cannot be unrolled is not compiled a second time, so that no copy is needed.
+    has_bodies = any(node.op.has_bodies for node in network.nodes())
+    first = network.clone() if has_bodies else network
+    work = Work(first, target, evaluate, settings, build, loose)
     try:
         return _run(work)
     except UnsupportedNetworkError:

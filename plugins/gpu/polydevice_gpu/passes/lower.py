@@ -100,6 +100,7 @@ def lower(
     kept: KeptLayers | None = None,
     nested: Mapping[Node, Nested] | None = None,
     layers: Mapping[str, str] | None = None,
+    parts: Mapping[str, tuple[str, ...]] | None = None,
 ) -> GpuGraph:
     """Return the graph of a network whose shapes are static and whose constants are folded.
 
@@ -111,6 +112,7 @@ def lower(
         kept: layers whose results and constants are stored as f32 all the same.
         nested: the loops and Ifs whose bodies the device runs.
         layers: layer of the model → type of its operation; those of the network if left out.
+        parts: what was put in for other layers → these; those of the network if left out.
     """
     lowering = _Lowering(GpuGraph(network.name), target, floats, kept or KeptLayers())
     graph = lowering.graph
@@ -130,7 +132,7 @@ def lower(
             inputs = [values[port] for port in node.inputs]
             outputs = lowering.add(node, inputs, nested.get(node) if nested else None)
             values.update(zip(node.outputs, outputs, strict=True))
-    _note_idle(graph)
+    _note_idle(graph, parts_of(network) if parts is None else parts)
     for name, port in network.output_ports():
         value = values[port]
         graph.outputs[name] = value
@@ -147,12 +149,19 @@ def layers_of(network: Network) -> dict[str, str]:
     return {n.name: n.op.type for n in network.nodes() if not isinstance(n.op, Result)}
 
 
-def _note_idle(graph: GpuGraph) -> None:
-    """Note the layers of which nothing is left."""
+def parts_of(network: Network) -> dict[str, tuple[str, ...]]:
+    """Return name → layers for what was put in for others, such as what hides padding from them."""
+    return {node.name: node.origins for node in network.nodes() if node.origins}
+
+
+def _note_idle(graph: GpuGraph, parts: Mapping[str, tuple[str, ...]]) -> None:
+    """Note the layers of which nothing is left, or nothing that is told with their own names."""
     done = {origin for node in graph.nodes for origin in node.origins}
     for name, kind in graph.types.items():
         if kind not in ("Const", "Parameter") and name not in done:
-            graph.fates[name] = Fate("OPTIMIZED_OUT", "", "it does nothing here")
+            others = [other for other in parts.get(name, ()) if other in done]
+            why = f"part of what {' and '.join(others)} runs" if others else "it does nothing here"
+            graph.fates[name] = Fate("OPTIMIZED_OUT", "", why)
 
 
 def _parameters(network: Network) -> set[Node]:

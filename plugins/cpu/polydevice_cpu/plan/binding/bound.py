@@ -14,7 +14,7 @@ from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import Arg
-from polydevice_cpu.onednn.engine import MemoryObject
+from polydevice_cpu.onednn.engine import MemoryObject, address_of
 from polydevice_cpu.onednn.primitive import execution_error
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.workspace import Workspace
@@ -48,7 +48,9 @@ class BoundPlan:
         self.tail_outputs: dict[int, Array] = {}
         """Results whose shape the data decided, by position, after a run."""
         self._arena = workspace.arena.at_least(plan.arena_bytes)
+        self._arena_start = address_of(self._arena)
         self._scratchpad = workspace.scratchpad.at_least(plan.scratchpad_bytes)
+        self._scratchpad_start = address_of(self._scratchpad)
         self._inputs: dict[int, _Place] = {}
         self._outputs: dict[int, _Place] = {}
         self._homes: dict[int, Array] = {}
@@ -157,20 +159,26 @@ class BoundPlan:
         arguments = {index: self._memory(value) for index, value in step.arguments.items()}
         if step.primitive.scratchpad_bytes:
             arguments[Arg.SCRATCHPAD] = MemoryObject(
-                step.primitive.scratchpad, self._scratchpad.ctypes.data
+                step.primitive.scratchpad, self._scratchpad_start
             )
         return step.primitive.bind(arguments)
 
     def _memory(self, value: Value) -> MemoryObject:
         known = self._memories.get(id(value))
         if known is None:
-            home = self._home(value.storage)
-            address = 0 if home is None else home.ctypes.data + value.offset_bytes
+            storage = value.storage.root
+            start = self._start(storage)
+            address = 0 if start is None else start + value.offset_bytes
             known = self._memories[id(value)] = MemoryObject(value.descriptor, address)
-            if home is None:
-                place = self._place(value.storage.root)
-                place.memories.append((known, value.offset_bytes))
+            if start is None:
+                self._place(storage).memories.append((known, value.offset_bytes))
         return known
+
+    def _start(self, storage: Storage) -> int | None:
+        """The address of a storage, or None while the caller has yet to provide it."""
+        if storage.kind is Kind.ARENA:
+            return self._arena_start + storage.offset_bytes
+        return None if storage.array is None else address_of(storage.array)
 
     def _bind_array_step(self, step: ArrayStep) -> Call:
         inputs = self._arrays(step.inputs)
@@ -268,7 +276,7 @@ class _Place:
             for update in self.views:
                 update(array)
             return
-        address = array.__array_interface__["data"][0]
+        address = address_of(array)
         if address == self.address:
             return
         self.address = address

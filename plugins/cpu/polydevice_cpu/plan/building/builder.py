@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, DataType
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, row_major
+from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.primitives import reorder
 from polydevice_cpu.plan.array_steps.start import starter
 from polydevice_cpu.plan.binding.context import Context
@@ -31,6 +32,8 @@ from polydevice_cpu.plan.building.worth import NETWORK_US, STEP_US, threads_wort
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep, Step, TailStep
 from polydevice_cpu.plan.value import Kind, Storage, Value
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -78,11 +81,9 @@ class PlanBuilder:
         self._late: set[Port] = set()
         self._refused: dict[str, str] = {}
         self._threads = 1
-        self._stable = {
-            node.op.value.__array_interface__["data"][0]
-            for node in sized.nodes
-            if isinstance(node.op, Constant)
-        }
+        self._stable = sized.stable
+        self._kinds = sized.kinds
+        self._found: dict[Hashable, Any] = {}
 
     # -- what lowerings ask -------------------------------------------------------------------
 
@@ -174,7 +175,7 @@ class PlanBuilder:
         """A constant in a layout of oneDNN's; the model's own are packed once for all plans."""
         if descriptor is None:
             return self.constant(array)
-        stable = array.__array_interface__["data"][0] in self._stable
+        stable = address_of(array) in self._stable
         data = self.weights.packed(array, descriptor) if stable else pack(array, descriptor)
         storage = Storage(Kind.CONSTANT, data.nbytes, array=data)
         return Value(
@@ -183,11 +184,25 @@ class PlanBuilder:
 
     def derived(self, array: Array, name: str, make: Callable[[Array], Array]) -> Array:
         """``make(array)``; for the model's own constants computed once for all plans."""
-        if array.__array_interface__["data"][0] not in self._stable:
+        if address_of(array) not in self._stable:
             return make(array)
         result = self.weights.derived(array, name, make)
-        self._stable.add(result.__array_interface__["data"][0])
+        self._stable.add(address_of(result))
         return result
+
+    def alike(self, node: Node, given: Hashable, find: Callable[[], T]) -> T:
+        """``find()``, once for all nodes of the same operation that are given the same.
+
+        What is found must depend on the operation and on `given` alone.
+        """
+        kind = self._kinds.get(node)
+        if kind is None:
+            return find()
+        key = kind, given
+        if key not in self._found:
+            self._found[key] = find()
+        found: T = self._found[key]
+        return found
 
     def heavy_type(self, node: Node) -> DataType:
         """The element type that the heavy primitive of a node computes on."""
@@ -310,6 +325,9 @@ class PlanBuilder:
             self._late.update(node.outputs)
             return isinstance(node.op, Parameter)
         if isinstance(node.op, (Parameter, Constant)):
+            return True
+        if self._threads == 1:  # the thread's number already
+            self._lower_worth(node)
             return True
         with openmp.threads(threads_worth([node], self._threads, STEP_US)):
             self._lower_worth(node)

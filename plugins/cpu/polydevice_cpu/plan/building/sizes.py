@@ -14,6 +14,7 @@ from polydevice.memory_budget import host_memory_bytes
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.control_flow import If
+from polydevice.ops.io import Constant
 from polydevice.ops.op import Op
 from polydevice.passes.check_sizes import check_sizes
 from polydevice.rewrites.control_flow.inline_branches import inline_branches
@@ -21,6 +22,7 @@ from polydevice.runtime.plan_cache import Shapes
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.implement import evaluate
+from polydevice_cpu.onednn.engine import address_of
 
 _SMALL_BYTES = 1024
 """Up to which elements are compared; of more integers, whether they are one array."""
@@ -28,10 +30,17 @@ _SMALL_BYTES = 1024
 
 @dataclass(frozen=True)
 class Sized:
-    """A network whose inputs have known shapes; `nodes` are all of it, producers first."""
+    """A network whose inputs have known shapes; `nodes` are all of it, producers first.
+
+    Attributes:
+        kinds: node → number that it shares with nodes of the same operation.
+        stable: addresses of arrays that are the same for all shapes: the network's constants.
+    """
 
     network: Network
     nodes: Sequence[Node]
+    kinds: Mapping[Node, int]
+    stable: set[int]
 
 
 class Sizes:
@@ -45,7 +54,6 @@ class Sizes:
         """Begin with a network, which stays as it is."""
         self._source = network
         self._latest: Sized | None = None
-        self._kinds: dict[Node, int] = {}  # of the latest network
 
     def fill(self, shapes: Shapes, prepared: Callable[[Network], Network]) -> Sized:
         """Return the network for inputs of these shapes; the one returned before is no more.
@@ -71,7 +79,6 @@ class Sizes:
     def clear(self) -> None:
         """Let go of what was filled in last."""
         self._latest = None
-        self._kinds = {}
 
     def _first(self, shapes: Shapes, prepared: Callable[[Network], Network]) -> tuple[Sized, bool]:
         """The network, and whether other sizes can be filled into it."""
@@ -82,15 +89,16 @@ class Sizes:
         inlined = inline_branches(network, prepared)
         nodes = network.nodes()
         check_sizes(nodes, host_memory_bytes(), "CPU")
-        self._kinds = _kinds(nodes)
-        return Sized(network, nodes), not inlined
+        constants = (node.op.value for node in nodes if isinstance(node.op, Constant))
+        stable = {address_of(array) for array in constants}
+        return Sized(network, nodes, _kinds(nodes), stable), not inlined
 
     def _again(self, sized: Sized, shapes: Shapes) -> bool:
         """Infer what other shapes change; False where an If can be replaced now."""
         changed: set[Port] = set()
         touched: list[Node] = []
         parameters = set(_set(sized.network, shapes))
-        alike = _Alike(self._kinds)
+        alike = _Alike(sized.kinds)
         with computing_ahead():
             for node in sized.nodes:
                 if node not in parameters and changed.isdisjoint(node.inputs):
