@@ -116,6 +116,7 @@ def test_a_reproduction_runs_by_itself(model: Path, wrong_sine: None, tmp_path: 
         np.testing.assert_allclose(expected["output_0"], np.sin(inputs["input_0"]), atol=1e-6)
 
 
+@pytest.mark.usefixtures("needs_gpu")
 def test_names_of_a_model_are_no_code(model: Path, wrong_sine: None, tmp_path: Path) -> None:
     with Core() as core:
         network = core.read_network(model)
@@ -185,6 +186,7 @@ def test_inputs_and_a_network(model: Path) -> None:
     assert found.is_equal
 
 
+@pytest.mark.usefixtures("needs_gpu")
 @pytest.mark.parametrize("seed", [0, 1])
 def test_what_is_kept_in_halves_is_seen_as_such(tmp_path: Path, seed: int) -> None:
     """x² of small x is 0 in f16, which its logarithm tells; f32 keeps it."""

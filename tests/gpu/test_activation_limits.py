@@ -10,6 +10,7 @@ from onnx.reference import ReferenceEvaluator
 from polydevice import Core
 
 
+@pytest.mark.usefixtures("needs_gpu")
 @pytest.mark.parametrize("kind", ["HardSigmoid", "HardSwish", "Relu", "Clip", "Gelu", "Softplus"])
 def test_as_onnxs_reference(kind: str) -> None:
     x = np.array([np.nan, np.inf, 3e38, -3e38, 1e38, 3, -3, 0.5, -0.5, 0], np.float32).repeat(3)

@@ -54,6 +54,7 @@ def builder(opencl):
     return cl.ProgramBuilder(opencl)
 
 
+@pytest.mark.usefixtures("needs_gpu")
 def test_layer_normalisation_and_gelu_as_onnx_writes_them_are_one_launch(tmp_path):
     model = onnx.parser.parse_model(LAYER_NORM)
     onnx.save(model, tmp_path / "m.onnx")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from polydevice import Core
 from polydevice.dtype import ElementType
@@ -15,6 +16,7 @@ from polydevice.ops.transpose import Transpose
 from polydevice.shape import Shape
 
 
+@pytest.mark.usefixtures("needs_gpu")
 def test_views_of_inputs_and_views_that_are_outputs() -> None:
     x = Node("x", Parameter(element_type=ElementType.f32, shape=Shape((2, 3, 4, 5))))
     order = constant("order", np.array([0, 2, 3, 1]))

@@ -73,6 +73,7 @@ def _detector(s: Sketch):
     return s.add("detections", op, places, scores, s.add("priors", Unsqueeze(), anchors, axis))
 
 
+@pytest.mark.usefixtures("needs_gpu")
 def test_anchors_of_a_detector_are_computed_at_load():
     s = Sketch()
     network = s.network(y=_detector(s))
@@ -90,6 +91,7 @@ def test_anchors_of_a_detector_are_computed_at_load():
     np.testing.assert_allclose(found[0, 0, :count], wanted[0, 0, :count], 1e-4, 1e-5)
 
 
+@pytest.mark.usefixtures("needs_gpu")
 def test_anchors_of_sizes_that_are_an_input_are_computed_on_the_host():
     s = Sketch()
     sizes = [s.input(name, 2, kind=I64) for name in ("cells", "pixels")]
@@ -122,6 +124,7 @@ def test_whatever_depends_on_constants_alone_is_computed_once(opencl, builder):
     check_answers(network, opencl, builder)
 
 
+@pytest.mark.usefixtures("needs_gpu")
 def test_proposals_and_suppression_run_on_the_host():
     s = Sketch()
     features = s.add("relu", Relu(), s.conv("conv", s.input("x", 1, 4, 8, 8), 8))

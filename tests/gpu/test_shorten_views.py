@@ -60,6 +60,7 @@ def test_what_is_no_exchange_of_axes_stays(last):
     assert _views(network) == ["Reshape", "Transpose", "Reshape"]
 
 
+@pytest.mark.usefixtures("needs_gpu")
 @pytest.mark.parametrize("number", range(12))
 def test_random_chains_keep_their_answers(number):
     random = seeded(f"chain of views {number}")

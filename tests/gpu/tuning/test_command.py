@@ -42,6 +42,7 @@ def test_the_originals_file_survives_extension(core, path, timed) -> None:
                 assert kept == value if version == "version_1" else value.items() <= kept.items()
 
 
+@pytest.mark.usefixtures("needs_gpu")
 def test_command(path, tmp_path) -> None:
     (tmp_path / "model.onnx").write_bytes(MODEL)
     command = [
