@@ -66,7 +66,8 @@ class Queue:
             return
         self.copies.uploads += 1
         code = self._transfer(self._cl.clEnqueueWriteBuffer, buffer, array, wait)
-        check(code, f"uploading {array.nbytes} bytes to {buffer.name!r} on {self._name}")
+        if code:  # texts take longer than the call
+            check(code, f"uploading {array.nbytes} bytes to {buffer.name!r} on {self._name}")
 
     def download(self, buffer: Buffer, array: npt.NDArray[Any], *, wait: bool = True) -> None:
         """Copy the beginning of a buffer into an array, after everything enqueued before.
@@ -89,7 +90,8 @@ class Queue:
             return
         self.copies.downloads += 1
         code = self._transfer(self._cl.clEnqueueReadBuffer, buffer, array, wait)
-        check(code, f"downloading {array.nbytes} bytes of {buffer.name!r} from {self._name}")
+        if code:
+            check(code, f"downloading {array.nbytes} bytes of {buffer.name!r} from {self._name}")
 
     def _transfer(
         self, enqueue: Callable[..., int], buffer: Buffer, array: npt.NDArray[Any], wait: bool
@@ -196,7 +198,8 @@ class Queue:
         self._copied(code, source.name, image.name)
 
     def _copied(self, code: int, source: str, target: str) -> None:
-        check(code, f"copying {source!r} to {target!r} on {self._name}")
+        if code:
+            check(code, f"copying {source!r} to {target!r} on {self._name}")
         self.copies.on_device += 1
 
     @staticmethod
@@ -237,7 +240,8 @@ class Queue:
         Raises:
             DeviceLostError: if a launch failed.
         """
-        check(self._cl.clFinish(self.pointer), f"waiting for {self._name}")
+        if code := self._cl.clFinish(self.pointer):
+            check(code, f"waiting for {self._name}")
 
     def __enter__(self) -> Self:
         return self
