@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,11 @@ from polydevice.ops.io import Constant
 from polydevice.ops.op import Op
 from polydevice.shape import MAX_RANK, Shape
 from polydevice.tensor import TensorDesc
+
+O = TypeVar("O", bound=Op)  # noqa: E741 - an operation
+
+Kind = type[O]
+"""A class of operations; `Node.type` is something else."""
 
 Evaluate = Callable[[Op, Sequence[Array]], "list[Array] | None"]
 """Computes an operation on arrays; None where it cannot. Core gets it from the hook `evaluate`."""
@@ -183,6 +188,17 @@ class Node:
     def layers(self) -> tuple[str, ...]:
         """Names of the model's layers that it computes: `origins`, or its own name."""
         return self.origins or (self.name,)
+
+    def operation(self, kind: Kind[O]) -> O:
+        """Return the operation, which is one of this kind.
+
+        Raises:
+            TypeError: it is another one; who asks is registered for its own.
+        """
+        op = self.op
+        if not isinstance(op, kind):
+            raise TypeError(f"{self.title} is no {kind.__name__}")
+        return op
 
     @property
     def title(self) -> str:

@@ -98,8 +98,7 @@ def make_room(
 
 
 def _size(constant: Node) -> int:
-    op = constant.op
-    assert isinstance(op, Constant)
+    op = constant.operation(Constant)
     return int(op.value.nbytes)
 
 

@@ -48,27 +48,27 @@ def _axes(step: Step, index: int = 1) -> list[int]:
 
 @rule(SoftMax)
 def _softmax(step: Step) -> list[State]:
-    assert isinstance(step.op, SoftMax)
+    op = step.nodes[0].operation(SoftMax)
     labels = step.inputs[0].labels
-    axis = normalize_axis(step.op.axis, len(labels))
+    axis = normalize_axis(op.axis, len(labels))
     step.hide(0, axis, -math.inf, "compares and adds up elements")
-    zeros = frozenset({axis}) if type(step.op) is SoftMax else frozenset()
+    zeros = frozenset({axis}) if type(op) is SoftMax else frozenset()
     return [State(Kind.DATA, labels, zeros)]
 
 
 @rule(Reduction)
 def _reduction(step: Step) -> list[State]:
-    assert isinstance(step.op, Reduction)
+    op = step.nodes[0].operation(Reduction)
     axes, labels = _axes(step), step.inputs[0].labels
     padded = [axis for axis in axes if symbols_of(labels[axis])]
     for axis in padded:
-        if type(step.op) not in _NEUTRAL:
+        if type(op) not in _NEUTRAL:
             step.refuse(labels[axis], axis, "joins elements")
-        means = isinstance(step.op, ReduceMean)
+        means = isinstance(op, ReduceMean)
         if means and not step.nodes[0].inputs[0].element_type.is_float:
             step.refuse(labels[axis], axis, "divides integers")
-        step.hide(0, axis, _NEUTRAL[type(step.op)], "joins elements", means=means)
-    if step.op.keep_dims:
+        step.hide(0, axis, _NEUTRAL[type(op)], "joins elements", means=means)
+    if op.keep_dims:
         return data(tuple(() if a in axes else each for a, each in enumerate(labels)))
     return data(tuple(each for a, each in enumerate(labels) if a not in axes))
 
@@ -80,8 +80,8 @@ def _along_axes(step: Step) -> list[State]:
 
 @rule(MVNV2)
 def _image(step: Step) -> list[State]:
-    assert isinstance(step.op, MVNV2)
-    first = 1 if step.op.across_channels else 2
+    op = step.nodes[0].operation(MVNV2)
+    first = 1 if op.across_channels else 2
     return data(step.kept(range(first, len(step.inputs[0].labels)), "normalises elements together"))
 
 
@@ -124,11 +124,11 @@ def _window(step: Step) -> list[State]:
 
 @rule(Convolution)
 def _convolution(step: Step) -> list[State]:
-    assert isinstance(step.op, Convolution)
+    op = step.nodes[0].operation(Convolution)
     step.only_first()
     rank = len(step.inputs[0].labels)
-    kernel = step.op.window(step.nodes[0].inputs[1].shape or ()).kernel
-    own = step.op.strides, step.op.pads_begin, step.op.pads_end
+    kernel = op.window(step.nodes[0].inputs[1].shape or ()).kernel
+    own = op.strides, op.pads_begin, op.pads_end
     strides, *pads = (values or (default,) * (rank - 2) for values, default in zip(own, (1, 0, 0)))
     alone = [
         axis

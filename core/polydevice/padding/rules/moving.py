@@ -115,7 +115,7 @@ def _is_whole(step: Step, label: Label, indices: list[slice]) -> bool:
 
 @rule(StridedSlice)
 def _strided_slice(step: Step) -> list[State]:
-    assert isinstance(step.op, StridedSlice)
+    op = step.nodes[0].operation(StridedSlice)
     rank, count = len(step.inputs[0].labels), len(step.nodes)
     trials = []
     for node in step.nodes:
@@ -123,7 +123,7 @@ def _strided_slice(step: Step) -> list[State]:
         if begin is None or end is None or None in strides:
             raise UnprovableError("its limits depend on the inputs")
         by = strides[0] if strides and strides[0] is not None else [1] * len(begin)
-        trials.append(step.op.index(rank, begin, end, by))
+        trials.append(op.index(rank, begin, end, by))
     made: list[Label] = []
     axis = 0
     for place in range(len(trials[0])):
@@ -144,7 +144,7 @@ def _strided_slice(step: Step) -> list[State]:
 
 @rule(Gather)
 def _gather(step: Step) -> list[State]:
-    assert isinstance(step.op, Gather)
+    op = step.nodes[0].operation(Gather)
     x, indices = (each.labels for each in step.inputs[:2])
     axis = normalize_axis(step.ints(2, "axis")[0], len(x))
     first = step.value(1)
@@ -152,7 +152,7 @@ def _gather(step: Step) -> list[State]:
         step.refuse(x[axis], axis, "takes elements")  # the first one is always there
     if step.inputs[1].kind is Kind.SIZES:
         raise UnprovableError("it takes elements whose places follow the sizes of the inputs")
-    batch = step.op.batch_dims + (len(indices) if step.op.batch_dims < 0 else 0)
+    batch = op.batch_dims + (len(indices) if op.batch_dims < 0 else 0)
     if x[:batch] != indices[:batch]:
         raise UnprovableError("it pairs axes that need not be of one size")
     return data((*x[:axis], *indices[batch:], *x[axis + 1 :]))
@@ -186,9 +186,9 @@ def _range(step: Step) -> list[State]:
 
 @rule(Broadcast)
 def _broadcast(step: Step) -> list[State]:
-    assert isinstance(step.op, Broadcast)
+    op = step.nodes[0].operation(Broadcast)
     own = step.inputs[0].labels
-    is_usual = step.op.mode in (BroadcastMode.NUMPY, BroadcastMode.BIDIRECTIONAL)
+    is_usual = op.mode in (BroadcastMode.NUMPY, BroadcastMode.BIDIRECTIONAL)
     if any(own) and (not is_usual or len(step.inputs) > 2):
         raise UnprovableError("it broadcasts along chosen axes")
     rank = step.rank()

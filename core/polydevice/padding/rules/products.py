@@ -12,9 +12,9 @@ from polydevice.padding.state import State, Step, UnprovableError, data
 
 @rule(MatMul)
 def _matmul(step: Step) -> list[State]:
-    assert isinstance(step.op, MatMul)
+    op = step.nodes[0].operation(MatMul)
     a, b = (each.labels for each in step.inputs)
-    transposed = step.op.transpose_a and len(a) > 1, step.op.transpose_b and len(b) > 1
+    transposed = op.transpose_a and len(a) > 1, op.transpose_b and len(b) > 1
     inner_a = len(a) - 2 if transposed[0] else len(a) - 1
     inner_b = 0 if len(b) == 1 else len(b) - 1 if transposed[1] else len(b) - 2
     if a[inner_a] != b[inner_b]:
@@ -31,10 +31,10 @@ def _matmul(step: Step) -> list[State]:
 
 @rule(ScaledDotProductAttention)
 def _attention(step: Step) -> list[State]:
-    assert isinstance(step.op, ScaledDotProductAttention)
+    op = step.nodes[0].operation(ScaledDotProductAttention)
     query, key, value = (each.labels for each in step.inputs[:3])
     step.refuse(query[-1], len(query) - 1, "adds up elements")
-    if step.op.causal and query[-2] == key[-2]:
+    if op.causal and query[-2] == key[-2]:
         # A query sees no padding, whose weight 0 must not meet infinity.
         step.hide(2, len(value) - 2, 0.0, "adds up elements")
     elif symbols_of(key[-2]):
@@ -43,7 +43,7 @@ def _attention(step: Step) -> list[State]:
             f"{step.titles[symbols_of(key[-2])[0]]}, without a mask that follows the sizes"
         )
     batch: list[Labels] = [query[:-2], key[:-2], value[:-2]]
-    if len(step.inputs) > 3 and not step.op.causal:
+    if len(step.inputs) > 3 and not op.causal:
         batch.append(step.inputs[3].labels[:-2])
     for index in (4, 5):
         step.only_first([index])
@@ -52,8 +52,8 @@ def _attention(step: Step) -> list[State]:
 
 @rule(Einsum)
 def _einsum(step: Step) -> list[State]:
-    assert isinstance(step.op, Einsum)
-    terms, output = parse_equation(step.op.equation, len(step.inputs))
+    op = step.nodes[0].operation(Einsum)
+    terms, output = parse_equation(op.equation, len(step.inputs))
     if "." in "".join([*terms, output]):
         raise UnprovableError("its equation has an ellipsis")
     found: dict[str, Label] = {}

@@ -117,8 +117,7 @@ def _dequantised(node: Node, evaluate: Evaluate | None) -> QuantisedConstant | N
     integers, scale, *zeros = [port.node.constant for port in node.inputs]
     if integers is None:
         integers = _quantised_ahead(node.inputs[0].node, evaluate)
-    op = node.op
-    assert isinstance(op, DequantizeLinear)
+    op = node.operation(DequantizeLinear)
     if integers is None or scale is None or op.block_size or (zeros and zeros[0] is None):
         return None
     if not _are_whole(integers):

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 @lowers(Concat)
 def lower_concat(builder: PlanBuilder, node: Node) -> bool:
     """Join channels-last if most of the data is so (or blocked), else in row-major order."""
-    op = node.op
-    assert isinstance(op, Concat)
+    op = node.operation(Concat)
     values = [builder.value(port) for port in node.inputs]
     if not all(value.in_reach for value in values):
         return False

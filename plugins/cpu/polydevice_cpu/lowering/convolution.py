@@ -40,8 +40,7 @@ def lower_convolution(builder: PlanBuilder, node: Node) -> bool:
 
 
 def _convolve(builder: PlanBuilder, node: Node, weights: Flow | Packed, order: Order) -> bool:
-    op = node.op
-    assert isinstance(op, Convolution)
+    op = node.operation(Convolution)
     window = op.window(node.inputs[1].shape or ())
     sizes = _sizes(node)
     begin, _ = window.pads(sizes)
@@ -83,8 +82,7 @@ def _convolve(builder: PlanBuilder, node: Node, weights: Flow | Packed, order: O
 @lowers(ConvolutionBackpropData, GroupConvolutionBackpropData, heavy=True)
 def lower_deconvolution(builder: PlanBuilder, node: Node) -> bool:
     """Transposed convolution; its weights are [C, O, …] here and [O, C, …] in oneDNN."""
-    op = node.op
-    assert isinstance(op, ConvolutionBackpropData)
+    op = node.operation(ConvolutionBackpropData)
     weights = weights_of(builder, node)
     if weights is None or not isinstance(weights, Packed):
         return False
@@ -94,8 +92,7 @@ def lower_deconvolution(builder: PlanBuilder, node: Node) -> bool:
 
 
 def _deconvolve(builder: PlanBuilder, node: Node, weights: Packed, order: Order) -> bool:
-    op = node.op
-    assert isinstance(op, ConvolutionBackpropData)
+    op = node.operation(ConvolutionBackpropData)
     window = op.window(node.inputs[1].shape or ())
     sizes, wanted = _sizes(node), _output_sizes(node)
     begin = op.crops(sizes, window, wanted)

@@ -27,8 +27,7 @@ def lower_gather(builder: PlanBuilder, node: Node) -> bool:
 
 
 def _look(builder: PlanBuilder, node: Node) -> bool:
-    op = node.op
-    assert isinstance(op, Gather)
+    op = node.operation(Gather)
     source, indices_port, axis_port = node.inputs
     indices, axis_array = indices_port.desc.constant, axis_port.desc.constant
     if indices is None or axis_array is None or op.batch_dims or not indices.size:

@@ -45,8 +45,7 @@ _ANY_ZERO = 3
 @lowers(IntegerProduct, heavy=True)
 def lower_integer_product(builder: PlanBuilder, node: Node) -> bool:
     """Multiply integers with oneDNN; where it has no right code for them, in f32."""
-    op = node.op
-    assert isinstance(op, IntegerProduct)
+    op = node.operation(IntegerProduct)
     weights = node.inputs[1].desc.constant
     if weights is None or node.inputs[2].desc.constant is None:
         return False

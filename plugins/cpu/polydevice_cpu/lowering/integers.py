@@ -162,8 +162,7 @@ _TO_F32 = Convert(destination_type=ElementType.f32)
 
 def lower_in_float(builder: PlanBuilder, node: Node) -> None:
     """Compute a product of integers in f32, where oneDNN has no right code for integers."""
-    op = node.op
-    assert isinstance(op, IntegerProduct)
+    op = node.operation(IntegerProduct)
     x, w, scale, zero, factor, *rest = node.inputs
     build = Emitter(node.name, origins=node.layers)
     value = build.emit(_TO_F32, x, name=f"{node.name}/f32")

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 @lowers(MatMul, heavy=True)
 def lower_matmul(builder: PlanBuilder, node: Node) -> bool:
     """Multiply matrices; transposed and strided sources are read in place where possible."""
-    op = node.op
-    assert isinstance(op, MatMul)
+    op = node.operation(MatMul)
     a, b = node.inputs
     (target,) = node.outputs
     if a.element_type is not ElementType.f32 or not target.desc.is_static:

@@ -62,8 +62,7 @@ def _as_wide_as(width: int) -> Callable[[Array], Array]:
 @lowers(MVN)
 def lower_mvn(builder: PlanBuilder, node: Node) -> bool:
     """Normalise the last axes, seen as one."""
-    op = node.op
-    assert isinstance(op, MVN)
+    op = node.operation(MVN)
     axes, rank = node.inputs[1].desc.constant, node.inputs[0].desc.rank
     if axes is None or rank is None or not op.normalize_variance:
         return False
@@ -76,8 +75,7 @@ def lower_mvn(builder: PlanBuilder, node: Node) -> bool:
 @lowers(MVNV2)
 def lower_mvn_v2(builder: PlanBuilder, node: Node) -> bool:
     """Normalise all axes but the first, or the first two."""
-    op = node.op
-    assert isinstance(op, MVNV2)
+    op = node.operation(MVNV2)
     first = 1 if op.across_channels else 2
     rank = node.inputs[0].desc.rank or 0
     if not op.normalize_variance or rank <= first:
@@ -146,8 +144,7 @@ def _refusal(made: Primitive, layout: Descriptor, epsilon: float) -> str:
 @lowers(LRN)
 def lower_lrn(builder: PlanBuilder, node: Node) -> bool:
     """Normalise across channels."""
-    op = node.op
-    assert isinstance(op, LRN)
+    op = node.operation(LRN)
     axes, source = node.inputs[1].desc.constant, node.inputs[0]
     if axes is None or [int(a) for a in axes.reshape(-1)] != [1] or op.size % 2 == 0:
         return False

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 @lowers(Pad)
 def lower_pad(builder: PlanBuilder, node: Node) -> bool:
     """Write the border and copy the inside, without leaving a channels-last layout."""
-    op = node.op
-    assert isinstance(op, Pad)
+    op = node.operation(Pad)
     source, *others = node.inputs
     constants = [port.desc.constant for port in others]
     if any(c is None for c in constants):

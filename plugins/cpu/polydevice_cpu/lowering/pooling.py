@@ -29,8 +29,7 @@ _MAXIMA = (ElementType.f32, ElementType.u8, ElementType.i8)
 @lowers(MaxPool, MaxPoolWithIndices, AvgPool, heavy=True)
 def lower_pool(builder: PlanBuilder, node: Node) -> bool:
     """Pool in the layout the value has; not where the indices of maxima are read."""
-    op = node.op
-    assert isinstance(op, Pool)
+    op = node.operation(Pool)
     source = node.inputs[0]
     if any(builder.uses(port) for port in node.outputs[1:]):
         return False

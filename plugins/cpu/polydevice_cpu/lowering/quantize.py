@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 @lowers(FakeQuantize)
 def lower_fake_quantize(builder: PlanBuilder, node: Node) -> bool:
     """Clip, scale, round, scale back; limits are constant, for all elements or per channel."""
-    op = node.op
-    assert isinstance(op, FakeQuantize)
+    op = node.operation(FakeQuantize)
     source, *limits = node.inputs
     if source.element_type is not ElementType.f32 or source.shape != node.outputs[0].shape:
         return False

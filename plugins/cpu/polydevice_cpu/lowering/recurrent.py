@@ -42,8 +42,7 @@ _GATES = {"i": 0, "f": 1, "c": 2, "o": 3}
 )
 def lower_recurrent(builder: PlanBuilder, node: Node) -> bool:
     """Run a layer with constant weights over sequences of full length."""
-    op = node.op
-    assert isinstance(op, ops.Recurrent)
+    op = node.operation(ops.Recurrent)
     inputs = node.inputs
     if inputs[0].element_type is not ElementType.f32 or not _is_plain(op):
         return False

@@ -46,8 +46,7 @@ COLUMNS = 12
 @lowers(*ALGORITHMS)
 def lower_reduce(builder: PlanBuilder, node: Node) -> bool:
     """Reduce f32 values along constant axes."""
-    op = node.op
-    assert isinstance(op, reduce.Reduction)
+    op = node.operation(reduce.Reduction)
     source, axes_port = node.inputs
     axes_array = axes_port.desc.constant
     if source.element_type is not ElementType.f32 or axes_array is None:

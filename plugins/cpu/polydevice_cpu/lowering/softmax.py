@@ -31,8 +31,7 @@ def lower_softmax(builder: PlanBuilder, node: Node) -> bool:
 
     A sure prediction is the logarithm of a sum near 1, so oneDNN's logarithm must be right there.
     """
-    op = node.op
-    assert isinstance(op, SoftMax)
+    op = node.operation(SoftMax)
     source = node.inputs[0]
     if source.element_type is not ElementType.f32:
         return False

@@ -76,8 +76,7 @@ def compress_products(network: Network, least: int = LEAST_ELEMENTS) -> None:
 def _is_wanted(node: Node, least: int) -> bool:
     """Whether a product has few rows and a large matrix."""
     x, w = (port.desc for port in node.inputs)
-    op = node.op
-    assert isinstance(op, MatMul)
+    op = node.operation(MatMul)
     if not (x.is_static and w.is_static) or x.element_type not in _FLOATS or op.transpose_a:
         return False
     assert x.shape is not None
