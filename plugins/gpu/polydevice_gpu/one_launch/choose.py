@@ -20,9 +20,10 @@ PER_UNIT = 1
 """Groups for each compute unit at most: on an H200 EfficientNet-Lite0 in f16 took 0.44 ms with one
 of 256 and 0.51 with two to four of 128, BERT 0.96 and 1.21: more groups meet more slowly."""
 BARRIERS_ANYWHERE = False
-"""Whether functions may have barriers without PTX too. PoCL 3.1 runs most right, but not the steps
-of recurrent_group, and Oclgrind not attention_tiled; Intel's CPU runtime 2026.2 crashes the process
-in a function of 64 work-items (gemm_tiled). Tests try what is right there."""
+"""Whether functions may have barriers without PTX too. PoCL 3.1 and 6.0 run most right, but not
+the steps of recurrent_group (6.0 nor those of recurrent_ref), and Oclgrind not attention_tiled;
+Intel's CPU runtime 2026.2 crashes the process in a function of 64 work-items (gemm_tiled). Tests
+try what is right there."""
 LARGE_BYTES = 4 << 20
 """A stage that touches more keeps its own launch: on an H200 54 stages of 2 MiB took 178 µs as one
 launch of 132 groups and 324 as launches from C, of 16 MiB 728 and 543."""

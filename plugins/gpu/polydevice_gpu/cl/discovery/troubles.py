@@ -75,7 +75,7 @@ TROUBLES: tuple[Trouble, ...] = (
         "asks whether it compiles for AVX-512 VNNI first",
     ),
     Trouble(
-        *("PoCL 3.1", _POCL, (3, 1), (4,)),
+        *("PoCL 3.1 and 6.0", _POCL, (3, 1), ()),
         "computes some functions wrong whose loops have barriers (the steps of recurrent layers)",
         "has barriers in kernels only",
     ),
