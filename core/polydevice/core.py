@@ -33,8 +33,8 @@ from polydevice.plugin import DeviceReport, Line, Section, Version
 from polydevice.runtime.executor import closing_time
 
 if TYPE_CHECKING:
+    from polydevice.devices.model_cache import ModelCache
     from polydevice.executable_network import ExecutableNetwork
-    from polydevice.files.model_cache import ModelCache
     from polydevice.network import Network, PathLike
     from polydevice.ops.op import Op
     from polydevice.readers import ModelSource
@@ -444,6 +444,6 @@ def _check_folder(folder: Any) -> None:
 
 
 def _model_cache(folder: Any) -> ModelCache | None:
-    from polydevice.files.model_cache import ModelCache
+    from polydevice.devices.model_cache import ModelCache
 
     return ModelCache(Path(folder)) if os.fspath(folder) else None

@@ -12,8 +12,8 @@ from polydevice.errors import DeviceNameError, ModelFileError, PolydeviceError
 from polydevice.files.safe_open import read_given
 
 if TYPE_CHECKING:
+    from polydevice.devices.model_cache import ModelCache
     from polydevice.executable_network import ExecutableNetwork
-    from polydevice.files.model_cache import ModelCache
     from polydevice.network import Network, PathLike
     from polydevice.node import Evaluate
     from polydevice.options import Options
