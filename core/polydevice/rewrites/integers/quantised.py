@@ -127,12 +127,12 @@ def _dequantised(node: Node, evaluate: Evaluate | None) -> QuantisedConstant | N
     shape = [1] * integers.ndim
     if scale.size > 1:
         shape[op.axis % integers.ndim] = -1
-    whole = integers.astype(np.int64)
+    whole = integers
     if zeros and zeros[0] is not None:
-        zero = zeros[0].astype(np.int64)
+        zero = zeros[0]
         if zero.size not in (1, scale.size):
             return None
-        whole = whole - zero.reshape(shape if zero.size == scale.size else ())
+        whole = _less(whole, zero.reshape(shape if zero.size == scale.size else ()))
     return _made(whole, scale.astype(np.float32).reshape(shape))
 
 
@@ -149,19 +149,17 @@ def _quantised_ahead(node: Node, evaluate: Evaluate | None) -> Array | None:
 def integers_of(port: Port, evaluate: Evaluate | None) -> Array | None:
     """A constant of integers that fit into i8, however they were stored; None for others."""
     whole = _whole(port, evaluate)
-    if whole is None or not whole.size or whole.min() < _LOW or whole.max() > _HIGH:
-        return None
-    return whole.astype(np.int8)
+    return None if whole is None else _bytes(whole)
 
 
 def _whole(port: Port, evaluate: Evaluate | None) -> Array | None:
-    """Integers that were converted, less a zero point, as i64."""
+    """Integers that were converted, less a zero point."""
     node = port.node
     if isinstance(node.op, Convert):
         value = node.inputs[0].node.constant
         if value is None or not _are_whole(value) or port.element_type not in _WIDE:
             return None
-        return value.astype(np.int64)
+        return value
     if isinstance(node.op, Subtract):
         if port.element_type not in _WIDE:
             return None
@@ -171,8 +169,7 @@ def _whole(port: Port, evaluate: Evaluate | None) -> Array | None:
             zero = _whole(node.inputs[1], evaluate)
         if left is None or zero is None or not _are_points_of(zero, left.shape):
             return None
-        result: Array = left - zero.astype(np.int64)
-        return result
+        return _less(left, zero)
     if isinstance(node.op, _MOVES) and evaluate is not None:
         inner = _whole(node.inputs[0], evaluate)
         others = [port.desc.constant for port in node.inputs[1:]]
@@ -198,8 +195,29 @@ def _are_whole(value: Array) -> bool:
     return value.dtype.kind in "iu" or ElementType.of(value.dtype) in small
 
 
-def _made(whole: Array, scale: Array) -> QuantisedConstant | None:
+def _less(whole: Array, zero: Array) -> Array:
+    """Integers less a zero point: themselves where that is 0, so that there is no other copy."""
+    if not zero.any():
+        return whole
+    wide = np.int16 if whole.dtype.itemsize == zero.dtype.itemsize == 1 else np.int64
+    result: Array = whole.astype(wide) - zero.astype(wide)
+    return result
+
+
+def _bytes(whole: Array) -> Array | None:
+    """The same integers as i8; None where some do not fit, or there are none."""
+    if whole.dtype == np.int8:
+        return whole if whole.size else None
+    if whole.dtype.kind not in "iu":  # 4-bit types, of which NumPy knows no limits
+        whole = whole.astype(np.int8)
     if not whole.size or whole.min() < _LOW or whole.max() > _HIGH:
+        return None
+    return whole.astype(np.int8)
+
+
+def _made(whole: Array, scale: Array) -> QuantisedConstant | None:
+    integers = _bytes(whole)
+    if integers is None:
         return None
     if scale.ndim > whole.ndim or not (np.isfinite(scale).all() and (scale > 0).all()):
         return None
@@ -207,7 +225,7 @@ def _made(whole: Array, scale: Array) -> QuantisedConstant | None:
     own: tuple[int, ...] = scale.shape
     if any(n not in (1, size) for n, size in zip(own, whole.shape, strict=True)):
         return None
-    return QuantisedConstant(whole.astype(np.int8), scale)
+    return QuantisedConstant(integers, scale)
 
 
 def _moved(node: Node, evaluate: Evaluate) -> QuantisedConstant | None:
