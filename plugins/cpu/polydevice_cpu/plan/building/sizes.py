@@ -35,12 +35,16 @@ class Sized:
     Attributes:
         kinds: node → number that it shares with nodes of the same operation.
         stable: addresses of arrays that are the same for all shapes: the network's constants.
+        followers: those of `nodes` whose outputs may change with the shapes.
+        fixed: numbers of what the others' outputs are.
     """
 
     network: Network
     nodes: Sequence[Node]
     kinds: Mapping[Node, int]
     stable: set[int]
+    followers: Sequence[Node]
+    fixed: _Numbers
 
 
 class Sizes:
@@ -89,66 +93,95 @@ class Sizes:
         inlined = inline_branches(network, prepared)
         nodes = network.nodes()
         check_sizes(nodes, host_memory_bytes(), "CPU")
-        constants = (node.op.value for node in nodes if isinstance(node.op, Constant))
-        stable = {address_of(array) for array in constants}
-        return Sized(network, nodes, _kinds(nodes), stable), not inlined
+        stable, followers, fixed = set(), [], _Numbers()
+        for node in nodes:
+            if isinstance(node.op, Constant):
+                stable.add(address_of(node.op.value))
+                fixed.of(node.output.desc)
+            else:
+                followers.append(node)
+        return Sized(network, nodes, _kinds(nodes), stable, followers, fixed), not inlined
 
     def _again(self, sized: Sized, shapes: Shapes) -> bool:
         """Infer what other shapes change; False where an If can be replaced now."""
         changed: set[Port] = set()
         touched: list[Node] = []
         parameters = set(_set(sized.network, shapes))
-        alike = _Alike(sized.kinds)
+        alike = _Alike(sized)
         with computing_ahead():
-            for node in sized.nodes:
+            for node in sized.followers:
                 if node not in parameters and changed.isdisjoint(node.inputs):
                     continue
                 before = [port.desc for port in node.outputs]
-                alike.infer(node)
-                touched.append(node)
+                if alike.infer(node):
+                    touched.append(node)
                 for port, known in zip(node.outputs, before, strict=True):
-                    if _same(port.desc, known):
+                    if alike.is_same(port.desc, known):
                         port.desc = known
                     else:
                         changed.add(port)
         check_sizes(touched, host_memory_bytes(), "CPU")
         return not any(
             isinstance(node.op, If) and node.inputs[0].desc.constant is not None
-            for node in sized.nodes
+            for node in sized.followers
         )
 
 
 class _Alike:
     """What was inferred while one set of shapes is filled in: layers that are alike are once."""
 
-    def __init__(self, kinds: Mapping[Node, int]) -> None:
-        """Begin without any.
-
-        Args:
-            kinds: node → number that it shares with nodes of the same operation.
-        """
-        self._kinds = kinds
-        self._descs: dict[int, tuple[TensorDesc, int]] = {}  # by identity, which is kept
-        self._numbers: dict[Hashable, int] = {}
+    def __init__(self, sized: Sized) -> None:
+        """Begin without any."""
+        self._kinds = sized.kinds
+        self._numbers = sized.fixed.copy()
         self._results: dict[tuple[int, ...], list[TensorDesc]] = {}
+        # Both are kept, so that no other one gets their identities.
+        self._compared: dict[tuple[int, int], tuple[TensorDesc, TensorDesc, bool]] = {}
 
-    def infer(self, node: Node) -> None:
-        """Find type and shape of every output; raises as `Node.infer` does."""
+    def infer(self, node: Node) -> bool:
+        """Find type and shape of every output; False where another node has the same.
+
+        Raises:
+            NetworkError: as `Node.infer` does.
+        """
         kind = self._kinds.get(node)
         if kind is None or _computes_with_weights(node):
             node.infer(evaluate)
-            return
-        key = (kind, *(self._number(port.desc) for port in node.inputs))
+            return True
+        key = (kind, *[self._numbers.of(port.desc) for port in node.inputs])
         found = self._results.get(key)
         if found is None:
             node.infer(evaluate)
             self._results[key] = [port.desc for port in node.outputs]
-            return
+            return True
         for port, desc in zip(node.outputs, found, strict=True):
             port.desc = desc
+        return False
 
-    def _number(self, desc: TensorDesc) -> int:
-        """Return a number that descriptions share that say the same, of elements too."""
+    def is_same(self, one: TensorDesc, other: TensorDesc) -> bool:
+        """Whether two descriptions say the same, of elements too."""
+        key = id(one), id(other)
+        known = self._compared.get(key)
+        if known is None:
+            known = self._compared[key] = one, other, _same(one, other)
+        return known[2]
+
+
+class _Numbers:
+    """Numbers of descriptions: those have one number that say the same, of elements too."""
+
+    def __init__(self) -> None:
+        self._descs: dict[int, tuple[TensorDesc, int]] = {}  # by identity, which is kept
+        self._numbers: dict[Hashable, int] = {}
+
+    def copy(self) -> _Numbers:
+        """Return one that knows as much, and may learn more."""
+        made = _Numbers()
+        made._descs, made._numbers = dict(self._descs), dict(self._numbers)
+        return made
+
+    def of(self, desc: TensorDesc) -> int:
+        """Return the number of a description."""
         known = self._descs.get(id(desc))
         if known is not None:
             return known[1]
@@ -167,10 +200,13 @@ class _Alike:
 
 def _computes_with_weights(node: Node) -> bool:
     """Whether a result may be computed ahead from a value that is told by its shape alone."""
-    values = [port.desc.value for port in node.inputs]
-    return all(value is not None for value in values) and any(
-        value is not None and _is_large(value) for value in values
-    )
+    large = False
+    for port in node.inputs:
+        value = port.desc.value
+        if value is None:
+            return False
+        large = large or _is_large(value)
+    return large
 
 
 def _is_large(value: Array) -> bool:
