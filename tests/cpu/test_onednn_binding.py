@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 from polydevice_cpu.onednn import openmp, primitives
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, Sum
-from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
+from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.onednn.engine import MemoryObject, aligned
 from polydevice_cpu.onednn.library import library
@@ -236,3 +236,34 @@ def test_a_dense_layout_is_named_as_it_is_read(shape):
 def test_layouts_are_named_as_onednn_does():
     assert Descriptor.channels_last((2, 3, 4, 5)).layout == "acdb"
     assert Descriptor.strided((2, 3), (5, 1)).layout == "ab+"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_layouts_that_were_not_read_are_those_that_onednn_holds(seed):
+    rng = np.random.default_rng(seed)
+    places = [(Query.SRC, 0), (Query.WEIGHTS, 0), (Query.WEIGHTS, 1), (Query.DST, 0)]
+    compared = 0
+    for _ in range(40):
+        batch, height, width = (int(n) for n in rng.integers(1, 20, 3))
+        inputs, outputs = ((1, 3, 16, 48)[int(n)] for n in rng.integers(0, 4, 2))
+        shapes = (batch, inputs, height, width), (batch, outputs, height, width)
+        layout = [Descriptor.any, Descriptor.dense, Descriptor.channels_last][int(rng.integers(3))]
+        made = primitives.convolution(
+            layout(shapes[0]),
+            Descriptor.any((outputs, inputs, 3, 3)),
+            Descriptor.dense((outputs,)),
+            layout(shapes[1]),
+            *((1, 1), (1, 1), (1, 1), (1, 1)),
+            Attributes([Eltwise(Algorithm.RELU)]),
+        )
+        assert made is not None
+        for query, index in places:
+            held = made._address(query, index)
+            read = Descriptor.clone(held)
+            told = made.descriptor(query, index)
+            assert told == read
+            assert (told.shape, told.strides) == (read.shape, read.strides)
+            compared += 1
+        if made.scratchpad_bytes:
+            assert made.scratchpad == Descriptor.clone(made._address(Query.SCRATCHPAD, 0))
+    assert compared == 160

@@ -10,7 +10,7 @@ from polydevice.bounds import computing_ahead
 from polydevice.errors import NetworkError, PolydeviceError, ShapeError, nearest
 from polydevice.network.graph import Graph
 from polydevice.network.written_batch import follow
-from polydevice.node import Port
+from polydevice.node import Node, Port
 from polydevice.ops.io import Constant, Parameter
 from polydevice.shape import DimLike, Shape
 from polydevice.tensor import TensorDesc
@@ -23,7 +23,8 @@ class ShapedGraph(Graph):
         """Find type and shape of every port again, producers first."""
         with computing_ahead():
             for node in self.nodes():
-                node.infer(self.evaluate)
+                if not _is_described(node):
+                    node.infer(self.evaluate)
 
     def infer_results(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return type and shape of every result for inputs so described; changes nothing.
@@ -116,6 +117,14 @@ class ShapedGraph(Graph):
             if len(shape) > 1 and shape[0] == current:
                 shapes[node.name] = [size, *shape[1:]]
         self.reshape(shapes)
+
+
+def _is_described(node: Node) -> bool:
+    """Whether a node is a constant, as every second one is, whose port says so already."""
+    if not isinstance(node.op, Constant) or not node.outputs:
+        return False
+    desc = node.outputs[0].desc
+    return desc.value is node.op.value and desc.element_type is node.op.element_type
 
 
 def _shape(name: str, sizes: Any) -> Shape:

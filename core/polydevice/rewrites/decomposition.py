@@ -52,6 +52,7 @@ class _Work:
         self._evaluate = network.evaluate
         self._unique = namer(network)
         self._common = rules()
+        self._by_class: dict[type[Op], list[tuple[Rule, When]]] = {}
 
     def now(self, port: Port) -> Port:
         """Return what stands for a port by now."""
@@ -61,10 +62,11 @@ class _Work:
 
     def reduce(self, node: Node, path: Sequence[Op]) -> None:
         """Decompose a node, and what it is made of."""
-        if self.wishes.leave(node):
+        wanted = self._wanted(type(node.op))
+        if not wanted or self.wishes.leave(node):  # few have rules, and to ask takes longer
             return
         emitter = Emitter(node.name, evaluate=self._evaluate, origins=node.layers)
-        made = self._made(emitter, node)
+        made = self._made(emitter, node, wanted)
         if made is None:
             return
         if len(path) == DEPTH:
@@ -80,14 +82,24 @@ class _Work:
             (old, new) for old, new in zip(node.outputs, made, strict=True) if old is not new
         )
 
-    def _made(self, emitter: Emitter, node: Node) -> Sequence[Port] | None:
-        """Return what takes the place of a node's outputs; None if it stays."""
-        cls = type(node.op)
+    def _wanted(self, cls: type[Op]) -> list[tuple[Rule, When]]:
+        """Return the rules for a class of operations, and on which condition each is wanted."""
+        known = self._by_class.get(cls)
+        if known is not None:
+            return known
         own, common = _of_class(self.wishes.own, cls), _of_class(self._common, cls)
         condition = _of_class(self.wishes.decompose, cls)
         wanted: list[tuple[Rule, When]] = [] if own is None else [(own, always)]
         if common is not None and condition is not None:
             wanted.append((common, condition))
+        self._by_class[cls] = wanted
+        return wanted
+
+    @staticmethod
+    def _made(
+        emitter: Emitter, node: Node, wanted: Sequence[tuple[Rule, When]]
+    ) -> Sequence[Port] | None:
+        """Return what takes the place of a node's outputs; None if it stays."""
         for rule, when in wanted:
             try:
                 if when(node) and rule.where(node.op, node.inputs):

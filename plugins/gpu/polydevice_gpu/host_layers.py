@@ -6,6 +6,7 @@ Everything else is refused unless a kernel takes it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from polydevice.dtype import ElementType
 from polydevice.network import Network
@@ -48,6 +49,8 @@ _KINDS: dict[str, tuple[type[Op], ...]] = {
 }  # fmt: skip
 """Reason → operations that the host always computes where they are not known at load."""
 
+_OF_THE_HOST = tuple(kind for kinds in _KINDS.values() for kind in kinds)
+
 
 def why_on_host(node: Node) -> str:
     """Say why a layer belongs on the host; empty where kernels compute it.
@@ -56,29 +59,42 @@ def why_on_host(node: Node) -> str:
     numbers and 8-bit floats.
     """
     reason = why_always_on_host(node)
+    if reason:
+        return reason
     for port in (*node.inputs, *node.outputs):
-        reason = reason or _value(port.name, port.desc.element_type, port.desc.is_static)
-    return reason
+        if not port.desc.is_static:
+            return f"the size of {port.name} is not known before inference"
+    return ""
 
 
 def why_always_on_host(node: Node) -> str:
     """Say why a layer belongs on the host whatever sizes turn out to be; see `why_on_host`."""
     reason = _kind(node.op, [port.element_type for port in node.inputs])
+    if reason:
+        return reason
     for port in (*node.inputs, *node.outputs):
-        reason = reason or _value(port.name, port.desc.element_type, is_sized=True)
-    return reason
+        if not _is_held(port.desc.element_type):
+            return f"{port.name} is {port.element_type}, which no kernel holds"
+    return ""
 
 
 def why_left_on_host(node: GpuNode) -> str:
     """Say the same of a layer that was left to the host."""
     reason = _kind(node.op, [value.element_type for value in node.inputs])
+    if reason:
+        return reason
     for value in (*node.inputs, *node.outputs):
-        reason = reason or _value(value.name, value.element_type, not value.on_host)
-    return reason or "no kernel takes it"
+        if not _is_held(value.element_type):
+            return f"{value.name} is {value.element_type}, which no kernel holds"
+        if value.on_host:
+            return f"the size of {value.name} is not known before inference"
+    return "no kernel takes it"
 
 
 def kind_on_host(op: type[Op]) -> str:
     """Say why the host always computes an operation; empty for all others."""
+    if not issubclass(op, _OF_THE_HOST):
+        return ""
     return next((reason for reason, kinds in _KINDS.items() if issubclass(op, kinds)), "")
 
 
@@ -97,10 +113,10 @@ def _kind(op: Op, inputs: Sequence[ElementType]) -> str:
     return ""
 
 
-def _value(name: str, element_type: ElementType, is_sized: bool) -> str:
-    if storage_type(element_type, fp64=True) is None:
-        return f"{name} is {element_type}, which no kernel holds"
-    return "" if is_sized else f"the size of {name} is not known before inference"
+@lru_cache(maxsize=256)
+def _is_held(element_type: ElementType) -> bool:
+    """Whether kernels can hold values of a type."""
+    return storage_type(element_type, fp64=True) is not None
 
 
 def bodies_of(node: Node) -> list[Network]:
