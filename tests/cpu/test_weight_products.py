@@ -80,6 +80,7 @@ def test_products_with_bytes_are_as_exact_as_in_f32(spelling):
                 reach = np.abs(x).max(-1, keepdims=True) * np.abs(weights).sum(0)
                 assert (np.abs(y - x.astype(np.float64) @ weights) <= BOUND * reach).all()
         assert "IntegerProduct" in kinds(executable)
+        assert "floating point" not in str(executable.explain())
 
 
 def test_small_matrices_and_those_that_are_to_stay_are_f32():

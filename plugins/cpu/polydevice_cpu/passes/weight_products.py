@@ -20,7 +20,7 @@ from polydevice.node import Node, Port, constant
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.op import Op, operation
 from polydevice.rewrites.integers.integer_product import IntegerProduct, check_same
-from polydevice.rewrites.integers.products import fits, per_output
+from polydevice.rewrites.integers.products import FLOAT_REASON, fits, per_output
 from polydevice.rewrites.integers.quantised import quantised_constant
 from polydevice.rewrites.pattern import Replacements
 from polydevice.shape import Shape
@@ -115,5 +115,6 @@ def _product(node: Node, network: Network) -> Port | None:
     }
     inputs = [constant(f"{node.name}/{name}", array).output for name, array in numbers.items()]
     product = IntegerProduct(MatMul(transpose_b=node.op.transpose_b))
-    products = build.emit(product, digits, *inputs, name=f"{node.name}/products")
-    return build.replacement(node, OfDigits(), products, step)
+    products = build.replacement(node, product, digits, *inputs)  # what `explain` shows
+    products.node.rt_info.pop(FLOAT_REASON, None)
+    return build.emit(OfDigits(), products, step, name=f"{node.name}/sum")
