@@ -12,7 +12,8 @@ An operator's tests are a list of cases; every device runs the same ones::
 `expected` comes from outside the code under test: literals worked by hand, `onnx.reference`, or
 another runtime. It may be a function of the inputs. `run_case` checks in this order
 
-1. that the shape rule gives the answer's element types and shapes from static inputs,
+1. that the shape rule gives the answer's element types and shapes from static inputs, the rank at
+   least unless whole numbers that are no constants may decide it,
 2. that it gives types and shapes that admit them when sizes, and then ranks, are unknown,
 3. that the device, which loads the network once, computes the answer within the tolerance: from
    the inputs, from other inputs, which a function tells the answer of, and from the first again,
@@ -85,6 +86,14 @@ class OpCase:
     def is_constant(self, index: int) -> bool:
         """Whether the network holds that input as a constant."""
         return self.constants if isinstance(self.constants, bool) else index in self.constants
+
+    @property
+    def takes_numbers(self) -> bool:
+        """Whether axes or the like, on which the number of axes may depend, are not constant."""
+        return any(
+            self.element_type(i).is_integer and not self.is_constant(i)
+            for i in range(len(self.inputs))
+        )
 
     def element_type(self, index: int) -> ElementType:
         """Element type of an input."""
@@ -163,6 +172,7 @@ def run_case(
         f"{case.op}: {len(described)} outputs, {len(expected)} expected"
     )
     for index, (desc, answer) in enumerate(zip(described, expected, strict=True)):
+        assert desc.shape is not None or case.takes_numbers, f"{case.op} output {index}: no rank"
         _check_desc(f"{case.op} output {index}", desc, answer)
     if case.dynamic:
         _check_dynamic(case, described, expected)

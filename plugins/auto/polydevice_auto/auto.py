@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from polydevice.bounds import Bounds, enter_bounds, network_budget
+from polydevice.bounds import Bounds, enter_bounds, network_budget, within
 from polydevice.errors import (
     DeviceNameError,
     DeviceNotFoundError,
@@ -97,11 +97,8 @@ class AutoPlugin(SharedPlugin):
         names = [name for name in names if name not in failures]
         check_member_keys(self.name, names, options, self.services)
         memory = network_budget(options.memory_limit, f"network {network.name!r} on {self.name}")
-        entered = enter_bounds(Bounds(memory=memory))  # of all devices together
-        try:
+        with within(Bounds(memory=memory)):  # of all devices together
             return self._load(network, options, names, failures)
-        finally:
-            enter_bounds(entered)
 
     def _unusable(self, names: Sequence[str]) -> dict[str, PolydeviceError]:
         """Return the candidates whose plugins do not work, with the reasons."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from polydevice.bounds import this_thread
 from polydevice.core import Core
 from polydevice.errors import (
     DeviceError,
@@ -73,11 +74,12 @@ class Description(Subject):
     # -- loading ------------------------------------------------------------------------------
 
     def test_loading_leaves_the_network_alone(self, core: Core) -> None:
-        """The caller's network is the same before and after."""
+        """The caller's network is the same before and after, and nothing bounds the next one."""
         network = self.network()
         before = [repr(node) for node in network.nodes()]
         core.load_network(network, self.device, self.config)
         assert before == [repr(node) for node in network.nodes()]
+        assert this_thread.bounds is None
 
     def test_query_names_every_node(self, core: Core) -> None:
         """`query_network` places all nodes of the suite's network on this family's devices."""
