@@ -313,13 +313,14 @@ class ExecutableNetwork(ABC):
         Returns:
             OK, or RESULT_NOT_READY when the time is over.
         """
-        wanted = number = len(self.requests)
+        requests = self.requests  # closing meanwhile lets go of them
+        wanted = number = len(requests)
         if num_requests is not None:
             wanted = integer(num_requests, "num_requests", RequestError, least=0, most=number)
         limit = milliseconds(timeout_ms, RequestError)
 
         def enough() -> bool:
-            return sum(not request.is_busy for request in self.requests) >= wanted
+            return sum(not request.is_busy for request in requests) >= wanted
 
         # A synchronous run ends without a word to others, so that it costs nothing: look again.
         end = None if limit is None else time.monotonic() + limit

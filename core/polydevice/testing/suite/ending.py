@@ -136,6 +136,7 @@ class Ending(Subject):
         executable = self.load(core, num_requests=4)
         for number in range(4):
             executable.start_async(number, {"x": random_input(number)})
+        requests = executable.requests
         executable.close()
-        for request in executable.requests:
+        for request in requests:
             assert not request.is_busy
