@@ -1,6 +1,6 @@
 """The arguments of OpenVINO's opset functions, from the real package.
 
-`python -m tests.compat.opset_arguments` writes the file that `opsets` in `compat.openvino.graph`
+`python -m tests.compat.opset_arguments` writes the file that `opsets` in `compat.openvino.models`
 reads: a line for each function and each operation set in which its arguments changed.
 """
 
@@ -46,5 +46,5 @@ def _written(parameter: inspect.Parameter) -> str:
 
 
 if __name__ == "__main__":
-    package = importlib.resources.files("polydevice.compat.openvino.graph")
+    package = importlib.resources.files("polydevice.compat.openvino.models")
     Path(str(package.joinpath("opset_arguments.txt"))).write_text("\n".join(lines()) + "\n")

@@ -133,7 +133,7 @@ def test_the_tables_name_nothing_that_does_not_exist() -> None:
 def test_functions_of_the_operation_sets_take_what_the_real_ones_take() -> None:
     """The file is written by `python -m tests.compat.opset_arguments`, from the real package."""
     here = (
-        importlib.resources.files("polydevice.compat.openvino.graph")
+        importlib.resources.files("polydevice.compat.openvino.models")
         .joinpath("opset_arguments.txt")
         .read_text()
     )
@@ -141,7 +141,7 @@ def test_functions_of_the_operation_sets_take_what_the_real_ones_take() -> None:
 
 
 def test_every_function_has_an_operation_in_core() -> None:
-    from polydevice.compat.openvino.graph.opsets import NEWEST, arguments, function
+    from polydevice.compat.openvino.models.opsets import NEWEST, arguments, function
 
     for name in arguments():
         assert callable(function(name, NEWEST)), name

@@ -12,7 +12,7 @@ from typing import Any
 from polydevice.compat.inference_engine.network import IENetwork
 from polydevice.compat.ngraph import impl
 from polydevice.compat.ngraph.impl import Dimension, Function, Node, PartialShape, Shape
-from polydevice.compat.openvino.graph import opsets
+from polydevice.compat.openvino.models import opsets
 from polydevice.compat.openvino.modules import enter_module
 
 __all__ = [

@@ -22,9 +22,11 @@ from polydevice.compat.openvino import (
 from polydevice.compat.openvino.devices.compiled_model import CompiledModel
 from polydevice.compat.openvino.devices.context import RemoteContext
 from polydevice.compat.openvino.devices.core import Core, Version, compile_model
-from polydevice.compat.openvino.graph import opsets
 from polydevice.compat.openvino.graph.node import DiscreteTypeInfo, Node
 from polydevice.compat.openvino.graph.ports import ConstOutput, Input, Output
+from polydevice.compat.openvino.graph.remote_tensor import RemoteTensor, TensorVector
+from polydevice.compat.openvino.graph.tensor import Tensor
+from polydevice.compat.openvino.models import opsets
 from polydevice.compat.openvino.models.batch import get_batch, set_batch
 from polydevice.compat.openvino.models.model import Model
 from polydevice.compat.openvino.models.writing import save_model, serialize
@@ -32,7 +34,6 @@ from polydevice.compat.openvino.requests.async_infer_queue import AsyncInferQueu
 from polydevice.compat.openvino.requests.infer_request import InferRequest
 from polydevice.compat.openvino.requests.profiling_info import ProfilingInfo
 from polydevice.compat.openvino.requests.results import OVDict
-from polydevice.compat.openvino.requests.tensor import RemoteTensor, Tensor, TensorVector
 from polydevice.compat.openvino.requests.variable_state import VariableState
 from polydevice.compat.openvino.surface import missing
 from polydevice.compat.openvino.tools import convert_model

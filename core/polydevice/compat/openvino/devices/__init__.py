@@ -1,1 +1,1 @@
-"""Devices, and models on them."""
+"""Devices, and models compiled for them."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from polydevice.compat.openvino.devices import settings
-from polydevice.compat.openvino.devices.loaded import LoadedModel
 from polydevice.compat.openvino.errors import translated
 from polydevice.compat.openvino.graph.ports import ConstOutput
 from polydevice.compat.openvino.models.model import Model, chosen
 from polydevice.compat.openvino.requests.infer_request import InferRequest
+from polydevice.compat.openvino.requests.loaded import LoadedModel
 from polydevice.compat.openvino.requests.results import OVDict
 from polydevice.compat.openvino.requests.variable_state import VariableState
 from polydevice.compat.openvino.surface import Surface

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.requests.tensor import RemoteTensor, Tensor
+from polydevice.compat.openvino.graph.remote_tensor import RemoteTensor
+from polydevice.compat.openvino.graph.tensor import Tensor
 from polydevice.compat.openvino.surface import Surface
 from polydevice.compat.openvino.types.element_type import element_of
 from polydevice.compat.openvino.types.shapes import core_shape

@@ -13,9 +13,9 @@ from polydevice.compat.openvino.devices import settings
 from polydevice.compat.openvino.devices.compiled_model import CompiledModel
 from polydevice.compat.openvino.devices.context import RemoteContext
 from polydevice.compat.openvino.errors import translated
+from polydevice.compat.openvino.graph.tensor import Tensor
 from polydevice.compat.openvino.models.model import Model
 from polydevice.compat.openvino.process import evaluate
-from polydevice.compat.openvino.requests.tensor import Tensor
 from polydevice.compat.openvino.surface import Surface
 from polydevice.core import Core as CoreCore
 from polydevice.errors import UnknownOptionError

@@ -12,8 +12,8 @@ import numpy as np
 from polydevice.compat.openvino.errors import translated
 from polydevice.compat.openvino.graph.node_ends import NodeEnds
 from polydevice.compat.openvino.graph.ports import ConstOutput
+from polydevice.compat.openvino.graph.tensor import Tensor
 from polydevice.compat.openvino.process import evaluate, new_name
-from polydevice.compat.openvino.requests.tensor import Tensor
 from polydevice.compat.openvino.surface import Surface
 from polydevice.compat.openvino.types.element_type import element_of
 from polydevice.compat.openvino.types.rt_info import RTMap

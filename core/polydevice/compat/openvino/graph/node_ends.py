@@ -7,8 +7,8 @@ from typing import Any
 
 from polydevice.compat.openvino.errors import translated
 from polydevice.compat.openvino.graph.ports import DescriptorTensor, Input, Output
+from polydevice.compat.openvino.graph.tensor import Tensor
 from polydevice.compat.openvino.process import evaluate
-from polydevice.compat.openvino.requests.tensor import Tensor
 from polydevice.compat.openvino.surface import Surface
 from polydevice.compat.openvino.types.element_type import Type, type_of
 from polydevice.compat.openvino.types.shapes import PartialShape, Shape

@@ -8,9 +8,10 @@ import numpy as np
 
 from polydevice.compat.openvino.errors import translated
 from polydevice.compat.openvino.graph.node import Node, constant_value, make, port_of, shown_as
-from polydevice.compat.openvino.requests.tensor import Tensor, unpacked
+from polydevice.compat.openvino.graph.tensor import Tensor
 from polydevice.compat.openvino.types.element_type import Type, element_of
 from polydevice.compat.openvino.types.layout import NOTE, Layout, layout_of
+from polydevice.compat.openvino.types.packing import unpacked
 from polydevice.compat.openvino.types.shapes import PartialShape, Strides, core_shape
 from polydevice.dtype import Array, ElementType
 from polydevice.ops import io

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from polydevice.compat.openvino.requests.tensor import packed, unpacked
 from polydevice.compat.openvino.types.element_type import element_of
+from polydevice.compat.openvino.types.packing import packed, unpacked
 from polydevice.dtype import Array
 
 __all__ = ["pack_data", "unpack_data"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from polydevice.compat.openvino.graph.bodies import if_op, loop, tensor_iterator
 from polydevice.compat.openvino.graph.states import assign, read_value
 from polydevice.compat.openvino.graph.terminals import Constant, Parameter, Result
+from polydevice.compat.openvino.models.bodies import if_op, loop, tensor_iterator
 from polydevice.compat.openvino.op import util
 from polydevice.compat.openvino.surface import missing
 

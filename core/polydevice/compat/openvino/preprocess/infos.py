@@ -9,10 +9,10 @@ import numpy as np
 from typing_extensions import Self
 
 from polydevice.compat.openvino.errors import translated
+from polydevice.compat.openvino.graph.tensor import Tensor
 from polydevice.compat.openvino.preprocess import steps
 from polydevice.compat.openvino.preprocess.enums import ColorFormat, PaddingMode, ResizeAlgorithm
 from polydevice.compat.openvino.preprocess.steps import Step
-from polydevice.compat.openvino.requests.tensor import Tensor
 from polydevice.compat.openvino.surface import Surface
 from polydevice.compat.openvino.types.element_type import element_of
 from polydevice.compat.openvino.types.layout import Layout, layout_of

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from polydevice.compat.openvino.graph import opsets
 from polydevice.compat.openvino.graph.node import port_of
 from polydevice.compat.openvino.graph.ports import Output
+from polydevice.compat.openvino.models import opsets
 from polydevice.compat.openvino.preprocess.enums import ColorFormat, PaddingMode, ResizeAlgorithm
 from polydevice.compat.openvino.types.element_type import element_of
 from polydevice.compat.openvino.types.layout import Layout

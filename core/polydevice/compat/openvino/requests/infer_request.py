@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polydevice.blob import Blob, RoiBlob
-from polydevice.compat.openvino.devices.loaded import LoadedModel
 from polydevice.compat.openvino.errors import failure, translated
 from polydevice.compat.openvino.graph.ports import ConstOutput
+from polydevice.compat.openvino.graph.remote_tensor import RemoteTensor
+from polydevice.compat.openvino.graph.tensor import Tensor
+from polydevice.compat.openvino.requests.loaded import LoadedModel
 from polydevice.compat.openvino.requests.profiling_info import ProfilingInfo
 from polydevice.compat.openvino.requests.request_tensor import BatchTensors, RequestTensor
 from polydevice.compat.openvino.requests.results import OVDict
-from polydevice.compat.openvino.requests.tensor import RemoteTensor, Tensor
 from polydevice.compat.openvino.requests.variable_state import VariableState
 from polydevice.compat.openvino.surface import Surface
 from polydevice.dtype import Array

@@ -10,7 +10,7 @@ import numpy as np
 from polydevice.blob import Blob
 from polydevice.compat.openvino.errors import translated
 from polydevice.compat.openvino.graph.ports import ConstOutput
-from polydevice.compat.openvino.requests.tensor import Tensor
+from polydevice.compat.openvino.graph.tensor import Tensor
 from polydevice.compat.openvino.types.layout import NOTE, Layout
 from polydevice.dtype import Array
 from polydevice.errors import BlobError

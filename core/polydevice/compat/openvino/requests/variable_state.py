@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polydevice.compat.openvino.errors import translated
-from polydevice.compat.openvino.requests.tensor import Tensor
+from polydevice.compat.openvino.graph.tensor import Tensor
 from polydevice.compat.openvino.surface import Surface
 from polydevice.runtime.variable_state import VariableState as CoreState
 

@@ -1,10 +1,10 @@
-"""Tensor: host memory with a type and a shape; RemoteTensor: memory of a device."""
+"""Tensor: host memory with a type and a shape."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,13 @@ import numpy as np
 from polydevice.blob import Blob, RoiBlob
 from polydevice.compat.openvino.errors import translated
 from polydevice.compat.openvino.graph.ports import ConstOutput
+from polydevice.compat.openvino.graph.remote_tensor import RemoteTensor
 from polydevice.compat.openvino.surface import Surface
 from polydevice.compat.openvino.types.element_type import Type, element_of, type_of
+from polydevice.compat.openvino.types.packing import packed, unpacked
 from polydevice.compat.openvino.types.shapes import Shape, Strides, core_shape
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import BlobError
-from polydevice.remote import RemoteBlob
 
 
 class Tensor(Surface):
@@ -296,91 +297,6 @@ class Tensor(Surface):
         return f"<Tensor: shape{self.shape} type: {self._element.value}>"
 
 
-class RemoteTensor(Surface):
-    """Memory of a device."""
-
-    __slots__ = ("_remote",)
-
-    def __init__(self, remote: RemoteBlob) -> None:
-        """Wrap core's blob."""
-        self._remote = remote
-
-    def _blob(self) -> Blob:
-        return self._remote
-
-    @translated
-    def copy_to(self, target_tensor: Any) -> None:
-        """Copy the elements into another tensor.
-
-        Raises:
-            RuntimeError: another type or shape.
-        """
-        if isinstance(target_tensor, RemoteTensor):
-            target_tensor.copy_from(self)
-            return
-        target_tensor.set_shape(self._remote.shape)
-        self._remote.copy_to(target_tensor._memory())
-
-    @translated
-    def copy_from(self, source_tensor: Any) -> None:
-        """Take the elements of another tensor.
-
-        Raises:
-            RuntimeError: another type or shape.
-        """
-        source = source_tensor._blob()
-        self._remote.copy_from(source if isinstance(source, RemoteBlob) else source.array)
-
-    def get_shape(self) -> Shape:
-        """Return the sizes."""
-        return Shape(self._remote.shape)
-
-    @property
-    def shape(self) -> Shape:
-        """Sizes."""
-        return Shape(self._remote.shape)
-
-    @property
-    def element_type(self) -> Type:
-        """Type of the elements."""
-        return type_of(self._remote.element_type)
-
-    def get_element_type(self) -> Type:
-        """Return the type of the elements."""
-        return self.element_type
-
-    def get_byte_size(self) -> int:
-        """Return the bytes of the elements."""
-        return self._remote.desc.span_bytes or 0
-
-    def get_device_name(self) -> str:
-        """Return the name of the device."""
-        return self._remote.context.device_name
-
-    @translated
-    def get_params(self) -> dict[str, Any]:
-        """Return what describes the memory."""
-        return self._remote.params
-
-    def _none(self) -> Any:
-        raise RuntimeError("memory of a device is not the host's; use copy_to()")
-
-    data = property(_none, doc="There is none: use `copy_to`.")
-    bytes_data = property(_none, doc="There is none: use `copy_to`.")
-    str_data = property(_none, doc="There is none: use `copy_to`.")
-
-    def __repr__(self) -> str:
-        return f"<RemoteTensor: shape{self.shape} type: {self._remote.element_type.value}>"
-
-
-class TensorVector(list[Any]):
-    """Tensors in order."""
-
-    def __init__(self, tensors: Iterable[Any] = ()) -> None:
-        """Copy a list."""
-        super().__init__(tensors)
-
-
 def _is_type(value: Any) -> bool:
     return isinstance(value, np.dtype) or (isinstance(value, type) and value is not None)
 
@@ -404,33 +320,6 @@ def _seen_as(array: Array, element: ElementType, shape: Any) -> Array:
             )
         return array.reshape(-1)[:count].view(element.dtype).reshape(sizes)
     return unpacked(array.reshape(-1).view(np.uint8), element, count).reshape(sizes)
-
-
-def unpacked(memory: Array, element: ElementType, count: int) -> Array:
-    """Return elements of fewer bits than a byte, one in each element of the array.
-
-    Raises:
-        RuntimeError: the memory is too small.
-    """
-    if memory.size * 8 < count * element.bits:
-        raise RuntimeError(f"{memory.size} bytes cannot hold {count} elements of {element}")
-    if element.bits >= 8:
-        return memory.view(element.dtype)[:count]
-    bits = np.unpackbits(memory, bitorder="big" if element.bits == 1 else "little")
-    weights = 1 << np.arange(element.bits, dtype=np.uint8)
-    values = bits.reshape(-1, element.bits)[:count] @ weights
-    if element.is_signed:
-        values = values.astype(np.int8)
-        values -= (values >> (element.bits - 1)) << element.bits
-    return values.astype(element.dtype)
-
-
-def packed(values: Array, element: ElementType) -> Array:
-    """Return elements of fewer bits than a byte next to each other in bytes."""
-    numbers = values.astype(np.int8).view(np.uint8).reshape(-1, 1)
-    bits = (numbers >> np.arange(element.bits, dtype=np.uint8)) & 1
-    memory = np.packbits(bits.reshape(-1), bitorder="big" if element.bits == 1 else "little")
-    return memory.view(np.int8 if element.is_signed else np.uint8)
 
 
 def _each(texts: Array, convert: Callable[[Any], Any], kind: Any) -> Array:

@@ -20,9 +20,9 @@ import numpy as np
 
 from polydevice.compat.openvino.errors import translated
 from polydevice.compat.openvino.graph import states
-from polydevice.compat.openvino.graph.bodies import if_op, loop, tensor_iterator
 from polydevice.compat.openvino.graph.node import Node, make, port_of
 from polydevice.compat.openvino.graph.terminals import Constant, Parameter, Result
+from polydevice.compat.openvino.models.bodies import if_op, loop, tensor_iterator
 from polydevice.compat.openvino.modules import enter_module
 from polydevice.compat.openvino.surface import missing
 from polydevice.compat.openvino.types.element_type import Type, element_of

@@ -10,7 +10,8 @@ import numpy as np
 
 from polydevice.blob import RoiBlob
 from polydevice.compat.openvino.graph.ports import ConstOutput
-from polydevice.compat.openvino.requests.tensor import RemoteTensor, Tensor
+from polydevice.compat.openvino.graph.remote_tensor import RemoteTensor
+from polydevice.compat.openvino.graph.tensor import Tensor
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import BlobError
 from polydevice.executable_network import ExecutableNetwork
