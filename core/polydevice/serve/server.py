@@ -75,6 +75,7 @@ class Server:
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,  # nobody asks who a client is
                 limit_concurrency=limits.connections,
                 timeout_graceful_shutdown=max(int(limits.drain_seconds), 1),
             )

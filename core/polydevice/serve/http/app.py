@@ -19,6 +19,7 @@ from polydevice.serve.metrics import CONTENT_TYPE, registry_of, text_of
 from polydevice.serve.models.limits import Held, Limits
 from polydevice.serve.models.repository import Models
 from polydevice.serve.refusal import Reason, RefusedError, refusal
+from polydevice.serve.time_limit import within
 
 EXTENSIONS = ("binary_tensor_data", "statistics", "model_repository")
 SERVER = {"name": "polydevice", "version": __version__, "extensions": list(EXTENSIONS)}
@@ -36,7 +37,9 @@ def make_app(models: Models, held: Held | None = None) -> Starlette:
     """Return an application that answers for these models, and counts what it holds."""
     handlers = Handlers(models, held or Held(models.limits))
     named = "/v2/models/{name}"
-    paths: list[tuple[str, _Handler, str]] = [
+    paths: list[tuple[str, _Handler, str]] = [  # looked through in order, so inferences are first
+        (f"{named}/infer", handlers.infer, "POST"),
+        (f"{named}/versions/{{version}}/infer", handlers.infer, "POST"),
         ("/v2", handlers.server, "GET"),
         ("/v2/health/live", handlers.live, "GET"),
         ("/v2/health/ready", handlers.ready, "GET"),
@@ -50,7 +53,6 @@ def make_app(models: Models, held: Held | None = None) -> Starlette:
             (prefix, handlers.model, "GET"),
             (f"{prefix}/ready", handlers.model_ready, "GET"),
             (f"{prefix}/stats", handlers.statistics, "GET"),
-            (f"{prefix}/infer", handlers.infer, "POST"),
         ]
     routes = [Route(path, _refusing(handler), methods=[method]) for path, handler, method in paths]
     return Starlette(routes=routes, exception_handlers={404: _unknown, 405: _unknown})
@@ -210,19 +212,15 @@ class _Bodies:
         chunks: list[bytes] = []
         size = 0
         try:
-            end = asyncio.get_running_loop().time() + self._limits.body_seconds
-            stream = request.stream()
-            while True:
-                left = end - asyncio.get_running_loop().time()
-                chunk = await asyncio.wait_for(anext(stream, None), max(left, 0))
-                if chunk is None:
-                    return b"".join(chunks)
-                self._held.take(len(chunk))
-                size += len(chunk)
-                chunks.append(chunk)
-                if size > self._limits.body_bytes:
-                    raise self._too_large()
-        except asyncio.TimeoutError:
+            with within(self._limits.body_seconds):
+                async for chunk in request.stream():
+                    self._held.take(len(chunk))
+                    size += len(chunk)
+                    chunks.append(chunk)
+                    if size > self._limits.body_bytes:
+                        raise self._too_large()
+            return b"".join(chunks)
+        except TimeoutError:
             self._held.free(size)
             raise RefusedError(
                 Reason.TOO_SLOW,

@@ -30,6 +30,7 @@ from polydevice.serve.models.batching import Batcher, planned_sizes
 from polydevice.serve.models.limits import Limits
 from polydevice.serve.models.statistics import Statistics
 from polydevice.serve.refusal import Reason, RefusedError
+from polydevice.serve.time_limit import within
 from polydevice.shape import Dim, DimLike
 
 _log = logging.getLogger(__name__)
@@ -198,8 +199,9 @@ class ServedModel:
         future = self.batcher.submit(call.inputs, call.seconds)
         seconds = min(call.seconds or self.limits.request_seconds, self.limits.request_seconds)
         try:
-            outputs = await asyncio.wait_for(asyncio.wrap_future(future), seconds)
-        except asyncio.TimeoutError:
+            with within(seconds):
+                outputs = await asyncio.wrap_future(future)
+        except TimeoutError:
             raise RefusedError(
                 Reason.TIMEOUT, f"the request was not answered within {seconds:g} s"
             ) from None
