@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +21,7 @@ import pytest
 from polydevice.cli import main
 from polydevice.serve.grpc import rpc
 from polydevice.serve.grpc.rpc_messages import message
+from polydevice.serve.http.connections import BoundedProtocol
 from polydevice.serve.models.model import ModelSpec
 from polydevice.serve.server import Server
 from tests.cpu.models import build
@@ -70,6 +73,21 @@ def clients(server: Server) -> Iterator[tuple[object, object]]:
     ):
         with module.InferenceServerClient(f"127.0.0.1:{port}") as client:
             yield module, client
+
+
+def test_the_parts_of_an_answer_go_at_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the body of an answer waits some 40 ms until the client has said that the head came."""
+    found = []
+    made = BoundedProtocol.connection_made
+
+    def note(self: BoundedProtocol, transport: asyncio.Transport) -> None:
+        of_client = transport.get_extra_info("socket")
+        found.append(of_client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        made(self, transport)
+
+    monkeypatch.setattr(BoundedProtocol, "connection_made", note)
+    ask(server, "GET", "/v2/health/live")
+    assert found and all(found)
 
 
 @pytest.mark.filterwarnings("ignore")  # the client's own
