@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from polydevice.ops.activation import Relu
@@ -9,6 +10,7 @@ from polydevice.ops.arithmetic import Add
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.softmax import SoftMax
 from polydevice_gpu import cl
+from polydevice_gpu.passes import group_products
 from tests.gpu.graphs import Sketch, check_answers, compiled
 
 
@@ -78,3 +80,15 @@ def test_one_number_for_each_row_is_no_bias_of_columns(opencl, builder, columns)
     network = s.network(**found)
     assert _products(network) == [(7, columns)] * 2
     check_answers(network, opencl, builder)
+
+
+def test_matrices_are_joined_once_unless_one_may_change():
+    fixed, other, changing = np.ones((2, 3)), np.zeros((2, 1)), np.zeros((2, 2))
+    fixed.flags.writeable = other.flags.writeable = False
+    joined = group_products._joined([fixed, other], 1)
+    assert joined.tolist() == [[1, 1, 1, 0]] * 2
+    assert group_products._joined([fixed, other], 1) is joined
+    for number in (5, 6):
+        changing[...] = number
+        found = group_products._joined([fixed, changing], 1)
+        assert found.tolist() == [[1, 1, 1, number, number]] * 2
