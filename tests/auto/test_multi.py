@@ -38,7 +38,8 @@ def start_many(queue, rng, number: int) -> tuple[list[int], list[int]]:
 
 
 def test_the_quicker_device_gets_more(core, troubles, network, rng) -> None:
-    troubles["SHAKY"].seconds, troubles["SHAKY2"].seconds = 0.02, 0.002
+    # A busy machine adds some 10 ms to each.
+    troubles["SHAKY"].seconds, troubles["SHAKY2"].seconds = 0.2, 0.002
     executable = core.load_network(network, "MULTI:SHAKY,SHAKY2")
     seen, wrong = start_many(executable.infer_queue(), rng, 120)
     assert not wrong
