@@ -149,10 +149,9 @@ class Descriptor:
         Without any before, channels next to each other.
         """
         if self._choices is None:
-            plain = self.layout != OPAQUE
-            if plain:
-                self._choices = (self,)
-            elif len(self.shape) > 2 and 0 not in self.shape:
+            if self.layout != OPAQUE:
+                return (self,)  # not kept: a circle would outlive whoever uses it
+            if len(self.shape) > 2 and 0 not in self.shape:
                 self._choices = (Descriptor.channels_last(self.shape, self.data_type),)
             else:
                 self._choices = ()
