@@ -247,8 +247,12 @@ def test_settings_that_are_none_are_refused(
 
 
 def test_command_on_equal_sides(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", str(model), "-d", "CPU", "--all", "--shape", "[3,5]"]) == 0
-    assert "First value beyond the bound\n  none" in capsys.readouterr().out
+    folder = model.parent / "found"
+    arguments = ["-d", "CPU", "--all", "--shape", "[3,5]", "--bisect", str(folder)]
+    assert main(["compare", str(model), *arguments]) == 0
+    said = capsys.readouterr().out
+    assert "First value beyond the bound\n  none" in said
+    assert "`--bisect` writes nothing" in said and not folder.exists()
 
 
 def test_sizes_of_given_inputs_and_names_with_commas(device: str) -> None:

@@ -102,7 +102,8 @@ def lines(found: Comparison, *, every: bool = False) -> list[str]:
         said += ["", words, *_rows([layer])] if layer else []
     if any(layer.own for layer in found.layers):
         said += ["", "Step that differs most when it is fed with the reference's values"]
-        said += _rows([found.guilty]) if found.guilty else ["  none is beyond the bound"]
+        none = "  none is beyond the bound, so that `--bisect` writes nothing"
+        said += _rows([found.guilty]) if found.guilty else [none]
     said += ["", "Every value" if every else "Largest differences"]
     said += _rows(found.layers if every else found.worst())
     if found.reproduction:
