@@ -20,7 +20,7 @@ from polydevice.errors import (
     PolydeviceError,
     RequestError,
 )
-from polydevice.internal import inference_defect, is_ours
+from polydevice.internal import inference_defect, is_ours, name_layer
 from polydevice.remote import Copies, RemoteBlob
 from polydevice.runtime.executor import CLOSE_SECONDS
 from polydevice.runtime.follower import Follower, Inference, tell
@@ -163,9 +163,12 @@ class InferRequest(RequestMemory):
                     self.runner.run(stream)
                 else:
                     self._run(stream)
+            except PolydeviceError as error:
+                name_layer(error, self.executable.layers)
+                raise
+            except KeyboardInterrupt:
+                raise
             except BaseException as error:
-                if isinstance(error, (PolydeviceError, KeyboardInterrupt)):
-                    raise
                 raise self._failure(error) from error
             finally:
                 thread.bounds = enclosing
@@ -320,8 +323,11 @@ class InferRequest(RequestMemory):
         elif isinstance(error, InferCancelledError):
             outcome.status, outcome.error = StatusCode.INFER_CANCELLED, error
         else:
-            known = isinstance(error, PolydeviceError)
-            outcome.error = error if known else self._failure(error)
+            if isinstance(error, PolydeviceError):
+                name_layer(error, self.executable.layers)
+            else:
+                error = self._failure(error)
+            outcome.error = error
             outcome.status = StatusCode.GENERAL_ERROR
         call = self._callback
         self._ending = self._task = None  # they hold the request, and memory of the inference

@@ -11,7 +11,13 @@ from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from polydevice.errors import InternalError
+from polydevice.errors import (
+    DeviceMemoryError,
+    InferenceError,
+    InternalError,
+    NetworkError,
+    PolydeviceError,
+)
 from polydevice.node import Node
 
 if TYPE_CHECKING:
@@ -45,18 +51,36 @@ def inference_defect(doing: str, error: BaseException, layers: Mapping[str, str]
         error: what was raised.
         layers: name → type of the network's layers, of which a hash says which network it is.
     """
-    name = next(
+    name = _layer_of(error, layers)
+    place = "" if name is None else f"; at node {name!r} ({layers[name]})"
+    digest = hashlib.sha256(repr(sorted(layers.items())).encode("utf-8", "replace")).hexdigest()
+    return InternalError(f"{doing}: {error!r}{place}; layers sha256:{digest}{_REPORT}")
+
+
+def name_layer(error: PolydeviceError, layers: Mapping[str, str]) -> None:
+    """Begin the message of what the values of an inference broke with the layer, if it lacks it.
+
+    Args:
+        error: what was raised.
+        layers: name → type of the network's layers.
+    """
+    if isinstance(error, (InferenceError, NetworkError, DeviceMemoryError)):
+        name = _layer_of(error, layers)
+        if name is not None and repr(name) not in str(error):
+            error.args = (f"node {name!r} ({layers[name]}): {error}",)
+
+
+def _layer_of(error: BaseException, layers: Mapping[str, str]) -> str | None:
+    """Return the name of the layer that the innermost function that knows one was at."""
+    return next(
         (
             value
             for frame in reversed(list(_frames(error)))
             for value in _names(frame)
-            if value in layers
+            if layers.get(value, "Parameter") not in ("Parameter", "Result")
         ),
         None,
     )
-    place = "" if name is None else f"; at node {name!r} ({layers[name]})"
-    digest = hashlib.sha256(repr(sorted(layers.items())).encode("utf-8", "replace")).hexdigest()
-    return InternalError(f"{doing}: {error!r}{place}; layers sha256:{digest}{_REPORT}")
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:

@@ -118,7 +118,7 @@ class Node:
         """
         described = [port.desc for port in self.inputs]
         try:
-            self.op.check_types(described)
+            self.op.check_inputs(described)
             results = self.op.infer(described)
         except PolydeviceError as error:
             raise type(error)(f"{self.title}: {error}") from error

@@ -285,6 +285,37 @@ def test_a_defect_at_inference(core, monkeypatch, kind, layer, target, is_async,
     assert messages[0] == messages[1]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("target", ["itself", "HETERO:CPU"])
+def test_values_that_do_not_fit_are_refused_with_the_layer(core, target, is_async, device) -> None:
+    """An axis and a size that only the inference tells; the functions know no names."""
+    nodes = [
+        helper.make_node("ConstantOfShape", ["size"], ["zeros"]),
+        helper.make_node("ReduceSum", ["x", "axis"], ["sum"]),
+    ]
+    given = {"x": np.ones((2, 3), "f"), "size": np.array([1]), "axis": np.array([1])}
+    kinds = {"x": 1, "size": 7, "axis": 7}
+    inputs = [helper.make_tensor_value_info(k, kinds[k], v.shape) for k, v in given.items()]
+    outputs = [helper.make_tensor_value_info(name, 1, None) for name in ("zeros", "sum")]
+    graph = helper.make_graph(nodes, "late", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    target = device if target == "itself" else target
+    request = core.load_network(
+        core.read_network(model.SerializeToString()), target
+    ).create_infer_request()
+    for change, layer in (({"size": -7}, "zeros"), ({"axis": -9}, "sum")):
+        with pytest.raises(PolydeviceError, match=f"node {layer!r} ") as caught:
+            wrong = given | {name: np.array([value]) for name, value in change.items()}
+            if is_async:
+                request.start_async(wrong)
+                request.wait()
+            else:
+                request.infer(wrong)
+        assert not isinstance(caught.value, InternalError)
+        assert str(caught.value).count("node ") == 1
+    assert request.infer(given)["sum"].shape == (2, 1)
+
+
 def test_what_a_users_function_raises_is_no_defect(core, monkeypatch) -> None:
     def wrong(op: object, x: object) -> None:
         raise KeyError("mine")

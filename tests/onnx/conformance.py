@@ -42,6 +42,9 @@ KNOWN = {
     r"test_loop16_seq_none": (
         "The sequence is right; ONNX's comparison raises for the scalar in it."
     ),
+    r"test_dft_inverse_opset19": (
+        "The case expects 1.9e-7, its own rounding, where the exact answer is 0 and the bound 1e-7."
+    ),
     r"test_attention_4d_causal_fp16": (
         "The case is rounded to f16 after every step, which takes it 0.0009 from the exact answer, "
         "its expanded form too. Ours is summed in f32 and 0.0007 from it; the bound is 0.001."

@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
@@ -106,6 +107,10 @@ def _outcome(folder: pathlib.Path, name: str, info: Any, sample: Any, opset: int
     if any(a.is_complex() for a in answers):
         return "complex"
     if not all(torch.allclose(a, b, equal_nan=True) for a, b in zip(answers, again, strict=True)):
+        return "random"
+    # PyTorch's samples fix the seed of each call: two answers do not show a Dropout in training.
+    nodes = onnx.load_from_string(file.getvalue()).graph.node
+    if any(node.op_type == "Dropout" and len(node.input) > 2 for node in nodes):
         return "random"
     try:
         arrays = {f"x{k}": _array(t) for k, t in enumerate(tensors)}

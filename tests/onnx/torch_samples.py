@@ -30,6 +30,7 @@ import onnx
 
 from polydevice import Core
 from polydevice.errors import (
+    InternalError,
     PolydeviceError,
     UnsupportedNetworkError,
     UnsupportedOperationError,
@@ -189,6 +190,8 @@ def outcome(core: Core, device: str, sample: Sample) -> tuple[str, str]:
         why = fault(core, device, sample, sample.answers)
     except (UnsupportedNetworkError, UnsupportedOperationError) as error:
         return "refused", str(error).partition(": ")[2][:110]
+    except InternalError as error:
+        return "wrong", f"{type(error).__name__}: {error}"[:300]
     except PolydeviceError as error:
         why = f"{type(error).__name__}: {error}"[:300]
     if not why:

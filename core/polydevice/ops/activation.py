@@ -9,7 +9,7 @@ from typing_extensions import Self
 
 from polydevice.errors import ShapeError
 from polydevice.ops.op import attribute, operation
-from polydevice.ops.pointwise import UnaryPointwise
+from polydevice.ops.pointwise import UnaryPointwise, common_type
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 
@@ -83,6 +83,7 @@ class PRelu(UnaryPointwise):
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return shape and type of x."""
         x, slope = inputs
+        common_type(self, x, slope)
         if x.shape is not None and slope.shape is not None:
             aligned = slope_shape(x.shape, slope.shape)
             if len(aligned) > len(x.shape):

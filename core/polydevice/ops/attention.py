@@ -31,6 +31,8 @@ class ScaledDotProductAttention(Op):
     Source:  OpenVINO opset13 ScaledDotProductAttention; the sink came with OpenVINO 2025.3
     """
 
+    numbers_at = (4,)
+
     causal: bool = attribute(default=False)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:

@@ -88,9 +88,9 @@ class BitwiseNot(UnaryPointwise):
 
 @operation("BitwiseLeftShift", since=15)
 class BitwiseLeftShift(BitwiseShift):
-    """A * 2^b, wrapping around; 0 when b is at least the type's width.
+    """A * 2^b, wrapping around; 0 when b is negative or at least the type's width.
 
-    Inputs:  a, b  broadcastable, same integer type, b >= 0
+    Inputs:  a, b  broadcastable, same integer type
     Outputs: y     broadcast shape, their type
     Source:  OpenVINO opset15 BitwiseLeftShift; ONNX BitShift-11 LEFT
     """
@@ -98,9 +98,9 @@ class BitwiseLeftShift(BitwiseShift):
 
 @operation("BitwiseRightShift", since=15)
 class BitwiseRightShift(BitwiseShift):
-    """A / 2^b, rounded down.
+    """A / 2^b, rounded down; 0, or -1 for a negative a, when b is negative or at least the width.
 
-    Inputs:  a, b  broadcastable, same integer type, b >= 0
+    Inputs:  a, b  broadcastable, same integer type
     Outputs: y     broadcast shape, their type
     Source:  OpenVINO opset15 BitwiseRightShift; ONNX BitShift-11 RIGHT
     """

@@ -38,6 +38,7 @@ class Broadcast(Op):
     Source:  OpenVINO opset1 and opset3 Broadcast; ONNX Expand-13 is mode bidirectional
     """
 
+    integers_at = (1, 2)
     sized_by_values = True
 
     mode: BroadcastMode = attribute(default=BroadcastMode.NUMPY)
@@ -114,6 +115,7 @@ class Tile(Op):
     Source:  OpenVINO opset1 Tile; ONNX Tile-13
     """
 
+    integers_at = (1,)
     shape_arithmetic = True
     sized_by_values = True
     strings_at = (0,)

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from polydevice.errors import ShapeError
 from polydevice.ops.op import Op, operation
-from polydevice.shape import DimLike, bounds, dim, merge_dim
+from polydevice.ops.sizes import shared_sizes
+from polydevice.shape import Dim, DimLike, bounds, dim, merge_dim
 from polydevice.tensor import TensorDesc
 
 
@@ -35,6 +36,9 @@ class FromYuv(Op):
             height = _two_thirds(height)
         if any(isinstance(n, int) and n % 2 for n in (height, width)):
             raise ShapeError(f"an image of {height} × {width} pixels has an odd size")
+        halves = [n // 2 if isinstance(n, int) else Dim() for n in (height, width)]
+        layout = (batch, *halves, 2 if self.planes == 2 else 1)
+        shared_sizes({f"plane {k}": (desc, layout) for k, desc in enumerate(inputs) if k})
         return [y.with_shape([batch, height, width, 3])]
 
 

@@ -78,6 +78,7 @@ class SequenceInsert(Op):
     Source:  ONNX SequenceInsert-11
     """
 
+    numbers_at = (2,)
     strings_at = EVERYWHERE
     takes_containers = True
 
@@ -99,6 +100,7 @@ class SequenceErase(Op):
     Source:  ONNX SequenceErase-11
     """
 
+    numbers_at = (1,)
     strings_at = EVERYWHERE
     takes_containers = True
 
@@ -118,6 +120,7 @@ class SequenceAt(Op):
     Source:  ONNX SequenceAt-11
     """
 
+    numbers_at = (1,)
     strings_at = EVERYWHERE
     takes_containers = True
 

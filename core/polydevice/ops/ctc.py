@@ -12,11 +12,13 @@ from polydevice.tensor import TensorDesc
 
 
 def _sizes(x: TensorDesc) -> tuple[DimLike, DimLike]:
-    """Return the first two sizes; raises ShapeError when x has not three axes."""
+    """Return the first two sizes; raises ShapeError unless x has three axes and classes."""
     if x.shape is None:
         return Dim(), Dim()
     if len(x.shape) != 3:
         raise ShapeError(f"scores {x.shape} must have three axes")
+    if x.shape[2] == 0:
+        raise ShapeError(f"scores {x.shape} have no classes")
     return x.shape[0], x.shape[1]
 
 
@@ -57,6 +59,8 @@ class CTCGreedyDecoderSeqLen(Op):
     Source:  OpenVINO opset6 CTCGreedyDecoderSeqLen
     """
 
+    numbers_at = (2,)
+
     merge_repeated: bool = attribute(default=True)
     classes_index_type: ElementType = attribute(default=ElementType.i32)
     sequence_length_type: ElementType = attribute(default=ElementType.i32)
@@ -87,6 +91,8 @@ class CTCLoss(Op):
     Raises:  ShapeError when the shapes do not fit
     Source:  OpenVINO opset4 CTCLoss; Graves et al., Connectionist Temporal Classification, 2006
     """
+
+    numbers_at = (4,)
 
     preprocess_collapse_repeated: bool = attribute(default=False)
     ctc_merge_repeated: bool = attribute(default=True)

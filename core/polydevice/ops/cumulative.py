@@ -22,6 +22,8 @@ class CumProd(Op):
     Source:  ONNX CumProd-26
     """
 
+    numbers_at = (1,)
+
     exclusive: bool = attribute(default=False, ir="")
     reverse: bool = attribute(default=False, ir="")
 

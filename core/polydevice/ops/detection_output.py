@@ -81,6 +81,8 @@ class DetectionOutput(Op):
             if len(priors) != 3:
                 raise ShapeError(f"priors {priors} are not [1 or N, 1 or 2, priors × 4 or 5]")
             number = priors[2] // self.prior_size
+            if 0 in priors[:2]:
+                raise ShapeError(f"priors {priors} hold no boxes")
         return [inputs[0].with_shape([1, 1, self.rows(images, number, scores), 7])]
 
     def rows(self, images: DimLike, priors: DimLike, scores: DimLike) -> DimLike:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from polydevice.dtype import ElementType
 from polydevice.errors import ShapeError
 from polydevice.ops.op import Op, attribute, operation
+from polydevice.ops.roi import check_sampling_ratio
+from polydevice.ops.sizes import shared_sizes
 from polydevice.shape import Dim, DimLike, Shape
 from polydevice.tensor import TensorDesc
 
@@ -47,8 +49,14 @@ class ExperimentalDetectronDetectionOutput(Op):
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the fixed number of rows."""
         self.check_count(inputs, 4)
-        rois = inputs[0]
-        _regions(rois)
+        rois, offsets, scores, _ = inputs
+        numbers = {"rois": 4, "offsets": 4 * self.num_classes, "scores": self.num_classes}
+        shared_sizes(
+            {
+                name: (desc, ("R", numbers[name]))
+                for name, desc in zip(numbers, (rois, offsets, scores), strict=True)
+            }
+        )
         if len(self.deltas_weights) != 4:
             raise ShapeError(f"deltas_weights {self.deltas_weights} has not four numbers")
         rows = self.max_detections_per_image
@@ -82,9 +90,21 @@ class ExperimentalDetectronGenerateProposalsSingleImage(Op):
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the fixed number of rows."""
         info = inputs[0]
-        for desc, rank in zip(inputs[1:], (2, 3, 3), strict=True):
-            if desc.rank not in (None, rank):
-                raise ShapeError(f"{desc.shape} does not have {rank} axes")
+        anchors, offsets, scores = inputs[1:]
+        found = shared_sizes({"image_info": (info, (3,)), "scores": (scores, "AHW")})
+        per_cell, height, width = (found[letter] for letter in "AHW")
+        shared_sizes(
+            {
+                "anchors": (anchors, (per_cell * height * width, 4)),
+                "offsets": (offsets, (per_cell * 4, "H", "W")),
+            },
+            found,
+        )
+        if self.post_nms_count < 0 or self.pre_nms_count < 0:
+            raise ShapeError(
+                f"post_nms_count {self.post_nms_count} and pre_nms_count {self.pre_nms_count} "
+                "must not be negative"
+            )
         return [info.with_shape([self.post_nms_count, 4]), info.with_shape([self.post_nms_count])]
 
 
@@ -151,10 +171,9 @@ class ExperimentalDetectronROIFeatureExtractor(Op):
                 "of pyramid_scales"
             )
         number = _regions(rois)
-        for level in levels:
-            if level.rank not in (None, 4):
-                raise ShapeError(f"{level.shape} is not [1, C, H, W]")
-        channels = next((d.shape[1] for d in levels if d.shape is not None), Dim())
+        check_sampling_ratio(self.sampling_ratio)
+        layouts = {f"feature map {k}": (d, (1, "C", Dim(), Dim())) for k, d in enumerate(levels)}
+        channels = shared_sizes(layouts)["C"]
         size = self.output_size
         return [rois.with_shape([number, channels, size, size]), rois.with_shape([number, 4])]
 
@@ -169,12 +188,14 @@ class ExperimentalDetectronTopKROIs(Op):
     Source:  OpenVINO opset6 ExperimentalDetectronTopKROIs
     """
 
+    takes_booleans = False
+
     max_rois: int = attribute(default=0)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the fixed number of rows."""
         self.check_count(inputs, 2)
-        _regions(inputs[0])
+        shared_sizes({"rois": (inputs[0], ("R", 4)), "probabilities": (inputs[1], ("R",))})
         if self.max_rois < 0:
             raise ShapeError(f"max_rois {self.max_rois} is negative")
         return [inputs[0].with_shape([self.max_rois, 4])]

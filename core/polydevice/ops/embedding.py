@@ -8,7 +8,8 @@ from enum import Enum
 from polydevice.dtype import ElementType
 from polydevice.errors import ShapeError
 from polydevice.ops.op import EVERYWHERE, Op, attribute, operation
-from polydevice.shape import Dim, DimLike, Shape, bounds, dim
+from polydevice.ops.sizes import Layout, shared_sizes
+from polydevice.shape import Dim, DimLike, Shape, bounds, dim, merge_dim
 from polydevice.tensor import TensorDesc
 
 
@@ -28,13 +29,24 @@ def _rows(table: TensorDesc, count: DimLike) -> TensorDesc:
     return table.with_shape([count, *table.shape[1:]])
 
 
-def _size(desc: TensorDesc, rank: int = 1) -> DimLike:
-    """Return the first size; raises ShapeError when the input has not `rank` axes."""
+def _size(desc: TensorDesc) -> DimLike:
+    """Return the size of a list; raises ShapeError when the input is none."""
     if desc.shape is None:
         return Dim()
-    if len(desc.shape) != rank:
-        raise ShapeError(f"{desc.shape} must have {rank} axes")
+    if len(desc.shape) != 1:
+        raise ShapeError(f"{desc.shape} must have one axis")
     return desc.shape[0]
+
+
+def _named(
+    inputs: Sequence[TensorDesc], **layouts: tuple[int, Layout]
+) -> dict[str, tuple[TensorDesc, Layout]]:
+    """Return name → input and layout, of place and layout, without those that are not given."""
+    return {
+        name: (inputs[place], layout)
+        for name, (place, layout) in layouts.items()
+        if place < len(inputs)
+    }
 
 
 @operation("EmbeddingBagOffsetsSum", since=3)
@@ -51,9 +63,12 @@ class EmbeddingBagOffsetsSum(Op):
     Source:  OpenVINO opset3 EmbeddingBagOffsetsSum
     """
 
+    numbers_at = (3,)
+
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return one row per bag."""
         self.check_count(inputs, 3, 5)
+        shared_sizes(_named(inputs, indices=(1, "n"), weights=(4, "n")))
         return [_rows(inputs[0], _size(inputs[2]))]
 
 
@@ -89,7 +104,8 @@ class EmbeddingBagPackedSum(Op):
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return one row per bag."""
         self.check_count(inputs, 2, 3)
-        return [_rows(inputs[0], _size(inputs[1], 2))]
+        bags = shared_sizes(_named(inputs, indices=(1, "bn"), weights=(2, "bn")))["b"]
+        return [_rows(inputs[0], bags)]
 
 
 @operation("EmbeddingBagPacked", since=15)
@@ -122,11 +138,13 @@ class EmbeddingSegmentsSum(Op):
     Source:  OpenVINO opset3 EmbeddingSegmentsSum
     """
 
+    numbers_at = (3, 4)
     sized_by_values = True
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return one row per segment."""
         self.check_count(inputs, 4, 6)
+        shared_sizes(_named(inputs, indices=(1, "n"), segments=(2, "n"), weights=(5, "n")))
         count = inputs[3].sizes
         return [_rows(inputs[0], Dim() if count is None else count[0])]
 
@@ -150,6 +168,7 @@ class SegmentMax(Op):
     Source:  OpenVINO opset16 SegmentMax
     """
 
+    numbers_at = (2,)
     sized_by_values = True
 
     fill_mode: EmptySegment = attribute()
@@ -157,7 +176,8 @@ class SegmentMax(Op):
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return one row per segment, as far as their number is known."""
         self.check_count(inputs, 2, 3)
-        _size(inputs[1])
+        if inputs[0].shape:
+            merge_dim(inputs[0].shape[0], _size(inputs[1]))
         count: DimLike = Dim()
         if len(inputs) > 2:
             given = inputs[2].sizes
@@ -182,14 +202,14 @@ class SparseFillEmptyRows(Op):
     Source:  OpenVINO opset16 SparseFillEmptyRows
     """
 
+    numbers_at = (3,)
     sized_by_values = True
     strings_at = EVERYWHERE
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return between the given elements and one more per row."""
         values, shape, indices, _ = inputs
-        if indices.rank not in (None, 2):
-            raise ShapeError(f"indices {indices.shape} are not [n, 2]")
+        shared_sizes(_named(inputs, values=(0, "n"), shape=(1, (2,)), indices=(2, ("n", 2))))
         sizes = shape.sizes
         rows: DimLike = Dim() if sizes is None else sizes[0]
         low, high = bounds(_size(values))

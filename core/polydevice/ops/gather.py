@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from polydevice.errors import ShapeError
 from polydevice.ops.op import Op, attribute, operation
+from polydevice.ops.sizes import shared_sizes
 from polydevice.shape import DimLike, Shape, bounds, merge, merge_dim, normalize_axis, product
 from polydevice.tensor import TensorDesc
 
@@ -25,6 +26,8 @@ class Gather(Op):
     Source:  OpenVINO opset1, opset7 and opset8 Gather; ONNX Gather-13
     """
 
+    numbers_at = (2,)
+
     batch_dims: int = attribute(default=0)
     negative_indices: bool = attribute(default=True, ir="", came_with=8)
     shape_arithmetic = True
@@ -33,6 +36,8 @@ class Gather(Op):
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return x's sizes with the axis replaced by the sizes of indices."""
         x, indices, axis = inputs
+        if x.rank == 0:
+            raise ShapeError("a scalar has no axis to gather along")
         where = axis.static_ints
         if x.shape is None or indices.shape is None:
             return [x.with_shape(None)]
@@ -147,6 +152,8 @@ class GatherTree(Op):
     Source:  OpenVINO opset1 GatherTree
     """
 
+    numbers_at = (3,)
+
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the common shape of step_ids and parent_ids."""
         self.check_count(inputs, 4)
@@ -154,4 +161,6 @@ class GatherTree(Op):
         shape: Shape | None = merge(steps.shape, parents.shape)
         if shape is not None and len(shape) != 3:
             raise ShapeError(f"step_ids {shape} is not [steps, batch, beams]")
+        batch = {} if shape is None else {"batch": shape[1]}
+        shared_sizes({"max_seq_len": (inputs[2], ("batch",))}, batch)
         return [steps.with_shape(shape)]

@@ -105,6 +105,7 @@ class OneHot(Op):
     Source:  OpenVINO opset1 and opset16 OneHot
     """
 
+    numbers_at = (1, 2, 3)
     sized_by_values = True
 
     axis: int = attribute(default=-1)
@@ -139,6 +140,7 @@ class Eye(Op):
     Source:  OpenVINO opset9 Eye
     """
 
+    numbers_at = (0, 1, 2)
     sized_by_values = True
 
     output_type: ElementType = attribute()

@@ -68,6 +68,8 @@ class InterpolateOp(Op):
         """Return the input's shape with the zero border of the pads."""
         missing = (0,) * len(shape)
         begin, end = (*self.pads_begin, *missing), (*self.pads_end, *missing)
+        if min(*begin, *end, 0, 0) < 0:
+            raise ShapeError(f"pads {self.pads_begin} and {self.pads_end} must not be negative")
         return [size + b + e for size, b, e in zip(shape, begin, end, strict=False)]
 
 

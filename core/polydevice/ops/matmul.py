@@ -152,7 +152,7 @@ class Einsum(Op):
             raise ShapeError(
                 f"Einsum {self.equation!r}: an input of {shape} does not fit its labels {term!r}"
             )
-        position = 0
+        position, own = 0, dict[str, DimLike]()
         for label in term:
             if label == ".":
                 if ellipsis is not None:
@@ -161,6 +161,7 @@ class Einsum(Op):
                 continue
             size = shape[position]
             try:
+                own[label] = merge_dim(own.get(label, size), size)  # a diagonal repeats nothing
                 sizes[label] = broadcast_dim(sizes.get(label, size), size)
             except ShapeError:
                 raise ShapeError(

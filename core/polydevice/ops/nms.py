@@ -11,6 +11,7 @@ from typing_extensions import Self
 from polydevice.dtype import ElementType
 from polydevice.errors import ShapeError
 from polydevice.ops.op import Op, attribute, operation
+from polydevice.ops.sizes import shared_sizes
 from polydevice.shape import Dim, DimLike, Shape, bounds, dim, merge_dim
 from polydevice.tensor import TensorDesc
 
@@ -67,6 +68,8 @@ def _per_class(inputs: Sequence[TensorDesc], number: DimLike) -> int | None:
 
 class NonMaxSuppressionOp(Op):
     """What all versions share."""
+
+    numbers_at = (2, 3, 4, 5)
 
     box_encoding: BoxEncoding
     sort_result_descending: bool
@@ -185,6 +188,8 @@ class NMSRotated(Op):
     Raises:  ShapeError when the shapes do not fit together
     Source:  OpenVINO opset13 NMSRotated
     """
+
+    numbers_at = (2, 3, 4)
 
     sort_result_descending: bool = attribute(default=True)
     output_type: ElementType = attribute(default=ElementType.i64, ir="output_type")
@@ -312,14 +317,14 @@ class MulticlassNms(Op):
         if len(inputs) < 3:
             batches, classes, number = box_counts(boxes, scores)
         else:
-            if scores.rank not in (None, 2) or boxes.rank not in (None, 3):
-                raise ShapeError(
-                    f"with counts, boxes {boxes.shape} must be [classes, boxes, 4] "
-                    f"and scores {scores.shape} [classes, boxes]"
-                )
-            counts = inputs[2].shape
-            batches = Dim() if counts is None else counts[0]
-            classes, number = (Dim(), Dim()) if boxes.shape is None else boxes.shape[:2]
+            found = shared_sizes(
+                {
+                    "boxes": (boxes, ("classes", "boxes", 4)),
+                    "scores": (scores, ("classes", "boxes")),
+                    "counts": (inputs[2], ("batches",)),
+                }
+            )
+            batches, classes, number = (found[name] for name in ("batches", "classes", "boxes"))
         rows = batches * _kept(
             classes, number, self.nms_top_k, self.keep_top_k, self.background_class
         )

@@ -81,6 +81,10 @@ class Op:
     """Whether it must run although no result depends on it (Assign)."""
     strings_at: ClassVar[Container[int]] = ()
     """Places of the inputs that may hold strings: most operations compute with numbers alone."""
+    numbers_at: ClassVar[Container[int]] = ()
+    """Places of the inputs that hold one number each (an axis, a count), of whatever rank."""
+    integers_at: ClassVar[Container[int]] = ()
+    """Places of the inputs that hold axes or sizes: a floating-point number may be none."""
     takes_booleans: ClassVar[bool] = True
     """Whether it means something for booleans; arithmetic does not."""
     takes_containers: ClassVar[bool] = False
@@ -95,8 +99,13 @@ class Op:
         """
         raise NotImplementedError(f"{type(self).__name__} does not define infer()")
 
-    def check_types(self, inputs: Sequence[TensorDesc]) -> None:
-        """Raise ElementTypeError if an input holds anything but the numbers that are wanted."""
+    def check_inputs(self, inputs: Sequence[TensorDesc]) -> None:
+        """Check what does not depend on the operation's rules.
+
+        Raises:
+            ElementTypeError: an input holds anything but the numbers that are wanted.
+            ShapeError: an input holds none, or several, where one is wanted.
+        """
         for place, desc in enumerate(inputs):
             if desc.kind != "tensor" and not self.takes_containers:
                 raise ElementTypeError(f"input {place} is a {desc.kind}; {self.type} takes tensors")
@@ -107,6 +116,15 @@ class Op:
             if desc.element_type is ElementType.boolean and not self.takes_booleans:
                 raise ElementTypeError(
                     f"input {place} holds booleans; {self.type} computes with numbers: convert it"
+                )
+            if desc.element_type.is_float and place in self.integers_at:
+                raise ElementTypeError(
+                    f"input {place} is {desc.element_type}; {self.type} takes integers there"
+                )
+            numbers = desc.shape.elements if desc.shape is not None and desc.is_static else 1
+            if numbers != 1 and place in self.numbers_at:
+                raise ShapeError(
+                    f"input {place} has the shape {desc.shape}; {self.type} takes one number there"
                 )
 
     def check_count(

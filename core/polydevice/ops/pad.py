@@ -39,6 +39,7 @@ class Pad(Op):
     Source:  OpenVINO opset1 and opset12 Pad; ONNX Pad-23
     """
 
+    numbers_at = (3,)
     sized_by_values = True
 
     pad_mode: PadMode = attribute(default=PadMode.CONSTANT)

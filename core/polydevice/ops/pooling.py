@@ -150,6 +150,8 @@ class AdaptiveAvgPool(Op):
                 f"{self.type}: data {x.shape} needs 1 to 3 spatial axes and as many bins, "
                 f"not {wanted}"
             )
+        if 0 in x.shape[2:]:
+            raise ShapeError(f"{self.type}: data {x.shape} has no elements to take bins of")
         if wanted is not None and any(isinstance(n, int) and n < 1 for n in wanted):
             raise ShapeError(f"{self.type}: output_shape {wanted} must be at least 1")
         unknown: list[DimLike] = [Dim()] * rank

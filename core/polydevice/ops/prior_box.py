@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from polydevice.dtype import ElementType
 from polydevice.errors import ShapeError
 from polydevice.ops.op import Op, attribute, operation
+from polydevice.ops.sizes import shared_sizes
 from polydevice.shape import Dim, DimLike, Shape
 from polydevice.tensor import TensorDesc
 
@@ -16,11 +17,12 @@ def _boxes(inputs: Sequence[TensorDesc], priors: int, op: str) -> list[TensorDes
     for desc in inputs:
         if not desc.element_type.is_integer:
             raise ShapeError(f"{op} takes shapes as integers, not {desc.element_type}")
+    shared_sizes({"layer_shape": (inputs[0], (2,)), "image_shape": (inputs[1], (2,))})
     sizes = inputs[0].sizes
     total: DimLike = Dim()
     if sizes is not None:
-        if len(sizes) != 2:
-            raise ShapeError(f"the layer shape {sizes} is not height and width")
+        if any(isinstance(size, int) and size < 0 for size in sizes):
+            raise ShapeError(f"the layer shape {sizes} is negative")
         total = sizes[0] * sizes[1] * (4 * priors)
     return [TensorDesc(ElementType.f32, Shape([2, total]))]
 
@@ -62,6 +64,9 @@ class PriorBox(Op):
             raise ShapeError(
                 f"density {self.density} and fixed_size {self.fixed_size} differ in length"
             )
+        for name in ("min_size", "max_size", "aspect_ratio", "fixed_ratio", "fixed_size"):
+            if not all(number > 0 for number in getattr(self, name)):
+                raise ShapeError(f"{name} {getattr(self, name)} must be positive")
         return _boxes(inputs, self.priors, "PriorBox")
 
     @property

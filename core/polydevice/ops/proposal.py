@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from polydevice.dtype import ElementType
 from polydevice.errors import ShapeError
 from polydevice.ops.op import Op, attribute, operation
+from polydevice.ops.sizes import shared_sizes
 from polydevice.shape import Dim, DimLike, Shape, bounds, dim, merge_dim
 from polydevice.tensor import TensorDesc
 
@@ -47,6 +48,8 @@ class Proposal(Op):
         if image.shape is not None and image.shape.is_static and image.shape.elements not in (3, 4):
             raise ShapeError(f"image_shape {image.shape} has not three or four elements")
         batch: DimLike = Dim()
+        if not all(number > 0 for number in (*self.ratio, *self.scale)):
+            raise ShapeError(f"ratio {self.ratio} and scale {self.scale} must be positive")
         anchors = len(self.ratio) * len(self.scale)
         for desc, depth in ((scores, 2 * anchors), (offsets, 4 * anchors)):
             if desc.shape is None:
@@ -92,15 +95,15 @@ class GenerateProposals(Op):
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return at most post_nms_count rows per image."""
         info, anchors, offsets, scores = inputs
-        batch: DimLike = Dim()
-        for desc, rank in ((info, 2), (offsets, 4), (scores, 4)):
-            if desc.shape is None:
-                continue
-            if len(desc.shape) != rank:
-                raise ShapeError(f"{desc.shape} does not have {rank} axes")
-            batch = merge_dim(batch, desc.shape[0])
-        if anchors.rank not in (None, 4):
-            raise ShapeError(f"anchors {anchors.shape} are not [H, W, anchors, 4]")
+        found = shared_sizes(
+            {
+                "image_info": (info, ("N", Dim(3, 4))),
+                "scores": (scores, "NAHW"),
+                "anchors": (anchors, ("H", "W", "A", 4)),
+            }
+        )
+        batch = found["N"]
+        shared_sizes({"offsets": (offsets, ("N", found["A"] * 4, "H", "W"))}, found)
         rows = dim(0, bounds(batch * self.post_nms_count)[1])
         return [
             info.with_shape([rows, 4]),

@@ -34,6 +34,8 @@ class RandomUniform(Op):
     Source:  OpenVINO opset8 RandomUniform
     """
 
+    numbers_at = (1, 2)
+
     is_stateful = True
     sized_by_values = True
 
@@ -84,6 +86,8 @@ class Multinomial(Op):
     Raises:  ShapeError if more samples than classes are drawn without replacement
     Source:  OpenVINO opset13 Multinomial
     """
+
+    numbers_at = (1,)
 
     is_stateful = True
     sized_by_values = True

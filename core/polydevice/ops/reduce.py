@@ -21,6 +21,8 @@ class Reduction(Op):
     Raises: ShapeError if an axis is outside the rank; ElementTypeError if axes are not integers
     """
 
+    integers_at = (1,)
+
     keep_dims: bool = attribute(default=False)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:

@@ -28,6 +28,8 @@ class Reshape(Op):
     Source:  OpenVINO opset1 Reshape; ONNX Reshape-21
     """
 
+    integers_at = (1,)
+
     special_zero: bool = attribute(default=True)
     shape_arithmetic = True
     strings_at = (0,)
@@ -147,6 +149,8 @@ class Squeeze(Op):
     Source:  OpenVINO opset1 and opset15 Squeeze; ONNX Squeeze-21
     """
 
+    integers_at = (1,)
+
     allow_axis_skip: bool = attribute(default=False)
     shape_arithmetic = True
     strings_at = (0,)
@@ -193,6 +197,7 @@ class Unsqueeze(Op):
     Source:  OpenVINO opset1 Unsqueeze; ONNX Unsqueeze-21
     """
 
+    integers_at = (1,)
     shape_arithmetic = True
     strings_at = (0,)
 

@@ -99,7 +99,12 @@ class Roll(Op):
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return shape and type of x."""
-        x, _, axes = inputs
+        x, shift, axes = inputs
+        if x.rank == 0:
+            raise ShapeError("a scalar has no axis to roll along")
+        known = [d.shape.elements for d in (shift, axes) if d.shape is not None and d.is_static]
+        if len(known) == 2 and known[0] not in (1, known[1]):
+            raise ShapeError(f"shift {shift.shape} is not one number, and not one for each axis")
         if x.shape is not None:
             for axis in axes.static_ints or ():
                 normalize_axis(axis, len(x.shape))

@@ -10,6 +10,7 @@ from typing_extensions import Self
 
 from polydevice.errors import ShapeError
 from polydevice.ops.op import Op, attribute, operation
+from polydevice.ops.sizes import shared_sizes
 from polydevice.shape import Dim, DimLike, merge_dim
 from polydevice.tensor import TensorDesc
 
@@ -28,7 +29,19 @@ def _channels(x: TensorDesc) -> DimLike:
         return Dim()
     if len(x.shape) != 4:
         raise ShapeError(f"{x.shape} is not [N, C, H, W]")
+    if 0 in x.shape[2:]:
+        raise ShapeError(f"{x.shape} has no pixels that regions could be of")
     return x.shape[1]
+
+
+MAX_SAMPLING_RATIO = 256
+"""Samples per bin and axis; models use 2 to 4, and memory grows with the square."""
+
+
+def check_sampling_ratio(ratio: int) -> None:
+    """Raise ShapeError unless it is a number of samples that can be taken."""
+    if not 0 <= ratio <= MAX_SAMPLING_RATIO:
+        raise ShapeError(f"sampling_ratio {ratio} is not between 0 and {MAX_SAMPLING_RATIO}")
 
 
 @operation("ROIPooling", since=(1, 2), onnx="MaxRoiPool")
@@ -103,8 +116,9 @@ class PSROIPooling(Op):
         bins = self.group_size**2
         if self.mode == "bilinear":
             bins = self.spatial_bins_x * self.spatial_bins_y
+        channels = _channels(x)
         try:
-            merge_dim(_channels(x), self.output_dim * bins)
+            merge_dim(channels, self.output_dim * bins)
         except ShapeError:
             raise ShapeError(
                 f"{x.shape} does not have output_dim × bins = {self.output_dim * bins} channels"
@@ -143,8 +157,9 @@ class DeformablePSROIPooling(Op):
         if self.mode != "bilinear_deformable":
             raise ShapeError(f"mode {self.mode!r} is not bilinear_deformable")
         size = self.group_size
+        channels = _channels(x)
         try:
-            merge_dim(_channels(x), self.output_dim * size**2)
+            merge_dim(channels, self.output_dim * size**2)
         except ShapeError:
             raise ShapeError(
                 f"{x.shape} does not have output_dim × group_size² = "
@@ -248,12 +263,9 @@ def _aligned(
 ) -> TensorDesc:
     """Describe one rectangle per region, each given by so many numbers."""
     x, rois, batches = inputs
-    if op.sampling_ratio < 0 or op.pooled_h < 1 or op.pooled_w < 1:
-        raise ShapeError(
-            f"sampling_ratio {op.sampling_ratio} must not be negative and "
-            f"{op.pooled_h} × {op.pooled_w} must be positive"
-        )
+    check_sampling_ratio(op.sampling_ratio)
+    if op.pooled_h < 1 or op.pooled_w < 1:
+        raise ShapeError(f"{op.pooled_h} × {op.pooled_w} must be positive")
     number = _regions(rois, numbers)
-    if batches.shape is not None and len(batches.shape) == 1:
-        number = merge_dim(number, batches.shape[0])
+    number = shared_sizes({"batch_indices": (batches, "R")}, {"R": number})["R"]
     return x.with_shape([number, _channels(x), op.pooled_h, op.pooled_w])

@@ -57,6 +57,7 @@ class ScatterUpdate(Scatter):
     Source:  OpenVINO opset3 ScatterUpdate
     """
 
+    numbers_at = (3,)
     shape_arithmetic = True
     strings_at = (0, 2)
 
@@ -83,6 +84,8 @@ class ScatterElementsUpdate(Scatter):
     Source:  OpenVINO opset3 and opset12 ScatterElementsUpdate
     """
 
+    numbers_at = (3,)
+
     reduction: Reduction = attribute(default=Reduction.NONE)
     use_init_val: bool = attribute(default=True)
     strings_at = (0, 2)
@@ -99,6 +102,8 @@ class ScatterElementsUpdate(Scatter):
             _agree(indices.shape, updates, "updates")
             if x.shape is not None and len(x.shape) != len(indices.shape):
                 raise ShapeError(f"indices {indices.shape} need the rank of {x.shape}")
+        if x.rank == 0:
+            raise ShapeError("a scalar has no axis to put elements along")
         if x.shape is not None and axis.static_ints is not None:
             normalize_axis(axis.static_ints[0], len(x.shape))
 
@@ -127,6 +132,8 @@ class ScatterNDUpdate(Scatter):
     def check(self, inputs: Sequence[TensorDesc]) -> None:
         """Compare the shape of updates with what x and indices need."""
         x, indices, updates = inputs
+        if indices.rank == 0:
+            raise ShapeError("indices are a scalar; their last axis holds the coordinates")
         if x.shape is None or not indices.shape or not isinstance(indices.shape[-1], int):
             return
         if indices.shape[-1] > len(x.shape):

@@ -47,6 +47,8 @@ class Unique(Op):
     Source:  OpenVINO opset10 Unique; ONNX Unique-11
     """
 
+    numbers_at = (1,)
+
     sorted: bool = attribute(default=True)
     index_element_type: ElementType = attribute(default=ElementType.i64)
     count_element_type: ElementType = attribute(default=ElementType.i64)

@@ -27,6 +27,8 @@ class CumSum(Op):
     Source:  OpenVINO opset3 CumSum; ONNX CumSum-14
     """
 
+    numbers_at = (1,)
+
     exclusive: bool = attribute(default=False)
     reverse: bool = attribute(default=False)
 
@@ -71,6 +73,8 @@ class FourierTransform(Op):
             if len(signal) < 2 or (isinstance(signal[-1], int) and signal[-1] != 2):
                 raise ShapeError(f"{self.type}: {x.shape} must end in an axis of 2 (re, im)")
             signal.pop()
+        if axes.shape is not None and 0 in axes.shape:
+            raise ShapeError(f"{self.type}: no axis is given")
         numbers = axes.static_ints
         if numbers is None:
             signal = [Dim()] * len(signal)
@@ -189,6 +193,7 @@ class STFT(Op):
     Source:  OpenVINO opset15 STFT
     """
 
+    numbers_at = (2, 3)
     sized_by_values = True
 
     transpose_frames: bool = attribute()
@@ -243,6 +248,7 @@ class ISTFT(Op):
     Source:  OpenVINO opset16 ISTFT
     """
 
+    numbers_at = (2, 3, 4)
     sized_by_values = True
 
     center: bool = attribute()
@@ -256,6 +262,8 @@ class ISTFT(Op):
             return [x.with_shape(None)]
         if len(x.shape) not in (3, 4):
             raise ShapeError(f"ISTFT: {x.shape} must be of rank 3 or 4")
+        if isinstance(x.shape[-1], int) and x.shape[-1] != 2:
+            raise ShapeError(f"ISTFT: {x.shape} must end in an axis of 2 (re, im)")
         length, hop = _scalar(size), _scalar(step)
         _check_frames(self, window, length, hop)
         total: DimLike = Dim()

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from polydevice.errors import ShapeError
 from polydevice.interval import Interval, IntLike
 from polydevice.ops.op import Op, attribute, operation
+from polydevice.ops.sizes import shared_sizes
 from polydevice.shape import DimLike, bounds, count_of, dim, normalize_axis
 from polydevice.tensor import TensorDesc
 
@@ -103,6 +104,8 @@ class StridedSlice(Op):
         self.check_count(inputs, 3, 4)
         x, begin, end = inputs[:3]
         counts = [count_of(desc.shape) for desc in (begin, end)]
+        limits = dict(zip(("begin", "end", "stride"), inputs[1:], strict=False))
+        shared_sizes({name: (desc, "n") for name, desc in limits.items()})
         count = next((n for n in counts if n is not None), None)
         if x.shape is None or count is None:
             return [x.with_shape(None)]

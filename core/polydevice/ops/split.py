@@ -22,6 +22,8 @@ class Split(Op):
     Source:  OpenVINO opset1 Split
     """
 
+    numbers_at = (1,)
+
     num_splits: int = attribute()
     shape_arithmetic = True
     strings_at = (0,)
@@ -67,6 +69,7 @@ class VariadicSplit(Op):
     Source:  OpenVINO opset1 VariadicSplit
     """
 
+    numbers_at = (1,)
     shape_arithmetic = True
     strings_at = (0,)
 

@@ -42,6 +42,8 @@ class TopK(Op):
     Source:  OpenVINO opset1, opset3 and opset11 TopK; ONNX TopK-11
     """
 
+    numbers_at = (1,)
+
     axis: int = attribute()
     mode: TopKMode = attribute()
     sort: TopKSort = attribute()

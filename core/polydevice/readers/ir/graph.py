@@ -80,7 +80,7 @@ class GraphBuilder:
             if self.evaluate is not None and any(port.desc.value is not None for port in inputs):
                 node.infer(self.evaluate)
         except PolydeviceError as error:
-            where = "" if layer.name in str(error) else f"{layer.title}: "
+            where = "" if repr(layer.name) in str(error) else f"{layer.title}: "
             raise type(error)(f"{where}{error}{_stated(layer)}") from error
         except Exception as error:
             # The file is untrusted: whatever an operation's rules stumble over is the file's

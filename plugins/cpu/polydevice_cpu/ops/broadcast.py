@@ -15,6 +15,8 @@ from polydevice_cpu.implement import implements
 def broadcast(op: Broadcast, x: Array, target: Array, axes: Array | None = None) -> Array:
     """Return a read-only view that repeats x."""
     sizes = [int(size) for size in target.reshape(-1)]
+    if any(size < 0 for size in sizes):
+        raise InferenceError(f"Broadcast: a shape of {sizes} is not possible")
     if op.mode is BroadcastMode.BIDIRECTIONAL:
         try:
             return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(sizes)))

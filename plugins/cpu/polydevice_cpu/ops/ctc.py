@@ -60,6 +60,8 @@ def ctc_loss(
     """Sum over all alignments by the forward algorithm, in logarithms."""
     batch, frames, classes = scores.shape
     last = classes - 1 if blank is None else int(blank.reshape(-1)[0])
+    if not 0 <= last < classes:
+        raise InferenceError(f"CTCLoss: the blank {last} is outside [0, {classes})")
     y = np.zeros(batch, np.float64)
     for i in range(batch):
         length, count = int(score_lengths[i]), int(label_lengths[i])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.ops.interpolate import (
@@ -120,7 +122,9 @@ def _padded(op: Interpolate, x: Array) -> Array:
     shape = op.padded(x.shape)
     if list(x.shape) == shape:
         return x
-    y = np.zeros([int(str(n)) for n in shape], x.dtype)
+    sizes = [int(str(n)) for n in shape]
+    current_bounds().admit(math.prod(sizes) * x.itemsize, op.type)
+    y = np.zeros(sizes, x.dtype)
     begin = (*op.pads_begin, *[0] * x.ndim)
     y[tuple(slice(b, b + n) for b, n in zip(begin, x.shape, strict=False))] = x
     return y

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.errors import InferenceError
 from polydevice.ops.prior_box import PriorBox, PriorBoxClustered
 from polydevice_cpu.implement import implements
 
@@ -17,7 +18,7 @@ Prior = tuple[float, float, float, float, bool]
 @implements(PriorBox)
 def prior_box(op: PriorBox, layer_shape: Array, image_shape: Array) -> Array:
     """Compute the priors of one cell and put them at every cell's centre."""
-    height, width = (int(n) for n in layer_shape.reshape(-1))
+    height, width = _cells(layer_shape)
     image_height, image_width = (int(n) for n in image_shape.reshape(-1))
     step, sizes = op.step, list(op.min_size)
     if not op.scale_all_sizes:  # steps and sizes are parts of the image's height
@@ -43,6 +44,13 @@ def prior_box(op: PriorBox, layer_shape: Array, image_shape: Array) -> Array:
     boxes[:, :, inside, :2] = np.maximum(boxes[:, :, inside, :2], 0)
     boxes[:, :, inside, 2:] = np.minimum(boxes[:, :, inside, 2:], 1)
     return _with_variance(np.clip(boxes, 0, 1) if op.clip else boxes, op.variance)
+
+
+def _cells(layer_shape: Array) -> tuple[int, int]:
+    height, width = (int(n) for n in layer_shape.reshape(-1))
+    if height < 0 or width < 0:
+        raise InferenceError(f"a layer shape of {height} × {width} is not possible")
+    return height, width
 
 
 def _fixed(op: PriorBox) -> Iterator[Prior]:
@@ -88,7 +96,7 @@ def _with_variance(boxes: Array, variance: tuple[float, ...]) -> Array:
 @implements(PriorBoxClustered)
 def prior_box_clustered(op: PriorBoxClustered, layer_shape: Array, image_shape: Array) -> Array:
     """Put boxes of the given sizes at every cell's centre."""
-    height, width = (int(n) for n in layer_shape.reshape(-1))
+    height, width = _cells(layer_shape)
     image_height, image_width = (int(n) for n in image_shape.reshape(-1))
     step_w, step_h = op.step_w or op.step, op.step_h or op.step
     if step_w == 0 and step_h == 0:

@@ -26,7 +26,7 @@ reduction along an axis, however short."""
 @implements(SoftMax)
 def softmax(op: SoftMax, x: Array) -> Array:
     """The largest term is 1, so that the sum is at least 1."""
-    if 1 < x.shape[op.axis] <= FEW_TERMS:
+    if x.ndim and 1 < x.shape[op.axis] <= FEW_TERMS:
         return narrow(_softmax_of_few(np.moveaxis(widen(x), op.axis, -1), op.axis), x.dtype)
     y = np.exp(_shifted(x, op.axis))
     return narrow(y / y.sum(axis=op.axis, keepdims=True), x.dtype)

@@ -128,6 +128,7 @@ def _check(node: Node, inputs: Sequence[Array], failure: Exception) -> None:
         for port, array in zip(node.inputs, inputs, strict=True)
     ]
     try:
+        node.op.check_inputs(described)
         node.op.infer(described)
     except PolydeviceError as error:
         raise ShapeError(f"{node.title}: {error}") from failure

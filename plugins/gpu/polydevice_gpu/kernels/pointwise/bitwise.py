@@ -15,15 +15,16 @@ declare(
     any_type=True,
     scalar=True,
 )
+# A negative count, as ulong, is one that leaves nothing of x, as in NumPy.
 declare(
     bitwise.BitwiseLeftShift,
-    "y >= (F)(8 * sizeof(F)) ? 0 : (ulong)(x) << y",
+    "(ulong)(y) >= 8 * sizeof(F) ? 0 : (ulong)(x) << y",
     any_type=True,
     scalar=True,
 )
 declare(
     bitwise.BitwiseRightShift,
-    "y >= (F)(8 * sizeof(F)) ? (x < 0 ? -1 : 0) : x >> y",
+    "(ulong)(y) >= 8 * sizeof(F) ? (x < 0 ? -1 : 0) : x >> y",
     any_type=True,
     scalar=True,
 )
