@@ -115,7 +115,6 @@ class Tile(Op):
     Source:  OpenVINO opset1 Tile; ONNX Tile-13
     """
 
-    integers_at = (1,)
     shape_arithmetic = True
     sized_by_values = True
     strings_at = (0,)

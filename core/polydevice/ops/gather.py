@@ -27,6 +27,7 @@ class Gather(Op):
     """
 
     numbers_at = (2,)
+    integers_at = (1, 2)
 
     batch_dims: int = attribute(default=0)
     negative_indices: bool = attribute(default=True, ir="", came_with=8)

@@ -30,6 +30,8 @@ def broadcast(op: Broadcast, x: Array, target: Array, axes: Array | None = None)
 @implements(Tile)
 def tile(_op: Tile, x: Array, repeats: Array) -> Array:
     """Repeat the array."""
+    if not np.isfinite(repeats.astype(np.float64)).all():  # PyTorch writes f32 where it has none
+        raise InferenceError(f"Tile: {repeats.reshape(-1)[:8]} are no numbers of repetitions")
     times = [int(n) for n in repeats.reshape(-1)]
     if 0 in times or not x.size:  # np.tile() would make all repetitions before the 0
         rank = max(x.ndim, len(times))
