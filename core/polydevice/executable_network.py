@@ -257,7 +257,11 @@ class ExecutableNetwork(ABC):
 
     @property
     def requests(self) -> list[InferRequest]:
-        """The requests asked for with ``num_requests``, made on first use."""
+        """The requests asked for with ``num_requests``, made on first use.
+
+        Raises:
+            DeviceError: the network is closed, which lets go of them and of their outputs.
+        """
         with self._lock:
             if self._requests is None:
                 self._requests = [self.create_infer_request() for _ in range(self._num_requests)]

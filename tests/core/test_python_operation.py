@@ -397,6 +397,10 @@ def test_attributes_of_each_kind_and_inputs_that_are_left_out(seed: int) -> None
         assert answer.shape == ()
         np.testing.assert_allclose(answer, 12 * (np.maximum(x, 0).sum() + w.sum() + 1), rtol=1e-5)
     assert tagged.op(tags=("a", "b")).to_ir()["tags"] == "a,b"
+    plain = tagged.make(tags=["a"], scale=np.float64(2), count=np.int64(3))
+    assert [type(plain.attributes()[name]) for name in ("scale", "count")] == [float, int]
+    assert plain.to_ir()["scale"] == "2.0"
+    assert pickle.loads(pickle.dumps(plain)).attributes() == plain.attributes()
     for unwritable in (("a,b",), ("",), (" a",)):
         with pytest.raises(UnsupportedOperationError, match="IR files cannot hold tags="):
             tagged.op(tags=unwritable).to_ir()
@@ -412,6 +416,44 @@ def test_attributes_of_each_kind_and_inputs_that_are_left_out(seed: int) -> None
             check(tagged, **wrong)
     with pytest.raises(NetworkError, match="Tagged needs the attribute tags"):
         check(tagged)
+
+
+def test_whole_numbers_are_floats_in_opencl_too(device: str) -> None:
+    @polydevice.operation("Scaled", domain=DOMAIN)
+    def scaled(x, *, top: float = 2.25, beta: float):
+        return np.minimum(x + 1 / np.float32(beta), np.float32(top))
+
+    @scaled.opencl
+    def _(x):
+        """return min(x + 1 / beta, top);"""
+
+    with Core() as core:
+        network = core.read_network(onnx_model("Scaled", {"x": [2]}, beta=2))
+        found = core.load_network(network, device).infer({"x": np.float32([1, 2])})["z"]
+    np.testing.assert_array_equal(found, [3, 4.5])  # the model doubles them
+
+
+def test_a_default_may_be_none() -> None:
+    @polydevice.operation("Topped", domain=DOMAIN)
+    def topped(x, *, top: float = None):  # noqa: RUF013 - as many write it
+        return x if top is None else np.minimum(x, np.float32(top))
+
+    assert "top" not in topped.make().to_ir()
+    x = np.float32([1, 2])
+    for attributes, answer in (({}, [2, 4]), ({"top": 1}, [2, 2])):
+        with Core() as core:
+            network = core.read_network(onnx_model("Topped", {"x": [2]}, **attributes))
+            np.testing.assert_array_equal(core.load_network(network, "CPU").infer(x)["z"], answer)
+
+
+def test_texts_that_xml_changes_are_not_saved(tmp_path: Path) -> None:
+    with Core() as core:
+        model = onnx_model(
+            "Tagged", {"x": [2, 3], "w": [1, 3]}, tags=["a\x01"], count=2, scale=3, on=1
+        )
+        network = core.read_network(model)
+        with pytest.raises(UnsupportedOperationError, match="XML has no character"):
+            network.serialize(tmp_path / "a.xml")
 
 
 def test_a_function_that_writes_into_its_input_is_refused(device: str) -> None:

@@ -359,7 +359,7 @@ class CustomOperation:
         hints = typing.get_type_hints(self.function)
         annotations: dict[str, Any] = {}
         fields: dict[str, Any] = {}
-        for parameter in keywords:
+        for parameter in sorted(keywords, key=lambda p: p.default is not p.empty):
             kind = hints.get(parameter.name, type(parameter.default))
             inner = (
                 typing.get_args(kind)[:1] if typing.get_origin(kind) in (tuple, list) else (kind,)

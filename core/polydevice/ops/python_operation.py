@@ -44,16 +44,24 @@ class PythonOperation(Op):
             NetworkError: one has another type than the function says.
         """
         hints = _hints(type(self))  # type: ignore[arg-type]
-        for name, value in self.attributes().items():
+        for name, given in self.attributes().items():
+            if given is None and getattr(type(self), name, ...) is None:
+                continue  # the function's own default
             kind = hints[name]
             inner = typing.get_args(kind)[:1]
-            items = value if inner and isinstance(value, tuple) else [value]
-            wanted = inner[0] if inner and isinstance(value, tuple) else kind
-            if any(not _is_a(item, wanted) for item in items):
+            several = bool(inner) and isinstance(given, tuple)
+            wanted = inner[0] if several else kind
+            items = [_plain(item, wanted) for item in (given if several else [given])]
+            if any(type(item) is not wanted for item in items):
                 what = f"a tuple of {inner[0].__name__}" if inner else kind.__name__
                 raise NetworkError(
-                    f"{self.definition.title}: {name}={value!r} is not legal: its type is {what}"
+                    f"{self.definition.title}: {name}={given!r} is not legal: its type is {what}"
                 )
+            object.__setattr__(self, name, tuple(items) if several else items[0])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let other processes make it again from the function, which they find by its name."""
+        return _made, (self.definition, self.attributes())
 
     @classmethod
     def from_onnx(cls, attributes: Mapping[str, Any], opset: int) -> Self:
@@ -123,11 +131,15 @@ def _hints(cls: type[Op]) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
-def _is_a(value: Any, kind: type) -> bool:
-    """Whether a value is of one of `_ATTRIBUTE_KINDS`; integers are floats too."""
-    if kind is float:
-        return type(value) in (int, float)
-    return type(value) is kind
+def _plain(value: Any, kind: type) -> Any:
+    """Return a number of NumPy's as one of Python's; integers are floats too."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    return float(value) if kind is float and type(value) is int else value
+
+
+def _made(definition: CustomOperation, attributes: Mapping[str, Any]) -> PythonOperation:
+    return definition.op(**attributes)
 
 
 def _of_file(cls: type[Op], name: str, value: Any) -> Any:
@@ -142,8 +154,6 @@ def _of_file(cls: type[Op], name: str, value: Any) -> Any:
 def _item_of_file(value: Any, kind: Any) -> Any:
     if kind is bool and type(value) is int and value in (0, 1):
         return bool(value)
-    if kind is float and type(value) is int:
-        return float(value)
     return value.decode() if kind is str and isinstance(value, bytes) else value
 
 

@@ -23,6 +23,7 @@ def within(seconds: float) -> Iterator[None]:
     task = asyncio.current_task()
     assert task is not None, "it is awaited for in a task"
     late = False
+    before = task.cancelling() if hasattr(task, "cancelling") else 0  # Python 3.11 counts
 
     def give_up() -> None:
         nonlocal late
@@ -35,8 +36,10 @@ def within(seconds: float) -> Iterator[None]:
     except asyncio.CancelledError:
         if not late:
             raise
-        if hasattr(task, "uncancel") and task.uncancel() > 0:  # somebody else cancelled it, too
-            raise
+        if hasattr(task, "cancelling") and task.cancelling() > before + 1:
+            raise  # somebody else cancelled it, too
         raise TimeoutError from None
     finally:
         timer.cancel()
+        if late and hasattr(task, "uncancel"):
+            task.uncancel()

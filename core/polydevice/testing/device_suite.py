@@ -16,6 +16,9 @@ from __future__ import annotations
 from polydevice.testing.suite.description import Description
 from polydevice.testing.suite.ending import Ending
 from polydevice.testing.suite.running import Running
+from polydevice.testing.suite.subject import BIAS, SCALE, SHAPE, random_input
+
+__all__ = ["BIAS", "SCALE", "SHAPE", "DeviceSuite", "random_input"]
 
 
 class DeviceSuite(Description, Running, Ending):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import IO, Any, NamedTuple
 from xml.etree import ElementTree as ET
 
+from polydevice.errors import UnsupportedOperationError
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.control_flow import Body, BodyInput, BodyOutput, If, Iteration, Loop, Slicing
@@ -73,7 +74,7 @@ class _Writer:
             layer.set("output_names", _listed([node.op.output_name]))
         data = self._data(node)
         if data:
-            ET.SubElement(layer, "data", {k: _text(v) for k, v in data.items()})
+            ET.SubElement(layer, "data", {k: _exact(node, k, v) for k, v in data.items()})
         _layer_notes(layer, node.rt_info)
         self._bodies(layer, node)
         if node.inputs:
@@ -210,6 +211,20 @@ def _nested_note(parent: ET.Element, key: str, value: Any) -> None:
 def _text(value: Any) -> str:
     """Return text that XML can hold; characters that it cannot become U+FFFD."""
     return _NOT_XML.sub("\ufffd", str(value))
+
+
+def _exact(node: Node, name: str, text: str) -> str:
+    """Return an attribute's text, of which no character may become another.
+
+    Raises:
+        UnsupportedOperationError: XML cannot hold it.
+    """
+    if (found := _NOT_XML.search(text)) is not None:
+        raise UnsupportedOperationError(
+            f"{node.title}: IR files cannot hold {name}={text!r}: XML has no character "
+            f"{found.group()!r}"
+        )
+    return text
 
 
 def _listed(names: list[str]) -> str:
