@@ -443,3 +443,22 @@ def test_rows_that_are_held_in_bf16_add_up(core, kind):
     right = right / 512 if kind == "ReduceMean" else right
     for _ in range(2):
         np.testing.assert_allclose(executable.infer({"x": x})["y"], right, 2e-2)
+
+
+def test_a_cube_has_the_axes_of_its_exponent():
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [6])]
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Pow", ["a", "three"], ["b"]),
+        helper.make_node("Concat", ["b", "more"], ["y"], axis=0),
+    ]
+    constants = {"three": F([[3]]), "more": image(1, 2, 6)}
+    initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    result = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 6])]
+    graph = helper.make_graph(nodes, "cube", given, result, initializers)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    data, x = made.SerializeToString(), image(2, 6)
+    session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
+    with Core() as core:
+        (answer,) = core.load_network(core.read_network(data), "CPU").infer({"x": x}).values()
+    np.testing.assert_allclose(answer, session.run(None, {"x": x})[0], rtol=1e-6)

@@ -48,6 +48,8 @@ def drawn(rng, count, crowd):
         [np.nan, 0, 9, 9],
         [0, 0, np.inf, 9],
         [0, 0, 1e30, 1e30],
+        [0, 0, 9, 1e30],
+        [0, 0, 1e30, 9],
     ):
         if rng.random() < 0.3:
             boxes[rng.integers(count)] = odd
@@ -60,7 +62,8 @@ def drawn(rng, count, crowd):
 def test_suppression_is_that_of_the_rule(crowd, seed):
     rng = np.random.default_rng([21, seed])
     for _ in range(4):
-        parts = [drawn(rng, int(n), crowd) for n in (1, *rng.integers(2, 150, 2))]
+        scale = F(rng.choice([1, 1, 1e-15]))
+        parts = [drawn(rng, int(n), crowd) * scale for n in (1, *rng.integers(2, 150, 2))]
         threshold = float(rng.choice([0, 0.3, 0.5, 0.9]))
         offset, inclusive = float(rng.choice([0, 1])), bool(rng.random() < 0.3)
         limit = int(rng.choice([0, 3, 20, 1000]))

@@ -66,7 +66,7 @@ def _made(node: Node, network: Network) -> Port | str:
         return "" if w is None else "its input is not quantised, or not with one constant scale"
     if w is None:
         return "its weights are no constants of at most 8 bits with a scale"
-    scale = per_output(node, w)
+    scale = _per_output(node, w)
     if scale is None:
         return "the scale of its weights varies along other axes than the output channels"
     if not fits(node, w.integers):
@@ -120,7 +120,7 @@ def shift_of(node: Node, weights: Array, zero: int, factor: Array | np.float32) 
     return result
 
 
-def per_output(node: Node, w: QuantisedConstant) -> Array | None:
+def _per_output(node: Node, w: QuantisedConstant) -> Array | None:
     """The scale as it broadcasts to the result; None where it varies inside a sum."""
     rank = w.integers.ndim
     outputs: tuple[int, ...]

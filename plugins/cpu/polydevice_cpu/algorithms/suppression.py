@@ -14,10 +14,12 @@ from polydevice_cpu.algorithms.boxes import table_of, table_overlaps
 BLOCK = 64
 """Boxes judged at once; measured from 100 to 10,000 boxes, 32 and 128 are slower."""
 
-CLOSE = 100
-"""Close pairs per box, on average, up to which pairs are looked at one by one.
+CLOSE, FEW, MOST = 100, 1 / 16, 1 << 22
+"""Pairs are looked at one by one where no more are close than so many per box, than this part of
+all pairs, and than so many: they take 300 bytes each.
 
-Where boxes lie apart that takes a tenth of the time of blocks, of which all pairs are looked at.
+Where boxes lie apart that takes a fifth to a tenth of the time of blocks, of which all pairs are
+looked at; in crowds blocks are quicker.
 """
 
 Clash = Callable[[Array, Array], Array]
@@ -110,9 +112,11 @@ def _close_pairs(
         (1 - threshold) * (corners[k + 2] - corners[k] + offset) + slack for k in (0, 1)
     )
     place = corners[0]
+    every = len(index) * (len(index) - 1) / 2
     if groups is not None:  # side by side, further apart than any box reaches
-        span = float(place.max() - place.min() + max(float(width.max()), 0.0)) + 1
-        place = place + groups[index] * span
+        place = place + groups[index] * float(np.ptp(place) + max(float(width.max()), 0.0))
+        sizes = np.unique(groups[index], return_counts=True)[1].astype(np.float64)
+        every = float((sizes * (sizes - 1)).sum()) / 2
     order = np.argsort(place)
     place, low, height = place[order], corners[1][order], height[order]
     count = np.searchsorted(place, place + width[order], side="right") - np.arange(
@@ -120,13 +124,17 @@ def _close_pairs(
     )
     np.maximum(count, 0, out=count)
     total = int(count.sum())
-    if total > CLOSE * len(order):
+    if total > min(CLOSE * len(order), max(FEW * every, len(order)), MOST):
         return None
     left = np.repeat(np.arange(len(order)), count)
     first = np.arange(1, len(order) + 1) - (np.cumsum(count) - count)
     right = np.arange(total) + np.repeat(first, count)
     apart = low[right] - low[left]
-    near = np.flatnonzero((apart <= height[left]) & (-apart <= height[right]))
+    close = (apart <= height[left]) & (-apart <= height[right])
+    if groups is not None:  # which the numbers of huge and of tiny boxes do not keep apart
+        of = groups[index[order]]
+        close &= of[left] == of[right]
+    near = np.flatnonzero(close)
     one, other = index[order[left[near]]], index[order[right[near]]]
     return np.minimum(one, other), np.maximum(one, other)
 

@@ -1,4 +1,4 @@
-"""Convolutions and matrix products of 8-bit integers; digits of numbers that are multiplied so."""
+"""Convolutions and matrix products of 8-bit integers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polydevice.dtype import Array
 from polydevice.ops.convolution import Convolution, ConvolutionBackpropData, ConvolutionLike
 from polydevice.ops.matmul import MatMul
 from polydevice.rewrites.integers.integer_product import IntegerProduct
@@ -21,16 +20,13 @@ from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
 from polydevice_cpu.onednn.primitive import Primitive, built
 from polydevice_cpu.onednn.primitives import convolution, deconvolution, matmul
-from polydevice_cpu.ops.weight_products import write_digits, write_of_digits
-from polydevice_cpu.passes.weight_products import Digits, OfDigits
-from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.building.pending import Basis, Flow, Narrow, Packed, Pending
-from polydevice_cpu.plan.step import ArrayStep, Compute
 from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.proof import refusal
 
 if TYPE_CHECKING:
+    from polydevice.dtype import Array
     from polydevice.node import Node
     from polydevice_cpu.plan.building.builder import PlanBuilder
 
@@ -223,34 +219,3 @@ def _hold(
     )
     builder.hold(node.outputs[0], pending)
     return True
-
-
-@lowers(Digits, OfDigits)
-def lower_digits(builder: PlanBuilder, node: Node) -> bool:
-    """Let the functions write to the plan's memory, where there is something to write."""
-    inputs = [builder.array_value(port) for port in node.inputs]
-    if any(0 in value.shape for value in inputs):
-        return False
-    outputs = []
-    for port in node.outputs:
-        assert port.shape is not None
-        outputs.append(builder.new_dense(port.shape.static, port.element_type.dtype))
-    write: Compute = _write_digits if isinstance(node.op, Digits) else _write_of_digits
-
-    def start(_: Context) -> Compute:
-        return write
-
-    builder.emit(ArrayStep(node.name, node.type, start, inputs, outputs, writes=True))
-    for port, value in zip(node.outputs, outputs, strict=True):
-        builder.set(port, value)
-    return True
-
-
-def _write_digits(x: Array, made: Array, step: Array) -> tuple[Array, ...]:
-    write_digits(x, made, step)
-    return ()
-
-
-def _write_of_digits(products: Array, step: Array, result: Array) -> tuple[Array, ...]:
-    write_of_digits(products, step, result)
-    return ()

@@ -6,19 +6,16 @@ That is `polydevice.rewrites.ORDER`, with `BEFORE` where it asks the device, and
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from polydevice.network import Network
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.rewrites import rewrite
-from polydevice_cpu.onednn.library import library
 from polydevice_cpu.passes.fold_scale import fold_scale
 from polydevice_cpu.passes.fuse_layer_norm import fuse_layer_norm
 from polydevice_cpu.passes.fuse_quantize import fuse_quantize
 from polydevice_cpu.passes.integer_products import integer_products
 from polydevice_cpu.passes.merge_additions import merge_additions
 from polydevice_cpu.passes.sink_squeeze import sink_squeeze
-from polydevice_cpu.passes.weight_products import weight_products
 from polydevice_cpu.passes.widen_half import widen_half
 from polydevice_cpu.passes.wishes import cpu_wishes
 
@@ -48,13 +45,11 @@ AFTER: tuple[Pass, ...] = (
 
 def prepare(network: Network, *, integers: bool = True) -> None:
     """Run all passes on a network, in place; with `integers`, quantised products stay integers."""
-    rewrite(network, cpu_wishes(integers=integers, prepare=partial(_prepare, integers=integers)))
+    rewrite(network, cpu_wishes(integers=integers, prepare=_prepare))
     for pass_ in AFTER:
         pass_(network)
 
 
-def _prepare(network: Network, *, integers: bool) -> None:
-    if integers and library() is not None:
-        weight_products(network)  # before folding, which would make floats of quantised weights
+def _prepare(network: Network) -> None:
     for pass_ in BEFORE:
         pass_(network)

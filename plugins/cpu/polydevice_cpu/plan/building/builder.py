@@ -81,7 +81,7 @@ class PlanBuilder:
         self._late: set[Port] = set()
         self._refused: dict[str, str] = {}
         self._threads = 1
-        self._stable = sized.stable
+        self._stable = set(sized.stable)
         self._kinds = sized.kinds
         self._found: dict[Hashable, Any] = {}
 
