@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan.binding.bound import BoundPlan
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.workspace import Workspace
@@ -37,6 +38,10 @@ class GuardedPlan(BoundPlan):
                 self._homes[id(storage)] = guarded(self._side, content.size)
                 self._homes[id(storage)][:] = content
         return super()._home(storage)
+
+    def _start(self, storage: Storage) -> int | None:
+        home = self._home(storage)
+        return None if home is None else address_of(home)
 
     def set_input(self, index: int, array: np.ndarray) -> None:
         super().set_input(index, self._placed(self._given, index, array))

@@ -91,8 +91,8 @@ def test_driver_that_dies_in_a_probe(sections, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("platform", "driver", "names"),
     [
-        ("Portable Computing Language", "3.1+debian", {"PoCL", "PoCL 3.1"}),
-        ("Portable Computing Language", "6.0+debian", {"PoCL", "PoCL 6.0"}),
+        ("Portable Computing Language", "3.1+debian", {"PoCL", "PoCL 3.1", "PoCL 3.1 and 6.0"}),
+        ("Portable Computing Language", "6.0+debian", {"PoCL", "PoCL 6.0", "PoCL 3.1 and 6.0"}),
         ("NVIDIA CUDA", "580.159.04", {"NVIDIA"}),
         ("AMD Accelerated Parallel Processing", "3590.0", set()),
         ("Intel(R) OpenCL", "24.35.30872", set()),  # a GPU
