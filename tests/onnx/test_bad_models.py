@@ -195,7 +195,7 @@ def test_ill_formed_nodes(node: onnx.NodeProto) -> None:
             ShapeError,
             "rank is 1 or 2",
         ),
-        ([helper.make_node("OneHot", ["i", "s", "e"], ["y"])], ShapeError, "on_value|off_value"),
+        ([helper.make_node("OneHot", ["i", "s", "e"], ["y"])], ShapeError, "takes one number"),
     ],
 )
 def test_inputs_of_types_and_ranks_that_mean_nothing(
