@@ -196,6 +196,7 @@ def test_ill_formed_nodes(node: onnx.NodeProto) -> None:
             "rank is 1 or 2",
         ),
         ([helper.make_node("OneHot", ["i", "s", "e"], ["y"])], ShapeError, "takes one number"),
+        ([helper.make_node("Concat", ["s"], ["y"], axis=0)], ShapeError, "scalar has no axis"),
     ],
 )
 def test_inputs_of_types_and_ranks_that_mean_nothing(
@@ -466,3 +467,31 @@ def test_damaged_models_raise_only_model_and_network_errors(seed: int) -> None:
             except Exception as error:
                 error.add_note(case.name) if hasattr(error, "add_note") else None
                 raise
+
+
+def test_iterations_that_give_other_axes_each() -> None:
+    """The shape that a body reshapes to is longer in every iteration."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["going"]),
+            helper.make_node("Concat", ["shape", "shape"], ["longer"], axis=0),
+            helper.make_node("Reshape", ["x", "longer"], ["part"]),
+        ],
+        "body",
+        [value("i", (), TensorProto.INT64), value("go", (), TensorProto.BOOL),
+         value("shape", (None,), TensorProto.INT64)],
+        [value("going", (), TensorProto.BOOL), value("longer", (None,), TensorProto.INT64),
+         helper.make_tensor_value_info("part", TensorProto.FLOAT, None)],
+    )  # fmt: skip
+    trips = helper.make_node("Constant", [], ["n"], value_int=3)
+    node = helper.make_node("Loop", ["n", "", "first"], ["last", "y"], body=body)
+    first = value("first", (None,), TensorProto.INT64)
+    with Core() as core:
+        network = core.read_network(
+            model([trips, node], [value("x", (1,)), first]).SerializeToString()
+        )
+        request = core.load_network(network, "CPU").create_infer_request()
+        with pytest.raises(
+            ShapeError, match=r"cannot join what its iterations give.*: \[1,1,1\], \[1,1,1,1,1\]"
+        ):
+            request.infer({"x": np.float32([1]), "first": np.int64([1])})

@@ -8,7 +8,7 @@ import pytest
 from polydevice.dtype import ElementType
 from polydevice.errors import ShapeError
 from polydevice.interval import Interval
-from polydevice.ops.generate import Eye, NegativeIndices, OneHot, Range, Range1
+from polydevice.ops.generate import Eye, NegativeIndices, OneHot, Range, Range1, range_length
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc, desc_of
 from polydevice.testing.op_case import OpCase
@@ -87,3 +87,11 @@ def test_eye(device, rows, columns, diagonal, kind, batch):
         inputs.append(np.array(batch, np.int64))
         expected = np.tile(expected, (*batch, 1, 1))
     check(OpCase(Eye(output_type=kind), inputs, [expected], constants=True), device)
+
+
+@pytest.mark.parametrize(
+    ("limits", "length"),
+    [((0, 7, 3), 3), ((7, 0, -3), 3), ((0, 0, 1), 0), ((3, 0, 1), 0), ((0, 2.0**70, 2), 2**69)],
+)
+def test_lengths_of_ranges_of_whole_numbers(limits, length):
+    assert range_length(*limits) == length

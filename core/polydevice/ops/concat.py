@@ -37,6 +37,8 @@ class Concat(Op):
         if not known:
             return [first.with_shape(None)]
         rank = len(known[0])
+        if rank == 0:
+            raise ShapeError("a scalar has no axis to join along: Unsqueeze gives it one")
         axis = normalize_axis(self.axis, rank)
         sizes: list[DimLike] = list(known[0])
         for shape in known[1:]:

@@ -40,7 +40,7 @@ def range_length(start: float, stop: float, step: float) -> int:
     if not all(math.isfinite(float(v)) for v in (start, stop, step)) or step == 0:
         raise ShapeError(f"a range from {start} to {stop} by {step} is not possible")
     if all(float(v).is_integer() for v in (start, stop, step)):
-        return len(range(int(start), int(stop), int(step)))
+        return max(-((int(start) - int(stop)) // int(step)), 0)  # len(range()) stops at 2^63
     return max(math.ceil((float(stop) - float(start)) / float(step)), 0)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
-from polydevice.errors import InferenceError
+from polydevice.errors import InferenceError, ShapeError
 from polydevice.network import Network
 from polydevice.ops.control_flow import (
     Body,
@@ -19,7 +19,7 @@ from polydevice.ops.control_flow import (
     Loop,
     TensorIterator,
 )
-from polydevice.shape import normalize_axis
+from polydevice.shape import Shape, normalize_axis
 from polydevice.tensor import TensorDesc, desc_of
 from polydevice_cpu.plan.array_steps.start import starts
 from polydevice_cpu.plan.binding.context import Context
@@ -210,7 +210,14 @@ def _joined(op: Iteration, tie: BodyOutput, inputs: Sequence[Array], parts: list
     assert tie.slicing is not None
     if parts:
         ordered = parts if tie.slicing.stride > 0 else parts[::-1]
-        return np.concatenate(ordered, axis=tie.slicing.axis)
+        try:
+            return np.concatenate(ordered, axis=tie.slicing.axis)
+        except ValueError as error:
+            shapes = ", ".join(dict.fromkeys(str(Shape(part.shape)) for part in parts))
+            raise ShapeError(
+                f"output {tie.output} cannot join what its iterations give along axis "
+                f"{tie.slicing.axis}: {shapes}"
+            ) from error
     index = sorted(t.output for t in op.body_outputs).index(tie.output)
     desc = op.infer([_described(value) for value in inputs])[index]
     sizes = [size if isinstance(size, int) else 0 for size in desc.shape or ()]
