@@ -9,23 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 
-import ml_dtypes
 import numpy as np
 import onnxruntime
 import openvino
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from polydevice import Core, ElementType, Shape
-from polydevice.errors import InternalError
-from polydevice.network import Network
-from polydevice.node import Node, Port, constant
-from polydevice.ops.arithmetic import Subtract
-from polydevice.ops.convert import Convert
-from polydevice.ops.io import Parameter, Result
-from polydevice.ops.matmul import MatMul
-from polydevice.ops.quantize_linear import DequantizeLinear
-from polydevice.rewrites.integers.integer_product import check_same
 from polydevice_cpu.onednn.library import library
 from tests.cpu.loading import steps
 from tests.cpu.proved import unproved
@@ -451,71 +440,3 @@ def test_weights_with_odd_zero_points_stay_in_floating_point(core, zeros):
     (theirs,) = reference(model, feed)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-4)
     assert not any("IntegerProduct" in step for step in steps(executable))
-
-
-def _on_cpu(result: Port, parameters: list[Node], **feeds: np.ndarray) -> np.ndarray:
-    """Run what computes one value, on the CPU device."""
-    network = Network("n", parameters, [Node("y/result", Result(output_name="y"), [result])])
-    with Core() as core:
-        executable = core.load_network(network, "CPU")
-        executable.infer(feeds)
-        return executable.infer(feeds)["y"]
-
-
-def _byte_input(*sizes: int) -> tuple[Node, Port]:
-    x = Node("x", Parameter(ElementType.u8, Shape(sizes)))
-    parameters = [constant("s", np.float32(0.1)).output, constant("z", np.uint8(3)).output]
-    return x, Node("dq", DequantizeLinear(), [x.output, *parameters]).output
-
-
-def test_weights_in_narrow_floats_keep_their_fractions() -> None:
-    """(10 - 3) * 0.1 * 0.5 * 0.1 * 4 = 0.14."""
-    x, source = _byte_input(2, 4)
-    stored = np.full((4, 3), 0.5, ml_dtypes.float8_e4m3fn)
-    weights = [constant("w", stored).output, constant("ws", np.float32(0.1)).output]
-    product = Node("y", MatMul(), [source, Node("dw", DequantizeLinear(), weights).output])
-    answer = _on_cpu(product.output, [x], x=np.full((2, 4), 10, np.uint8))
-    np.testing.assert_allclose(answer, np.full((2, 3), 0.14), rtol=1e-6)
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_vector_times_a_stack_of_matrices(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    given, stored = rng.integers(0, 256, 4, np.uint8), rng.integers(-9, 10, (5, 4, 3), np.int8)
-    x, source = _byte_input(4)
-    weights = [constant("w", stored).output, constant("ws", np.float32(0.5)).output]
-    product = Node("y", MatMul(), [source, Node("dw", DequantizeLinear(), weights).output])
-    answer = _on_cpu(product.output, [x], x=given)
-    np.testing.assert_allclose(
-        answer, (given.astype(float) - 3) * 0.1 @ (stored * 0.5), rtol=1e-5, atol=1e-5
-    )
-
-
-@pytest.mark.parametrize("terms", [64, 4096])
-def test_sums_that_cancel_with_a_zero_point_of_run_time(terms: int) -> None:
-    """Bytes near their zero point: the sums are above 2^24, what is left of them is small."""
-    rng = np.random.default_rng(terms)
-    stored = rng.integers(60, 128, (terms, 3), np.int8)
-    x, zero = (
-        Node(name, Parameter(ElementType.u8, Shape(sizes)))
-        for name, sizes in (("x", [1, terms]), ("zero", []))
-    )
-    wide = [
-        Node(f"{port.name}/wide", Convert(destination_type=ElementType.i32), [port]).output
-        for port in (x.output, zero.output, constant("w", stored).output)
-    ]
-    product = Node("p", MatMul(), [Node("d", Subtract(), wide[:2]).output, wide[2]])
-    last = Node("y", Convert(destination_type=ElementType.f32), [product.output])
-    given = np.full((1, terms), 200, np.uint8)
-    given[0, 7] = 201
-    answer = _on_cpu(last.output, [x, zero], x=given, zero=np.uint8(200))
-    np.testing.assert_array_equal(answer, stored[7:8].astype(np.float32))
-
-
-def test_a_rewrite_that_changes_a_shape_is_an_internal_error() -> None:
-    before = Node("p", Parameter(ElementType.f32, Shape([2, 3])))
-    for kind, sizes in ((ElementType.f32, [1, 2, 3]), (ElementType.i32, [2, 3])):
-        made = Node("q", Parameter(kind, Shape(sizes)))
-        with pytest.raises(InternalError, match="LP_TRANSFORMS_MODE=NO"):
-            check_same(made.output, before.output)
-    check_same(Node("q", Parameter(ElementType.f32, Shape([2, 3]))).output, before.output)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import json
 import os
@@ -21,7 +20,6 @@ import grpc
 import numpy as np
 import pytest
 
-from polydevice.cli import main
 from polydevice.dtype import ElementType
 from polydevice.runtime.port_info import PortInfo
 from polydevice.serve.call import Call
@@ -471,36 +469,3 @@ def test_a_process_of_its_own_does_not_grow_and_ends_gracefully(folder: Path) ->
             assert process.wait(SECONDS) == 0
         finally:
             process.kill()
-
-
-@pytest.mark.parametrize(
-    ("module", "words"),
-    [("h11", "needs h11; install"), ("grpc", r"needs grpcio; install .*--no-grpc")],
-)
-def test_packages_that_lack(
-    module: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    real = builtins.__import__
-
-    def lacking(name: str, *rest: object) -> object:
-        if name == module:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", lacking)
-    assert main(["serve", "none.onnx"]) == 1
-    assert re.search(words, capsys.readouterr().err)
-
-
-def test_what_the_command_line_refuses(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = str(folder / "FP32.onnx")
-    for arguments, words in (
-        ([f"a={model}", f"a={model}"], "has version 1 twice"),
-        ([f"a b={model}"], "cannot be served as 'a b'"),
-        ([f"a:x={model}"], "is no version"),
-        ([str(folder / "none.onnx")], "none.onnx"),
-        ([model, "--queue", "0"], "queue=0 is not possible"),
-        ([model, "--host", "192.0.2.1", "--port", "0"], "cannot listen on 192.0.2.1"),
-    ):
-        assert main(["serve", "-d", "CPU", *arguments]) == 1
-        assert words in capsys.readouterr().err
