@@ -1,4 +1,4 @@
-"""within: a bound on how long an await takes, without the task that ``asyncio.wait_for`` makes."""
+"""time_limit: a bound on how long an await takes, without the task that ``asyncio.wait_for`` makes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def within(seconds: float) -> Iterator[None]:
+def time_limit(seconds: float) -> Iterator[None]:
     """Bound the awaits of the body, which runs in a task.
 
     ``asyncio.timeout`` does this from Python 3.11 on. Up to 3.11 ``asyncio.wait_for`` makes a task

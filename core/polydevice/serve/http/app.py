@@ -19,7 +19,7 @@ from polydevice.serve.metrics import CONTENT_TYPE, registry_of, text_of
 from polydevice.serve.models.limits import Held, Limits
 from polydevice.serve.models.repository import Models
 from polydevice.serve.refusal import Reason, RefusedError, refusal
-from polydevice.serve.time_limit import within
+from polydevice.serve.time_limit import time_limit
 
 EXTENSIONS = ("binary_tensor_data", "statistics", "model_repository")
 SERVER = {"name": "polydevice", "version": __version__, "extensions": list(EXTENSIONS)}
@@ -212,7 +212,7 @@ class _Bodies:
         chunks: list[bytes] = []
         size = 0
         try:
-            with within(self._limits.body_seconds):
+            with time_limit(self._limits.body_seconds):
                 async for chunk in request.stream():
                     self._held.take(len(chunk))
                     size += len(chunk)

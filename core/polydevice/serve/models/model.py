@@ -30,7 +30,7 @@ from polydevice.serve.models.batching import Batcher, planned_sizes
 from polydevice.serve.models.limits import Limits
 from polydevice.serve.models.statistics import Statistics
 from polydevice.serve.refusal import Reason, RefusedError
-from polydevice.serve.time_limit import within
+from polydevice.serve.time_limit import time_limit
 from polydevice.shape import Dim, DimLike
 
 _log = logging.getLogger(__name__)
@@ -199,7 +199,7 @@ class ServedModel:
         future = self.batcher.submit(call.inputs, call.seconds)
         seconds = min(call.seconds or self.limits.request_seconds, self.limits.request_seconds)
         try:
-            with within(seconds):
+            with time_limit(seconds):
                 outputs = await asyncio.wrap_future(future)
         except TimeoutError:
             raise RefusedError(
