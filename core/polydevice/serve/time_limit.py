@@ -1,4 +1,4 @@
-"""time_limit: a bound on how long an await takes, without the task that ``asyncio.wait_for`` makes."""
+"""time_limit: a bound on awaits, without the task that ``asyncio.wait_for`` makes."""
 
 from __future__ import annotations
 
