@@ -61,17 +61,17 @@ class Trace(Follower):
 
         Args:
             path: where the end of a ``with`` block writes; None to write with `write` alone.
-            batches_every: of how many inferences one shows its commands on a GPU; 0 for the
-                device's choice, which is all but on drivers where keeping times costs as much as
-                short commands take. The host's steps are those of all.
+            batches_every: of how many inferences one shows its commands on a GPU; 0 for as many
+                as take a fiftieth of the time: all, where keeping times costs the driver nothing.
+                The first shows them anyhow, and the host's steps are those of all.
 
         Raises:
             OptionValueError: no file can be written there, or `batches_every` is negative.
         """
         if batches_every < 0:
             raise OptionValueError(
-                f"batches_every {batches_every} is not possible; use 1 or more, or 0 for the "
-                "device's choice"
+                f"batches_every {batches_every} is not possible; use 1 or more, or 0 for as "
+                "many as cost little"
             )
         self.batches_every = batches_every
         if path is not None:

@@ -92,8 +92,8 @@ class Follower:
     """
 
     batches_every: int = 0
-    """Devices tell of one inference in so many what it enqueued (`batch`); 0 for the device's
-    choice: of every one, where keeping the times of commands costs its driver little."""
+    """Devices tell of one inference in so many what it enqueued (`batch`); 0 for as many as take
+    a fiftieth of the time, by what keeping the times of commands costs the driver at hand."""
 
     def inference(self, done: Inference) -> None:
         """An inference has ended; called after the steps and the batch of it."""

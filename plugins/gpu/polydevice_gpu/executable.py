@@ -172,8 +172,8 @@ class GpuExecutable(ExecutableNetwork):
         self._record()
 
     def _record(self) -> None:
-        usual = self.context.device.recording_every
-        self._queues.record(min((f.batches_every or usual for f in self.followers), default=0))
+        asked = [follower.batches_every for follower in self.followers]
+        self._queues.record(bool(asked), min((every for every in asked if every), default=0))
 
     def note_plan(self, plan: Plan) -> None:
         """Note which plan the latest timed inference ran."""
@@ -219,6 +219,10 @@ class GpuExecutable(ExecutableNetwork):
     def queue(self, stream: int) -> tuple[cl.Queue, TurnLock]:
         """Return a stream's queue and the lock to hold while using it."""
         return self._queues.of(stream)
+
+    def note_time(self, plan: Plan, queue: cl.Queue, seconds: float) -> None:
+        """Take notice of what an inference took that followers are told of."""
+        self._queues.note_time(plan, queue, seconds)
 
     def export(self) -> bytes:
         """Return network, configuration and compiled kernels, for a device of the same kind.

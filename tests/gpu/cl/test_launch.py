@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from polydevice.errors import DeviceError, OptionValueError
 from polydevice_gpu import cl
 from polydevice_gpu.cl.queues import command_buffer
+from polydevice_gpu.cl.queues.launch_loop import Record, launch_loop
 
 SOURCE = """
 __kernel void scale(__global const int* x, __global int* y, int factor, __local int* tile) {
@@ -35,11 +38,14 @@ def program(opencl) -> cl.Program:
     return cl.ProgramBuilder(opencl).build("launch tests", SOURCE)
 
 
-@pytest.fixture(params=[False, True], ids=["calls", "command buffer"])
-def launches(opencl, request) -> cl.LaunchList:
-    if request.param and not opencl.capabilities.command_buffers:
+@pytest.fixture(params=["calls", "loop", "command buffer"])
+def launches(opencl, request, monkeypatch) -> cl.LaunchList:
+    replays = request.param == "command buffer"
+    if replays and not opencl.capabilities.command_buffers:
         pytest.skip(f"{opencl.name}: {opencl.capability_reasons.get('command_buffers')}")
-    return cl.LaunchList(opencl, use_command_buffer=request.param)
+    if request.param == "calls":
+        monkeypatch.setattr("polydevice_gpu.cl.queues.launch.launch_loop", lambda *_: None)
+    return cl.LaunchList(opencl, use_command_buffer=replays)
 
 
 def buffers(device: cl.Device, count: int) -> list[cl.Buffer]:
@@ -222,6 +228,34 @@ def test_launch_that_the_driver_refuses_names_the_kernel(opencl, program) -> Non
     launches.add(kernel, (16,), (4,), [a])
     with opencl.queue() as queue, pytest.raises(DeviceError, match=r"kernel 'f' .* size \(4,\)"):
         launches.enqueue(queue)
+
+
+@pytest.mark.parametrize("refused", [None, 0, 3], ids=["all", "first", "fourth"])
+def test_loop_hands_over_every_argument_and_stops_where_one_is_refused(opencl, refused) -> None:
+    """In another thread, while this one holds Python's lock at times."""
+    seen: list[tuple] = []
+    handle, number = ctypes.c_void_p, ctypes.c_uint
+    kind = ctypes.CFUNCTYPE(
+        ctypes.c_int, *(handle, handle, number), *[handle] * 3, number, *[handle] * 2
+    )
+
+    @kind
+    def enqueue(*arguments: int | None) -> int:
+        seen.append(arguments)
+        return -5 if len(seen) - 1 == refused else 0
+
+    far = 2**47
+    rows = [
+        (far + n, 1 + n % 3, None, far + 8 * n, None if n % 2 else 7, n or None) for n in range(5)
+    ]
+    loop = launch_loop(far + 99, [Record(*row) for row in rows])
+    if loop is None:
+        pytest.skip("no loop for this system")
+    loop = loop._replace(enqueue=ctypes.cast(enqueue, handle))
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(loop).result() == (5 if refused is None else refused)
+    expected = [(far + 99, *row[:5], 0, None, row[5]) for row in rows]
+    assert seen == expected[: None if refused is None else refused + 1]
 
 
 def test_command_buffer_that_fails_falls_back_to_calls(opencl, program, monkeypatch) -> None:

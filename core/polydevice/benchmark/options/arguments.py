@@ -132,7 +132,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--trace", default="", metavar="FILE",
         help="write what ran when, for Perfetto and chrome://tracing")  # fmt: skip
     add("--trace_every", type=positive, default=0, metavar="N",
-        help="inferences of which one shows a GPU's commands (NVIDIA: 32, else 1)")  # fmt: skip
+        help="inferences of which one shows a GPU's commands (else: what costs 2 %%)")  # fmt: skip
     add("-dump_config", "--dump_config", metavar="FILE", help="write {device: {key: value}}")
     add(
         "-load_config",

@@ -124,15 +124,6 @@ class Device:
         return self.facts.name
 
     @property
-    def recording_every(self) -> int:
-        """Of how many inferences one is recorded where whoever follows does not say.
-
-        On queues that keep times NVIDIA's driver (580.159) takes 6 to 9 µs more for each command
-        than the 6.5 without, whether or not anybody asks for them: 70 % of a network of 60.
-        """
-        return 32 if self.facts.platform_name.startswith("NVIDIA") else 1
-
-    @property
     def is_usable(self) -> bool:
         """Whether the context still works; a kernel's wild access ends it on some drivers."""
         return self.memory.is_usable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -170,6 +171,7 @@ class GpuRunner(Runner):
         # What is on a user's queue stays together: it may own objects of another interface.
         turns = None if self._on_users_queue else lock
         with lock:
+            start = time.perf_counter()
             self._enqueue(job, queue, turns)
             if self._on_users_queue and job.is_remote and not queue.profiling:
                 self._mark(job, queue)
@@ -177,6 +179,7 @@ class GpuRunner(Runner):
                 self._end = None
                 queue.finish()
             if self._followers:
+                self.executable.note_time(job.bound.plan, queue, time.perf_counter() - start)
                 self._tell(queue)
         self._finish(job)
         self._advance(job)  # what failed before has changed nothing

@@ -3,7 +3,8 @@
 What one launch costs the host, beyond the driver's own work: 7.6 µs through pyopencl's wrapper and
 2.35 µs through a plain ctypes call, driver included (H100); 0.63 µs for a ctypes call with declared
 argument types and 0.28 µs as here: undeclared, every argument a prepared ctypes object, bound with
-functools.partial (Python 3.11; measured on a call that the loader answers itself).
+functools.partial (Python 3.11; measured on a call that the loader answers itself). One call
+enqueues all where `launch_loop` has a loop for the system.
 On CPU devices none of that shows, because worker threads run meanwhile: 2.2 to 2.9 µs a launch with
 PoCL 3.1 and Intel's CPU runtime in every way of launching.
 Where the device replays command buffers correctly, the whole list is one call: 2.4 instead of
@@ -19,7 +20,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from polydevice_gpu.cl.device import Device
 from polydevice_gpu.cl.memory.allocator import Buffer
 from polydevice_gpu.cl.programs.program import CompiledKernel
 from polydevice_gpu.cl.queues import command_buffer
+from polydevice_gpu.cl.queues.launch_loop import LaunchLoop, Record, launch_loop
 from polydevice_gpu.cl.queues.profile import LaunchEvents, LaunchTime
 from polydevice_gpu.cl.queues.queue import Queue
 from polydevice_gpu.cl.status import check, exception_for
@@ -110,6 +112,7 @@ class LaunchList:
         self._launches: list[_BoundLaunch] = []
         self._names: list[str] = []
         self._calls: list[Callable[[], int]] = []
+        self._loop: LaunchLoop | None = None
         self._calls_queue = 0
         self._slots: ctypes.Array[ctypes.c_void_p] = (ctypes.c_void_p * 0)()
         self._recording: command_buffer.CommandBuffer | None = None
@@ -191,9 +194,13 @@ class LaunchList:
         self._exchanged = False
         if self._calls_queue != queue.pointer:
             self._prepare(queue)
-        for call in self._calls:
+        if self._loop is not None:
+            if (taken := self._loop()) < len(self._launches):
+                self._fail(queue, taken)
+            return
+        for number, call in enumerate(self._calls):
             if call():
-                self._fail(queue)
+                self._fail(queue, number)
 
     def profile(self) -> list[LaunchTime]:
         """Wait for the last `enqueue` on a profiling queue and return the time of each launch.
@@ -226,29 +233,35 @@ class LaunchList:
         pointer = ctypes.c_void_p(queue.pointer)
         self._slots = (ctypes.c_void_p * len(self._launches))()
         size = ctypes.sizeof(ctypes.c_void_p)
+        events = [
+            ctypes.byref(self._slots, number * size) if queue.profiling else None
+            for number in range(len(self._launches))
+        ]
         self._calls = [
             functools.partial(
                 enqueue,
-                pointer,
-                launch.pointer,
-                launch.dimensions,
-                None,
-                launch.global_size,
-                launch.local_size,
-                0,
-                None,
-                ctypes.byref(self._slots, number * size) if queue.profiling else None,
+                *(pointer, launch.pointer, launch.dimensions, None),
+                *(launch.global_size, launch.local_size, 0, None, event),
             )
-            for number, launch in enumerate(self._launches)
+            for launch, event in zip(self._launches, events, strict=True)
         ]
+        self._loop = launch_loop(
+            queue.pointer,
+            [
+                Record(
+                    *(launch.pointer, launch.dimensions, None),
+                    *(_address(launch.global_size), _address(launch.local_size), _address(event)),
+                )
+                for launch, event in zip(self._launches, events, strict=True)
+            ],
+        )
         self._calls_queue = queue.pointer
 
-    def _fail(self, queue: Queue) -> None:
-        """Find the launch that is refused, and raise; launches before it have been enqueued."""
-        for launch in self._launches:
-            code = self._enqueue_one(queue, launch, None)
-            if code:
-                raise exception_for(code, self._describe(launch))
+    def _fail(self, queue: Queue, number: int) -> NoReturn:
+        """Raise for a launch that was refused; those before it have been enqueued."""
+        launch = self._launches[number]
+        if code := self._enqueue_one(queue, launch, None):
+            raise exception_for(code, self._describe(launch))
         raise DeviceError(f"{self._device.name} refused a launch, and then accepted it again")
 
     def _enqueue_one(self, queue: Queue, launch: _BoundLaunch, event: Any) -> int:
@@ -264,12 +277,18 @@ class LaunchList:
         self._events = LaunchEvents(len(self._launches))
         clock = time.perf_counter_ns
         marks = [clock()]
-        for call in self._calls:
-            if call():
-                self._events.take(self._slots, marks)
-                self._fail(queue)
+        if self._loop is not None and not queue.times_calls:
+            taken = self._loop()
             marks.append(clock())
+        else:
+            for call in self._calls:
+                if call():
+                    break
+                marks.append(clock())
+            taken = len(marks) - 1
         self._events.take(self._slots, marks)
+        if taken < len(self._launches):
+            self._fail(queue, taken)
         queue.timed(self._events, self._names)
 
     def _replay(self, queue: Queue) -> bool:
@@ -340,3 +359,8 @@ class LaunchList:
 @functools.cache
 def _functions(platform: int) -> command_buffer.CommandBufferFunctions:
     return command_buffer.CommandBufferFunctions(platform)
+
+
+def _address(of: Any) -> int | None:
+    """Return where a C array, or what `byref` made, lies; None of None."""
+    return None if of is None else ctypes.cast(of, ctypes.c_void_p).value

@@ -55,11 +55,16 @@ class LaunchEvents:
 
         Args:
             slots: where; as many as there are events here.
-            marks: when the host began to enqueue the first, and when it had enqueued each.
+            marks: when the host began to enqueue the first, and when it had enqueued each; or only
+                when all, which is then known of each.
         """
         size = ctypes.sizeof(slots)
         ctypes.memmove(self._events, slots, size)
         ctypes.memset(slots, 0, size)
+        if len(marks) == 2:
+            self.begun_ns = [marks[0]] * len(self.begun_ns)
+            self.enqueuing_ns = [marks[1] - marks[0]] * len(self.begun_ns)
+            return
         self.begun_ns[: len(marks) - 1] = marks[:-1]
         self.enqueuing_ns[: len(marks) - 1] = [b - a for a, b in itertools.pairwise(marks)]
 

@@ -34,8 +34,11 @@ class Queue:
         handle: pyopencl's queue.
         pointer: OpenCL's handle as a number.
         profiling: whether launches are timed.
+        times_calls: whether the host's time for each launch is wanted then.
         copies: how many transfers were enqueued, of each kind.
     """
+
+    times_calls = True
 
     def __init__(
         self, handle: ocl.CommandQueue, device_name: str, *, unified_memory: bool, profiling: bool

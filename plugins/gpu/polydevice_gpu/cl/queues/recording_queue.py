@@ -68,6 +68,8 @@ class RecordingQueue(Queue):
         lane: what followers are told that it is.
     """
 
+    times_calls = False  # when a list began and ended says enough
+
     def __init__(self, *args: Any, lane: str, **settings: Any) -> None:
         """Wrap a queue that was made for profiling; see `Queue`."""
         super().__init__(*args, **settings)
