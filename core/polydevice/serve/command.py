@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from dataclasses import fields
 from typing import TYPE_CHECKING
@@ -101,6 +102,9 @@ def run(options: argparse.Namespace) -> int:
                     device = model.executable.device
                     sys.stdout.write(f"model: {model.name} version {model.version} on {device}\n")
                 sys.stdout.flush()
+                # Looking through modules and models for garbage would hold requests up at times.
+                gc.collect()
+                gc.freeze()
 
             await server.serve(started)
 

@@ -78,13 +78,19 @@ def array_of(data: memoryview, element_type: ElementType, shape: tuple[int, ...]
 
 def bytes_of(array: Array, element_type: ElementType) -> bytes:
     """Return a tensor in binary form."""
+    return bytes(buffer_of(array, element_type))
+
+
+def buffer_of(array: Array, element_type: ElementType) -> bytes | memoryview:
+    """Return a tensor in binary form, in its own memory where that has it."""
     if element_type is ElementType.string:
         parts: list[bytes] = []
         for value in array.flat:
             encoded = value.encode() if isinstance(value, str) else bytes(value)
             parts += (_LENGTH.pack(len(encoded)), encoded)
         return b"".join(parts)
-    return array.astype(_little(array.dtype), copy=False).tobytes()
+    little = array.astype(_little(array.dtype), order="C", copy=False)
+    return little.reshape(-1).view(np.uint8).data
 
 
 def _little(dtype: np.dtype[Any]) -> np.dtype[Any]:

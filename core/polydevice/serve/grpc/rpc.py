@@ -18,6 +18,7 @@ from polydevice.serve.call import Call
 from polydevice.serve.datatypes import array_of, bytes_of, datatype_of, text_of
 from polydevice.serve.grpc.rpc_messages import METHODS, SERVICE, message
 from polydevice.serve.http.app import SERVER, apart
+from polydevice.serve.http.rest import COPIED
 from polydevice.serve.models.repository import Models
 from polydevice.serve.refusal import Reason, RefusedError, refusal
 
@@ -153,7 +154,7 @@ class Service:
             call.seconds = max(min(call.seconds or remaining, remaining), 1e-3)
         outputs = await call.model.answer(call)
         size = sum(array.nbytes for array in outputs.values())
-        return await apart(size, _written, call, outputs)
+        return await apart(size // COPIED, _written, call, outputs)
 
     def _read(self, data: bytes) -> Call:
         try:

@@ -14,6 +14,46 @@ SPARE_CONNECTIONS = 64
 """Connections beyond the limit that are told so; more than these are closed without a word."""
 
 
+HEAD_BYTES, JOINED_BYTES = 2048, 1 << 16
+"""Up to so many bytes are taken for the head of an answer, and for a body that goes with it."""
+
+
+class _Joining:
+    """A transport that sends the head of an answer together with a short body behind it.
+
+    uvicorn writes both by themselves, and the client would wake up for each.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._write = transport.write
+        self._head = b""
+
+    def __getattr__(self, name: str) -> Any:
+        self._flush()  # close, abort, and whoever asks how much there is
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Write, or wait for what comes next in the same turn of the event loop."""
+        if self._head:
+            head, self._head = self._head, b""
+            if len(data) <= JOINED_BYTES:
+                self._write(head + data)
+                return
+            self._write(head)
+        elif 0 < len(data) <= HEAD_BYTES:
+            self._head = data
+            asyncio.get_running_loop().call_soon(self._flush)
+            return
+        if data:
+            self._write(data)
+
+    def _flush(self) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._write(head)
+
+
 class BoundedProtocol(H11Protocol):
     """A connection with limits.
 
@@ -33,7 +73,7 @@ class BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request; close at once what is far beyond the limit."""
-        super().connection_made(transport)
+        super().connection_made(_Joining(transport))  # type: ignore[arg-type]
         if len(self.connections) > self.limits.connections + SPARE_CONNECTIONS:
             transport.abort()
             return
