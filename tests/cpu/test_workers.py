@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -52,16 +53,48 @@ def test_only_the_thread_that_computes_has_workers():
         assert settled(alone) == alone
 
 
-def step_threads(executable) -> set[int]:
-    """With how many threads the primitives of a static network's plan run."""
+def step_threads(executable) -> list[int]:
+    """With how many threads the primitives of a static network's plan run, one after another."""
     plan = executable.latest_plan()
-    return {step.primitive.threads for step in plan.steps if isinstance(step, PrimitiveStep)}
+    counts = [step.primitive.threads for step in plan.steps if isinstance(step, PrimitiveStep)]
+    return [count for count, _ in groupby(counts)]
+
+
+def sandwich(small: int) -> bytes:
+    """A product that is worth threads, so many that are not, and the large one again."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "wide": rng.normal(0, 0.05, (512, 512)).astype(np.float32),
+        "narrow": rng.normal(0, 0.2, (16, 16)).astype(np.float32),
+        "down": rng.normal(0, 0.2, (512, 16)).astype(np.float32),
+        "up": rng.normal(0, 0.2, (16, 512)).astype(np.float32),
+    }
+    nodes = [
+        ("MatMul", ["x", "wide"], ["large"], {}),
+        ("ReduceMax", ["large"], ["row"], {"axes": [0]}),
+        ("MatMul", ["row", "down"], ["s0"], {}),
+    ]
+    for i in range(small):
+        nodes.append(("MatMul", [f"s{i}", "narrow"], [f"p{i}"], {}))
+        nodes.append(("Tanh", [f"p{i}"], [f"s{i + 1}"], {}))
+    nodes.append(("MatMul", [f"s{small}", "up"], ["added"], {}))
+    nodes.append(("Add", ["large", "added"], ["sum"], {}))
+    nodes.append(("MatMul", ["sum", "wide"], ["y"], {}))
+    return models.build(nodes, {"x": [512, 512]}, ["y"], weights)
 
 
 @pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
-@pytest.mark.parametrize(("sizes", "threads"), [((12, 2, 14), {1}), (LARGE, {1, 3})])
-def test_small_networks_and_steps_run_in_one_thread(rng, sizes, threads):
-    model = models.residual(*sizes)
+@pytest.mark.parametrize(
+    ("model", "threads"),
+    [
+        (models.residual(12, 2, 14), [1]),
+        (models.residual(*LARGE), [3]),  # its small steps lie between large ones
+        (sandwich(8), [3]),
+        (sandwich(120), [3, 1, 3]),
+    ],
+    ids=["small", "large", "few small steps", "many small steps"],
+)
+def test_small_networks_and_long_stretches_of_small_steps_run_in_one_thread(rng, model, threads):
     get, set_ = openmp.functions()
     own = get()
     set_(2)  # what the user has set is there again after inferring

@@ -28,7 +28,7 @@ from polydevice_cpu.plan.building.integers import Integers
 from polydevice_cpu.plan.building.pending import Pending
 from polydevice_cpu.plan.building.sizes import Sized
 from polydevice_cpu.plan.building.weights import WeightStore, pack
-from polydevice_cpu.plan.building.worth import NETWORK_US, STEP_US, threads_worth
+from polydevice_cpu.plan.building.worth import threads_worth
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep, Step, TailStep
 from polydevice_cpu.plan.value import Kind, Storage, Value
@@ -80,7 +80,7 @@ class PlanBuilder:
         self._uses: dict[Port, int] = {}
         self._late: set[Port] = set()
         self._refused: dict[str, str] = {}
-        self._threads = 1
+        self._threads: dict[Node, int] = {}
         self._stable = set(sized.stable)
         self._kinds = sized.kinds
         self._found: dict[Hashable, Any] = {}
@@ -239,6 +239,7 @@ class PlanBuilder:
         """Lower nodes, of which each is read once and the last computes `port`."""
         for node in nodes:
             self._uses[node.output] = 1
+            self._threads[node] = openmp.functions()[0]()  # as what they compute instead of
             self._lower(node)
         made = nodes[-1].output
         held = self.release(made)
@@ -264,8 +265,9 @@ class PlanBuilder:
     def build(self) -> Plan:
         """Return the plan."""
         nodes = self._needed()
-        self._threads = threads_worth(nodes, self.settings.threads, NETWORK_US)
-        with openmp.threads(self._threads):
+        counts = threads_worth(nodes, self.settings.threads)
+        self._threads = dict(zip(nodes, counts, strict=True))
+        with openmp.threads(max(counts, default=1)):
             return self._build(nodes)
 
     def _build(self, nodes: list[Node]) -> Plan:
@@ -326,14 +328,11 @@ class PlanBuilder:
             return isinstance(node.op, Parameter)
         if isinstance(node.op, (Parameter, Constant)):
             return True
-        if self._threads == 1:  # the thread's number already
-            self._lower_worth(node)
-            return True
-        with openmp.threads(threads_worth([node], self._threads, STEP_US)):
-            self._lower_worth(node)
+        with openmp.threads(self._threads[node]):
+            self._lower_known(node)
         return True
 
-    def _lower_worth(self, node: Node) -> None:
+    def _lower_known(self, node: Node) -> None:
         """Lower a node whose sizes are known, for the calling thread's number of threads."""
         lower = find_lowering(type(node.op))
         if FLOAT_REASON in node.rt_info:
