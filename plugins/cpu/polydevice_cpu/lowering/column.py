@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from polydevice_cpu.plan.building.sight import AS_IS, TURNED, Sight
+
 if TYPE_CHECKING:
     from polydevice.node import Node
 
@@ -27,6 +29,11 @@ def turned(values: Sequence[int]) -> tuple[int, ...]:
     """The last two axes exchanged; see `polydevice_cpu.plan.value.Value.turned`."""
     *lead, a, b = values
     return (*lead, b, a)
+
+
+def sight(order: Order) -> Sight:
+    """How a primitive sees tensors in this order."""
+    return TURNED if order is turned else AS_IS
 
 
 def orders(node: Node) -> tuple[Order, ...]:

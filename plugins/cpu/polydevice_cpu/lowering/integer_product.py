@@ -11,7 +11,7 @@ from polydevice.ops.convolution import Convolution, ConvolutionBackpropData, Con
 from polydevice.ops.matmul import MatMul
 from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice_cpu.lower import lowers
-from polydevice_cpu.lowering.column import Order, orders, turned
+from polydevice_cpu.lowering.column import Order, orders, sight, turned
 from polydevice_cpu.lowering.convolution import end_padding
 from polydevice_cpu.lowering.integers import lower_in_float
 from polydevice_cpu.lowering.matmul import matrix
@@ -21,6 +21,7 @@ from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
 from polydevice_cpu.onednn.primitive import Primitive, built
 from polydevice_cpu.onednn.primitives import convolution, deconvolution, matmul
 from polydevice_cpu.plan.building.pending import Basis, Flow, Narrow, Packed, Pending
+from polydevice_cpu.plan.building.sight import AS_IS, Sight
 from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.proof import refusal
@@ -103,7 +104,7 @@ def _convolve(builder: PlanBuilder, node: Node, value: Value, weights: Array, or
     text = f"{form.__name__} {list(seen.shape[-window.rank :])} {geometry}"
     flow = Flow(value, Query.SRC)
     channels = (1, result[1], *[1] * (len(result) - 2))
-    return _hold(builder, node, create, flow, seen, mask, channels, text, order is turned)
+    return _hold(builder, node, create, flow, seen, mask, channels, text, sight(order))
 
 
 def _multiply(builder: PlanBuilder, node: Node, value: Value, weights: Array) -> bool:
@@ -138,7 +139,7 @@ def _multiply(builder: PlanBuilder, node: Node, value: Value, weights: Array) ->
 
     columns = (1,) * (rank - 1) + shape[-1:]
     flow = Flow(left, Query.SRC)
-    return _hold(builder, node, create, flow, right, 1 << (rank - 1), columns, "matmul", False)
+    return _hold(builder, node, create, flow, right, 1 << (rank - 1), columns, "matmul")
 
 
 def _hold(
@@ -150,7 +151,7 @@ def _hold(
     mask: int,
     outputs: tuple[int, ...],
     window: str,
-    is_turned: bool,
+    seen: Sight = AS_IS,
 ) -> bool:
     """Hold the primitive back, if it is right; `outputs` is the shape of one number per output."""
     scale, zero, factor = (port.desc.constant for port in node.inputs[2:5])
@@ -213,7 +214,7 @@ def _hold(
         primitive,
         builder.decisions,
         bias_shape=outputs,
-        turned=is_turned,
+        sight=seen,
         basis=Basis(base, links, offset, window),
         narrow=Narrow(narrow),
     )

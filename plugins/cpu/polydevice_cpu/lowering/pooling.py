@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from polydevice.dtype import ElementType
 from polydevice.ops.pooling import AvgPool, MaxPool, MaxPoolWithIndices, Pool
 from polydevice_cpu.lower import lowers
-from polydevice_cpu.lowering.column import Order, orders, turned
+from polydevice_cpu.lowering.column import Order, orders, sight, turned
 from polydevice_cpu.lowering.convolution import end_padding
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg
@@ -107,7 +107,6 @@ def _hold(
     if primitive is None:
         return False
     flow: dict[int, Flow | Packed] = {Arg.SRC: Flow(value)}
-    is_turned = order is turned
-    pending = Pending(node, make, flow, primitive, builder.decisions, turned=is_turned)
+    pending = Pending(node, make, flow, primitive, builder.decisions, sight=sight(order))
     builder.hold(node.outputs[0], pending)
     return True

@@ -95,7 +95,8 @@ class Claim:
         links: in the order in which they apply.
         zero: what a primitive on integers subtracts from its source; the base, which computes in
             f32, does not.
-        window: kernel, strides and so on, where the base is no code of the same kind.
+        window: kernel, strides and so on, where the base is no code of the same kind, or code for
+            one may be wrong for another.
     """
 
     primitive: Primitive
@@ -130,6 +131,8 @@ class Claim:
         parts += [link.described(dst.shape) for link in self.links]
         if self.is_integral:
             parts.append(f"{self.window} less {'a zero point' if self.zero else '0'}")
+        elif self.window:
+            parts.append(self.window)
         parts.append("threads" if made.threads > 1 else "thread")
         return "; ".join(parts)
 

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from polydevice.dtype import Array
 from polydevice_cpu.algorithms.precision import fits_f32
 from polydevice_cpu.onednn import openmp
-from polydevice_cpu.onednn.attributes import Binary, Eltwise, PostOp
+from polydevice_cpu.onednn.attributes import Binary, Eltwise, PostOp, Prelu
 from polydevice_cpu.onednn.attributes import Sum as SumPostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.plan.building.decisions import Decisions, Unlike
 from polydevice_cpu.plan.building.integers import Levels
+from polydevice_cpu.plan.building.sight import AS_IS, Sight
 from polydevice_cpu.plan.step import PrimitiveStep, Sum
 from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.claim import Claim, Link
@@ -111,7 +114,8 @@ class Pending:
         bias_shape: tuple[int, ...] | None = None,
         own_links: Sequence[Link] = (),
         own_post_ops: int = 0,
-        turned: bool = False,
+        sight: Sight = AS_IS,
+        window: str = "",
         basis: Basis | None = None,
         narrow: Narrow | None = None,
     ) -> None:
@@ -130,9 +134,9 @@ class Pending:
                 result; None if it takes no bias.
             own_links: what a pointwise primitive computes from its first source by itself.
             own_post_ops: how many post-operations `make` puts before those it is given.
-            turned: whether the primitive sees all tensors with their last two axes exchanged
-                (`Value.turned`). `make` and `Packed` arguments are for what it sees, everything
-                else is as in the network.
+            sight: how the primitive sees what it reads and writes. `make` and `Packed` arguments
+                are for what it sees, everything else is as in the network.
+            window: kernel, strides and so on, where fused code may be right for one only.
             basis: of a primitive on integers.
             narrow: makes it with a result of 8-bit integers.
         """
@@ -150,7 +154,8 @@ class Pending:
         self._own_links = list(own_links)
         self._own_post_ops = own_post_ops
         self.refused: dict[str, str] = {}
-        self._turned = turned
+        self._sight = sight
+        self._window = window
         self._basis = basis
         self._narrow = narrow
         self._primitive = primitive
@@ -165,7 +170,7 @@ class Pending:
     @property
     def dst(self) -> Descriptor:
         """Layout of the result."""
-        return self._layout.turned() if self._turned else self._layout
+        return self._sight.in_network(self._layout)
 
     @property
     def is_integral(self) -> bool:
@@ -299,13 +304,10 @@ class Pending:
 
     def _proved(self, node: Node, post_ops: Sequence[PostOp], *, bias: bool) -> Primitive | None:
         """The primitive with these post-operations; None without one that is right."""
-        if self._turned:
-            post_ops = [
-                Binary(post_op.algorithm, post_op.operand.turned())
-                if isinstance(post_op, Binary)
-                else post_op
-                for post_op in post_ops
-            ]
+        chain = self._seen_chain(post_ops)
+        if chain is None:
+            return None
+        post_ops = chain
         with openmp.threads(self._threads):  # what reads the result may be worth another number
             primitive = self._make(post_ops, bias)
         if primitive is None:
@@ -322,11 +324,27 @@ class Pending:
         if basis is not None:
             claim = Claim(primitive, basis.primitive, links, basis.zero, basis.window)
         else:
-            claim = Claim(primitive, None if self._own_links else self._plain, links)
+            base = None if self._own_links else self._plain
+            claim = Claim(primitive, base, links, window=self._window)
         reason = refusal(claim)
         if reason:
             self.refused[node.name] = reason
         return None if reason else primitive
+
+    def _seen_chain(self, post_ops: Sequence[PostOp]) -> list[PostOp] | None:
+        """Post-operations on what the primitive sees; None where it cannot see an operand."""
+        chain: list[PostOp] = []
+        for post_op in post_ops:
+            if isinstance(post_op, Binary):
+                operand = self._sight.seen(post_op.operand)
+                if operand is None:
+                    return None
+                chain.append(Binary(post_op.algorithm, operand))
+            elif isinstance(post_op, Prelu) and not self._sight.sees_channels:
+                return None
+            else:
+                chain.append(post_op)
+        return chain
 
     def _accept(self, node: Node, primitive: Primitive | None) -> None:
         self._primitive = primitive
@@ -350,27 +368,30 @@ class Pending:
             if isinstance(argument, Packed):
                 array = argument.array
                 if index == Arg.BIAS:
+                    array = array.reshape(-1)
+                    if self._sight.copies > 1:
+                        array = np.tile(array, self._sight.copies)
                     array = array.reshape(primitive.bias_shape)
                 arguments[index] = builder.packed(array, want)
             elif want is None:
-                arguments[index] = self._seen(argument.value)
+                arguments[index] = self._sight.value(argument.value)
             else:
-                want = want.turned() if self._turned else want
-                arguments[index] = self._seen(builder.in_layout(argument.value, want))
+                value = builder.in_layout(argument.value, self._sight.in_network(want))
+                arguments[index] = self._sight.value(value)
         sums = []
         for position, operand in self._operands.items():
             index = Arg.ATTR_POST_OP * (self._own_post_ops + position + 1) | operand.argument
             if isinstance(operand.source, Value):
                 value = builder.in_layout(operand.source, operand.descriptor)
-                arguments[index] = self._seen(value)
+                arguments[index] = self._sight.value(value)
                 if self._adds_all(position):
                     sums.append(Sum(index, partial(self._with_sum, position)))
             else:
                 value = builder.packed(operand.source, operand.descriptor)
                 is_slope = operand.argument is Arg.WEIGHTS  # one axis, which stays
-                arguments[index] = value if is_slope else self._seen(value)
+                arguments[index] = value if is_slope else self._sight.value(value)
         result = builder.new(self.dst)
-        arguments[Arg.DST] = self._seen(result)
+        arguments[Arg.DST] = self._sight.value(result)
         types = "+".join(self.types)
         name, layers = self.node.name, tuple(self.layers)
         step = PrimitiveStep(name, types, primitive, arguments, (Arg.DST,), sums, layers)
@@ -378,10 +399,6 @@ class Pending:
         for layer, reason in self.refused.items():
             builder.refuse(layer, reason)
         return result
-
-    def _seen(self, value: Value) -> Value:
-        """The value as the primitive sees it."""
-        return value.turned() if self._turned else value
 
     def _adds_all(self, position: int) -> bool:
         """Whether a post-operation adds a tensor of the result's size."""

@@ -1,0 +1,100 @@
+"""Sight: how a primitive sees the tensors of the network it reads and writes."""
+
+from __future__ import annotations
+
+from polydevice_cpu.onednn.descriptor import Descriptor, row_major
+from polydevice_cpu.plan.value import Value
+
+
+class Sight:
+    """As they are in the network."""
+
+    def in_network(self, layout: Descriptor) -> Descriptor:
+        """The network's layout of a source or result that the primitive sees in this one."""
+        return layout
+
+    def seen(self, layout: Descriptor) -> Descriptor | None:
+        """What the primitive sees of an operand in this layout; None where it cannot."""
+        return layout
+
+    def value(self, value: Value) -> Value:
+        """What the primitive sees of a value."""
+        return value
+
+    @property
+    def sees_channels(self) -> bool:
+        """Whether the second axis is what it is in the network."""
+        return True
+
+    @property
+    def copies(self) -> int:
+        """How often one number per channel has to be given."""
+        return 1
+
+
+class Turned(Sight):
+    """The last two axes exchanged; see `Value.turned`."""
+
+    def in_network(self, layout: Descriptor) -> Descriptor:
+        """Turning twice gives the same layout."""
+        return layout.turned()
+
+    def seen(self, layout: Descriptor) -> Descriptor:
+        """Every operand can be turned."""
+        return layout.turned()
+
+    def value(self, value: Value) -> Value:
+        """The same bytes."""
+        return value.turned()
+
+
+class Rows(Sight):
+    """Channels-last tensors as row-major ones of other axes, for the same bytes."""
+
+    def __init__(
+        self, source: tuple[Descriptor, Descriptor], result: tuple[Descriptor, Descriptor]
+    ) -> None:
+        """Take source and result, each in the network and as it is seen."""
+        self._pairs = (source, result)
+
+    def in_network(self, layout: Descriptor) -> Descriptor:
+        """Source and result are the only tensors it sees."""
+        return next(network for network, seen in self._pairs if seen == layout)
+
+    def seen(self, layout: Descriptor) -> Descriptor | None:
+        """Single numbers, and what lies as the result does."""
+        if layout.shape.count(1) == len(layout.shape):
+            return Descriptor.dense((1,) * len(self._pairs[1][1].shape), layout.data_type)
+        for network, seen in self._pairs:
+            # Not by strides: those of axes of size 1 may differ.
+            if layout == Descriptor.channels_last(network.shape, layout.data_type):
+                return Descriptor.dense(seen.shape, layout.data_type)
+        return None
+
+    def value(self, value: Value) -> Value:
+        """The same bytes."""
+        seen = self.seen(value.descriptor)
+        assert seen is not None
+        return Value(
+            value.storage,
+            seen.shape,
+            value.dtype,
+            row_major(seen.shape),
+            offset_bytes=value.offset_bytes,
+            descriptor=seen,
+        )
+
+    @property
+    def sees_channels(self) -> bool:
+        """They are part of the last axis."""
+        return False
+
+    @property
+    def copies(self) -> int:
+        """The last axis holds the channels of so many neighbours."""
+        network, seen = self._pairs[1]
+        return seen.shape[-1] // network.shape[1]
+
+
+AS_IS = Sight()
+TURNED = Turned()

@@ -1,0 +1,64 @@
+"""Transposed convolutions: as matrix products, and what oneDNN fuses into its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polydevice_cpu.onednn.library import library
+from tests.cpu import models
+from tests.cpu.loading import image, load
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
+
+TAILS = {
+    "ReLU": [("Relu", ["c"], ["y"], {})],
+    "a sum": [("Add", ["z", "c"], ["d"], {}), ("Relu", ["d"], ["y"], {})],
+    "a factor a channel": [("Mul", ["c", "s"], ["d"], {}), ("Sigmoid", ["d"], ["y"], {})],
+    "a slope a channel": [("PRelu", ["c", "s"], ["y"], {})],
+    "itself": [("Sigmoid", ["c"], ["d"], {}), ("Mul", ["c", "d"], ["y"], {})],
+}
+
+
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("kernel", [(2, 2), (1, 4), (3, 2), (4,)], ids=str)
+def test_windows_side_by_side_for_any_shape(core, tail, kernel):
+    rng = np.random.default_rng([sum(kernel), len(tail)])
+    source, channels = (int(n) for n in rng.choice([1, 3, 8, 17, 24], 2))
+    names = ["h", "w"][: len(kernel)]
+    weights = {
+        "k": rng.standard_normal((source, channels, *kernel)).astype(np.float32),
+        "b": rng.standard_normal(channels).astype(np.float32),
+        "s": rng.standard_normal((channels, *[1] * len(kernel))).astype(np.float32),
+    }
+    node = ("ConvTranspose", ["x", "k", "b"], ["c"], {"strides": list(kernel)})
+    inputs = {"x": ["n", source, *names]}
+    if tail == "a sum":
+        inputs["z"] = ["n", channels, *[f"{name}z" for name in names]]
+    model = models.build([node, *TAILS[tail]], inputs, ["y"], weights)
+    executable = load(core, model)
+    request = executable.create_infer_request()
+    for number in range(5):
+        sizes = [int(n) for n in rng.integers(1, 12, len(kernel))]
+        given = {"x": image(number, int(rng.integers(1, 4)), source, *sizes) - np.float32(0.5)}
+        if "z" in inputs:
+            whole = [n * step for n, step in zip(sizes, kernel, strict=True)]
+            given["z"] = image(number + 9, len(given["x"]), channels, *whole)
+        (want,) = models.answer(model, given)
+        np.testing.assert_allclose(request.infer(given)["y"], want, rtol=1e-4, atol=1e-4)
+    used = {step.implementation for step in executable.latest_plan().steps}
+    assert not any(name.startswith(("conv:", "brg_conv", "ref")) for name in used)
+
+
+def test_code_that_is_right_for_one_window_is_not_taken_for_another(core):
+    """oneDNN 3.2 adds the bias once for every part of a long sum, which a short one is not."""
+    for kernel, pad in ((8, 0), (16, 4)):
+        weights = {"k": image(1, 96, 32, kernel, kernel) - 0.5, "b": image(2, 32)}
+        window = {"strides": [8, 8], "pads": [pad] * 4}
+        nodes = [("ConvTranspose", ["x", "k", "b"], ["c"], window), ("Relu", ["c"], ["y"], {})]
+        weights = {name: x.astype(np.float32) for name, x in weights.items()}
+        model = models.build(nodes, {"x": [1, 96, 4, 1]}, ["y"], weights)
+        x = image(3, 1, 96, 4, 1) - np.float32(0.5)
+        (want,) = models.answer(model, {"x": x})
+        got = load(core, model).create_infer_request().infer({"x": x})["y"]
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
