@@ -257,6 +257,22 @@ def test_a_device_that_fails_leaves_the_rest_to_the_cpu(
     assert "taken out after 3 inferences: DeviceLostError" in executable.explain()
 
 
+def test_a_device_that_hangs_leaves_the_rest_to_the_cpu(
+    core, troubles, network, rng, caplog
+) -> None:
+    hanging = troubles["SHAKY"]
+    hanging.lives, hanging.hangs = 3, threading.Event()
+    executable = core.load_network(network, "AUTO:SHAKY,CPU", {"AUTO_DEVICE_TIMEOUT_MS": 2000})
+    until(lambda: device(executable) == "SHAKY")
+    for _ in range(6):
+        infers(executable, rng)
+    assert executable.get_metric("INFERENCES") == {"SHAKY": 3, "CPU": 3}
+    assert device(executable) == "CPU"
+    assert "SHAKY has not ended an inference within 2 s. Another device runs" in caplog.text
+    hanging.hangs.set()
+    executable.close()
+
+
 def test_without_the_fallback_the_cpus_memory_is_freed(core, troubles, network, rng) -> None:
     executable = core.load_network(network, "AUTO:SHAKY,CPU", {"ENABLE_RUNTIME_FALLBACK": "NO"})
     request = executable.create_infer_request()

@@ -123,6 +123,8 @@ class AutoPlugin(SharedPlugin):
         if options.startup_fallback and STAND_IN in names and not has_variables(network):
             index = names.index(STAND_IN)
             order, later = list(names[index:]), list(names[:index])
+        # Watched is what the CPU can take over from.
+        limit = options.timeout_ms / 1e3 if options.runtime_fallback else 0.0
         for number, device in enumerate(order):
             try:
                 first = self.load_member(network, device, options)
@@ -143,7 +145,7 @@ class AutoPlugin(SharedPlugin):
                 options,
                 first,
                 later,
-                lambda name: self.load_member(network, name, options),
+                lambda name: self.load_member(network, name, options, limit_s=limit),
                 notes,
             )
         raise none_loaded(self.name, network, failures)

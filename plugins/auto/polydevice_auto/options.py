@@ -31,6 +31,15 @@ class AutoOptions(CompositeOptions):
         help="Keep the network on the CPU loaded after moving over, and run requests there when "
         "the device fails; NO gives its memory back instead.",
     )
+    timeout_ms: int = option(
+        "AUTO_DEVICE_TIMEOUT_MS",
+        60_000,
+        ge=0,
+        help="Milliseconds after which a device that took over from the CPU and has not ended an "
+        "inference counts as hanging: the CPU runs the request, and all others from then on. At "
+        "least 100 times the device's average; for its first inference 10 times as much. 0 waits "
+        "for ever, as does ENABLE_RUNTIME_FALLBACK=NO.",
+    )
 
 
 class MultiOptions(CompositeOptions):
