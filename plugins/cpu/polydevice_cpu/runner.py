@@ -133,8 +133,10 @@ class CpuRunner(Runner):
     def _compute(self, bound: BoundPlan) -> None:
         if self._is_timed:
             self._run_timed(bound)
-        else:
-            bound.run()
+            return
+        bound.run()
+        if bound.lacks_arrays:
+            bound.lacks_arrays, self.bound = False, None
 
     def _run_timed(self, bound: BoundPlan) -> None:
         """Run, and note the times of the steps for counters and followers."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -81,6 +83,20 @@ class CompiledNetwork:
         """
         return self.plans.get(shapes, lambda: self._make(shapes))
 
+    def plan_alone(self, plan: Plan, shapes: Shapes) -> Plan | None:
+        """Return a plan that computes what `plan` does in one thread; None if oneDNN differs then.
+
+        Equal code gives equal bits, whichever thread runs which part of it.
+        """
+        alone = self._in_one_thread.plan(shapes)
+        codes = [[step.implementation for step in each.steps] for each in (plan, alone)]
+        return alone if codes[0] == codes[1] else None
+
+    @cached_property
+    def _in_one_thread(self) -> CompiledNetwork:
+        settings = replace(self.settings, threads=1)
+        return CompiledNetwork(self.network, settings, self.weights, self.memory, self.bodies)
+
     def _make(self, shapes: Shapes) -> Plan:
         network = self.sizes.fill(shapes, lambda body: self.body(body).network)
         try:
@@ -120,6 +136,9 @@ class CompiledNetwork:
 
     def release(self) -> None:
         """Let go of plans, bodies and packed weights, once nothing infers any more."""
+        if "_in_one_thread" in vars(self):
+            self._in_one_thread.plans.clear()
+            self._in_one_thread.sizes.clear()
         self.plans.clear()
         self.sizes.clear()
         self.bodies.clear()
@@ -162,7 +181,10 @@ class RequestPlans:
     def bound(self, shapes: Shapes) -> BoundPlan:
         """Return the bound plan for these input shapes."""
         plan = self.compiled.plan(shapes)
-        return self.bindings.get(plan, lambda: BoundPlan(plan, self.context, self._workspace))
+        alone = partial(self.compiled.plan_alone, plan, shapes)
+        return self.bindings.get(
+            plan, lambda: BoundPlan(plan, self.context, self._workspace, alone)
+        )
 
     def infer(self, inputs: Sequence[Array]) -> list[Array]:
         """Run once on these values; the outputs are new arrays.

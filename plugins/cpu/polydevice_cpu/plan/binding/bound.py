@@ -11,12 +11,18 @@ import numpy as np
 
 from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
-from polydevice.errors import InferenceError
+from polydevice.errors import (
+    DeviceMemoryError,
+    InferCancelledError,
+    InferenceError,
+    InferTimeoutError,
+)
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.engine import MemoryObject, address_of
 from polydevice_cpu.onednn.primitive import execution_error
 from polydevice_cpu.plan.binding.context import Context
+from polydevice_cpu.plan.binding.giving_way import GivingWay
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep, outputs_of
@@ -40,7 +46,21 @@ class BoundPlan:
     share its workspace.
     """
 
-    def __init__(self, plan: Plan, context: Context, workspace: Workspace) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        context: Context,
+        workspace: Workspace,
+        alone: Callable[[], Plan | None] | None = None,
+    ) -> None:
+        """Bind a plan to memory.
+
+        Args:
+            plan: the plan.
+            context: the request's.
+            workspace: what the request's plans share.
+            alone: makes a plan that computes the same in one thread, if there is one.
+        """
         self.plan = plan
         self._get_threads, self._set_threads = openmp.functions()
         self.held_bytes = BOUND_BYTES * len(plan.steps)
@@ -61,6 +81,28 @@ class BoundPlan:
         self._changes_threads = len(set(counts)) > 1
         run = self._with_threads()
         self._stretches = [run[first : first + STRETCH] for first in range(0, len(run), STRETCH)]
+        self.lacks_arrays = False
+        """Whether inputs and outputs must be set again, since something was bound besides."""
+        self._giving_way: GivingWay[BoundPlan] | None = None
+        is_whole = len(plan.whole_outputs) == len(plan.outputs)
+        if alone is not None and is_whole and max(counts, default=1) > 1:
+            self._giving_way = GivingWay(
+                len(plan.steps), partial(self._bind_alone, alone, workspace)
+            )
+
+    def _bind_alone(
+        self, make: Callable[[], Plan | None], workspace: Workspace
+    ) -> BoundPlan | None:
+        """Bind what computes the same in one thread."""
+        try:
+            plan = make()
+            bound = None if plan is None else BoundPlan(plan, self._context, workspace)
+        except (DeviceMemoryError, InferCancelledError, InferTimeoutError):
+            return None  # what was asked for is computed already
+        if bound is not None:
+            self.held_bytes += bound.held_bytes
+            self.lacks_arrays = True
+        return bound
 
     # -- running ------------------------------------------------------------------------------
 
@@ -71,6 +113,12 @@ class BoundPlan:
             InferenceError: a step fails.
             InferCancelledError: (or InferTimeoutError) the inference may not go on.
         """
+        if self._giving_way is None:
+            self._run_together()
+        else:
+            self._giving_way.run(self._run_together)
+
+    def _run_together(self) -> None:
         if self._first_threads is None:
             self._run()
             return
@@ -139,12 +187,16 @@ class BoundPlan:
         place = self._inputs.get(index)
         if place is not None:
             place.move(array)
+        if self._giving_way is not None and self._giving_way.alone is not None:
+            self._giving_way.alone.set_input(index, array)
 
     def set_output(self, index: int, array: Array) -> None:
         """Write an output to this C-contiguous array from now on."""
         place = self._outputs.get(index)
         if place is not None:
             place.move(array)
+        if self._giving_way is not None and self._giving_way.alone is not None:
+            self._giving_way.alone.set_output(index, array)
 
     # -- binding ------------------------------------------------------------------------------
 

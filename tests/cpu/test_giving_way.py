@@ -1,0 +1,148 @@
+"""Several threads give way to one while other programs keep the cores busy; the bits stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polydevice import Core
+from polydevice.errors import DeviceMemoryError
+from polydevice_cpu.onednn.library import library
+from polydevice_cpu.plan.binding import giving_way
+from polydevice_cpu.plan.binding.giving_way import GivingWay
+from polydevice_cpu.plan.compiled import CompiledNetwork
+from tests.cpu import models
+
+MS = 1_000_000
+
+
+class Clock:
+    """Time that passes when told, and the part of it that a thread computes."""
+
+    def __init__(self) -> None:
+        self.now = self.used = 0
+
+    def pass_(self, milliseconds: float, computing: float) -> None:
+        self.now += int(milliseconds * MS)
+        self.used += int(computing * MS)
+
+    def perf_counter_ns(self) -> int:
+        return self.now
+
+    def thread_time_ns(self) -> int:
+        return self.used
+
+
+class Machine:
+    """Runs take 2 ms on all threads, of which 1.8 or 0.4 are computing, and 3 on one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, alone: bool = True) -> None:
+        self.clock, self.ran, self.made, self.busy = Clock(), "", 0, False
+        monkeypatch.setattr(giving_way, "time", self.clock)
+        self._alone = self if alone else None
+        self.way = GivingWay(10, self._make)  # a plan of 10 steps costs 7 ms
+
+    def _make(self):
+        self.made += 1
+        return self._alone
+
+    def run(self) -> None:
+        self.ran += "1"
+        self.clock.pass_(3, 3)
+
+    def _together(self) -> None:
+        self.ran += "n"
+        self.clock.pass_(*((6, 0.4) if self.busy else (2, 1.8)))
+
+    def infer(self, times: int) -> str:
+        self.ran = ""
+        for _ in range(times):
+            self.way.run(self._together)
+        return self.ran
+
+
+def test_threads_that_have_cores_stay(monkeypatch):
+    machine = Machine(monkeypatch)
+    assert machine.infer(1000) == "n" * 1000
+    assert not machine.made
+
+
+def test_one_thread_computes_while_the_cores_are_taken_and_no_longer(monkeypatch):
+    machine = Machine(monkeypatch)
+    machine.busy = True
+    assert machine.infer(3) == "nn1"  # 2 x 5.6 ms lost of 7
+    assert machine.infer(200).count("n") < 20  # trials, ever fewer
+    machine.busy = False
+    assert machine.infer(400)[-200:] == "n" * 200  # 2 ms are less than 3
+    assert machine.made == 1
+    machine.busy = True
+    assert machine.infer(10)[-3:] == "111"
+
+
+def test_where_nothing_computes_the_same_alone_threads_stay(monkeypatch):
+    machine = Machine(monkeypatch, alone=False)
+    machine.busy = True
+    assert machine.infer(5) == "nnnnn"
+    assert not machine.way.is_possible
+    assert machine.made == 1
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Gives way after the first inference, and for good; notes the plans that were made for it."""
+    made = []
+    plan_alone = CompiledNetwork.plan_alone
+
+    def noting(self, plan, shapes):
+        made.append(plan_alone(self, plan, shapes))
+        return made[-1]
+
+    monkeypatch.setattr(giving_way, "STEP_NS", 0)
+    monkeypatch.setattr(giving_way, "WAITING", -1e9)
+    monkeypatch.setattr(giving_way, "LEAST_PAUSE_NS", 10**15)
+    monkeypatch.setattr(CompiledNetwork, "plan_alone", noting)
+    return made
+
+
+def random_inputs(rng, executable):
+    return {
+        name: rng.normal(size=port.sizes).astype(np.float32)
+        for name, port in executable.inputs.items()
+    }
+
+
+@pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
+def test_the_answers_stay_the_same_bits_wherever_inputs_and_outputs_lie(rng, at_once):
+    model = models.residual(64, 2, 56)
+    with Core() as core:
+        executable = core.load_network(core.read_network(model), "CPU", {"CPU_THREADS_NUM": "2"})
+        request = executable.create_infer_request()
+        first = random_inputs(rng, executable)
+        expected = {name: array.copy() for name, array in request.infer(first).items()}
+        for mine, theirs in zip(expected.values(), models.answer(model, first), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
+        for given in (first, random_inputs(rng, executable), first):
+            found = request.infer(given)
+            for mine, theirs in zip(found.values(), models.answer(model, given), strict=True):
+                np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
+        for name, array in request.infer(first).items():
+            np.testing.assert_array_equal(array, expected[name])
+        (plan,) = at_once
+        assert plan is not None
+        assert {step.primitive.threads for step in plan.steps if hasattr(step, "primitive")} == {1}
+
+
+@pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
+def test_without_the_memory_for_it_threads_stay(rng, at_once, monkeypatch):
+    def refuse(self, plan, shapes):
+        raise DeviceMemoryError("no memory for another plan")
+
+    monkeypatch.setattr(CompiledNetwork, "plan_alone", refuse)
+    with Core() as core:
+        network = core.read_network(models.residual(64, 2, 56))
+        executable = core.load_network(network, "CPU", {"CPU_THREADS_NUM": "2"})
+        given = random_inputs(rng, executable)
+        request = executable.create_infer_request()
+        expected = {name: array.copy() for name, array in request.infer(given).items()}
+        for name, array in request.infer(given).items():
+            np.testing.assert_array_equal(array, expected[name])
