@@ -19,7 +19,10 @@ from tests.guard_pages import POISON, guarded
 class GuardedPlan(BoundPlan):
     """Every storage is a piece of memory of its own; callers' arrays are copied in and out."""
 
-    def __init__(self, side: str, plan: Plan, context: Context, workspace: Workspace) -> None:
+    def __init__(
+        self, side: str, plan: Plan, context: Context, workspace: Workspace, alone: object = None
+    ) -> None:
+        del alone  # another plan, whose memory would not lie between guard pages
         self._side = side
         self._arena_places: list[np.ndarray] = []
         self._given: dict[int, tuple[np.ndarray, np.ndarray]] = {}
