@@ -12,12 +12,13 @@ import pytest
 from onnx import TensorProto, helper
 
 import polydevice
-from polydevice import Core, ElementType
+from polydevice import Core, ElementType, opset
 from polydevice.errors import (
     ElementTypeError,
     KernelBuildError,
     NetworkError,
     OptionValueError,
+    PolydeviceError,
     ShapeError,
     UnsupportedOperationError,
 )
@@ -383,6 +384,53 @@ def tagged(
 ):
     """Return one number."""
     return (x.sum() + (0 if y is None else y.sum()) + len(tags)) * count * scale * on
+
+
+@polydevice.operation("Affine", domain=DOMAIN, shapes=lambda x, scale=None, shift=None, **_: x)
+def affine(x, scale=2, shift=None, *, power: int = 1):
+    """Tell which inputs are there: a scale of 2 is the function's own."""
+    return (x * scale + (100 if shift is None else shift)) ** power
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_an_input_left_out_before_others(device: str, power: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(power)
+    x, b = rng.standard_normal((2, 3)).astype("f4"), rng.standard_normal((1, 3)).astype("f4")
+    node = helper.make_node("Affine", ["x", "", "b"], ["y"], domain=DOMAIN, power=power)
+    ends = {"x": [2, 3], "b": [1, 3]}
+    graph = helper.make_graph(
+        [node, helper.make_node("Relu", ["y"], ["z"])],
+        "affine",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in ends.items()],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [2, 3])],
+    )
+    sets = [helper.make_opsetid(DOMAIN, 1), helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=sets).SerializeToString()
+    expected = np.maximum((2 * x + b) ** power, 0)
+    with Core() as core:
+        read = core.read_network(model)
+        read.serialize(tmp_path / "model.xml")
+        a, c = opset.parameter([2, 3], name="x"), opset.parameter([1, 3], name="b")
+        made = opset.relu(opset.affine(a, None, c, power=power))
+        for network in (
+            read,
+            core.read_network(tmp_path / "model.xml"),
+            opset.network("n", [made]),
+        ):
+            loaded = core.load_network(network, device)
+            (answer,) = loaded.infer({"x": x, "b": b}).values()
+            np.testing.assert_allclose(answer, expected, rtol=1e-5)
+        text = (tmp_path / "model.xml").read_text()
+        for places in ("0", "1,1", "2", "7"):
+            (tmp_path / "model.xml").write_text(
+                text.replace('left_out="1"', f'left_out="{places}"')
+            )
+            with pytest.raises(PolydeviceError, match=r"Affine.*left out"):
+                core.read_network(tmp_path / "model.xml")
+    with pytest.raises(NetworkError, match=r"inputs \[0\] cannot be left out"):
+        opset.affine(None, a)
+    with pytest.raises(NetworkError, match=r"Swish: inputs \[0\] cannot be left out before others"):
+        swish.make().for_inputs([None, a])
 
 
 @pytest.mark.parametrize("seed", [0, 1])

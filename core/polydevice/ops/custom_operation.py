@@ -29,7 +29,7 @@ from polydevice.ops.opencl_body import (
     OpenClGroupBody,
     WorkGroups,
 )
-from polydevice.ops.python_operation import PythonOperation
+from polydevice.ops.python_operation import LEFT_OUT, PythonOperation
 from polydevice.shape import DimLike, Shape, broadcast
 from polydevice.tensor import TensorDesc
 
@@ -49,6 +49,7 @@ class CustomOperation:
 
     Attributes:
         function: takes arrays, and attributes by keyword; returns an array or several.
+        defaults: what the function takes for inputs that are left out.
         name: type of the operation in model files.
         domain: operation set in IR files, domain in ONNX files.
         op: class of the operation, for networks built in Python.
@@ -74,6 +75,7 @@ class CustomOperation:
         more = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         least = sum(p.default is p.empty for p in positional)
         self.input_counts = least, None if more else len(positional)
+        self.defaults = [p.default for p in positional]
         if callable(shapes):
             self._check_callable(shapes)
         elif not isinstance(shapes, str) or shapes not in ("same", "broadcast"):
@@ -123,7 +125,7 @@ class CustomOperation:
         Raises:
             NetworkError: it has not.
         """
-        known = [field.name for field in _fields(self.op)]
+        known = [field.name for field in _fields(self.op) if field.name != LEFT_OUT]
         for name in attributes:
             if name not in known:
                 raise NetworkError(
@@ -278,9 +280,14 @@ class CustomOperation:
         return not callable(self._shapes) or not isinstance(self._types, (str, ElementType))
 
     def infer_shapes(
-        self, shapes: Sequence[Shape | None], attributes: dict[str, Any]
+        self, shapes: Sequence[Shape | None], op: PythonOperation
     ) -> list[Shape | None]:
-        """Return the shapes of the outputs; None for an unknown rank."""
+        """Return the shapes of the outputs; None for an unknown rank.
+
+        Args:
+            shapes: of the inputs that are given.
+            op: the operation of a node.
+        """
         if self._shapes == "same":
             return [shapes[0]]
         if self._shapes == "broadcast":
@@ -292,7 +299,8 @@ class CustomOperation:
             return [None] * self._output_count()
         assert callable(self._shapes)
         try:
-            answer = self._shapes(*shapes, **attributes)
+            placed = op.placed(shapes, [None] * len(self.defaults))
+            answer = self._shapes(*placed, **op.keywords())
         except PolydeviceError:
             raise
         except Exception as error:
@@ -364,7 +372,10 @@ class CustomOperation:
             inner = (
                 typing.get_args(kind)[:1] if typing.get_origin(kind) in (tuple, list) else (kind,)
             )
-            if hasattr(PythonOperation, parameter.name) or parameter.name == "definition":
+            if hasattr(PythonOperation, parameter.name) or parameter.name in (
+                "definition",
+                LEFT_OUT,
+            ):
                 raise NetworkError(
                     f"{self.title}: {parameter.name!r} cannot be an attribute, since operations "
                     "have something of that name; call it otherwise"
@@ -381,6 +392,10 @@ class CustomOperation:
                 default=tuple(default) if isinstance(default, list) else default,
                 onnx=parameter.name,
             )
+        least, most = self.input_counts
+        if least < len(self.defaults) and (most is None or most - least > 1):
+            annotations[LEFT_OUT] = tuple[int, ...]
+            fields[LEFT_OUT] = attribute(default=())
         body = {
             "__doc__": self.function.__doc__ or f"{self.title}, a function of Python.",
             "__module__": self.function.__module__,
@@ -420,7 +435,7 @@ def operation(
         shapes: "broadcast": all inputs together, as NumPy does it; "same": that of the first
             input; or a function of the inputs' shapes, with the attributes by keyword, which
             returns the sizes of the output or a list of those of several outputs. A size may be
-            a `Dim` when it is not known yet.
+            a `Dim` when it is not known yet; an input that is left out before others is None.
         types: "same": that of the first input; or an element type such as "f32"; or a list of
             these, one for each output.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import typing
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from typing_extensions import Self
@@ -21,6 +21,12 @@ from polydevice.tensor import TensorDesc
 
 if TYPE_CHECKING:
     from polydevice.ops.custom_operation import CustomOperation
+
+
+LEFT_OUT = "left_out"
+"""Attribute of operations whose inputs may be left out before others."""
+
+T = TypeVar("T")
 
 
 class PythonOperation(Op):
@@ -43,8 +49,9 @@ class PythonOperation(Op):
         Raises:
             NetworkError: one has another type than the function says.
         """
+        self._check_left_out()
         hints = _hints(type(self))  # type: ignore[arg-type]
-        for name, given in self.attributes().items():
+        for name, given in self.keywords().items():
             if given is None and getattr(type(self), name, ...) is None:
                 continue  # the function's own default
             kind = hints[name]
@@ -58,6 +65,53 @@ class PythonOperation(Op):
                     f"{self.definition.title}: {name}={given!r} is not legal: its type is {what}"
                 )
             object.__setattr__(self, name, tuple(items) if several else items[0])
+
+    def _check_left_out(self) -> None:
+        places, least = self.places_left_out, self.definition.input_counts[0]
+        legal = range(least, len(self.definition.defaults))
+        if list(places) != sorted(set(places)) or any(place not in legal for place in places):
+            raise NetworkError(
+                f"{self.definition.title}: inputs {list(places)} cannot be left out; only inputs "
+                f"{list(legal)} have defaults in the function"
+            )
+
+    @property
+    def places_left_out(self) -> tuple[int, ...]:
+        """Inputs that are left out before others that are given, counted from 0."""
+        places: tuple[int, ...] = getattr(self, LEFT_OUT, ())
+        return places
+
+    def keywords(self) -> dict[str, Any]:
+        """Return the attributes that the function has."""
+        return {name: value for name, value in self.attributes().items() if name != LEFT_OUT}
+
+    def for_inputs(self, inputs: Sequence[T | None]) -> tuple[Self, list[T]]:
+        """Return the operation for inputs of which some are left out, and the others.
+
+        Args:
+            inputs: in the order of the function's parameters, None for what is left out.
+
+        Raises:
+            NetworkError: the function has no default for one.
+        """
+        given = [each for each in inputs if each is not None]
+        last = max((n for n, each in enumerate(inputs) if each is not None), default=-1)
+        places = tuple(n for n in range(last) if inputs[n] is None)
+        if not places:
+            return self, given
+        if not hasattr(self, LEFT_OUT):
+            raise NetworkError(
+                f"{self.definition.title}: inputs {list(places)} cannot be left out before others: "
+                "the function has no defaults for them"
+            )
+        return self.replace(**{LEFT_OUT: places}), given
+
+    def placed(self, given: Sequence[Any], instead: Sequence[Any]) -> list[Any]:
+        """Return what belongs to each input, with something of `instead` where it is left out."""
+        found = list(given)
+        for place in self.places_left_out:
+            found.insert(place, instead[place])
+        return found
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Let other processes make it again from the function, which they find by its name."""
@@ -99,8 +153,12 @@ class PythonOperation(Op):
         """
         own = self.definition
         least, most = own.input_counts
-        self.check_count(inputs, least, len(inputs) if most is None else most)
-        shapes = own.infer_shapes([desc.shape for desc in inputs], self.attributes())
+        places = self.places_left_out
+        more = len(inputs) if most is None else most - len(places)
+        self.check_count(inputs, least, more)
+        if places and places[-1] >= len(inputs) + len(places) - 1:
+            raise NetworkError(f"{own.title}: input {places[-1]} is left out, and none follows")
+        shapes = own.infer_shapes([desc.shape for desc in inputs], self)
         types = own.infer_types(inputs[0].element_type if inputs else None, len(shapes))
         return [TensorDesc(kind, shape) for kind, shape in zip(types, shapes)]
 
@@ -113,7 +171,8 @@ class PythonOperation(Op):
         """
         own = self.definition
         try:
-            answer = own.function(*map(_read_only, inputs), **self.attributes())
+            arrays = self.placed([_read_only(array) for array in inputs], own.defaults)
+            answer = own.function(*arrays, **self.keywords())
         except Exception as error:
             raise NetworkError(f"{own.title}: its function failed: {error!r}") from error
         answers = list(answer) if isinstance(answer, (tuple, list)) else [answer]

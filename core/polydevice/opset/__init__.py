@@ -32,6 +32,7 @@ from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import Op, operations
+from polydevice.ops.python_operation import PythonOperation
 from polydevice.ops.state import Assign
 from polydevice.opset.values import as_attribute, as_input, as_values
 from polydevice.shape import Dim, DimLike, Shape
@@ -179,7 +180,7 @@ def _classes() -> dict[str, type[Op]]:
 def _function(cls: type[Op]) -> Callable[..., Any]:
     fields = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
 
-    def make(*inputs: Input, name: str = "", **attributes: Any) -> Any:
+    def make(*inputs: Any, name: str = "", **attributes: Any) -> Any:
         unknown = [each for each in attributes if each not in fields]
         if unknown:
             raise NetworkError(
@@ -187,8 +188,11 @@ def _function(cls: type[Op]) -> Callable[..., Any]:
                 f"{', '.join(sorted(fields)) or 'none'}." + nearest(unknown[0], fields)
             )
         text(name, f"{cls.type}: the name of a node", NetworkError)
-        given = [
-            item if isinstance(item, Port) else as_input(f"{cls.type}: input {number}", item)
+        optional = issubclass(cls, PythonOperation)
+        given: list[Any] = [
+            item
+            if isinstance(item, Port) or (item is None and optional)
+            else as_input(f"{cls.type}: input {number}", item)
             for number, item in enumerate(inputs)
         ]
         described = ", ".join(_described(item) for item in given)
@@ -201,6 +205,8 @@ def _function(cls: type[Op]) -> Callable[..., Any]:
             raise NetworkError(f"{cls.type}({described}): {lacks}") from None
         emitter = Emitter(name or cls.type)
         try:
+            if isinstance(op, PythonOperation):
+                op, given = op.for_inputs(given)
             outputs = emitter.emit_all(op, *given)
         except PolydeviceError as error:
             raise type(error)(f"{error}; given: {described or 'nothing'}") from error

@@ -11,6 +11,7 @@ from polydevice.errors import ModelFormatError, PolydeviceError, UnsupportedOper
 from polydevice.network import Network
 from polydevice.node import Evaluate, Node, Port
 from polydevice.ops.io import Constant, Result
+from polydevice.ops.python_operation import PythonOperation
 from polydevice.ops.reshape import Reshape
 from polydevice.readers.onnx import catalog
 from polydevice.readers.onnx.budget import Budget
@@ -206,6 +207,9 @@ class GraphReader:
         direct = catalog.find_direct(node.domain, node.op_type)
         if direct is not None:
             op = direct.from_onnx(node.attributes, node.version)
+            if isinstance(op, PythonOperation):
+                op, given = op.for_inputs(node.inputs)
+                return node.emit_all(op, *given)
             return node.emit_all(op, *node.required_inputs())
         return self.expand_definition(node)
 
