@@ -26,7 +26,7 @@ import numpy as np
 
 from polydevice.arguments import integer, shown, text
 from polydevice.dtype import Array, ElementType
-from polydevice.emitter import Emitter, Input
+from polydevice.emitter import Emitter
 from polydevice.errors import ElementTypeError, NetworkError, PolydeviceError, ShapeError, nearest
 from polydevice.network import Network
 from polydevice.node import Node, Port
