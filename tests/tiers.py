@@ -2,9 +2,9 @@
 
 The quick tier leaves out
 
-* tests, or parameters of tests, with the marker ``full``;
+* tests, or parameters of tests, with the marker ``full``, but on a device that it names: `but_on`;
 * of a test with several ``parametrize`` marks, or with a device and one, the combinations that show
-  nothing new: it keeps as many as it takes for every entry of every list and every device to occur
+  nothing new: it keeps as few as it takes for every entry of every list and every device to occur
   ("each choice", Ammann and Offutt, "Using formal methods to derive test frames in
   category-partition testing", 1994). In `tests/conformance` and in the suite of devices every entry
   occurs on every device,
@@ -18,13 +18,15 @@ they try. In both tiers the longest tests start first, so that none is left alon
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
+
+_Test = TypeVar("_Test")
 
 _TOLD = "polydevice_quick"
 """Name under which workers find the tier."""
@@ -80,18 +82,31 @@ def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what the quick tier leaves out."""
     if not is_quick(config):
         return
-    kept, left = [], []
-    seen: dict[str, set[object]] = defaultdict(set)
+    functions: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        choices = {*_choices(item)}
-        new = choices - seen[item.nodeid.partition("[")[0]]
-        if item.get_closest_marker("full") or _is_elsewhere(item) or not new:
-            left.append(item)
-        else:
-            kept.append(item)
-            seen[item.nodeid.partition("[")[0]] |= choices
-    config.hook.pytest_deselected(items=left)
-    items[:] = kept
+        if not (_is_full(item) or _is_elsewhere(item)):
+            functions[item.nodeid.partition("[")[0]].append(item)
+    quick = {item for tests in functions.values() for item in each_choice(tests, _choices)}
+    config.hook.pytest_deselected(items=[item for item in items if item not in quick])
+    items[:] = [item for item in items if item in quick]
+
+
+def each_choice(
+    tests: Sequence[_Test], choices_of: Callable[[_Test], Iterable[object]]
+) -> list[_Test]:
+    """Return few tests in which every choice occurs that occurs in any.
+
+    First those that show most: of two lists of four entries four tests are left, not seven.
+    """
+    choices = [{*choices_of(test)} for test in tests]
+    seen: set[object] = set()
+    kept: set[int] = set()
+    for new in range(max(map(len, choices), default=0), 0, -1):
+        for number, each in enumerate(choices):
+            if len(each - seen) == new:
+                kept.add(number)
+                seen |= each
+    return [tests[number] for number in sorted(kept)]
 
 
 def start_longest_first(items: list[pytest.Item]) -> None:
@@ -104,6 +119,12 @@ def _limit_s(item: pytest.Item) -> float:
     mark = item.get_closest_marker("timeout")
     limit = float(mark.args[0]) if mark and mark.args else 0.0
     return limit if limit > float(item.config.getini("timeout") or 0) else 0.0
+
+
+def _is_full(item: pytest.Item) -> bool:
+    """Whether a test, on its device, is of the whole suite only."""
+    device = item.callspec.params.get("device") if hasattr(item, "callspec") else None
+    return any(mark.kwargs.get("but_on", mark) != device for mark in item.iter_markers("full"))
 
 
 def _is_elsewhere(item: pytest.Item) -> bool:

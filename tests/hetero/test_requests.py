@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from polydevice import Copies, ElementType
+from polydevice import Blob, Copies, ElementType
 from polydevice.dtype import Array
 from polydevice.errors import DeviceError, InferenceError
 from tests.cpu.models import answer, build
@@ -86,6 +86,26 @@ def test_a_member_that_fails_leaves_the_rest_usable(core, monkeypatch, broken) -
         check(other, model, normal(2, 3))
     check(request, model, normal(2, 3))
     assert request.copies == Copies(uploads=2, downloads=2)
+
+
+def test_memory_that_was_another_outputs_before(core) -> None:
+    """What a part still writes into is moved aside before the user's output is written there."""
+    model = build(
+        [("Tanh", ["x"], ["y"], {}), ("Mul", ["y", "three"], ["z"], {})],
+        {"x": (2, 3)},
+        ["z", "y"],
+        WEIGHTS,
+    )
+    request = core.load_network(
+        place(core.read_network(model), by_type(Tanh="CPU")), "HETERO:GPU,CPU"
+    ).create_infer_request()
+    check(request, model, normal(2, 3))
+    before = request.get_blob("y").array
+    request.set_blob("y", Blob(np.zeros((2, 3), "f4")))
+    request.set_blob("z", Blob(before))
+    for _ in range(2):
+        check(request, model, normal(2, 3))
+        assert request.get_blob("z").array is before
 
 
 def test_export_and_import(core) -> None:

@@ -27,11 +27,21 @@ def test_seeds(seed): pass
 
 @pytest.mark.full
 def test_full(): pass
+
+ONE_OF_TWO = [pytest.param(1, marks=pytest.mark.full(but_on="CPU")), 2]
+
+@pytest.mark.parametrize("item", ONE_OF_TWO)
+@pytest.mark.parametrize("device", ["CPU"])
+def test_stays(item, device): pass
+
+@pytest.mark.parametrize("item", ONE_OF_TWO)
+@pytest.mark.parametrize("device", ["GPU"])
+def test_goes(item, device): pass
 """
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
-@pytest.mark.parametrize(("option", "count"), [((), 10), (("--quick",), 10), (("--all",), 18)])
+@pytest.mark.parametrize(("option", "count"), [((), 10), (("--quick",), 10), (("--all",), 22)])
 def test_which_tests_run(tmp_path: Path, workers: str, option: tuple[str, ...], count: int) -> None:
     pytest.importorskip("xdist")
     (tmp_path / "tests").mkdir()
