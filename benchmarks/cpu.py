@@ -2,6 +2,8 @@
 
     python benchmarks/cpu.py                      # every model, 1 and 2 threads, f32, bf16, int8
     python benchmarks/cpu.py --models open_nsfw --threads 1 --precisions f32
+    python benchmarks/cpu.py --threads 1,2,2busy  # also while another process keeps a core busy
+    python benchmarks/cpu.py --threads 1 --clock cpu  # on a machine that does other work too
 
 Each row: milliseconds per inference, and our time over the faster peer's (below 1: we are faster).
 Answers are compared before anything is timed. Models come from the table of the model tests; for
@@ -14,9 +16,13 @@ import argparse
 import json
 import os
 import platform
+import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +38,23 @@ from tests.models.models import MODELS, Model
 
 Array = np.ndarray[Any, Any]
 
+BUSY = "busy"
+"""Behind a number of threads: beside a process that keeps a core busy."""
+
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
+
 
 def main() -> int:
     """Measure, print one row per case and the geometric means."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--models", default="", help="names joined by commas; all if left out")
-    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--threads", default="1,2", help="numbers; 2busy: beside a busy process")
+    parser.add_argument(
+        "--clock",
+        choices=list(CLOCKS),
+        default="wall",
+        help="cpu: the process's CPU time, which means something for one thread alone",
+    )
     parser.add_argument("--precisions", default="f32,bf16,int8")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--json", type=Path, help="also write every figure here")
@@ -51,13 +68,14 @@ def main() -> int:
     rows: list[dict[str, Any]] = []
     folder = tempfile.TemporaryDirectory()
     for precision in options.precisions.split(","):
-        for threads in map(int, options.threads.split(",")):
+        for threads in options.threads.split(","):
             for model in MODELS:
                 if model.name not in wanted:
                     continue
                 path = _file(model, precision, Path(folder.name))
                 if path is not None:
-                    rows.append(_measure(model, path, threads, precision, options.rounds))
+                    timing = partial(interleave, rounds=options.rounds, clock=CLOCKS[options.clock])
+                    rows.append(_measure(model, path, threads, precision, timing))
                     print(_line(rows[-1]), flush=True)
     for line in _means(rows):
         print(line)
@@ -97,10 +115,29 @@ def _named(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
-def _measure(model: Model, path: str, threads: int, precision: str, rounds: int) -> dict[str, Any]:
+@contextmanager
+def _busy_core() -> Iterator[None]:
+    """Let another process compute without end."""
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        busy.kill()
+        busy.wait()
+
+
+def _measure(
+    model: Model,
+    path: str,
+    column: str,
+    precision: str,
+    timing: Callable[[Mapping[str, Run]], dict[str, float]],
+) -> dict[str, Any]:
     inputs = model.inputs()
     shapes = {name: list(array.shape) for name, array in inputs.items()}
-    row: dict[str, Any] = {"model": model.name, "threads": threads, "type": precision}
+    threads = int(column.removesuffix(BUSY))
+    row: dict[str, Any] = {"model": model.name, "type": precision}
+    row["threads"] = column if column.endswith(BUSY) else threads
     with Core() as core:
         config = {"CPU_THREADS_NUM": threads, "ENFORCE_BF16": precision == "bf16"}
         try:
@@ -117,7 +154,8 @@ def _measure(model: Model, path: str, threads: int, precision: str, rounds: int)
             if run is not None:
                 runs[name] = run
         row["disagreement"] = _disagreement(list(ours.values()), runs)
-        row["ms"] = interleave(runs, rounds)
+        with _busy_core() if column.endswith(BUSY) else nullcontext():
+            row["ms"] = timing(runs)
     others = [ms for name, ms in row["ms"].items() if name != "polydevice"]
     if others:
         row["ratio"] = row["ms"]["polydevice"] / min(others)

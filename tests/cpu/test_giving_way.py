@@ -40,7 +40,7 @@ class Machine:
         self.clock, self.ran, self.made, self.busy = Clock(), "", 0, False
         monkeypatch.setattr(giving_way, "time", self.clock)
         self._alone = self if alone else None
-        self.way = GivingWay(10, self._make)  # a plan of 10 steps costs 7 ms
+        self.way = GivingWay(60, self._make)  # a plan of 60 steps costs 24 ms
 
     def _make(self):
         self.made += 1
@@ -70,13 +70,13 @@ def test_threads_that_have_cores_stay(monkeypatch):
 def test_one_thread_computes_while_the_cores_are_taken_and_no_longer(monkeypatch):
     machine = Machine(monkeypatch)
     machine.busy = True
-    assert machine.infer(3) == "nn1"  # 2 x 5.6 ms lost of 7
+    assert machine.infer(6) == "nnnnn1"  # 5 x 5.6 ms lost of 24
     assert machine.infer(200).count("n") < 20  # trials, ever fewer
     machine.busy = False
     assert machine.infer(400)[-200:] == "n" * 200  # 2 ms are less than 3
     assert machine.made == 1
     machine.busy = True
-    assert machine.infer(10)[-3:] == "111"
+    assert machine.infer(12)[-3:] == "111"
 
 
 def test_where_nothing_computes_the_same_alone_threads_stay(monkeypatch):
@@ -98,6 +98,7 @@ def at_once(monkeypatch):
         return made[-1]
 
     monkeypatch.setattr(giving_way, "STEP_NS", 0)
+    monkeypatch.setattr(giving_way, "LEAST_NS", 0)
     monkeypatch.setattr(giving_way, "WAITING", -1e9)
     monkeypatch.setattr(giving_way, "LEAST_PAUSE_NS", 10**15)
     monkeypatch.setattr(CompiledNetwork, "plan_alone", noting)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from itertools import groupby
@@ -13,6 +14,7 @@ import pytest
 from polydevice import Core
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.library import library
+from polydevice_cpu.plan.binding import giving_way
 from polydevice_cpu.plan.step import PrimitiveStep
 from tests.cpu import models
 
@@ -20,6 +22,12 @@ LARGE = (64, 2, 56)
 """Channels, batch and size of a network that is worth two threads."""
 
 TASKS = Path("/proc/self/task")
+
+
+@pytest.fixture(autouse=True)
+def never_alone(monkeypatch):
+    """Nothing gives way to one thread, however busy the machine is."""
+    monkeypatch.setattr(giving_way, "LEAST_NS", 10**18)
 
 
 def workers() -> int:
@@ -51,6 +59,40 @@ def test_only_the_thread_that_computes_has_workers():
         request.start_async(given)
         request.wait()
         assert settled(alone) == alone
+
+
+def cores_of(task: str) -> set[int]:
+    return os.sched_getaffinity(int(task))
+
+
+@pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads threads through /proc")
+@pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,
+    reason="there is one core",
+)
+def test_workers_keep_off_the_core_of_the_thread_that_computes():
+    allowed = cores_of("0")
+    before = {task.name for task in TASKS.iterdir()}
+    with Core() as core:
+        network = core.read_network(models.residual(*LARGE))
+        executable = core.load_network(network, "CPU", {"CPU_THREADS_NUM": "2"})
+        given = {n: np.zeros(p.sizes, np.float32) for n, p in executable.inputs.items()}
+        request = executable.create_infer_request()
+        for used in (allowed, {min(allowed)}, allowed):
+            os.sched_setaffinity(0, used)  # what the user says stays
+            try:
+                for _ in range(3):
+                    request.infer(given)
+                    assert cores_of("0") == used
+            finally:
+                os.sched_setaffinity(0, allowed)
+        (worker,) = {task.name for task in TASKS.iterdir()} - before
+        assert cores_of(worker) < allowed
+        assert len(cores_of(worker)) == len(allowed) - 1
+        openmp.stop_workers()
+        request.infer(given)
+        assert cores_of("0") == allowed
 
 
 def step_threads(executable) -> list[int]:

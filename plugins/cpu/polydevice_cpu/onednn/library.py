@@ -27,7 +27,7 @@ log = logging.getLogger("polydevice.cpu")
 _LIBRARY_NAMES = {"linux": "libdnnl.so.3", "darwin": "libdnnl.3.dylib", "win32": "dnnl.dll"}
 _SEQUENTIAL, _OPENMP = 1, 2
 
-SPIN_COUNT = 1000
+SPIN_COUNT = 4000
 """Rounds that a waiting OpenMP thread spins before it sleeps; about 15 ns each."""
 
 p, i, f, u, dim = c.c_void_p, c.c_int, c.c_float, c.c_uint, c.c_int64
@@ -101,7 +101,7 @@ class _Version(c.Structure):
 
 @contextmanager
 def _short_spinning() -> Iterator[None]:
-    """Let OpenMP threads that wait give up their core after about 15 us, unless the user says else.
+    """Let OpenMP threads that wait give up their core after about 60 us, unless the user says else.
 
     libgomp lets them spin for milliseconds. On cores that other processes want too, the one that
     spins takes the time of the one it waits for: with 14 busy processes on two cores an inference

@@ -78,6 +78,7 @@ class BoundPlan:
         self._calls: list[Call] = [self._bind(step) for step in plan.steps]
         counts = [s.primitive.threads for s in plan.steps if isinstance(s, PrimitiveStep)]
         self._first_threads = counts[0] if counts else None
+        self._most_threads = max(counts, default=1)
         self._changes_threads = len(set(counts)) > 1
         run = self._with_threads()
         self._stretches = [run[first : first + STRETCH] for first in range(0, len(run), STRETCH)]
@@ -85,7 +86,7 @@ class BoundPlan:
         """Whether inputs and outputs must be set again, since something was bound besides."""
         self._giving_way: GivingWay[BoundPlan] | None = None
         is_whole = len(plan.whole_outputs) == len(plan.outputs)
-        if alone is not None and is_whole and max(counts, default=1) > 1:
+        if alone is not None and is_whole and self._most_threads > 1:
             self._giving_way = GivingWay(
                 len(plan.steps), partial(self._bind_alone, alone, workspace)
             )
@@ -122,6 +123,8 @@ class BoundPlan:
         if self._first_threads is None:
             self._run()
             return
+        if self._most_threads > 1:
+            openmp.keep_apart(self._most_threads)
         before = self._get_threads()
         if before == self._first_threads and not self._changes_threads:
             self._run()

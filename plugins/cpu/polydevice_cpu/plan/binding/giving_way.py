@@ -6,15 +6,22 @@ import time
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
+from polydevice_cpu.onednn import openmp
+
 WAITING = 0.3
 """The share of an inference that its thread waits for the others, above which they lack a core. It
 is 0 to 0.1 where each has one, and 0.4 to 0.9 where another process has taken one."""
 
-STEP_NS = 700_000
+STEP_NS = 400_000
 """What each step of a plan for one thread takes to make: 0.4 to 0.9 ms in real networks."""
 
-LEAST_PAUSE_NS, MOST_PAUSE_NS = 50_000_000, 500_000_000
-"""How long one thread computes before all of them are tried again; twice as long each time."""
+LEAST_NS = 20_000_000
+"""What has to be lost in any case: first inferences wait for memory and for threads to start."""
+
+LEAST_PAUSE_NS, MOST_PAUSE_NS = 30_000_000, 250_000_000
+"""How long one thread computes before all of them are tried again; twice as long each time. What
+passes between inferences does not count: another runtime's threads spin on after its inference, so
+that the first one after it tells little."""
 
 
 class Runs(Protocol):
@@ -50,8 +57,8 @@ class GivingWay(Generic[R]):
                 thing, which is asked no more.
         """
         self._make = make
-        self._price = steps * STEP_NS
-        self._until = self._lost = self._alone_ns = 0
+        self._price = max(steps * STEP_NS, LEAST_NS)
+        self._left = self._lost = self._alone_ns = 0
         self._pause = LEAST_PAUSE_NS
         self.alone: R | None = None
         self.is_possible = True
@@ -62,9 +69,10 @@ class GivingWay(Generic[R]):
             together()
             return
         begin = time.perf_counter_ns()
-        if begin < self._until and self.alone is not None:
+        if self._left > 0 and self.alone is not None:
             self.alone.run()
             spent = time.perf_counter_ns() - begin
+            self._left -= spent
             self._alone_ns += (spent - self._alone_ns) // 8 if self._alone_ns else spent
             return
         used = time.thread_time_ns()
@@ -87,6 +95,7 @@ class GivingWay(Generic[R]):
         if self.alone is None:
             self.alone = self._make()
             self.is_possible = self.alone is not None
-        self._lost = self._price * 3 // 4  # the next trial is over after a quarter
-        self._until = time.perf_counter_ns() + self._pause
+        openmp.forget_cores()  # they may be taken by other programs
+        self._lost = self._price * 7 // 8  # the next trial is over after an eighth
+        self._left = self._pause
         self._pause = min(2 * self._pause, MOST_PAUSE_NS)
