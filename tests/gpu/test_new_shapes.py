@@ -54,7 +54,8 @@ def test_later_shapes_need_no_program_of_their_own(case, core, opencl, monkeypat
         return build(self, name, source, options)
 
     monkeypatch.setattr(ProgramBuilder, "build", noted)
-    request = core.load_network(core.read_network(model), "GPU").create_infer_request()
+    executable = core.load_network(core.read_network(model), "GPU")
+    request = executable.create_infer_request()
     for number, x in enumerate(inputs):
         before = set(seen)
         got = request.infer({"x": x})
@@ -64,3 +65,6 @@ def test_later_shapes_need_no_program_of_their_own(case, core, opencl, monkeypat
         # Work-items in lockstep read aligned vectors where they can, and choose among more tiles.
         if number and not opencl.capabilities.local_memory_is_dedicated:
             assert sorted(name for name, *_ in seen - before) == []
+            # Drivers for processors compile for every local size, and choose one for every size.
+            launches = [x for step in executable.latest_plan().steps for x in step.launches]
+            assert [launch.kernel for launch in launches if launch.local_size is None] == []

@@ -54,6 +54,14 @@ _LOCAL_ARRAY = (
 )
 """Declares ``type name[count] rest`` in local memory; only a kernel itself can have any."""
 
+_INSIDE = (
+    "{ if (get_global_id(0) < ITEMS_X) name##_inside(ARGUMENTS); } void name##_inside(PARAMETERS)"
+)
+"""Lets those work-items run what follows that are not beyond the end."""
+
+_GROUP = 8
+"""Work-items of such groups: 4 to 64 are equally fast on PoCL, and few rows have many groups."""
+
 _INCLUDE = re.compile(r'^#include "(include/\w+\.cl)"\n', re.MULTILINE)
 
 
@@ -79,6 +87,7 @@ class Call:
         self._options: tuple[str, ...] = ()
         self._global: tuple[int, ...] = (1,)
         self._local: tuple[int, ...] | None = None
+        self._across = 0  # work-items along x that have something to do; 0 for all
 
     # -- what a kernel declares -------------------------------------------------------------------
 
@@ -293,12 +302,19 @@ class Call:
     def dispatch(self, global_size: Sequence[int], local_size: Sequence[int] | None = None) -> None:
         """Set the NDRange; sizes are rounded up to multiples of the local size.
 
+        Without a local size no work-item sees another one. Drivers for processor cores compile a
+        kernel anew for every local size, some 100 ms on PoCL, and choose it by the global size: a
+        network whose sizes vary has groups of one size there, and work-items beyond end at once.
+
         Their number is not limited: NVIDIA's OpenCL knows nothing of CUDA's 65,535 work-groups
         along y and z (1,300,003 tried, driver 580.159.04).
         """
         if local_size is None:
             self._global = tuple(max(1, size) for size in global_size)
-            return
+            if not self.target.sizes_vary or self.target.is_throughput:
+                return
+            self._across = self._global[0]
+            local_size = (_GROUP if self._across > 1 else 1, *[1] * (len(global_size) - 1))
         self._local = tuple(local_size)
         self._global = tuple(
             -(-max(1, g) // n) * n for g, n in zip(global_size, local_size, strict=True)
@@ -325,13 +341,19 @@ class Call:
             size = ", ".join(str(n) for n in (*self._local, 1, 1)[:3])
             attributes = [*attributes, f"reqd_work_group_size({size})"]
         attribute = "".join(f"__attribute__(({text})) " for text in attributes)
-        parameters = ", ".join(self._parameters)
+        parameters, arguments = ", ".join(self._parameters), self._arguments
+        kernel = f"{attribute}__kernel void name({parameters})"
+        is_bounded = self._local is not None and self._across > 0 and self._local[0] > 1
+        if is_bounded:
+            arguments = [*arguments, np.int32(self._across)]
+            kernel = f"{attribute}__kernel void name({parameters}, const int ITEMS_X)"
+            kernel = f"void name##_inside(PARAMETERS); {kernel} {_INSIDE}"
         head = [
             f"#define ARGUMENTS {', '.join(self._names)}",
             # Without restrict: functions are inlined, and it would only come back as metadata
             # that oclgrind 21.10 does not know.
             f"#define PARAMETERS {parameters.replace(' restrict', '')}",
-            f"#ifndef KERNEL\n#define KERNEL(name) {attribute}__kernel void name({parameters})",
+            f"#ifndef KERNEL\n#define KERNEL(name) {kernel}",
             f"{_LOCAL_ARRAY}\n#endif",
         ]
         op = self.node.op
@@ -350,9 +372,9 @@ class Call:
             "\n".join([*preludes, text]),
             self._global,
             self._local,
-            self._arguments,
+            arguments,
             self._options,
-            body=None if users else body,
+            body=None if users or is_bounded else body,
         )
 
     def _parameter(self, text: str, name: str, argument: Argument) -> None:
