@@ -99,8 +99,9 @@ def measure(core: Core, options: argparse.Namespace, name: str, folder: Path) ->
     several = ",".join(options.devices)
     asked: dict[str, tuple[str, dict[str, str]]] = {d: (d, own) for d in options.devices}
     asked["MULTI"] = (f"MULTI:{several}", config)
-    memory = ",".join(f"{device}:{share}" for device in options.devices)
-    asked["parts"] = (f"HETERO:{several}", {**own, "HETERO_MEMORY": memory})
+    if options.parts:
+        memory = ",".join(f"{device}:{share}" for device in options.devices)
+        asked["parts"] = (f"HETERO:{several}", {**own, "HETERO_MEMORY": memory})
     loads: dict[str, Load] = {}
     for key, (device, settings) in asked.items():
         try:
@@ -138,6 +139,7 @@ def main() -> int:
     parser.add_argument("devices", nargs="+", help="such as GPU.0 GPU.1")
     parser.add_argument("--models", default=",".join(MODELS), help="NAME[:BATCH], joined by commas")
     parser.add_argument("-c", dest="config", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--no-parts", dest="parts", action="store_false", help="without HETERO")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0, help="of a round")
     parser.add_argument("--json", type=Path, help="also write every figure here")

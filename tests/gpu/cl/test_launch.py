@@ -156,6 +156,29 @@ def test_requests_in_many_threads_do_not_disturb_each_other(opencl, program) -> 
     assert not wrong
 
 
+def test_queues_in_turn_are_prepared_once(opencl, program, launches, monkeypatch) -> None:
+    """A request runs on whichever stream is free."""
+    made, prepare = [], cl.LaunchList._prepare
+    monkeypatch.setattr(
+        cl.LaunchList, "_prepare", lambda self, q: made.append(q.pointer) or prepare(self, q)
+    )
+    launches._use_command_buffer = False
+    a, b = buffers(opencl, 2)
+    launches.add(*scaling(program, a, b, 2))
+    launches.add(*scaling(program, b, a, 2))
+    queues = [opencl.queue(), opencl.queue(profiling=True), opencl.queue()]
+    result = np.empty(ITEMS, np.int32)
+    queues[0].upload(a, np.ones(ITEMS, np.int32))
+    for number in range(6):
+        launches.enqueue(queues[number % 3])
+        queues[number % 3].finish()
+        assert (number % 3 != 1) or len(launches.profile()) == 2
+    queues[0].download(a, result)
+    assert (result == 4**6).all()
+    assert made == [queue.pointer for queue in queues]
+    assert not opencl.enqueuing.locked()
+
+
 def test_times(opencl, program) -> None:
     a, b = buffers(opencl, 2)
     launches = cl.LaunchList(opencl)
@@ -289,7 +312,6 @@ def test_list_gives_its_memory_back(opencl, program, launches) -> None:
     watched = weakref.ref(launches._launches[0])
     launches._launches.clear()
     launches._forget_prepared()
-    launches._calls.clear()
     gc.collect()
     assert watched() is None
     assert opencl.memory.bytes_allocated == before

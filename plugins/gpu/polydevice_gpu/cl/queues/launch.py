@@ -20,10 +20,11 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from polydevice.bounds import current_bounds
 from polydevice.errors import DeviceError
 from polydevice_gpu.cl import library
 from polydevice_gpu.cl.device import Device
@@ -42,6 +43,9 @@ class LocalMemory:
 
     size_bytes: int
 
+
+MOST_QUEUES = 32
+"""For which a list keeps its calls: a network's streams, and as many while it is traced."""
 
 Argument = Buffer | LocalMemory | np.generic | bytes
 """A buffer, local memory, a NumPy scalar (its type is the parameter's), or a struct's bytes."""
@@ -89,6 +93,14 @@ class _BoundLaunch:
         self.arguments[position] = argument
 
 
+class _Prepared(NamedTuple):
+    """The launches on one queue: as calls, as a loop where there is one, and where events go."""
+
+    calls: list[Callable[[], int]]
+    loop: LaunchLoop | None
+    slots: ctypes.Array[ctypes.c_void_p]
+
+
 class LaunchList:
     """Kernel launches with fixed sizes and arguments, in order. Belongs to one request.
 
@@ -111,10 +123,7 @@ class LaunchList:
         self._use_command_buffer = use_command_buffer
         self._launches: list[_BoundLaunch] = []
         self._names: list[str] = []
-        self._calls: list[Callable[[], int]] = []
-        self._loop: LaunchLoop | None = None
-        self._calls_queue = 0
-        self._slots: ctypes.Array[ctypes.c_void_p] = (ctypes.c_void_p * 0)()
+        self._prepared: dict[tuple[int, bool], _Prepared] = {}
         self._recording: command_buffer.CommandBuffer | None = None
         self._recording_queue = 0
         self._exchanged = False
@@ -192,15 +201,23 @@ class LaunchList:
         if replays and self._replay(queue):
             return
         self._exchanged = False
-        if self._calls_queue != queue.pointer:
-            self._prepare(queue)
-        if self._loop is not None:
-            if (taken := self._loop()) < len(self._launches):
-                self._fail(queue, taken)
-            return
-        for number, call in enumerate(self._calls):
-            if call():
-                self._fail(queue, number)
+        prepared = self._prepared_for(queue)
+        enqueuing = self._device.enqueuing
+        if not enqueuing.acquire(False):
+            current_bounds().acquire(enqueuing)
+        try:
+            taken = len(self._launches)
+            if prepared.loop is not None:
+                taken = prepared.loop()
+            else:
+                for number, call in enumerate(prepared.calls):
+                    if call():
+                        taken = number
+                        break
+        finally:
+            enqueuing.release()
+        if taken < len(self._launches):
+            self._fail(queue, taken)
 
     def profile(self) -> list[LaunchTime]:
         """Wait for the last `enqueue` on a profiling queue and return the time of each launch.
@@ -228,16 +245,26 @@ class LaunchList:
                 f"{self._device.name} has {most}"
             )
 
-    def _prepare(self, queue: Queue) -> None:
+    def _prepared_for(self, queue: Queue) -> _Prepared:
+        """Return the calls for a queue, made once: a request may run on all queues in turn."""
+        key = queue.pointer, queue.profiling
+        found = self._prepared.get(key)
+        if found is None:
+            if len(self._prepared) == MOST_QUEUES:
+                self._prepared.clear()
+            found = self._prepared[key] = self._prepare(queue)
+        return found
+
+    def _prepare(self, queue: Queue) -> _Prepared:
         enqueue = library.undeclared("clEnqueueNDRangeKernel")
         pointer = ctypes.c_void_p(queue.pointer)
-        self._slots = (ctypes.c_void_p * len(self._launches))()
+        slots = (ctypes.c_void_p * len(self._launches))()
         size = ctypes.sizeof(ctypes.c_void_p)
         events = [
-            ctypes.byref(self._slots, number * size) if queue.profiling else None
+            ctypes.byref(slots, number * size) if queue.profiling else None
             for number in range(len(self._launches))
         ]
-        self._calls = [
+        calls: list[Callable[[], int]] = [
             functools.partial(
                 enqueue,
                 *(pointer, launch.pointer, launch.dimensions, None),
@@ -245,7 +272,7 @@ class LaunchList:
             )
             for launch, event in zip(self._launches, events, strict=True)
         ]
-        self._loop = launch_loop(
+        loop = launch_loop(
             queue.pointer,
             [
                 Record(
@@ -255,7 +282,7 @@ class LaunchList:
                 for launch, event in zip(self._launches, events, strict=True)
             ],
         )
-        self._calls_queue = queue.pointer
+        return _Prepared(calls, loop, slots)
 
     def _fail(self, queue: Queue, number: int) -> NoReturn:
         """Raise for a launch that was refused; those before it have been enqueued."""
@@ -272,21 +299,20 @@ class LaunchList:
         return code
 
     def _enqueue_timed(self, queue: Queue) -> None:
-        if self._calls_queue != queue.pointer:
-            self._prepare(queue)
+        prepared = self._prepared_for(queue)
         self._events = LaunchEvents(len(self._launches))
         clock = time.perf_counter_ns
         marks = [clock()]
-        if self._loop is not None and not queue.times_calls:
-            taken = self._loop()
+        if prepared.loop is not None and not queue.times_calls:
+            taken = prepared.loop()
             marks.append(clock())
         else:
-            for call in self._calls:
+            for call in prepared.calls:
                 if call():
                     break
                 marks.append(clock())
             taken = len(marks) - 1
-        self._events.take(self._slots, marks)
+        self._events.take(prepared.slots, marks)
         if taken < len(self._launches):
             self._fail(queue, taken)
         queue.timed(self._events, self._names)
@@ -322,7 +348,7 @@ class LaunchList:
 
     def _forget_prepared(self) -> None:
         self._forget_recording()
-        self._calls_queue = 0
+        self._prepared.clear()
         self._names = [launch.name for launch in self._launches]
 
     def _describe(self, launch: _BoundLaunch) -> str:
