@@ -164,17 +164,58 @@ def ir_of(given: Case, *, dynamic: bool = False) -> tuple[bytes, bytes]:
         layers.append(_layer(i, f"input{i}", layer_type, 1, attributes, "", port))
         edges.append(_edge(i, 0, count, i))
     inputs = "".join(_port(i, _names(v)[1], v.value.shape) for i, v in enumerate(given.inputs))
-    outputs = "".join(_port(count + i, "FP32", ()) for i in range(given.outputs))
-    layers.append(_layer(count, "op", given.kind, given.opset, given.attributes, inputs, outputs))
+    return _whole(given, layers, edges, count, inputs), bytes(weights)
+
+
+def _whole(given: Case, layers: list[str], edges: list[str], number: int, inputs: str) -> bytes:
+    """Add the operation itself, with that number, and a Result for each output."""
+    first = len(given.inputs)
+    outputs = "".join(_port(first + i, "FP32", ()) for i in range(given.outputs))
+    op = _layer(number, "op", given.kind, given.opset, given.attributes, inputs, outputs)
+    layers = [*layers, op]
+    edges = list(edges)
     for i in range(given.outputs):
-        number = count + 1 + i
-        layers.append(_layer(number, f"output{i}", "Result", 1, {}, _port(0, "FP32", ()), ""))
-        edges.append(_edge(count, count + i, number, 0))
+        result = _layer(number + 1 + i, f"output{i}", "Result", 1, {}, _port(0, "FP32", ()), "")
+        layers.append(result)
+        edges.append(_edge(number, first + i, number + 1 + i, 0))
     text = (
         f'<?xml version="1.0"?><net name="{given.kind}" version="11"><layers>{"".join(layers)}'
         f"</layers><edges>{''.join(edges)}</edges></net>"
     )
-    return text.encode(), bytes(weights)
+    return text.encode()
+
+
+def late_ir_of(given: Case) -> tuple[bytes, dict[str, np.ndarray]]:
+    """Write a case whose sizes no device knows before it computes; return what feeds it, too.
+
+    Every input, constants included, comes as a row of numbers and the sizes to reshape it to.
+    """
+    layers: list[str] = []
+    edges: list[str] = []
+    feeds: dict[str, np.ndarray] = {}
+    count = 3 * len(given.inputs)
+    for i, item in enumerate(given.inputs):
+        kind, precision = _names(item)
+        rank, row, sizes = item.value.ndim, 3 * i, 3 * i + 1
+        row_port, sizes_port = _port(0, precision, ["-1"]), _port(1, "I64", [rank])
+        late_port = _port(2, precision, ["-1"] * rank)
+        for number, name, typed in (
+            (row, f"row{i}", {"element_type": kind, "shape": ["?"]}),
+            (sizes, f"sizes{i}", {"element_type": "i64", "shape": [rank]}),
+        ):
+            port = _port(0, precision, ["-1"]) if number == row else _port(0, "I64", [rank])
+            layers.append(_layer(number, name, "Parameter", 1, typed, "", port))
+        both = row_port + sizes_port
+        late = _layer(row + 2, f"late{i}", "Reshape", 1, {"special_zero": False}, both, late_port)
+        layers.append(late)
+        edges += [_edge(row, 0, row + 2, 0), _edge(sizes, 0, row + 2, 1)]
+        edges.append(_edge(row + 2, 2, count, i))
+        feeds[f"row{i}"] = item.value.reshape(-1)
+        feeds[f"sizes{i}"] = np.array(item.value.shape, np.int64)
+    inputs = "".join(
+        _port(i, _names(v)[1], ["-1"] * v.value.ndim) for i, v in enumerate(given.inputs)
+    )
+    return _whole(given, layers, edges, count, inputs), feeds
 
 
 def _names(item: Input) -> tuple[str, str]:

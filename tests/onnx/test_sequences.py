@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from polydevice.errors import ElementTypeError
+from polydevice import Core
+from polydevice.errors import BlobError, ElementTypeError
 from tests.onnx.models import model, run, tensor, value
 
 X = np.array([1.5, -2.0, 3.0], np.float32)
@@ -113,3 +114,29 @@ def test_items_without_axes_are_arrays_as_well(unary, device, rng):
         assert isinstance(b, np.ndarray)
         np.testing.assert_allclose(b, right, 1e-5)
         np.testing.assert_allclose(y, abs(right), 1e-5)
+
+
+WRONG_ITEMS = {
+    "optional_sequence": ([1.0, 2.0], [1, 2], [None], ["a"], np.ones(3, np.float32)),
+    "optional": ([1.0, 2.0], [None], ["a"], np.ones(2, np.float32)),
+    "sequence": ([1.0, 2.0], [None], ["a"], np.ones(2, np.float32)),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG_ITEMS)
+def test_what_is_no_tensor_is_refused_as_an_item(kind):
+    """Numbers and texts reached the operation, whose failure said it was a defect."""
+    tensor = helper.make_tensor_type_proto(TensorProto.FLOAT, [None])
+    of = helper.make_sequence_type_proto(tensor) if "sequence" in kind else tensor
+    given = of if kind == "sequence" else helper.make_optional_type_proto(of)
+    op = "SequenceLength" if kind == "sequence" else "OptionalHasElement"
+    y = helper.make_tensor_value_info("y", 7 if kind == "sequence" else 9, [])
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x"], ["y"])], "g", [helper.make_value_info("x", given)], [y]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    with Core() as core:
+        executable = core.load_network(core.read_network(model.SerializeToString()), "CPU")
+        for value in WRONG_ITEMS[kind]:
+            with pytest.raises(BlobError, match=f"'x' is of kind {kind}"):
+                executable.infer({"x": value})

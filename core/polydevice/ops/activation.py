@@ -113,6 +113,7 @@ class Selu(UnaryPointwise):
     """
 
     inputs_taken = (3, 3)
+    floats_at = (0,)
 
 
 @operation("HardSigmoid")

@@ -108,6 +108,7 @@ class BatchToSpace(Op):
     Source:  OpenVINO opset2 BatchToSpace
     """
 
+    per_axis_at = (1, 2, 3)
     strings_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
@@ -142,6 +143,7 @@ class SpaceToBatch(Op):
     Source:  OpenVINO opset2 SpaceToBatch
     """
 
+    per_axis_at = (1, 2, 3)
     sized_by_values = True
     strings_at = (0,)
 

@@ -64,6 +64,8 @@ class Broadcast(Op):
                 return [x.with_shape(None)]
             if both and x.shape is not None:
                 rank = max(rank, len(x.shape))
+            elif x.shape is not None and len(x.shape) > rank:
+                raise ShapeError(f"{x.shape} does not broadcast to {rank} axes")
             return [x.with_shape([None] * rank)]
         if self.mode is BroadcastMode.BIDIRECTIONAL:
             return [x.with_shape(broadcast(x.shape, Shape(wanted)))]

@@ -64,6 +64,7 @@ class EmbeddingBagOffsetsSum(Op):
     """
 
     numbers_at = (3,)
+    integers_at = (1, 2, 3)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return one row per bag."""

@@ -41,6 +41,8 @@ class Inverse(Op):
     Source:  OpenVINO opset14 Inverse
     """
 
+    floats_at = (0,)
+
     adjoint: bool = attribute(default=False)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:

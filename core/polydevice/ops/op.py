@@ -29,7 +29,7 @@ from polydevice.errors import (
     UnsupportedOperationError,
     nearest,
 )
-from polydevice.shape import Dim, Shape
+from polydevice.shape import Dim, Shape, count_of
 from polydevice.tensor import TensorDesc
 
 REQUIRED: Any = dataclasses.MISSING
@@ -85,6 +85,10 @@ class Op:
     """Places of the inputs that hold one number each (an axis, a count), of whatever rank."""
     integers_at: ClassVar[Container[int]] = ()
     """Places of the inputs that hold axes or sizes: a floating-point number may be none."""
+    per_axis_at: ClassVar[Container[int]] = ()
+    """Places of the inputs that list one number for each axis of the first one."""
+    floats_at: ClassVar[Container[int]] = ()
+    """Places of the inputs that hold floating-point numbers and for which nobody defines others."""
     takes_booleans: ClassVar[bool] = True
     """Whether it means something for booleans; arithmetic does not."""
     takes_containers: ClassVar[bool] = False
@@ -117,14 +121,25 @@ class Op:
                 raise ElementTypeError(
                     f"input {place} holds booleans; {self.type} computes with numbers: convert it"
                 )
-            if desc.element_type.is_float and place in self.integers_at:
+            if place in self.integers_at and not desc.element_type.is_integer:
                 raise ElementTypeError(
                     f"input {place} is {desc.element_type}; {self.type} takes integers there"
+                )
+            if place in self.floats_at and not desc.element_type.is_float:
+                raise ElementTypeError(
+                    f"input {place} is {desc.element_type}; {self.type} takes floating-point "
+                    "numbers there"
                 )
             numbers = desc.shape.elements if desc.shape is not None and desc.is_static else 1
             if numbers != 1 and place in self.numbers_at:
                 raise ShapeError(
                     f"input {place} has the shape {desc.shape}; {self.type} takes one number there"
+                )
+            rank = inputs[0].rank if place in self.per_axis_at else None
+            if rank is not None and count_of(desc.shape) not in (None, rank):
+                raise ShapeError(
+                    f"input {place} of shape {desc.shape} does not fit the {rank} axes of "
+                    f"{inputs[0].shape}: {self.type} takes one number for each"
                 )
 
     def check_count(

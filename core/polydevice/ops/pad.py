@@ -40,6 +40,7 @@ class Pad(Op):
     """
 
     numbers_at = (3,)
+    per_axis_at = (1, 2)
     sized_by_values = True
 
     pad_mode: PadMode = attribute(default=PadMode.CONSTANT)

@@ -9,7 +9,7 @@ from polydevice.dtype import ElementType
 from polydevice.errors import ElementTypeError, ShapeError
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.ops.window import PadType, RoundingType, Window
-from polydevice.shape import Dim, DimLike, normalize_axis
+from polydevice.shape import Dim, DimLike, count_of, normalize_axis
 from polydevice.tensor import TensorDesc
 
 
@@ -144,11 +144,11 @@ class AdaptiveAvgPool(Op):
         wanted = bins.sizes
         if x.shape is None:
             return [x.with_shape(None if wanted is None else [Dim(), Dim(), *wanted])]
-        rank = len(x.shape) - 2
-        if rank not in (1, 2, 3) or (wanted is not None and len(wanted) != rank):
+        rank, count = len(x.shape) - 2, count_of(bins.shape)
+        if rank not in (1, 2, 3) or count not in (None, rank):
             raise ShapeError(
                 f"{self.type}: data {x.shape} needs 1 to 3 spatial axes and as many bins, "
-                f"not {wanted}"
+                f"not {count if wanted is None else wanted}"
             )
         if 0 in x.shape[2:]:
             raise ShapeError(f"{self.type}: data {x.shape} has no elements to take bins of")

@@ -7,7 +7,8 @@ from typing import Any
 
 from typing_extensions import Self
 
-from polydevice.errors import ShapeError
+from polydevice.dtype import ElementType
+from polydevice.errors import ElementTypeError, ShapeError
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.shape import merge_dim, normalize_axis
 from polydevice.tensor import TensorDesc
@@ -53,7 +54,8 @@ class ReverseSequence(Op):
     Inputs:  x        any shape and type
              lengths  [batch], integer or floating point
     Outputs: y        shape and type of x
-    Raises:  ShapeError when the axes are the same or the batch sizes differ
+    Raises:  ShapeError when the axes are the same or the batch sizes differ, ElementTypeError for
+             booleans as lengths
     Source:  OpenVINO opset1 ReverseSequence; ONNX ReverseSequence-10
     """
 
@@ -72,6 +74,8 @@ class ReverseSequence(Op):
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return shape and type of x."""
         x, lengths = inputs
+        if lengths.element_type is ElementType.boolean:
+            raise ElementTypeError("lengths are booleans; they must be numbers")
         if x.shape is not None:
             batch = normalize_axis(self.batch_axis, len(x.shape), "batch_axis")
             if batch == normalize_axis(self.seq_axis, len(x.shape), "seq_axis"):

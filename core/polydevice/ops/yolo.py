@@ -24,6 +24,8 @@ class RegionYolo(Op):
     Source:  OpenVINO opset1 RegionYolo; https://arxiv.org/abs/1612.08242
     """
 
+    floats_at = (0,)
+
     coords: int = attribute()
     classes: int = attribute()
     num: int = attribute()

@@ -61,8 +61,8 @@ class PortInfo:
         if self.desc.kind != "tensor":
             if element_type is not ElementType.string or len(sizes) != 1:
                 raise BlobError(
-                    f"{self.kind} {self.name!r} is a {self.desc.kind}: a 1-D array of objects, "
-                    "one per tensor"
+                    f"{self.kind} {self.name!r} is of kind {self.desc.kind}: a 1-D array of "
+                    "objects, one per tensor"
                 )
             return
         if element_type is not self.element_type:
@@ -100,10 +100,37 @@ class PortInfo:
             raise BlobError(f"{self.kind} {self.name!r}: {error}") from None
         container = self.desc.kind != "tensor"
         self.check(ElementType.string if container else self.element_type, array.shape)
+        if container:
+            self.check_items(array)
         return array
+
+    def check_items(self, array: Array) -> None:
+        """Raise BlobError when a sequence, or what an optional holds, is anything but tensors."""
+        wrong = _wrong_item(list(array), self.desc)
+        if wrong:
+            raise BlobError(f"{self.kind} {self.name!r} is of kind {self.desc.kind}{wrong}")
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.desc} {self.layout}"
+
+
+def _wrong_item(items: list[Any], desc: TensorDesc) -> str:
+    """Return what no item of a container may be, "" where all are right."""
+    if desc.kind.startswith("optional"):
+        if len(items) > 1:
+            return f", which holds one value or none, not {len(items)}"
+        if desc.kind == "optional_sequence" and items:
+            (held,) = items
+            if not isinstance(held, np.ndarray) or held.dtype != object or held.ndim != 1:
+                what = type(held).__name__
+                return f": its item is a {what}, not a 1-D array of objects, one per tensor"
+            items = list(held)
+    for place, item in enumerate(items):
+        if not isinstance(item, (np.ndarray, np.generic)):
+            return f": item {place} is a {type(item).__name__}, not an array of {desc.element_type}"
+        if item.dtype != desc.element_type.dtype:
+            return f": item {place} has element type {item.dtype}, not {desc.element_type}"
+    return ""
 
 
 def port_info(kind: str, name: str, port: Port, node: Node, key: str = "") -> PortInfo:

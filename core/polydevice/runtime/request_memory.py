@@ -117,6 +117,8 @@ class RequestMemory:
         port.check(blob.element_type, blob.shape)
         if isinstance(blob, RemoteBlob):
             self.runner.check_remote(port, blob)
+        elif port.kind == "input" and port.desc.kind != "tensor":
+            port.check_items(blob.array)
         elif port.kind == "output" and isinstance(blob, RoiBlob):
             raise BlobError(f"output {name!r} cannot be a region; only inputs can")
         elif port.kind == "output" and not blob.array.flags.writeable:

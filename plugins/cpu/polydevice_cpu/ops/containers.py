@@ -58,11 +58,12 @@ def sequence_empty(_op: SequenceEmpty) -> Array:
 def sequence_insert(
     _op: SequenceInsert, x: Array, tensor: Array, position: Array | None = None
 ) -> Array:
-    """Copy the list, not the tensors."""
+    """Copy the list, not the tensors: by NumPy, for what grows in a loop."""
     index = len(x) if position is None else _position(position, len(x), len(x))
-    items = list(x)
-    items.insert(index, tensor)
-    return container(items)
+    y = np.empty(len(x) + 1, object)
+    y[:index], y[index + 1 :] = x[:index], x[index:]
+    y[index] = tensor
+    return y
 
 
 @implements(SequenceErase)
@@ -71,7 +72,9 @@ def sequence_erase(_op: SequenceErase, x: Array, position: Array | None = None) 
     index = len(x) - 1 if position is None else _position(position, len(x), len(x) - 1)
     if not len(x):
         raise InferenceError("the sequence is empty; nothing can be erased")
-    return container(item for i, item in enumerate(x) if i != index)
+    y = np.empty(len(x) - 1, object)
+    y[:index], y[index:] = x[:index], x[index + 1 :]
+    return y
 
 
 @implements(SequenceAt)

@@ -42,10 +42,10 @@ def deformable_convolution(
     groups, deformable = op.group, op.deformable_group
     shifts = widen(offsets).reshape(batch, deformable, taps, 2, rows, columns)
     factors = None if mask is None else widen(mask).reshape(batch, deformable, taps, rows, columns)
-    matrix = weights.reshape(groups, w.shape[0] // groups, -1)
     result = np.empty((batch, w.shape[0], rows, columns), data.dtype)
     if result.size == 0:
         return narrow(result, x.dtype)
+    matrix = weights.reshape(groups, w.shape[0] // groups, -1)
     row_bytes = channels * taps * columns * data.itemsize * 4  # four corners are gathered
     step = max(1, COLUMN_BYTES // max(row_bytes, 1))
     for image in range(batch):

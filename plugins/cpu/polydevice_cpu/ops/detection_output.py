@@ -30,6 +30,8 @@ def detection_output(
     classes = op.classes(confidence.shape[1], number)
     if not isinstance(rows, int) or not isinstance(classes, int):
         raise InferenceError("DetectionOutput: there are no priors")
+    if not len(priors):
+        raise InferenceError(f"DetectionOutput: priors {priors.shape} hold no boxes")
     of_location = 1 if op.share_location else classes
     if location.shape[1] != number * of_location * 4 or confidence.shape[1] != number * classes:
         raise InferenceError(

@@ -27,12 +27,12 @@ def detection_output(
     """Refine and suppress class by class, then keep the best of the image."""
     boxes, number = rois.astype(np.float32), len(rois)
     weights = np.array(op.deltas_weights, np.float32)
-    moved = offsets.astype(np.float32).reshape(number, -1, 4) / weights
+    moved = offsets.astype(np.float32).reshape(number, op.num_classes, 4) / weights
     refined = shifted(boxes[:, None], moved, 1.0, op.max_delta_log_wh)
     refined[..., 2:] -= 1
     refined = np.maximum(refined, 0)
     valid = np.all(boxes[:, 2:] > boxes[:, :2], axis=1)
-    best = np.where(valid[:, None], scores.astype(np.float32).reshape(number, -1), 0)
+    best = np.where(valid[:, None], scores.astype(np.float32), 0)
     classes: list[Array] = [np.zeros(0, np.int64)]
     index: list[Array] = [np.zeros(0, np.int64)]
     for label in range(1, op.num_classes):
@@ -83,8 +83,8 @@ def prior_grid(
 ) -> Array:
     """Add the centre of every cell to the priors."""
     height, width = op.h or features.shape[2], op.w or features.shape[3]
-    step_x = op.stride_x or image.shape[3] / width
-    step_y = op.stride_y or image.shape[2] / height
+    step_x = op.stride_x or image.shape[3] / max(width, 1)
+    step_y = op.stride_y or image.shape[2] / max(height, 1)
     x = (np.arange(width, dtype=np.float32) + 0.5) * np.float32(step_x)
     y = (np.arange(height, dtype=np.float32) + 0.5) * np.float32(step_y)
     across, down = np.meshgrid(x, y)

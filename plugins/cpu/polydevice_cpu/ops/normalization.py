@@ -18,6 +18,7 @@ from polydevice.ops.normalization import (
     GroupNormalization,
     NormalizeL2,
 )
+from polydevice.shape import normalize_axis
 from polydevice_cpu.algorithms.precision import narrow, widen
 from polydevice_cpu.implement import implements
 
@@ -49,7 +50,7 @@ def batch_norm_v1(
 def lrn(op: LRN, x: Array, axes: Array) -> Array:
     """Sum squares in the window along one axis after the other."""
     wide = widen(x)
-    chosen = [int(axis) % x.ndim for axis in axes.reshape(-1)]
+    chosen = [normalize_axis(int(axis), x.ndim) for axis in axes.reshape(-1)]
     total = wide * wide
     for axis in chosen:
         total = _window_sum(total, axis, op.size)
@@ -74,6 +75,8 @@ def _normalized(
     x: Array, axes: tuple[int, ...], eps: float, inside: bool, variance: bool = True
 ) -> Array:
     """Return (x - mean) / deviation over some axes."""
+    if not x.size:
+        return x
     centred = x - x.mean(axis=axes, keepdims=True)
     if not variance:
         return np.asarray(centred)
@@ -86,7 +89,7 @@ def _normalized(
 @implements(MVN)
 def mvn(op: MVN, x: Array, axes: Array) -> Array:
     """Centre, then divide by the deviation."""
-    chosen = tuple({int(axis) % x.ndim for axis in axes.reshape(-1)})
+    chosen = tuple({normalize_axis(int(axis), x.ndim) for axis in axes.reshape(-1)})
     inside = op.eps_mode is EpsMode.INSIDE_SQRT
     return narrow(_normalized(widen(x), chosen, op.eps, inside, op.normalize_variance), x.dtype)
 
@@ -113,7 +116,7 @@ def _sum_of_squares(x: Array, axes: tuple[int, ...]) -> Array:
 def normalize_l2(op: NormalizeL2, x: Array, axes: Array) -> Array:
     """Divide by the norm."""
     wide = widen(x)
-    chosen = tuple({int(axis) % x.ndim for axis in axes.reshape(-1)})
+    chosen = tuple({normalize_axis(int(axis), x.ndim) for axis in axes.reshape(-1)})
     if not chosen:  # "each element is divided by itself": 1, and 0 for zeros
         return np.asarray(x != 0, x.dtype)
     total = _sum_of_squares(wide, chosen)

@@ -88,7 +88,13 @@ def rdft(op: RDFT, x: Array, axes: Array, signal_size: Array | None = None) -> A
 def irdft(op: IRDFT, x: Array, axes: Array, signal_size: Array | None = None) -> Array:
     """The real transform comes last, along the last of the axes."""
     places, sizes = _axes(op, x, axes, signal_size)
-    return narrow(np.fft.irfftn(_complex(x), sizes, places), x.dtype)
+    spectrum = _complex(x)
+    if not spectrum.size:  # NumPy's real transform of no numbers reads what lies behind them
+        shape = list(spectrum.shape)
+        for place, size in zip(places, sizes, strict=True):
+            shape[place] = size
+        return np.zeros(shape, x.dtype)
+    return narrow(np.fft.irfftn(spectrum, sizes, places), x.dtype)
 
 
 def _window(window: Array, length: int) -> Array:
@@ -128,6 +134,11 @@ def istft(
     """Add the frames up, then divide by the sum of squared windows where it is not 0."""
     length, hop = _frame(op, window, size, step)
     spectra = _complex(x).swapaxes(-1, -2)
+    if spectra.shape[-1] != length // 2 + 1:
+        raise ShapeError(
+            f"ISTFT: {x.shape} has {spectra.shape[-1]} frequencies; frames of {length} have "
+            f"{length // 2 + 1}"
+        )
     weights = _window(window, length)
     frames = np.fft.irfft(spectra, length, axis=-1) * weights
     if op.normalized:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from polydevice.dtype import Array
@@ -35,7 +37,8 @@ def region_yolo(op: RegionYolo, x: Array) -> Array:
     if not op.do_softmax:
         return result
     first, last = normalize_axis(op.axis, 4), normalize_axis(op.end_axis, 4)
-    return result.reshape((*x.shape[:first], -1, *x.shape[last + 1 :]))
+    flat = math.prod(x.shape[first : last + 1])
+    return result.reshape((*x.shape[:first], flat, *x.shape[last + 1 :]))
 
 
 def _sigmoid(x: Array) -> Array:
