@@ -15,6 +15,7 @@ from polydevice.blob import Blob
 from polydevice.bounds import Bounds, enter_bounds, inference_bounds, this_thread
 from polydevice.dtype import Array
 from polydevice.errors import (
+    DeviceMemoryError,
     InferCancelledError,
     InferenceError,
     PolydeviceError,
@@ -352,7 +353,13 @@ class InferRequest(RequestMemory):
         network = self.executable
         doing = f"inference of {network.name!r} on {network.device} failed"
         failure: PolydeviceError = InferenceError(f"{doing}: {error!r}")
-        if is_ours(error):
+        if isinstance(error, MemoryError):
+            failure = DeviceMemoryError(
+                f"{doing}: there is no memory ({error}). Use smaller inputs or fewer requests, or "
+                "set MEMORY_LIMIT to what it may use, so that it is refused beforehand"
+            )
+            name_layer(failure.with_traceback(error.__traceback__), network.layers)
+        elif is_ours(error):
             failure = inference_defect(doing, error, network.layers)
         failure.__cause__ = error
         return failure

@@ -24,8 +24,8 @@ _UNKNOWN = 1 << 47
 def host_memory_bytes() -> int:
     """Return what this process may use of the machine's memory; 2^47 where it is not known.
 
-    That is the smallest of the physical memory and the limits of the control groups, of either
-    version, that the process is in: its own and all above it.
+    That is the smallest of the physical memory, the process's own limit (``ulimit -v``) and the
+    limits of the control groups, of either version, that it is in: its own and all above it.
     """
     return _host_memory_bytes(_CONTROL_GROUPS, _MEMBERSHIP)
 
@@ -36,7 +36,18 @@ def _host_memory_bytes(groups: Path, membership: Path) -> int:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         total = _UNKNOWN
-    return min([total, *_group_limits(groups, membership)])
+    return min([total, *_process_limits(), *_group_limits(groups, membership)])
+
+
+def _process_limits() -> Iterator[int]:
+    try:
+        import resource  # which not every system has
+    except ImportError:
+        return
+    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        soft, _ = resource.getrlimit(kind)
+        if soft != resource.RLIM_INFINITY:
+            yield soft
 
 
 def _group_limits(groups: Path, membership: Path) -> Iterator[int]:
@@ -126,7 +137,14 @@ class MemoryBudget:
     def allocated(self, size_bytes: int, what: str, make: Callable[[], T]) -> T:
         """Make what takes so much memory for as long as it lives, an array say."""
         self.check(size_bytes, what)
-        made = make()
+        try:
+            made = make()
+        except MemoryError:
+            raise DeviceMemoryError(
+                f"{what} needs {size_bytes} bytes, which there are not; {self._whose} uses "
+                f"{self._used} already. Use smaller inputs or fewer requests, or set MEMORY_LIMIT "
+                "to what it may use, so that it is refused before anything is allocated"
+            ) from None
         self.hold(made, size_bytes, what)
         return made
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import itertools
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -178,3 +180,46 @@ def test_every_device_has_the_keys():
         for family in ("CPU", "HETERO"):
             assert core.get_config(family, "MEMORY_LIMIT") == "0"
             assert core.get_config(family, "INFER_TIMEOUT_MS") == "0"
+
+
+_PROGRAM = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from onnx import TensorProto, helper
+from polydevice import Core, memory_budget
+from polydevice.errors import DeviceMemoryError
+
+x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])
+pads = helper.make_tensor_value_info("pads", TensorProto.INT64, [2])
+y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+node = helper.make_node("Pad", ["x", "pads"], ["y"], name="pad")
+graph = helper.make_graph([node], "g", [x, pads], [y])
+model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+if sys.argv[1] == "unnoticed":
+    memory_budget.host_memory_bytes()
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+limit = pages * resource.getpagesize() + (1 << 30)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+with Core() as core:
+    executable = core.load_network(core.read_network(model.SerializeToString()), "CPU")
+    given = {"x": np.ones(3, np.float32), "pads": np.array([0, 1 << 30])}
+    try:
+        executable.infer(given)
+    except DeviceMemoryError as error:
+        print(error)
+    given["pads"] = np.array([1, 0])
+    print(executable.infer(given)["y"])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of the process")
+@pytest.mark.parametrize("limit", ["noticed", "unnoticed"])
+def test_what_the_process_may_not_have_is_refused_by_name(limit):
+    """Padding to 4 GiB with 1 GiB left: before it is allocated, or when that fails."""
+    command = [sys.executable, "-c", _PROGRAM, limit]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    refused, y = ran.stdout.splitlines() or ("", ran.stderr)
+    assert "'pad'" in refused or "'y'" in refused, refused
+    assert "MEMORY_LIMIT" in refused
+    assert y == "[0. 1. 1. 1.]"

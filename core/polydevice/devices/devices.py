@@ -15,6 +15,7 @@ from polydevice.devices.plugin_names import FIRST_PARTY
 from polydevice.devices.registry import Registry
 from polydevice.errors import (
     DeviceError,
+    DeviceMemoryError,
     DeviceNameError,
     DeviceNotFoundError,
     OptionError,
@@ -149,6 +150,11 @@ class Devices:
             raise
         except (KeyboardInterrupt, GeneratorExit):
             raise
+        except MemoryError as error:
+            raise DeviceMemoryError(
+                f"{family} has no memory left while {doing} ({error}). Close other networks, or "
+                "use a smaller one"
+            ) from error
         except BaseException as error:  # not even SystemExit may end the program
             if family in FIRST_PARTY:
                 raise internal_error(f"{family} failed while {doing}", error, network) from error
