@@ -19,6 +19,7 @@ from types import ModuleType
 
 from comparison_page import comparison
 from driver_matrix import drivers
+from implementations_page import implementations
 
 DOCS = Path(__file__).parent
 
@@ -276,6 +277,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "coming-from.md": coming_from,
     "drivers.md": drivers,
     "comparison.md": comparison,
+    "implementations.md": implementations,
 }
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from tests import absent, guard_pages, tiers
+from tests import absent, guard_pages, implementations, tiers
 from tests.seeds import seeded
 
 if TYPE_CHECKING:
@@ -40,6 +41,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=guard_pages.SIDES,
         help="put every buffer of the CPU device against memory that must not be touched",
     )
+    parser.addoption(
+        "--implementations",
+        metavar="FILE",
+        type=Path,
+        help="add to a list which code of oneDNN runs, and the test that passed with it",
+    )
+    parser.addoption(
+        "--instruction-set",
+        choices=implementations.INSTRUCTION_SETS,
+        help="let oneDNN generate code for no more than that",
+    )
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -48,6 +60,15 @@ def _guard_pages(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if side:
             guard_pages.install(patch, side)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _implementations(request: pytest.FixtureRequest) -> Iterator[None]:
+    recorder = request.config.pluginmanager.get_plugin("polydevice-implementations")
+    with pytest.MonkeyPatch.context() as patch:
+        if recorder is not None:
+            recorder.install(patch)
         yield
 
 
@@ -122,6 +143,10 @@ def pytest_configure_node(node: WorkerController) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     absent.skip_what_needs_them()
     tiers.choose(config)
+    if lesser := config.getoption("--instruction-set"):
+        implementations.limit(lesser)  # before a module that is collected asks for the processor
+    if path := config.getoption("--implementations"):
+        config.pluginmanager.register(implementations.Recorder(path), "polydevice-implementations")
     try:
         from hypothesis import settings
     except ImportError:  # not needed by the tests that run on a GPU machine without a network
