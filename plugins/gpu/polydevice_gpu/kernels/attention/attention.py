@@ -175,10 +175,11 @@ class AttentionMma(Attention, SingleLaunch):
     """A work-group computes BM queries of one head on matrix units; scores stay in registers."""
 
     modes = tuple(
-        {"BM": rows, "BN": keys, "TALL": tall}
-        for rows, keys, tall in (
-            *((64, 32, 1), (64, 64, 1), (32, 32, 1), (32, 64, 1), (16, 32, 1), (16, 64, 1)),
-            *((128, 32, 2), (128, 64, 2), (64, 32, 2)),
+        {"BM": rows, "BN": keys, "TALL": tall, "ALONG": along}
+        for rows, keys, tall, along in (
+            *((64, 32, 1, 1), (64, 64, 1, 1), (32, 32, 1, 1), (32, 64, 1, 1), (16, 32, 1, 1)),
+            *((16, 64, 1, 1), (128, 32, 2, 1), (128, 64, 2, 1), (64, 32, 2, 1)),
+            *((16, 16, 1, 4), (16, 32, 1, 2), (16, 16, 1, 2), (32, 16, 2, 4)),
         )
     )
 
@@ -220,7 +221,9 @@ class AttentionMma(Attention, SingleLaunch):
         found = heads(node)
         row, value_row = 2 * found.size + 16, 2 * found.values + 16
         stage, queries = mode["BN"] * (row + value_row), mode["BM"] * row
-        return stage + max(stage, queries) <= target.local_memory_bytes
+        share = mode["BM"] * 4 * (found.values + 10) if mode["ALONG"] > 1 else 0
+        needed = max(stage + max(stage, queries), share) * mode["ALONG"]
+        return needed <= target.local_memory_bytes
 
     def default_mode(self, node: GpuNode, target: Target) -> int:
         """The first that fits.
@@ -236,7 +239,8 @@ class AttentionMma(Attention, SingleLaunch):
         found = declare(call)
         call.result(found.groups(), (2, 8))
         call.define(**mode)
-        tiles, threads = -(-found.queries // mode["BM"]), 2 * mode["BM"] // mode["TALL"]
+        tiles = -(-found.queries // mode["BM"])
+        threads = 2 * mode["BM"] // mode["TALL"] * mode["ALONG"]
         call.dispatch((tiles * threads, found.batches), (threads, 1))
 
 

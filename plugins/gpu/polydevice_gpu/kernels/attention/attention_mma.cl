@@ -1,13 +1,24 @@
 // attention_mma: a work-group computes BM queries of one head on tensor cores, BN keys at a time.
-// NDRange: {tiles * THREADS, batches, 1}; local size {THREADS, 1, 1}, a warp for every 16 * TALL queries.
+// NDRange: {tiles * THREADS, batches, 1}; local size {THREADS, 1, 1}, a warp for every 16 * TALL queries,
+// or ALONG warps for the same queries and other keys each, which are joined in the end.
 // Layouts: the elements of a query, key and value side by side, rows at multiples of 8 elements.
 // Types: half; scores, weights' totals and sums in float, weights rounded to half.
-// Needs: SIZE, VALUES (of a head, multiples of 16), QUERIES, KEYS, BM, BN (multiples of 16), TALL, SCALE,
+// Needs: SIZE, VALUES (of a head, multiples of 16), QUERIES, KEYS, BM, BN (multiples of 16), TALL, ALONG, SCALE,
 // HAS_MASK, MASKED(score, b, query, key), CAUSAL, HAS_SINK, SINK(b, query).
 // The scores stay in the registers of the tensor cores' results, which are those of their factors:
 // a work-item holds two rows, eight apart, and neighbouring pairs of columns, eight apart.
 #include "include/trade.cl"
-#define THREADS (BM * 2 / TALL)
+#define THREADS (BM * 2 / TALL * ALONG)
+// Who copies a strip: all, or each warp its own.
+#if ALONG > 1
+#define COPIERS 32
+#define COPIER lane
+#define MEET() asm volatile("bar.warp.sync 0xffffffff;" ::: "memory")
+#else
+#define COPIERS THREADS
+#define COPIER thread
+#define MEET() barrier(CLK_LOCAL_MEM_FENCE)
+#endif
 #define EACH(t) _Pragma("unroll") for (int t = 0; t < TALL; t++)
 #define STEPS_E (SIZE / 16)
 #define TILES_K (BN / 8)
@@ -22,8 +33,12 @@
 #define STAGE_BYTES (K_BYTES + BN * V_PITCH)
 #define Q_BYTES (BM * PITCH)
 // Queries are only in the way of the second stage, and in registers before that is filled.
+#define STRIPS_BYTES (Q_BYTES > STAGE_BYTES ? STAGE_BYTES + Q_BYTES : 2 * STAGE_BYTES)
+// What a warp has of its queries: sums, and behind them the highest score and the total of each.
+#define SHARE_PITCH (VALUES + 8)
+#define SHARE_BYTES ((SHARE_PITCH + 2) * BM * 4)
 #define LOCAL_BYTES \
-    (Q_BYTES > STAGE_BYTES ? STAGE_BYTES + Q_BYTES : 2 * STAGE_BYTES)
+    (ALONG * (ALONG > 1 && SHARE_BYTES > STRIPS_BYTES ? SHARE_BYTES : STRIPS_BYTES))
 #define COPY(to, from, bytes) \
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes))
 #define CLOSE_STAGE() asm volatile("cp.async.commit_group;")
@@ -45,9 +60,9 @@
     const int IN##_first = IN##_AT(b, 0, 0), IN##_pitch = IN##_AT(b, 1, 0) - IN##_first;
 // Start copying `count` rows of a tensor to local memory; rows beyond `limit` become zeros.
 #define FETCH(IN, pointer, first, count, limit, elements, to, pitch)                        \
-    _Pragma("unroll") for (int n = 0; n < ((count) * ((elements) / 8) - 1) / THREADS + 1; n++) { \
-        const int i = n * THREADS + thread;                                                 \
-        if ((count) * ((elements) / 8) % THREADS && i >= (count) * ((elements) / 8)) break; \
+    _Pragma("unroll") for (int n = 0; n < ((count) * ((elements) / 8) - 1) / COPIERS + 1; n++) { \
+        const int i = n * COPIERS + COPIER;                                                 \
+        if ((count) * ((elements) / 8) % COPIERS && i >= (count) * ((elements) / 8)) break; \
         const int row = i / ((elements) / 8), piece = i % ((elements) / 8);                 \
         const int inside = (first) + row < (limit);                                         \
         COPY((to) + row * (pitch) + piece * 16,                                             \
@@ -70,8 +85,14 @@
 
 KERNEL(attention_mma) {
     LOCAL_ARRAY(uchar, tiles, LOCAL_BYTES, , 128);
+    const int thread = get_local_id(0), lane = thread & 31;
+#if ALONG > 1
+    const int warp = 0, along = thread >> 5;
+    const uint tiles_at = (uint)(size_t)tiles + along * STRIPS_BYTES;
+#else
+    const int warp = thread >> 5, along = 0;
     const uint tiles_at = (uint)(size_t)tiles;
-    const int thread = get_local_id(0), lane = thread & 31, warp = thread >> 5;
+#endif
     const int first = get_group_id(0) * BM, b = get_group_id(1);
     const int own = first + warp * 16 * TALL + (lane >> 2);  // this work-item's first row
     const int limit = CAUSAL ? min(KEYS, first + BM) : KEYS;
@@ -80,7 +101,7 @@ KERNEL(attention_mma) {
     DECLARE_PLACE(IN1)
     DECLARE_PLACE(IN2)
 
-    FETCH_STRIP(0, 0)
+    FETCH_STRIP(along * BN, 0)
     FETCH(IN0, in0, first, BM, QUERIES, SIZE, tiles_at + STAGE_BYTES, PITCH)
     CLOSE_STAGE();
     float best[TALL][2], total[TALL][2], sum[TALL][TILES_V][4];
@@ -90,8 +111,10 @@ KERNEL(attention_mma) {
             best[t][r] = -INFINITY;
             total[t][r] = 0;
 #if HAS_SINK
-            best[t][r] = SINK(b, min(own + t * 16 + r * 8, QUERIES - 1)) * LOG2_E;
-            total[t][r] = (lane & 3) == 0;
+            if (along == 0) {
+                best[t][r] = SINK(b, min(own + t * 16 + r * 8, QUERIES - 1)) * LOG2_E;
+                total[t][r] = (lane & 3) == 0;
+            }
 #endif
         }
         #pragma unroll
@@ -100,7 +123,7 @@ KERNEL(attention_mma) {
             for (int k = 0; k < 4; k++) sum[t][v][k] = 0;
     }
     AWAIT(0);
-    barrier(CLK_LOCAL_MEM_FENCE);
+    MEET();
     uint q[TALL][STEPS_E][4];
     EACH(t)
         #pragma unroll
@@ -110,10 +133,10 @@ KERNEL(attention_mma) {
                               ((warp * TALL + t) * 16 + (lane & 15)) * PITCH);
 
     int stage = 0;
-    for (int start = 0; start < limit; start += BN, stage ^= 1) {
+    for (int start = along * BN; start < limit; start += ALONG * BN, stage ^= 1) {
         AWAIT(0);
-        barrier(CLK_LOCAL_MEM_FENCE);  // this strip is there, and the one before has been read
-        if (start + BN < limit) FETCH_STRIP(start + BN, stage ^ 1)
+        MEET();  // this strip is there, and the one before has been read
+        if (start + ALONG * BN < limit) FETCH_STRIP(start + ALONG * BN, stage ^ 1)
         CLOSE_STAGE();
         if (first + warp * 16 * TALL >= QUERIES) continue;  // this warp only copies
         const uint keys_at = tiles_at + stage * STAGE_BYTES, values_at = keys_at + K_BYTES;
@@ -223,6 +246,47 @@ KERNEL(attention_mma) {
             total[t][r] += other;
             ACROSS(other, total[t][r], 2);
             total[t][r] += other;
+        }
+#if ALONG > 1
+    __local float* shares = (__local float*)tiles;
+    barrier(CLK_LOCAL_MEM_FENCE);  // all strips have been read
+    EACH(t)
+        #pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int at = along * BM + t * 16 + r * 8 + (lane >> 2);
+            #pragma unroll
+            for (int v = 0; v < TILES_V; v++)
+                *(__local float2*)(shares + at * SHARE_PITCH + v * 8 + (lane & 3) * 2) =
+                    (float2)(sum[t][v][2 * r], sum[t][v][2 * r + 1]);
+            __local float* facts = shares + ALONG * BM * SHARE_PITCH + at * 2;
+            if ((lane & 3) == 0) facts[0] = best[t][r], facts[1] = total[t][r];
+        }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = thread; i < BM * VALUES / 8; i += THREADS) {
+        const int q_row = i / (VALUES / 8), at = i % (VALUES / 8) * 8, row = first + q_row;
+        if (row >= QUERIES) continue;
+        __local const float* facts = shares + ALONG * BM * SHARE_PITCH + q_row * 2;
+        float highest = -INFINITY, all = 0;
+        #pragma unroll
+        for (int w = 0; w < ALONG; w++) highest = fmax(highest, facts[w * BM * 2]);
+        const float shift = highest == -INFINITY ? 0 : highest;
+        float8 eight = (float8)(0.0f);
+        #pragma unroll
+        for (int w = 0; w < ALONG; w++) {
+            float weight;
+            EXP2(weight, facts[w * BM * 2] - shift);
+            all += facts[w * BM * 2 + 1] * weight;
+            __local const float* from = shares + (w * BM + q_row) * SHARE_PITCH + at;
+            eight.lo += *(__local const float4*)from * weight;
+            eight.hi += *(__local const float4*)(from + 4) * weight;
+        }
+        eight *= 1.0f / all;
+        WRITE8(eight, b, row, at);
+    }
+#else
+    EACH(t)
+        #pragma unroll
+        for (int r = 0; r < 2; r++) {
             const int row = own + t * 16 + r * 8;
             const float share = 1.0f / total[t][r];
 #if VALUES % 32 == 0
@@ -248,4 +312,5 @@ KERNEL(attention_mma) {
             }
 #endif
         }
+#endif
 }

@@ -23,6 +23,7 @@ from polydevice_gpu.kernels.gemm.gemm_bytes_mma import MatmulBytesMma
 from polydevice_gpu.kernels.gemm.gemm_mma import MatmulMma
 from polydevice_gpu.kernels.gemm.gemm_subgroup import MatmulSubgroup
 from polydevice_gpu.kernels.gemm.gemm_tiled import MatmulTiled
+from polydevice_gpu.kernels.gemm.gemm_warps import MatmulWarps
 from polydevice_gpu.kernels.gemm.gemm_wgmma import MatmulWgmma
 from polydevice_gpu.kernels.gemm.matmul_shape import declare_factors, is_float_pair, matrices
 from polydevice_gpu.kernels.geometry import Geometry
@@ -43,6 +44,7 @@ def _lanes(target: Target, n: int) -> int:
     return lanes
 
 
+kernel(MatMul)(MatmulWarps)
 kernel(MatMul)(MatmulWgmma)
 kernel(MatMul)(MatmulMma)
 kernel(MatMul)(MatmulAsync)

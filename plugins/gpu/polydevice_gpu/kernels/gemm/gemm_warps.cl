@@ -1,0 +1,113 @@
+// gemm_warps: a work-group computes BM rows by BN columns on tensor cores; every warp takes other
+// terms (or columns) of the same tile, straight from memory to registers, and the group adds up what
+// its warps have. All that a warp reads of a step is under way at once, without local memory's limit.
+// NDRange: {column tiles * THREADS, row tiles, 1}; local size {THREADS, 1, 1}.
+// Layouts: terms side by side, rows at multiples of 8 elements.   Types: half; sums in float.
+// Needs: ROWS, COLUMNS, CHANNELS_IN (terms of a row, a multiple of 8), STEPS (of 32 terms of each
+// warp), TERMS, BM (a multiple of 16), BN, ACROSS (warps side by side at columns), ALONG (at terms),
+// DEPTH (steps in registers); FILTER as [column, term].
+#define THREADS (32 * ACROSS * ALONG)
+#define WARP_N (BN / ACROSS)
+#define TILES_M (BM / 16)
+#define TILES_N (WARP_N / 8)
+// Rows of floats, so that those that a warp writes at once start in different banks.
+#define PITCH (BN % 32 == 8 || BN % 32 == 24 ? BN : BN + 8)
+#define FLOATS (46 * 256)
+#define CHUNK \
+    (ALONG * PITCH * BM <= FLOATS ? BM : ALONG * PITCH * 32 <= FLOATS && BM % 32 == 0 ? 32 : 16)
+// Eight neighbouring terms, or zeros; weights are read once, past the processor's own cache.
+#define READ(to, from, kind)                                                                \
+    {                                                                                       \
+        to = (uint4)(0);                                                                    \
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %5, 0;\n"                              \
+                     "@p ld.global" kind ".v4.u32 {%0,%1,%2,%3}, [%4]; }"                   \
+                     : "+r"((to).s0), "+r"((to).s1), "+r"((to).s2), "+r"((to).s3)           \
+                     : "l"(from), "r"(inside));                                             \
+    }
+#define MULTIPLY(c, a0, a1, a2, a3, b0, b1)                                                 \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "                       \
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                    \
+                 : "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])                   \
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1))
+// Read 32 terms of rows and columns. A work-item has eight in a row of each, which the unit takes for
+// others of its 16: both factors are exchanged alike, and a sum has no order.
+#define FETCH(d)                                                                            \
+    {                                                                                       \
+        const int inside = term < CHANNELS_IN;                                              \
+        _Pragma("unroll") for (int j = 0; j < TILES_N; j++)                                 \
+            READ(b[d][j], columns_at + (size_t)(j * 8) * TERMS + term, ".nc.L1::no_allocate") \
+        _Pragma("unroll") for (int i = 0; i < 2 * TILES_M; i++)                             \
+            READ(a[d][i], in0 + from_row[i] + term, "")                                     \
+        term += 32 * ALONG;                                                                 \
+    }
+
+KERNEL(gemm_warps) {
+    LOCAL_ARRAY(float, shares, ALONG * CHUNK * PITCH, , 16);
+    const int thread = get_local_id(0), lane = thread & 31, warp = thread >> 5;
+    const int along = warp / ACROSS, warp_n = warp % ACROSS * WARP_N;
+    const int first_m = get_group_id(1) * BM, first_n = get_group_id(0) * BN;
+    int term = along * 32 + (lane & 3) * 8;
+    int from_row[2 * TILES_M];
+    #pragma unroll
+    for (int i = 0; i < 2 * TILES_M; i++)
+        from_row[i] = IN0_AT(0, 0, 0, min(first_m + i * 8 + (lane >> 2), ROWS - 1), 0);
+    __global const half* columns_at = filter + (size_t)(first_n + warp_n + (lane >> 2)) * TERMS;
+
+    float sum[TILES_M][TILES_N][4];
+    #pragma unroll
+    for (int i = 0; i < TILES_M; i++)
+        #pragma unroll
+        for (int j = 0; j < TILES_N; j++)
+            #pragma unroll
+            for (int k = 0; k < 4; k++) sum[i][j][k] = 0.0f;
+    uint4 a[DEPTH][2 * TILES_M], b[DEPTH][TILES_N];
+    #pragma unroll
+    for (int d = 0; d < DEPTH; d++) FETCH(d)
+    #pragma unroll 1
+    for (int step = 0; step < STEPS; step += DEPTH) {
+        #pragma unroll
+        for (int d = 0; d < DEPTH; d++) {
+            #pragma unroll
+            for (int i = 0; i < TILES_M; i++)
+                #pragma unroll
+                for (int j = 0; j < TILES_N; j++) {
+                    const uint4 above = a[d][2 * i], below = a[d][2 * i + 1], column = b[d][j];
+                    MULTIPLY(sum[i][j], above.s0, below.s0, above.s1, below.s1, column.s0,
+                             column.s1);
+                    MULTIPLY(sum[i][j], above.s2, below.s2, above.s3, below.s3, column.s2,
+                             column.s3);
+                }
+            FETCH(d)
+        }
+    }
+
+    #pragma unroll
+    for (int chunk = 0; chunk < BM; chunk += CHUNK) {
+        if (chunk > 0) barrier(CLK_LOCAL_MEM_FENCE);
+        #pragma unroll
+        for (int i = chunk / 16; i < (chunk + CHUNK) / 16; i++)
+            #pragma unroll
+            for (int j = 0; j < TILES_N; j++)
+                #pragma unroll
+                for (int k = 0; k < 4; k += 2) {
+                    const int r = along * CHUNK + i * 16 - chunk + (lane >> 2) + k * 4;
+                    *(__local float2*)(shares + r * PITCH + warp_n + j * 8 + (lane & 3) * 2) =
+                        (float2)(sum[i][j][k], sum[i][j][k + 1]);
+                }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        for (int at = thread; at < CHUNK * BN / 4; at += THREADS) {
+            const int r = at / (BN / 4), c = at % (BN / 4) * 4;
+            const int m = first_m + chunk + r, n = first_n + c;
+            if (m >= ROWS || n >= COLUMNS) continue;
+            float4 four = (float4)(0.0f);
+            #pragma unroll
+            for (int w = 0; w < ALONG; w++)
+                four += *(__local float4*)(shares + (w * CHUNK + r) * PITCH + c);
+            if (n + 4 <= COLUMNS) {
+                WRITE4(four, m, n);
+            } else {
+                WRITE4_FIRST(COLUMNS - n, four, m, n);
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+"""Products of few rows on matrix units: every warp of a group takes other terms of the same tile."""
+
+from __future__ import annotations
+
+from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.gemm.gemm_mma import MatmulMma, no_half_product
+from polydevice_gpu.kernels.kernel import Mode
+from polydevice_gpu.kernels.reason import NO_UNIT, unless
+from polydevice_gpu.kernels.source import Call
+from polydevice_gpu.kernels.target import Target
+
+# Rows and columns of a tile, warps along columns and along terms, steps in registers.
+_TILES = (
+    {"BM": 32, "BN": 24, "ACROSS": 1, "ALONG": 8, "DEPTH": 3},
+    {"BM": 32, "BN": 48, "ACROSS": 1, "ALONG": 8, "DEPTH": 3},
+    {"BM": 32, "BN": 48, "ACROSS": 2, "ALONG": 4, "DEPTH": 3},
+    {"BM": 32, "BN": 72, "ACROSS": 1, "ALONG": 8, "DEPTH": 2},
+    {"BM": 32, "BN": 96, "ACROSS": 2, "ALONG": 4, "DEPTH": 3},
+    {"BM": 32, "BN": 96, "ACROSS": 4, "ALONG": 2, "DEPTH": 4},
+    {"BM": 64, "BN": 16, "ACROSS": 1, "ALONG": 8, "DEPTH": 3},
+    {"BM": 64, "BN": 24, "ACROSS": 1, "ALONG": 8, "DEPTH": 3},
+    {"BM": 64, "BN": 48, "ACROSS": 2, "ALONG": 4, "DEPTH": 3},
+    {"BM": 64, "BN": 64, "ACROSS": 2, "ALONG": 4, "DEPTH": 2},
+    {"BM": 64, "BN": 96, "ACROSS": 2, "ALONG": 4, "DEPTH": 2},
+    {"BM": 64, "BN": 96, "ACROSS": 4, "ALONG": 2, "DEPTH": 3},
+    {"BM": 16, "BN": 8, "ACROSS": 1, "ALONG": 8, "DEPTH": 4},
+    {"BM": 16, "BN": 32, "ACROSS": 1, "ALONG": 8, "DEPTH": 4},
+    {"BM": 16, "BN": 64, "ACROSS": 1, "ALONG": 8, "DEPTH": 3},
+)
+
+
+MOST_ROWS = 256
+"""For which a product is expected to be faster here than with both factors in local memory."""
+
+
+class MatmulWarps(MatmulMma):
+    """Product of few rows with a constant matrix."""
+
+    name = "gemm_warps"
+    source = "gemm/gemm_warps.cl"
+    modes = tuple({**tile, "SPLIT": 1} for tile in _TILES)
+
+    def refuses(self, node: GpuNode, target: Target) -> str:
+        """Half data, or float data of a network in half; terms in pieces of 8."""
+        return no_half_product(self, node) or unless((target.matrix_unit, NO_UNIT))
+
+    def yields(self, node: GpuNode, target: Target) -> str:
+        """Many rows."""
+        rows = self.sizes(node)[0]
+        return unless((rows <= MOST_ROWS, f"{rows} rows fill tiles in local memory"))
+
+    def widths(self) -> tuple[int, ...]:
+        """Results leave in fours."""
+        return (4,)
+
+    def declare_engine(self, call: Call, mode: Mode) -> None:
+        """Modes say all."""
+
+    def step_of(self, mode: Mode) -> int:
+        """32 for every warp along terms."""
+        return 32 * mode["ALONG"]
+
+    def threads(self, mode: Mode) -> int:
+        """32 per warp."""
+        return 32 * mode["ACROSS"] * mode["ALONG"]
+
+    def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
+        """Any size."""
+        return True
+
+    def expected_us(self, node: GpuNode, number: int, target: Target) -> float:
+        rows, columns, terms = self.sizes(node)
+        mode = self.modes[number]
+        groups = -(-rows // mode["BM"]) * -(-columns // mode["BN"])
+        rounds = -(-groups // target.compute_units)
+        moved = 2.0 * (mode["BM"] + mode["BN"]) * terms
+        return 3.0 + rounds * (0.8 + moved / 60e3)
