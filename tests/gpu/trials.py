@@ -49,7 +49,13 @@ ELSEWHERE = (Custom, PythonOperation, ResampleYuv)
 OPERATIONS = {op: kernels for op, kernels in all_kernels().items() if op not in ELSEWHERE}
 KERNELS = [(op, kernel) for op, kernels in OPERATIONS.items() for kernel in kernels]
 
-ONE_TYPE = {"gemm_mma": "f2", "gemm_wgmma": "f2", "gemm_warps": "f2", "attention_mma": "f2", "gemm_async": "f4"}
+ONE_TYPE = {
+    "gemm_mma": "f2",
+    "gemm_wgmma": "f2",
+    "gemm_warps": "f2",
+    "attention_mma": "f2",
+    "gemm_async": "f4",
+}
 """Kernels that multiply in one type only; single operations bring it as their own."""
 PAIRS = [
     (pair, dtype)

@@ -1,4 +1,4 @@
-"""Products of few rows on matrix units: every warp of a group takes other terms of the same tile."""
+"""Products of few rows on matrix units: warps of a group take other terms of the same tile."""
 
 from __future__ import annotations
 
@@ -69,6 +69,7 @@ class MatmulWarps(MatmulMma):
         return True
 
     def expected_us(self, node: GpuNode, number: int, target: Target) -> float:
+        """Return the expected time of a mode: what a processor reads for its tiles."""
         rows, columns, terms = self.sizes(node)
         mode = self.modes[number]
         groups = -(-rows // mode["BM"]) * -(-columns // mode["BN"])
