@@ -7,7 +7,7 @@
 // channel]. NVIDIA's compiler aims below this instruction: see cl/programs/warp_groups.py for "//@warp_group".
 #include "include/arrivals.cl"
 #include "include/rows.cl"
-#define THREADS (2 * BM)
+#define THREADS (2 * BM / TALL)
 #define PIECES (BK / 8)
 #define ROW_BYTES (BK * 2)
 #define LOADS_A (BM * PIECES / THREADS)
@@ -48,12 +48,25 @@
 #define BOUND_32 EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24)
 #define BOUND_64 BOUND_32, EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56)
 #define BOUND_96 BOUND_64, EIGHT(64), EIGHT(72), EIGHT(80), EIGHT(88)
+#define NAMES_TO_127                                                                        \
+    "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"                      \
+    "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"                      \
+    "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"          \
+    "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+#define BOUND_128 BOUND_96, EIGHT(96), EIGHT(104), EIGHT(112), EIGHT(120)
 #if BN == 64
 #define SHAPE "m64n64k16"
 #define NAMES NAMES_32
 #define BOUND BOUND_32
 #define FACTOR_A "%32"
 #define FACTOR_B "%33"
+#elif BN == 128 && TALL == 2
+#define SHAPE "m64n128k16"
+#define NAMES NAMES_64
+#define NAMES_BELOW NAMES_TO_127
+#define BOUND BOUND_128
+#define FACTOR_A "%128"
+#define FACTOR_B "%129"
 #elif BN == 128
 #define SHAPE "m64n128k16"
 #define NAMES NAMES_64
@@ -71,7 +84,23 @@
 #define TERMS_16(units)                                                                     \
     "add.s64 at_a, " FACTOR_A ", " units "; add.s64 at_b, " FACTOR_B ", " units ";\n"       \
     "//@warp_group wgmma.mma_async.sync.aligned." SHAPE ".f32.f16.f16 {" NAMES "}, at_a, at_b, "      \
-    "1, 1, 1, 0, 0;\n"
+    "1, 1, 1, 0, 0;\n" BELOW
+// A warp group has 64 rows, or 64 more below them.
+#if TALL == 2
+#define DISTANCE_(units) #units
+#define DISTANCE(units) DISTANCE_(units)
+#define BELOW                                                                               \
+    "add.s64 at_a, at_a, " DISTANCE(ROWS_BELOW) ";\n"                                       \
+    "//@warp_group wgmma.mma_async.sync.aligned." SHAPE ".f32.f16.f16 {" NAMES_BELOW        \
+    "}, at_a, at_b, 1, 1, 1, 0, 0;\n"
+#if BK == 64
+#define ROWS_BELOW 512
+#else
+#define ROWS_BELOW 256
+#endif
+#else
+#define BELOW
+#endif
 #if BK == 64
 #define ALL_TERMS TERMS_16("0") TERMS_16("2") TERMS_16("4") TERMS_16("6")
 #else
@@ -188,16 +217,17 @@ KERNEL(gemm_wgmma) {
     const int first_m = (above + tile % (8 * across) % high) * BM;
     const int first_n = tile % (8 * across) / high * BN;
     const int row = thread / PIECES, piece = thread % PIECES;
-    const int sums_m = first_m + warp * 16 + (lane >> 2), sums_n = first_n + (lane & 3) * 2;
+    const int warp_m = first_m + warp / 4 * 64 * TALL + warp % 4 * 16 + (lane >> 2);
+    const int sums_n = first_n + (lane & 3) * 2;
     const int eights_n = first_n + (lane & 3) * 8;
 
     DECLARE_COPIES
     __global const half* columns_at =
         filter + (size_t)(first_n + row) * TERMS + part * STEPS * BK + piece * 8;
 
-    float sum[SUMS];
+    float sum[TALL * SUMS];
     #pragma unroll
-    for (int at = 0; at < SUMS; at++) sum[at] = 0.0f;
+    for (int at = 0; at < TALL * SUMS; at++) sum[at] = 0.0f;
     for (int s = 0; s < STAGES - 1; s++) {
         if (s < STEPS) FETCH(s)
         CLOSE_STAGE();
@@ -207,7 +237,7 @@ KERNEL(gemm_wgmma) {
         AWAIT(STAGES - 2);
         asm volatile("//@warp_group fence.proxy.async.shared::cta;");  // the copies, before the matrix units
         barrier(CLK_LOCAL_MEM_FENCE);
-        const ulong a = MATRIX(reads + warp / 4 * 64 * ROW_BYTES);
+        const ulong a = MATRIX(reads + warp / 4 * 64 * TALL * ROW_BYTES);
         const ulong b = MATRIX(reads + BM * ROW_BYTES);
         reads = reads == tiles_at + (STAGES - 1) * STAGE_BYTES ? tiles_at : reads + STAGE_BYTES;
         if (step + STAGES - 1 < STEPS) FETCH(writes)
@@ -216,6 +246,7 @@ KERNEL(gemm_wgmma) {
         MULTIPLY(a, b);
     }
 #if SPLIT > 1
+    const int sums_m = warp_m;
 #if WIDE
     EIGHTS_INSIDE(*(__global float8*)PART_AT(part, m, n) = eight)
 #else
@@ -236,9 +267,27 @@ KERNEL(gemm_wgmma) {
     }
 #endif
 #endif
+#if TALL == 2
+    #pragma unroll
+    for (int t = 0; t < TALL; t++) {
+        float* own = sum + t * SUMS;
+        const int sums_m = warp_m + t * 64;
+#define sum own
+#if WIDE
+        EIGHTS_INSIDE(WRITE8(eight, m, n))
+#else
+        PAIRS_INSIDE(WRITE2(pair, m, n))
+#endif
+#undef sum
+    }
+#else
+#if SPLIT == 1
+    const int sums_m = warp_m;
+#endif
 #if WIDE
     EIGHTS_INSIDE(WRITE8(eight, m, n))
 #else
     PAIRS_INSIDE(WRITE2(pair, m, n))
+#endif
 #endif
 }

@@ -24,10 +24,11 @@ from polydevice_gpu.kernels.target import Target
 # of 16 terms, copies that stay in the processor's own cache, and rows that go to registers instead
 # of local memory, with columns copied in bulk behind one barrier or not.
 _TILES = (
-    ({"BM": 128, "BN": 128, "BK": 32, "STAGES": 3}, Pace(0.35, 0.263, 2)),
-    ({"BM": 64, "BN": 128, "BK": 64, "STAGES": 2}, Pace(0.44, 0.247, 4)),
-    ({"BM": 64, "BN": 192, "BK": 32, "STAGES": 3}, Pace(0.32, 0.225, 4)),
-    ({"BM": 64, "BN": 64, "BK": 64, "STAGES": 3}, Pace(0.22, 0.165, 4)),
+    ({"BM": 128, "BN": 128, "BK": 32, "STAGES": 3, "TALL": 1}, Pace(0.35, 0.263, 2)),
+    ({"BM": 64, "BN": 128, "BK": 64, "STAGES": 2, "TALL": 1}, Pace(0.44, 0.247, 4)),
+    ({"BM": 64, "BN": 192, "BK": 32, "STAGES": 3, "TALL": 1}, Pace(0.32, 0.225, 4)),
+    ({"BM": 64, "BN": 64, "BK": 64, "STAGES": 3, "TALL": 1}, Pace(0.22, 0.165, 4)),
+    ({"BM": 128, "BN": 128, "BK": 32, "STAGES": 3, "TALL": 2}, Pace(9.35, 9.263, 3)),
 )
 
 _STORED_PER_US = 3.2e6
@@ -55,7 +56,12 @@ class WgmmaEngine(MmaEngine):
 
     def threads(self, mode: Mode) -> int:
         """A warp group of 128 for every 64 rows."""
-        return 2 * mode["BM"]
+        return 2 * mode["BM"] // mode["TALL"]
+
+    def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
+        """Whole sums where warp groups have 128 rows."""
+        whole = mode["TALL"] == 1 or mode["SPLIT"] == 1
+        return whole and super().mode_supports(node, mode, target)
 
     def form(self, node: GpuNode, columns: int, terms: int) -> Weights:
         """[column, term] of half, columns in the order of `for_eights` if need be."""
