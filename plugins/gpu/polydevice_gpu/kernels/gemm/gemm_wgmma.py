@@ -46,7 +46,7 @@ class WgmmaEngine(MmaEngine):
     name = "gemm_wgmma"
     source = "gemm/gemm_wgmma.cl"
     tiles = _TILES
-    modes = tile_modes(_TILES)
+    modes = tuple(m for m in tile_modes(_TILES) if m["TALL"] == 1 or m["SPLIT"] == 1)
     start_us = 4.0
     joining_us = 2.0
 
@@ -57,11 +57,6 @@ class WgmmaEngine(MmaEngine):
     def threads(self, mode: Mode) -> int:
         """A warp group of 128 for every 64 rows."""
         return 2 * mode["BM"] // mode["TALL"]
-
-    def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
-        """Whole sums where warp groups have 128 rows."""
-        whole = mode["TALL"] == 1 or mode["SPLIT"] == 1
-        return whole and super().mode_supports(node, mode, target)
 
     def form(self, node: GpuNode, columns: int, terms: int) -> Weights:
         """[column, term] of half, columns in the order of `for_eights` if need be."""
