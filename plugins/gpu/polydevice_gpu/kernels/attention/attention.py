@@ -179,7 +179,7 @@ class AttentionMma(Attention, SingleLaunch):
         for rows, keys, tall, along in (
             *((64, 32, 1, 1), (64, 64, 1, 1), (32, 32, 1, 1), (32, 64, 1, 1), (16, 32, 1, 1)),
             *((16, 64, 1, 1), (128, 32, 2, 1), (128, 64, 2, 1), (64, 32, 2, 1)),
-            *((16, 16, 1, 4), (16, 32, 1, 2), (16, 16, 1, 2), (32, 16, 2, 4)),
+            *((16, 16, 1, 4), (32, 16, 2, 4)),
         )
     )
 
@@ -226,13 +226,25 @@ class AttentionMma(Attention, SingleLaunch):
         return needed <= target.local_memory_bytes
 
     def default_mode(self, node: GpuNode, target: Target) -> int:
-        """The first that fits.
+        """The first that fits; few queries in all share processors by their keys.
 
         On an H200 32 keys at once, with which more groups share a processor, took 38 us where 64
-        took 44 (384 heads of 197 tokens), and 64 queries as long as 32 or 128, or less.
+        took 44 (384 heads of 197 tokens), and 64 queries as long as 32 or 128, or less. 12 heads
+        took 5.1 us with 64 queries a group, as a stage of one launch, and 4.1 with four warps for
+        16 (128 tokens), or 6.8 and 5.7 with four for 32 (197 tokens).
         """
-        found = range(len(self.modes))
-        return next(n for n in found if self.mode_supports(node, self.modes[n], target))
+        found = heads(node)
+
+        def groups(mode: Mode) -> int:
+            return found.batches * -(-found.queries // mode["BM"])
+
+        fitting = [n for n, mode in enumerate(self.modes) if self.mode_supports(node, mode, target)]
+        shared = [n for n in fitting if self.modes[n]["ALONG"] > 1]
+        if groups(self.modes[fitting[0]]) >= target.compute_units or not shared:
+            return fitting[0]
+        return next(
+            (n for n in shared if groups(self.modes[n]) <= target.compute_units), shared[-1]
+        )
 
     def describe(self, call: Call, op: Op, mode: Mode) -> None:
         """Tiles of queries by heads."""

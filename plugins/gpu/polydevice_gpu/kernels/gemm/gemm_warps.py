@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.gemm.gemm_mma import MatmulMma, no_half_product
 from polydevice_gpu.kernels.kernel import Mode
+from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.reason import NO_UNIT, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
@@ -16,21 +20,20 @@ _TILES = (
     {"BM": 32, "BN": 48, "ACROSS": 2, "ALONG": 4, "DEPTH": 3},
     {"BM": 32, "BN": 72, "ACROSS": 1, "ALONG": 8, "DEPTH": 2},
     {"BM": 32, "BN": 96, "ACROSS": 2, "ALONG": 4, "DEPTH": 3},
-    {"BM": 32, "BN": 96, "ACROSS": 4, "ALONG": 2, "DEPTH": 4},
-    {"BM": 64, "BN": 16, "ACROSS": 1, "ALONG": 8, "DEPTH": 3},
     {"BM": 64, "BN": 24, "ACROSS": 1, "ALONG": 8, "DEPTH": 3},
-    {"BM": 64, "BN": 48, "ACROSS": 2, "ALONG": 4, "DEPTH": 3},
-    {"BM": 64, "BN": 64, "ACROSS": 2, "ALONG": 4, "DEPTH": 2},
     {"BM": 64, "BN": 96, "ACROSS": 2, "ALONG": 4, "DEPTH": 2},
-    {"BM": 64, "BN": 96, "ACROSS": 4, "ALONG": 2, "DEPTH": 3},
     {"BM": 16, "BN": 8, "ACROSS": 1, "ALONG": 8, "DEPTH": 4},
     {"BM": 16, "BN": 32, "ACROSS": 1, "ALONG": 8, "DEPTH": 4},
     {"BM": 16, "BN": 64, "ACROSS": 1, "ALONG": 8, "DEPTH": 3},
 )
 
-
 MOST_ROWS = 256
-"""For which a product is expected to be faster here than with both factors in local memory."""
+"""Larger products are faster with both factors in local memory."""
+_WIDE, _WIDE_ROWS = 2, 128
+"""So are products of so many times more columns than terms, up to so many rows: 128x3072x768 took
+5.8 us there on an H200, as a stage of one launch, and 8.1 here; 197x3072x768 14.5 and 11.1."""
+_START_US, _ROWS_PER_US, _COLUMNS_PER_US = 4.2, 55e3, 80e3
+"""Measured on an H200: bytes that a processor reads of rows, for each warp across, and of columns."""
 
 
 class MatmulWarps(MatmulMma):
@@ -45,9 +48,23 @@ class MatmulWarps(MatmulMma):
         return no_half_product(self, node) or unless((target.matrix_unit, NO_UNIT))
 
     def yields(self, node: GpuNode, target: Target) -> str:
-        """Many rows."""
-        rows = self.sizes(node)[0]
-        return unless((rows <= MOST_ROWS, f"{rows} rows fill tiles in local memory"))
+        """Many rows, or many columns for each term."""
+        rows, columns, terms = self.sizes(node)
+        wide = rows <= _WIDE_ROWS and columns > _WIDE * terms
+        return unless(
+            (rows <= MOST_ROWS, f"{rows} rows fill tiles in local memory"),
+            (not wide, f"{columns} columns of {terms} terms fill tiles in local memory"),
+        )
+
+    def form(self, node: GpuNode, columns: int, terms: int) -> Weights:
+        """[column / 8, term / 32, column % 8, term % 32] of half."""
+        make = self.padded(node, columns, terms)
+        return Weights(
+            node.inputs[1],
+            f"{self.kind_of_weights(node)} {columns}x{terms} for warps",
+            lambda array: for_warps(make(array)),
+            ElementType.f16,
+        )
 
     def widths(self) -> tuple[int, ...]:
         """Results leave in fours."""
@@ -74,5 +91,13 @@ class MatmulWarps(MatmulMma):
         mode = self.modes[number]
         groups = -(-rows // mode["BM"]) * -(-columns // mode["BN"])
         rounds = -(-groups // target.compute_units)
-        moved = 2.0 * (mode["BM"] + mode["BN"]) * terms
-        return 3.0 + rounds * (0.8 + moved / 60e3)
+        rows_read = 2.0 * mode["BM"] * mode["ACROSS"] * terms / _ROWS_PER_US
+        columns_read = 2.0 * mode["BN"] * terms / _COLUMNS_PER_US
+        return _START_US + rounds * (rows_read + columns_read)
+
+
+def for_warps(matrix: Array) -> Array:
+    """Return [column, term] so that eight columns of 32 terms are neighbours."""
+    columns, terms = matrix.shape
+    parts = matrix.reshape(columns // 8, 8, terms // 32, 32)
+    return np.ascontiguousarray(parts.swapaxes(1, 2)).reshape(matrix.shape)

@@ -18,22 +18,22 @@ from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.reason import unless
 from polydevice_gpu.kernels.target import Target
 
-# Rows and columns of a tile, terms of a step, stages of the copy pipeline: 48 KiB at most. Paces
-# are those of an H200 without stores, from 6304x3072x768 and 6304x768x3072, met within 7 %.
+# Rows and columns of a tile, terms of a step, stages of the copy pipeline (48 KiB at most), and how
+# many times 64 rows a warp group has: with two, three groups of 168 registers share a processor.
+# Paces are those of an H200, stores left out, met within 10 %.
 # Tried there and slower: 256 columns (one group for each processor), 192 columns by 128 rows, steps
 # of 16 terms, copies that stay in the processor's own cache, and rows that go to registers instead
 # of local memory, with columns copied in bulk behind one barrier or not.
 _TILES = (
-    ({"BM": 128, "BN": 128, "BK": 32, "STAGES": 3, "TALL": 1}, Pace(0.35, 0.263, 2)),
     ({"BM": 64, "BN": 128, "BK": 64, "STAGES": 2, "TALL": 1}, Pace(0.44, 0.247, 4)),
     ({"BM": 64, "BN": 192, "BK": 32, "STAGES": 3, "TALL": 1}, Pace(0.32, 0.225, 4)),
     ({"BM": 64, "BN": 64, "BK": 64, "STAGES": 3, "TALL": 1}, Pace(0.22, 0.165, 4)),
-    ({"BM": 128, "BN": 128, "BK": 32, "STAGES": 3, "TALL": 2}, Pace(9.35, 9.263, 3)),
+    ({"BM": 128, "BN": 128, "BK": 32, "STAGES": 3, "TALL": 2}, Pace(0.42, 0.232, 3)),
 )
 
 _STORED_PER_US = 3.2e6
-_NEAR_BYTES, _NEAR_BYTES_PER_US, _BYTES_PER_US = 24e6, 12.2e6, 9.8e6
-"""What an H200's cache gives to tiles, factors of so many bytes together or more."""
+_BYTES_PER_US = 12.6e6
+"""What an H200's cache gives to tiles."""
 
 
 class WgmmaEngine(MmaEngine):
@@ -77,8 +77,7 @@ class WgmmaEngine(MmaEngine):
         mode = self.modes[number]
         tiles = -(-rows // mode["BM"]) * -(-columns // mode["BN"])
         moved = 2.0 * tiles * (mode["BM"] + mode["BN"]) * terms
-        near = 2.0 * (rows + columns) * terms <= _NEAR_BYTES
-        moving = self.start_us + moved / (_NEAR_BYTES_PER_US if near else _BYTES_PER_US)
+        moving = self.start_us + moved / _BYTES_PER_US
         computing = super().expected_us(node, number, target)
         return max(moving, computing) + rows * columns / _STORED_PER_US
 
