@@ -230,6 +230,8 @@ def broadcast(a: Shape | None, b: Shape | None) -> Shape | None:
 
 def normalize_axis(axis: int, rank: int, what: str = "axis") -> int:
     """Return `axis` counted from the front; raises ShapeError outside [-rank, rank)."""
+    if not rank:
+        raise ShapeError(f"{what} {axis} is outside: a scalar has no axes")
     if not -rank <= axis < rank:
         raise ShapeError(f"{what} {axis} is outside [{-rank}, {rank}) for rank {rank}")
     return axis + rank if axis < 0 else axis

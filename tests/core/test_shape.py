@@ -91,7 +91,8 @@ def test_admits():
 
 def test_normalize_axis():
     assert normalize_axis(-1, 4) == 3
-    assert normalize_axis(0, 0) == 0
+    with pytest.raises(ShapeError, match="axis 0 is outside: a scalar has no axes"):
+        normalize_axis(0, 0)
     with pytest.raises(ShapeError, match=r"axis 4 is outside \[-4, 4\)"):
         normalize_axis(4, 4)
 
