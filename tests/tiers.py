@@ -1,4 +1,4 @@
-"""The two tiers of the suite: all of it, and a quick one in which every feature occurs.
+"""The two tiers of the suite: all that it shows, and a quick one in which every feature occurs.
 
 The quick tier leaves out
 
@@ -11,12 +11,17 @@ The quick tier leaves out
 * `tests/ops` on other devices than CPU: there every operation occurs in `tests/conformance`, every
   kernel in `tests/gpu`, and each case costs compiling one.
 
-It is what runs when no file is named. `is_quick` is for tests that choose for themselves how much
-they try. In both tiers the longest tests start first, so that none is left alone at the end.
+It is what runs when no file is named. ``--all`` runs every test in which two entries of its lists,
+or a device and one, meet for the first time: most faults take one or two of them (Kuhn, Wallace and
+Gallo, "Software fault interactions and implications for software testing", 2004). Without it, a
+file that is named runs in every combination. `is_quick` is for tests that choose for themselves
+how much they try. In both tiers the longest tests start first, so that none is left alone at the
+end.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -38,7 +43,9 @@ _ON_EVERY_DEVICE = ("conformance", "devices")
 def add_options(parser: pytest.Parser) -> None:
     """Add ``--all`` and ``--quick``."""
     group = parser.getgroup("tiers")
-    group.addoption("--all", action="store_true", help="run every test")
+    group.addoption(
+        "--all", action="store_true", help="run every test, in every two of its choices"
+    )
     group.addoption(
         "--quick",
         action="store_true",
@@ -79,16 +86,18 @@ def is_quick(config: pytest.Config) -> bool:
 
 
 def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what the quick tier leaves out."""
-    if not is_quick(config):
+    """Deselect what the tier leaves out; nothing when neither is asked for."""
+    quick = is_quick(config)
+    if not (quick or config.option.all):
         return
     functions: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if not (_is_full(item) or _is_elsewhere(item)):
+        if not (quick and (_is_full(item) or _is_elsewhere(item))):
             functions[item.nodeid.partition("[")[0]].append(item)
-    quick = {item for tests in functions.values() for item in each_choice(tests, _choices)}
-    config.hook.pytest_deselected(items=[item for item in items if item not in quick])
-    items[:] = [item for item in items if item in quick]
+    choices_of = _choices if quick else _pairs
+    kept = {item for tests in functions.values() for item in each_choice(tests, choices_of)}
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
 
 
 def each_choice(
@@ -145,3 +154,9 @@ def _choices(item: pytest.Item) -> Iterator[object]:
             names = [name.strip() for name in names.split(",")]
         # The objects are those of the list, in every combination.
         yield device, *names, *(id(parameters[name]) for name in names)
+
+
+def _pairs(item: pytest.Item) -> Iterator[object]:
+    """Return every choice of a test, and every two."""
+    choices = [*_choices(item)]
+    return itertools.chain(choices, itertools.combinations(choices, 2))

@@ -256,14 +256,20 @@ def test_broken_plugins_never_take_core_down(bad_plugins):
         bad_plugins,
         """
         from polydevice import Core
+        from polydevice.errors import DeviceError
         with Core() as core:
             print(core.available_devices)
             for report in core.explain_devices():
                 print(report.subject, "|", report.status, "|", report.reason)
+            try:
+                core.get_default_context("CPU")
+            except DeviceError as error:
+                print(error)
         """,
     )
     lines = out.splitlines()
     assert "'CPU'" in lines[0]
+    assert not any(name in lines[-1].partition("that have: ")[2] for name in REASONS)
     for name, reason in REASONS.items():
         assert name not in lines[0]
         (line,) = [line for line in lines if line.startswith(f"plugin {name} ")]

@@ -1,11 +1,11 @@
 """Every kernel in every mode, chosen or not, against outside oracles on sizes that fit nothing.
 
 What goes in and out lies in the ways of `arrangements`. Of the many combinations as many run as it
-takes for every case and arrangement to occur in f32, and every mode: for the first of a kernel's
-operations every one, for the others every value of each macro. f16 differs in the types of loads
-and stores, so there it is every arrangement, and for the first operation every value of each
-macro. The quick tier runs the first of these, which show most. With POLYDEVICE_TEST_MODES=all every
-mode meets every arrangement.
+takes for every case and arrangement to occur in f32, and of the modes every two values of two
+macros for the first of a kernel's operations, for the others every value of each macro. f16
+differs in the types of loads and stores, so there it is every arrangement, and for the first
+operation every value of each macro. The quick tier runs the first of these, which show most. With
+POLYDEVICE_TEST_MODES=all every mode meets every arrangement.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def _facts(op: type, kernel: Kernel, dtype: str) -> tuple[str, ...]:
         return ("case", mode) if dtype == "f4" else (mode,)
     if dtype == "f2":
         return ("arrangement", "value") if _is_first(op, kernel) else ("arrangement",)
-    return "case", "arrangement", "mode" if _is_first(op, kernel) else "value"
+    if _is_first(op, kernel):
+        return "case", "arrangement", "value", "values"
+    return "case", "arrangement", "value"
 
 
 @pytest.fixture(scope="module")

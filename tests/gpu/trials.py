@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import itertools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -162,9 +163,10 @@ def chosen(
     Args:
         found: what the kernel takes.
         modes: the modes that may run: number → values of its macros.
-        facts: of "case", "arrangement", "value" (of each macro), "mode" and "pair" (each mode in
-            each arrangement) those that must occur. Of trials that are as good, the one with most
-            that is new is chosen; without any word about modes, each trial runs in the last.
+        facts: of "case", "arrangement", "value" (of each macro), "values" (of every two macros),
+            "mode" and "pair" (each mode in each arrangement) those that must occur. Of trials that
+            are as good, the one with most that is new is chosen; without any word about modes, each
+            trial runs in the last.
     """
     offers = [
         (candidate, mode, _facts(candidate, mode, modes[mode]))
@@ -183,7 +185,7 @@ def chosen(
 
 
 def _sparse(modes: list[int], facts: Collection[str]) -> list[int]:
-    if {"value", "mode", "pair"} & set(facts):
+    if {"value", "values", "mode", "pair"} & set(facts):
         return modes
     return modes[-1:]
 
@@ -194,6 +196,7 @@ def _facts(candidate: Candidate, mode: int, values: Mode) -> set[tuple[str, obje
         ("case", candidate.case),
         ("arrangement", arrangement),
         *(("value", item) for item in values.items()),
+        *(("values", two) for two in itertools.combinations(values.items(), 2)),
         ("mode", mode),
         ("pair", (mode, arrangement)),
     }

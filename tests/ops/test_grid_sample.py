@@ -22,7 +22,7 @@ RNG = np.random.default_rng(28)
 @pytest.mark.parametrize("mode", list(GridMode))
 @pytest.mark.parametrize("padding", list(GridPadding))
 @pytest.mark.parametrize("align", [True, False])
-@pytest.mark.parametrize(("height", "width"), [(5, 7), (1, 4)])
+@pytest.mark.parametrize(("height", "width"), [(5, 7), (1, 4), (1, 1)])
 def test_grid_sample(device, mode, padding, align, height, width):
     x = RNG.standard_normal((2, 3, height, width)).astype(np.float32)
     grid = RNG.uniform(-1.8, 1.8, (2, 4, 6, 2)).astype(np.float32)

@@ -168,3 +168,10 @@ def test_padding_that_would_exhaust_memory_is_refused():
 def test_what_does_not_fit_is_refused(settings, message):
     with pytest.raises(NetworkError, match=message):
         network_of(OpCase(MaxPool(**attributes(**settings)), [floats(1, 3, 5, 5)], []))
+
+
+def test_no_bins_are_refused():
+    with pytest.raises(NetworkError, match=r"output_shape .*must be at least 1"):
+        network_of(
+            OpCase(AdaptiveAvgPool(), [floats(1, 3, 5, 5), np.array([2, 0])], [], constants=[1])
+        )

@@ -18,6 +18,11 @@ from tests import tiers
 @pytest.mark.parametrize("b", [1, 2, 3])
 def test_each_choice(a, b): pass
 
+@pytest.mark.parametrize("a", [1, 2])
+@pytest.mark.parametrize("b", [1, 2])
+@pytest.mark.parametrize("c", [1, 2])
+def test_pairs(a, b, c): pass
+
 @pytest.mark.parametrize("item", [1, 2])
 @pytest.mark.parametrize("device", ["CPU", "GPU"])
 def test_devices(item, device): pass
@@ -41,7 +46,7 @@ def test_goes(item, device): pass
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
-@pytest.mark.parametrize(("option", "count"), [((), 10), (("--quick",), 10), (("--all",), 22)])
+@pytest.mark.parametrize(("option", "count"), [((), 12), (("--quick",), 12), (("--all",), 27)])
 def test_which_tests_run(tmp_path: Path, workers: str, option: tuple[str, ...], count: int) -> None:
     pytest.importorskip("xdist")
     (tmp_path / "tests").mkdir()
