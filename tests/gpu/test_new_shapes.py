@@ -68,3 +68,7 @@ def test_later_shapes_need_no_program_of_their_own(case, core, opencl, monkeypat
             # Drivers for processors compile for every local size, and choose one for every size.
             launches = [x for step in executable.latest_plan().steps for x in step.launches]
             assert [launch.kernel for launch in launches if launch.local_size is None] == []
+            assert (
+                f"plans for {number + 1} sets of shapes are kept; layers with programs for these "
+                "shapes alone: none"
+            ) in executable.explain()

@@ -198,7 +198,10 @@ class GpuExecutable(ExecutableNetwork):
         Raises:
             DeviceError: for a network with dynamic shapes before its first inference, or closed.
         """
-        return "\n".join([explanation(self.latest_plan()), *self.precision_lines])
+        plan, others = self.latest_plan(), None
+        if self._prepared.network.is_dynamic:
+            others = [other for other in self.plans.plans() if other is not plan]
+        return "\n".join([explanation(plan, others), *self.precision_lines])
 
     def latest_plan(self) -> Plan:
         """Return the plan of the latest timed inference, else the one made or used last.

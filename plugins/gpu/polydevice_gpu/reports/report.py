@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from polydevice.ops.concat import Concat
@@ -166,8 +166,13 @@ def kernel_name(node: GpuNode) -> str:
     return "undef" if node.choice is None else node.choice.kernel.name
 
 
-def explanation(plan: Plan) -> str:
-    """Describe for people what became of each layer, and the memory that the plan takes."""
+def explanation(plan: Plan, others: Sequence[Plan] | None = None) -> str:
+    """Describe for people what became of each layer, and the memory that the plan takes.
+
+    Args:
+        plan: for the shapes at hand.
+        others: the plans for other shapes that are kept; None where there is one set of shapes.
+    """
     lines = _of_layers(plan)
     arena = plan.arena
     launches = sum(len(step.launches) for step in plan.steps if isinstance(step, Step))
@@ -175,7 +180,23 @@ def explanation(plan: Plan) -> str:
         f"{launches} launches; arena {arena.size_bytes} bytes ({arena.live_bytes} alive at once at "
         f"most, {arena.sum_bytes} without reuse); weights {plan.weights.size_bytes} bytes"
     )
+    if others is not None:
+        lines.append(_of_shapes(plan, others))
     return "\n".join([*lines, *_of_joining(plan)])
+
+
+def _of_shapes(plan: Plan, others: Sequence[Plan]) -> str:
+    """Say which layers run programs that plans for other shapes do not."""
+    elsewhere = {program for other in others for program in other.programs}
+    own = [
+        step.node.name
+        for step in plan.launching
+        if any(kernel.program not in elsewhere for kernel in step.kernels)
+    ]
+    return (
+        f"plans for {len(others) + 1} sets of shapes are kept; layers with programs for these "
+        f"shapes alone: {', '.join(own) or 'none'}"
+    )
 
 
 def _of_joining(plan: Plan) -> list[str]:
