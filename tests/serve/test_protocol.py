@@ -90,6 +90,15 @@ def test_the_parts_of_an_answer_go_at_once(server: Server, monkeypatch: pytest.M
     assert found and all(found)
 
 
+def test_a_short_answer_comes_in_one_piece(server: Server) -> None:
+    """So that its client wakes up once; two in a row on a connection, and errors too."""
+    with socket.create_connection(("127.0.0.1", server.http_port), SECONDS) as client:
+        for path, end in (("/v2/health/live", b'{"live": true}'), ("/v2/none", b'/metrics"}')) * 3:
+            client.sendall(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            answer = client.recv(1 << 16)
+            assert answer.startswith(b"HTTP/1.1 ") and answer.endswith(end), answer
+
+
 @pytest.mark.filterwarnings("ignore")  # the client's own
 def test_another_projects_client(server: Server, rng: np.random.Generator) -> None:
     for module, client in clients(server):
