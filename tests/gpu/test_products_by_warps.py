@@ -17,7 +17,7 @@ from polydevice.ops.arithmetic import Add
 from polydevice.ops.matmul import MatMul
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
-from polydevice_gpu.kernels.gemm.gemm_warps import MatmulWarps
+from polydevice_gpu.kernels.product.gemm_warps import MatmulWarps
 from tests.gpu import graphs
 from tests.gpu.trials import only
 

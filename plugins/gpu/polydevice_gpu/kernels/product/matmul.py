@@ -23,13 +23,13 @@ from polydevice_gpu.kernels.gemm.gemm_bytes_mma import MatmulBytesMma
 from polydevice_gpu.kernels.gemm.gemm_mma import MatmulMma
 from polydevice_gpu.kernels.gemm.gemm_subgroup import MatmulSubgroup
 from polydevice_gpu.kernels.gemm.gemm_tiled import MatmulTiled
-from polydevice_gpu.kernels.gemm.gemm_warps import MatmulWarps
 from polydevice_gpu.kernels.gemm.gemm_wgmma import MatmulWgmma
 from polydevice_gpu.kernels.gemm.matmul_shape import declare_factors, is_float_pair, matrices
 from polydevice_gpu.kernels.geometry import Geometry
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.product.batched import BatchedSubgroup, BatchedTiled
+from polydevice_gpu.kernels.product.gemm_warps import MatmulWarps
 from polydevice_gpu.kernels.reason import NO_FLOATS, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target

@@ -36,7 +36,7 @@ class MatmulWarps(MatmulMma):
     """Product of few rows with a constant matrix."""
 
     name = "gemm_warps"
-    source = "gemm/gemm_warps.cl"
+    source = "product/gemm_warps.cl"
     modes = tuple({**tile, "SPLIT": 1} for tile in _TILES)
 
     def refuses(self, node: GpuNode, target: Target) -> str:
