@@ -142,6 +142,9 @@ def test_a_request_keeps_its_memory_and_says_when_it_runs(model: ov.Model) -> No
     request.set_output_tensor(ov.Tensor(own, shared_memory=True))
     request.infer(IMAGE)
     assert own.tolist() == [[0, 2, 0, 4]]
+    for number in (-1, 1):
+        with pytest.raises(RuntimeError, match=f"there is no input {number}; the model has 1"):
+            request.get_input_tensor(number)
     compiled(IMAGE)
     compiled.release_memory()
     assert compiled(-IMAGE)[0].tolist() == [[1, 0, 3, 0]]

@@ -17,7 +17,7 @@ from polydevice.report.charts import Scale
 from polydevice.report.gather import MemorySampler, profile, split_explanation
 from polydevice.report.markup import shown
 from polydevice.report.page import page
-from polydevice.report.roofline import shares, without_peak
+from polydevice.report.roofline import roofline, shares, without_peak
 from polydevice.report.run import (
     LARGEST,
     SMALLEST,
@@ -222,6 +222,18 @@ def test_shares_of_peaks():
     assert without_peak([layer, layer.model_copy(update={"element_type": "I8"})], peaks) == ["I8"]
     still = layer.model_copy(update={"time_us": 0.0})
     assert shares(still, peaks) == (None, None, None, None)
+
+
+def test_a_roofline_shows_the_knee_and_no_more() -> None:
+    layer = Layer(name="", type="", kernel="", time_us=2.0, element_type="FP32",
+                  operations=4_000, bytes=40_000)  # fmt: skip
+    drawn = roofline([layer], {0: 1}, Peaks(operations={"f32": 1e12}, bytes=1e11, how=""))
+    assert drawn is not None
+    (point,) = drawn.iter("circle")
+    roof = next(line for line in drawn.iter("line") if line.get("class") == "roof")
+    begin, end = float(roof.get("x1", "")), float(roof.get("x2", ""))
+    assert begin - float(point.get("cx", "")) > 100  # of 302: two decades, 0.1 to 10, of few
+    assert begin <= end
 
 
 def test_peaks_are_measured(device: str, monkeypatch: pytest.MonkeyPatch):

@@ -77,6 +77,8 @@ def test_what_waits_is_computed_together_in_order_and_answered_apart() -> None:
     found = statistics.as_dict()
     assert (found["inference_count"], found["execution_count"]) == (14, 3)
     assert [each["batch_size"] for each in found["batch_stats"]] == [1, 6, 7]
+    assert [each["compute_infer"]["count"] for each in found["batch_stats"]] == [1, 1, 1]
+    assert found["inference_stats"]["compute_infer"]["count"] == 6
     ended(made)
 
 
