@@ -212,6 +212,21 @@ def test_transposed_convolutions_are_within_a_step(core, seed):
     check(core, model, {"x": spread(rng, shape, dtype)}, {result: 1}, least="")
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_windows_of_one_channel_are_seen_as_blocks_and_within_a_step(core, seed):
+    g = Graph(np.random.default_rng(seed))
+    rng = g.rng
+    dtype, kind = final(rng), final(rng)
+    stride, times = int(rng.integers(2, 70)), int(rng.integers(1, 4))
+    shape = (pick(rng, 1, 3), 1, stride * times + int(rng.integers(0, 5 * stride)))
+    w = g.weights((int(rng.integers(1, 40)), 1, stride * times), 0)
+    pads = pick(rng, [0, 0], [0, 0], [1, 0], [0, stride])
+    y = g.emit("Conv", g.source(dtype), w, strides=[stride], pads=pads)
+    result = g.quantised(activated(g, y), kind, float(rng.uniform(0.02, 0.4)))
+    model = g.model(shape, dtype, {result: kind})
+    check(core, model, {"x": spread(rng, shape, dtype)}, {result: 1}, least="")
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_residual_sums_are_fused_and_within_a_step(core, seed):
     """Conv, quantised and back, plus the block's input, ReLU, quantised."""

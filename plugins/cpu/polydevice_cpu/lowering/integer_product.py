@@ -85,8 +85,12 @@ def _convolve(builder: PlanBuilder, node: Node, value: Value, weights: Array, or
         assert isinstance(op, Convolution)
         begin = tuple(window.pads(sizes)[0])
         end = end_padding(window, sizes, wanted, begin)
+    steps: list[Sequence[int]] = [window.strides, window.dilations, begin, end]
+    blocks = None if form is deconvolution else _in_blocks(value, weights, steps, wanted)
+    if blocks is not None:
+        value, weights, steps = blocks
     seen = np.swapaxes(weights, -1, -2) if order is turned else weights
-    geometry = [order(each) for each in (window.strides, window.dilations, begin, end)]
+    geometry = [order(each) for each in steps]
 
     def create(
         source: DataType, kind: DataType, to: DataType, attributes: Attributes, bias: bool
@@ -105,6 +109,37 @@ def _convolve(builder: PlanBuilder, node: Node, value: Value, weights: Array, or
     flow = Flow(value, Query.SRC)
     channels = (1, result[1], *[1] * (len(result) - 2))
     return _hold(builder, node, create, flow, seen, mask, channels, text, sight(order))
+
+
+def _in_blocks(
+    value: Value, weights: Array, steps: Sequence[Sequence[int]], wanted: Sequence[int]
+) -> tuple[Value, Array, list[Sequence[int]]] | None:
+    """See one channel [N, 1, L], convolved with a stride, as that many channels [N, stride, T].
+
+    Where the window is a multiple of the stride this is the same sum, and oneDNN multiplies several
+    channels at once: 258 windows of 256 numbers with a stride of 128 took 176 us, and so 26.
+
+    Args:
+        value: the source.
+        weights: [O, 1, window].
+        steps: strides, dilations, padding before and after.
+        wanted: sizes of the result.
+
+    Returns:
+        what to read, multiply with, and the steps instead; None where that is not possible.
+    """
+    strides, dilations, begin, end = (tuple(each) for each in steps)
+    if len(strides) != 1 or value.strides is None or value.shape[1:2] != (1,):
+        return None
+    stride, length = strides[0], weights.shape[-1]
+    if stride < 2 or length % stride or dilations != (1,) or begin != (0,) or max(end) > 0:
+        return None
+    count = wanted[0] - 1 + length // stride
+    outer, _, inner = value.strides
+    shape = value.shape[0], stride, count
+    seen = value.view(shape, (outer, inner, inner * stride))
+    blocks = weights.reshape(len(weights), -1, stride).swapaxes(1, 2)
+    return seen, blocks, [(1,), (1,), (0,), (0,)]
 
 
 def _multiply(builder: PlanBuilder, node: Node, value: Value, weights: Array) -> bool:
