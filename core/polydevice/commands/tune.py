@@ -9,6 +9,7 @@ import sys
 from polydevice.benchmark.options.arguments import positive
 from polydevice.benchmark.options.texts import key_and_value
 from polydevice.commands.output import table
+from polydevice.commands.sizes import add_sizes, fix_sizes
 from polydevice.core import Core
 
 
@@ -18,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("model", nargs="?", help="model file")
     add("-d", "--device", default="GPU", help="such as GPU.1")
     add("-w", "--weights", help=".bin of an IR, when it has another name")
+    add_sizes(parser)
     add("--file", help="tuning file, made or extended")
     add("--merge", nargs="+", metavar="FILE", help="merge tuning files instead; needs --output")
     add("-o", "--output", help="what --merge writes")
@@ -80,6 +82,12 @@ def run(options: argparse.Namespace) -> int:
         for t in timed
     ]
     table(headings, rows)
+    if not tuned:
+        print(
+            f"no layer was left to tune: {options.file} has all of {options.model} that have a "
+            "choice on this device. --again tunes them anew",
+            file=sys.stderr,
+        )
     if len(timed) < len(tuned):
         left = len(tuned) - len(timed)
         print(f"{left} layers are left; run the command again to go on.", file=sys.stderr)
@@ -111,6 +119,7 @@ def _tune_here(options: argparse.Namespace) -> int:
     config.update(TUNING_FILE=options.file, TUNING_BUDGET_S=str(options.budget))
     with Core() as core:
         network = core.read_network(options.model, options.weights)
+        fix_sizes(network, options, "tuned")
         core.load_network(network, options.device, config)
     return 0
 
@@ -119,6 +128,8 @@ def _arguments_of_tune(options: argparse.Namespace) -> list[str]:
     """Write the command line anew, but for the budget."""
     words = [f"--file={options.file}", f"--device={options.device}"]
     words += [f"--weights={options.weights}"] if options.weights else []
+    words += [f"--batch={options.batch}"] if options.batch else []
+    words += [f"--shape={options.shape}"] if options.shape else []
     words += ["--again"] if options.again else []
     words += [f"--config={key}={value}" for key, value in options.config]
     return [*words, "--", options.model]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -10,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from polydevice.cli import main
+from polydevice.commands import tune
 from polydevice.tuning import TunedLayer
 from polydevice.tuning.journal import Journal
 from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.tuning.candidate_runner import CandidateRunner, Outcome
 from polydevice_gpu.tuning.tuning_file import TuningFile
+from tests.cpu.models import build
 from tests.gpu.tuning.network import LAYERS, MODEL, choices, entries, load
 
 
@@ -58,7 +62,25 @@ def test_command(path, tmp_path) -> None:
     assert len(entries(path)) == LAYERS
     again = subprocess.run(command, check=False, capture_output=True, text=True, timeout=500,
                            env=dict(os.environ))  # fmt: skip
-    assert again.returncode == 0 and again.stdout == ""  # nothing is left to tune
+    assert again.returncode == 0 and again.stdout == ""
+    assert "no layer was left to tune" in again.stderr
+
+
+def test_sizes_that_are_not_known_are_asked_for(path, tmp_path, monkeypatch, capsys) -> None:
+    """In the process that another one watches, which gets the sizes of the command line."""
+    nodes = [("Relu", ["x"], ["y"], {})]
+    (tmp_path / "model.onnx").write_bytes(build(nodes, {"x": ("n", 3, "h")}, ("y",), {}))
+    monkeypatch.setattr("polydevice.tuning.supervisor.end_with_parent", lambda: None)
+    monkeypatch.setenv("POLYDEVICE_TUNING_JOURNAL", str(tmp_path / "journal"))
+    words = ["tune", str(tmp_path / "model.onnx"), "--file", str(path)]
+    assert main(words) == 1
+    said = capsys.readouterr().err
+    assert "the batch is not known and is set to 1" in said
+    assert "layers are tuned for known sizes; give those of x[1,3,?] with --shape" in said
+    assert main([*words, "--shape", "[2,3,8]"]) == 0
+    options = argparse.Namespace(batch=4, shape="[2,3,8]", file="f", device="GPU", weights=None,
+                                 again=False, config=[], model="m.onnx")  # fmt: skip
+    assert {"--batch=4", "--shape=[2,3,8]"} < set(tune._arguments_of_tune(options))
 
 
 FAULTS = """
