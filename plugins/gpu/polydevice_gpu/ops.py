@@ -320,6 +320,50 @@ class IntegerMatMul(MatMul):
         return _sums(super().infer, inputs)
 
 
+@dataclass(frozen=True)
+class ToWhole(Op):
+    """The nearest whole number within limits, halves to even; NaN becomes the lower one.
+
+    Inputs:  x  f32
+    Outputs: y  f32
+    Source:  made of QuantizeLinear and DequantizeLinear behind products of bytes
+    """
+
+    type = "ToWhole"
+    domain = "polydevice_gpu"
+
+    low: float
+    high: float
+    """At most 2^22 away from 0."""
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the input's shape."""
+        return [inputs[0]]
+
+
+@dataclass(frozen=True)
+class ToByte(Op):
+    """The nearest whole number within limits, and a zero point added to it, as a byte.
+
+    Inputs:  x  f32
+    Outputs: y  u8 or i8
+    Source:  made of QuantizeLinear behind products of bytes
+    """
+
+    type = "ToByte"
+    domain = "polydevice_gpu"
+
+    low: float
+    high: float
+    """Before `zero` is added."""
+    zero: int
+    element_type: ElementType
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the input's shape."""
+        return [inputs[0].with_type(self.element_type)]
+
+
 INTEGER_PRODUCTS = (IntegerConvolution, IntegerGroupConvolution, IntegerMatMul)
 """Products of 8-bit integers."""
 

@@ -58,6 +58,19 @@ def plain(data: Data) -> Iterator[OpCase]:
     case = openvino_case(Convolution(**padded), data(1, 464, 4, 3), data(19, 464, 3, 3))
     yield _of_bytes(data, case, IntegerConvolution)
 
+    # In vectors of eight, so many that every kernel can split steps of 128; f32 is too short.
+    zero, x, w = 7, _bytes(data, (1, 8208, 4, 3), np.uint8), _bytes(data, (24, 8208, 1, 1), np.int8)
+    op = IntegerConvolution(
+        strides=(1, 1), dilations=(1, 1), pads_begin=(1, 0), pads_end=(0, 2), zero=zero
+    )
+
+    def expected(values: Sequence[Array]) -> list[Array]:
+        left, right = (np.asarray(array, np.int64) for array in values)
+        inside = np.pad(left - zero, ((0, 0), (0, 0), (1, 0), (0, 2)))
+        return [np.einsum("bchw,oc->bohw", inside, right[..., 0, 0]).astype(np.int32)]
+
+    yield OpCase(op, (x, w), expected, constants={1})
+
 
 def grouped(data: Data) -> Iterator[OpCase]:
     return _convolutions(data, IntegerGroupConvolution, grouped=True)
@@ -70,6 +83,14 @@ def matrices(data: Data) -> Iterator[OpCase]:
     # Terms in pieces of 16, so many that every kernel can split them.
     case = openvino_case(MatMul(transpose_b=True), data(2, 7, 4112), data(21, 4112))
     yield _of_bytes(data, case, IntegerMatMul)
+
+    def expected(values: Sequence[Array]) -> list[Array]:
+        left, right = (np.asarray(array, np.int64) for array in values)
+        return [(left @ right.T).astype(np.int32)]
+
+    # As above.
+    x, w = _bytes(data, (2, 7, 8208), np.int8), _bytes(data, (24, 8208), np.int8)
+    yield OpCase(IntegerMatMul(transpose_b=True), (x, w), expected, constants={1})
 
 
 CASES: dict[type[Op], Cases] = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from polydevice.dtype import ElementType
 from polydevice.ops import pooling
 from polydevice.ops.op import Op
@@ -23,6 +25,10 @@ def poolings(data: Data) -> Iterator[OpCase]:
             pooling.AvgPool(**window, exclude_pad=False, rounding_type=RoundingType.CEIL), x
         )
     yield openvino_case(pooling.MaxPool(kernel=(2, 2, 2)), data(1, 4, 3, 5, 4))
+    for kind in (np.uint8, np.int8):
+        limits = np.iinfo(kind)
+        x = data.random.integers(limits.min, limits.max + 1, (2, 16, 9, 12)).astype(kind)
+        yield openvino_case(pooling.MaxPool(**window), x)
     draw = data.random.integers
     for rank in (1, 2, 3):
         kernel = draw(1, 4, rank)

@@ -82,7 +82,7 @@ def rewrite(work: Work) -> None:
 
     def prepare(network: Network) -> None:
         use_custom_layers(network, work.settings.custom_layers)
-        if work.target.is_throughput and work.settings.integers:
+        if work.settings.integers:
             compress_products(network)  # before folding, which would make floats of matrices
         check_elements(network)  # unrolling a loop may have made sizes known
 

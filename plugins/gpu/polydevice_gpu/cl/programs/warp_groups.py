@@ -11,6 +11,10 @@ from __future__ import annotations
 import re
 
 MARK = "//@warp_group "
+LEAST_VERSION = b".version 8.4"
+"""Of PTX, the first one that multiplies bytes without a sign with those that have one."""
+
+_VERSION = re.compile(rb"^\.version\s+\d+\.\d+", re.MULTILINE)
 _TARGET = re.compile(rb"^(\.target\s+sm_90)\b(?!a)", re.MULTILINE)
 
 
@@ -21,4 +25,10 @@ def is_marked(source: str) -> bool:
 
 def unmarked(ptx: bytes) -> bytes:
     """Return the compiler's PTX with the marked instructions in force, aimed at sm_90a."""
-    return _TARGET.sub(rb"\1a", ptx.rstrip(b"\0").replace(MARK.encode(), b""))
+    text = _TARGET.sub(rb"\1a", ptx.rstrip(b"\0").replace(MARK.encode(), b""))
+    return _VERSION.sub(lambda found: max(found[0], LEAST_VERSION, key=_numbers), text)
+
+
+def _numbers(version: bytes) -> list[int]:
+    """The numbers of a line ``.version 8.4``."""
+    return [int(number) for number in version.split()[1].split(b".")]

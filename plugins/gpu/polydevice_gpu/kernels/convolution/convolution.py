@@ -26,6 +26,7 @@ from polydevice_gpu.kernels.gemm.convolution_shape import (
 from polydevice_gpu.kernels.gemm.gemm_async import ConvolutionAsync
 from polydevice_gpu.kernels.gemm.gemm_bytes import ConvolutionOfBytes
 from polydevice_gpu.kernels.gemm.gemm_bytes_mma import ConvolutionBytesMma
+from polydevice_gpu.kernels.gemm.gemm_bytes_wgmma import ConvolutionBytesWgmma
 from polydevice_gpu.kernels.gemm.gemm_mma import ConvolutionMma
 from polydevice_gpu.kernels.gemm.gemm_subgroup import ConvolutionSubgroup
 from polydevice_gpu.kernels.gemm.gemm_tiled import ConvolutionTiled
@@ -97,6 +98,7 @@ _ITEMS_PER_LANE = 8
 """Work-items that hide each other's waiting; rather these than more pixels for each."""
 
 
+kernel(IntegerConvolution)(ConvolutionBytesWgmma)
 kernel(IntegerConvolution)(ConvolutionBytesMma)
 kernel(IntegerConvolution)(ConvolutionOfBytes)
 kernel(IntegerConvolution)(ConvolutionBytes)

@@ -12,6 +12,7 @@ from polydevice_gpu.kernels.gemm.gemm import (
     ConvolutionProduct,
     MatmulProduct,
     Pace,
+    Product,
     tile_modes,
 )
 from polydevice_gpu.kernels.gemm.gemm_bytes import declare_bytes
@@ -30,8 +31,26 @@ _TILES = (
     ({"BM": 64, "BN": 64, "WARPS_M": 2, "WARPS_N": 2, "STAGES": 4}, Pace(0.25, 0.062)),
     ({"BM": 32, "BN": 64, "WARPS_M": 1, "WARPS_N": 4, "STAGES": 4}, Pace(0.23, 0.056)),
 )
-_PIECE = 16
+PIECE = 16
 """Terms that a copy brings."""
+
+
+def declare_matrix_bytes(product: Product, call: Call, mode: Mode, *, outside: bool) -> None:
+    """Declare what matrix units need beyond tiles.
+
+    Args:
+        product: what is multiplied.
+        call: the launch.
+        mode: of the launch.
+        outside: whether pieces that lie outside of the input are copied from somewhere.
+    """
+    tile = mode["BN"]
+    declare_bytes(product, call, -(-product.sizes(call.node)[1] // tile) * tile)
+    zero = zero_of(call.node)
+    if zero and outside:
+        fill = np.full(PIECE, zero).astype(np.int16).astype(np.uint8)
+        form = Weights(call.node.inputs[1], f"fill of {zero}", lambda _: fill, ElementType.u8)
+        call.buffer("FILL", form, "uchar")
 
 
 def _interleaved(matrix: Array) -> Array:
@@ -53,7 +72,7 @@ class BytesMmaEngine(MmaEngine):
     tiles = _TILES
     modes = tile_modes(_TILES)
     step = 64
-    alignment = _PIECE
+    alignment = PIECE
 
     def widths(self) -> tuple[int, ...]:
         """Results leave in vectors of four."""
@@ -69,17 +88,11 @@ class BytesMmaEngine(MmaEngine):
 
     def comes_in_pieces(self, node: GpuNode) -> bool:
         """Whether data can be copied in pieces of 16 terms."""
-        return self.channels(node) % _PIECE == 0
+        return self.channels(node) % PIECE == 0
 
     def declare_engine(self, call: Call, mode: Mode) -> None:
         """Declare the sign, and what stands for pixels outside."""
-        tile = mode["BN"]
-        declare_bytes(self, call, -(-self.sizes(call.node)[1] // tile) * tile)
-        zero = zero_of(call.node)
-        if zero and not mode["GATHERED"]:
-            fill = np.full(_PIECE, zero).astype(np.int16).astype(np.uint8)
-            form = Weights(call.node.inputs[1], f"fill of {zero}", lambda _: fill, ElementType.u8)
-            call.buffer("FILL", form, "uchar")
+        declare_matrix_bytes(self, call, mode, outside=not mode["GATHERED"])
 
     def misfit(self, node: GpuNode, target: Target) -> str:
         """Say why a product does not fit the units."""
@@ -110,7 +123,7 @@ class MatmulBytesMma(BytesMmaEngine, MatmulProduct):
 
     def refuses(self, node: GpuNode, target: Target) -> str:
         """Terms in pieces of 16; others take long to gather."""
-        pieces = f"{self.channels(node)} terms are no multiple of {_PIECE}"
+        pieces = f"{self.channels(node)} terms are no multiple of {PIECE}"
         return (
             self.no_product(node)
             or self.misfit(node, target)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from polydevice.dtype import ElementType
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.gemm.convolution_shape import has_channels_inside
@@ -10,6 +12,7 @@ from polydevice_gpu.kernels.gemm.gemm import (
     MatmulProduct,
     Pace,
     Product,
+    Tile,
     tile_modes,
 )
 from polydevice_gpu.kernels.kernel import Mode
@@ -34,7 +37,7 @@ class MmaEngine(Product):
 
     name = "gemm_mma"
     source = "gemm/gemm_mma.cl"
-    tiles = _TILES
+    tiles: Sequence[Tile] = _TILES
     modes = tile_modes(_TILES)
     step = 32
     joins_parts = True

@@ -26,6 +26,7 @@ from polydevice.ops.convert import Convert
 from polydevice.ops.op import Op
 from polydevice.ops.python_operation import PythonOperation
 from polydevice_gpu.kernels.types import compute_type, is_float
+from polydevice_gpu.ops import ToByte
 
 Template = Union[str, "Callable[[Any, list[ElementType]], str]"]
 """An expression, or a function from the operation and its inputs' types to one."""
@@ -114,6 +115,9 @@ def expression(
         # Bytes by way of i32: from what was clamped to their range, this is the same number.
         x = arguments[0] if is_float(target) else f"convert_int{suffix}({arguments[0]})"
         return f"convert_{target}({x})"
+    if isinstance(op, ToByte):
+        inner = _fill(str(template), op, arguments, f"float{suffix}")
+        return f"convert_{target}(as_int{suffix}({inner}) + ({op.zero} - 0x4B400000))"
     if not on_floats and not form.any_type:
         if form.integer:
             template = form.integer

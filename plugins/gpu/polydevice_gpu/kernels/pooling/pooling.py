@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from polydevice.dtype import ElementType
 from polydevice.ops.op import Op
 from polydevice.ops.pooling import (
     AdaptiveAvgPool,
@@ -35,6 +36,7 @@ def lowest(kind: str) -> str:
     return names.get(kind, "-INFINITY" if kind in ("float", "double") else "0")
 
 
+_BYTES = (ElementType.u8, ElementType.i8)
 _ITEMS_PER_UNIT = 128
 """Work-items that a processor should have; vectors of 8 then take 0.75 of the time of 4 (H200)."""
 
@@ -60,12 +62,13 @@ class PoolingVector(SingleLaunch):
     modes = ({"WIDTH": 4}, {"WIDTH": 8}, {"WIDTH": 16})
 
     def refuses(self, node: GpuNode, target: Target) -> str:
-        """Float data whose channels are contiguous, in whole vectors."""
+        """Float data, or maxima of bytes, whose channels are contiguous, in whole vectors."""
         x = node.inputs[0]
+        maxima = isinstance(node.op, MaxPool) and x.storage in _BYTES
         groups = written_groups(x.rank)
         beside = step_along(x.placed, x.shape, groups) == 1
         return unless(
-            (compute_type(x.storage) == "float", NO_FLOATS),
+            (compute_type(x.storage) == "float" or maxima, NO_FLOATS),
             (beside, "its channels do not lie side by side"),
             (x.shape[1] % 4 == 0, f"its {x.shape[1]} channels are no multiple of 4"),
         )
@@ -76,6 +79,7 @@ class PoolingVector(SingleLaunch):
         if target.is_throughput:
             enough = 8 * _ITEMS_PER_UNIT * target.compute_units
             wanted = 8 if node.output.elements >= enough else 4
+            wanted *= 2 if node.inputs[0].storage in _BYTES else 1
         fitting = [i for i, m in enumerate(self.modes) if m["WIDTH"] <= wanted]
         fitting = [i for i in fitting if node.inputs[0].shape[1] % self.modes[i]["WIDTH"] == 0]
         return max(fitting, default=0)
@@ -92,7 +96,8 @@ class PoolingVector(SingleLaunch):
         _declare_window(call, op, x.shape[2:])
         declare_sizes(call, "IN", x)
         declare_sizes(call, "OUT", out)
-        call.define(WIDTH=width)
+        kind = compute_type(x.storage)
+        call.define(WIDTH=width, LOWEST=lowest(kind), LARGER="fmax" if kind == "float" else "max")
         call.scalars(CHANNELS=x.shape[1])
         call.result(written_groups(out.rank), (width,))
         z, y, across = spatial(out.shape)

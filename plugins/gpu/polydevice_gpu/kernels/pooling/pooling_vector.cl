@@ -1,11 +1,12 @@
 // pooling_vector: one work-item computes WIDTH neighbouring channels of one pooled element.
 // NDRange: {CHANNELS / WIDTH, OUT_X, batch * OUT_Z * OUT_Y}; local size free.
-// Layouts: input with contiguous channels; result any.   Types: half, float; sums in float.
-// Needs: as pooling_ref, and WIDTH, COLUMNS (OUT_X).
+// Layouts: input with contiguous channels; result any.   Types: half, float, sums in float; maxima of
+// bytes, too.
+// Needs: as pooling_ref, and WIDTH, COLUMNS (OUT_X), LARGER (the function of two vectors).
 // WIDTH divides CHANNELS.
 #define JOIN2(a, b) a##b
 #define JOIN(a, b) JOIN2(a, b)
-#define VECTOR JOIN(float, WIDTH)
+#define VECTOR JOIN(IN0_C, WIDTH)
 
 KERNEL(pooling_vector) {
     const int c = get_global_id(0) * WIDTH, x = get_global_id(1);
@@ -14,7 +15,7 @@ KERNEL(pooling_vector) {
     if (c >= CHANNELS || x >= COLUMNS) return;
     const int z0 = z * STRIDE_Z - PAD_Z, y0 = y * STRIDE_Y - PAD_Y, x0 = x * STRIDE_X - PAD_X;
     int count = 0;
-    VECTOR result = AVERAGE ? (VECTOR)(0) : (VECTOR)(-INFINITY);
+    VECTOR result = (VECTOR)(AVERAGE ? 0 : LOWEST);
     for (int kz = 0; kz < KERNEL_Z; kz++)
         for (int ky = 0; ky < KERNEL_Y; ky++)
             for (int kx = 0; kx < KERNEL_X; kx++) {
@@ -24,9 +25,11 @@ KERNEL(pooling_vector) {
                 if (iz < 0 || iz >= IN_Z || iy < 0 || iy >= IN_Y || ix < 0 || ix >= IN_X) continue;
                 const VECTOR v = JOIN(IN0_LOAD, WIDTH)(IN0_AT(b, iz, iy, ix, c));
                 if (EXCLUDE_PAD) count++;
-                result = AVERAGE ? result + v : fmax(result, v);
+                result = AVERAGE ? result + v : LARGER(result, v);
             }
+#if AVERAGE
     if (COUNT_WHOLE) count = KERNEL_Z * KERNEL_Y * KERNEL_X;
-    if (AVERAGE) result *= count > 0 ? 1.0f / count : 0.0f;
+    result *= count > 0 ? 1.0f / count : 0.0f;
+#endif
     JOIN(WRITE, WIDTH)(result, b, z, y, x, c);
 }

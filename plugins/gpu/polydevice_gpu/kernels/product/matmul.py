@@ -20,6 +20,7 @@ from polydevice_gpu.kernels.gemm.byte_terms import declare_sums, is_float_or_byt
 from polydevice_gpu.kernels.gemm.gemm_async import MatmulAsync
 from polydevice_gpu.kernels.gemm.gemm_bytes import MatmulOfBytes
 from polydevice_gpu.kernels.gemm.gemm_bytes_mma import MatmulBytesMma
+from polydevice_gpu.kernels.gemm.gemm_bytes_wgmma import MatmulBytesWgmma
 from polydevice_gpu.kernels.gemm.gemm_mma import MatmulMma
 from polydevice_gpu.kernels.gemm.gemm_subgroup import MatmulSubgroup
 from polydevice_gpu.kernels.gemm.gemm_tiled import MatmulTiled
@@ -52,6 +53,7 @@ kernel(MatMul)(MatmulSubgroup)
 kernel(MatMul)(MatmulTiled)
 
 
+kernel(IntegerMatMul)(MatmulBytesWgmma)
 kernel(IntegerMatMul)(MatmulBytesMma)
 kernel(IntegerMatMul)(MatmulOfBytes)
 kernel(IntegerMatMul)(MatmulBytes)

@@ -6,6 +6,7 @@ import math
 
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
+from polydevice_gpu.kernels.reason import LOCAL_MEMORY_IS_FASTER, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, planar
@@ -14,14 +15,8 @@ from polydevice_gpu.ops import CompressedMatMul
 _LANES = 32
 
 
-@kernel(CompressedMatMul)
-class MatmulCompressedRef(SingleLaunch):
-    """Work-items read 16 bytes of the matrix at a time; a group adds up what its lanes have."""
-
-    modes = tuple(
-        {"SUBS": subs, "COLUMNS_EACH": each}
-        for subs, each in ((4, 1), (8, 1), (4, 2), (8, 2), (4, 4), (8, 4))
-    )
+class CompressedKernel(SingleLaunch):
+    """What all kernels of these products have in common."""
 
     def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
         """Rows in memory order."""
@@ -30,6 +25,46 @@ class MatmulCompressedRef(SingleLaunch):
     def output_layouts(self, node: GpuNode, target: Target) -> list[Layout]:
         """Rows in memory order."""
         return [planar(node.output.shape)]
+
+    def declare(self, call: Call, op: CompressedMatMul, width: int) -> None:
+        """Declare all tensors and sizes; rows are read in vectors of that width."""
+        node = call.node
+        x, matrix, scales, zeros = node.inputs[:4]
+        rows, columns = math.prod(x.shape[:-1]), node.output.shape[-1]
+        count, blocks = x.shape[-1], scales.shape[1]
+        groups = [tuple(range(x.rank - 1)), (x.rank - 1,)]
+        call.tensor("IN0", x, groups, (width,))
+        call.pointer("MATRIX", matrix)
+        call.pointer("SCALES", scales)
+        call.access("SCALES", scales.storage)
+        call.pointer("ZEROS", zeros)
+        call.define(BITS=op.bits, MOST_ROWS=1 << max(rows - 1, 0).bit_length())
+        call.scalars(ROWS=rows, COLUMNS=columns, COUNT=count, BLOCK=count // blocks, BLOCKS=blocks)
+        call.result(groups)
+
+
+@kernel(CompressedMatMul)
+class MatmulCompressedVector(CompressedKernel):
+    """A work-item reads a column, in vectors of 16 bytes."""
+
+    def yields(self, node: GpuNode, target: Target) -> str:
+        """Neighbours of those that run in lockstep should read neighbours."""
+        return unless((not target.is_throughput, LOCAL_MEMORY_IS_FASTER))
+
+    def describe(self, call: Call, op: CompressedMatMul, mode: Mode) -> None:
+        """One work-item for each column."""
+        self.declare(call, op, 16)
+        call.dispatch((call.node.output.shape[-1],))
+
+
+@kernel(CompressedMatMul)
+class MatmulCompressedRef(CompressedKernel):
+    """Work-items read 16 bytes of the matrix at a time; a group adds up what its lanes have."""
+
+    modes = tuple(
+        {"SUBS": subs, "COLUMNS_EACH": each}
+        for subs, each in ((4, 1), (8, 1), (4, 2), (8, 2), (4, 4), (8, 4))
+    )
 
     def default_mode(self, node: GpuNode, target: Target) -> int:
         """Columns enough for a group on every processor; at most 8 by 2.
@@ -45,19 +80,7 @@ class MatmulCompressedRef(SingleLaunch):
 
     def describe(self, call: Call, op: CompressedMatMul, mode: Mode) -> None:
         """A group computes some columns of all rows."""
-        node = call.node
-        x, matrix, scales, zeros = node.inputs[:4]
-        rows, columns = math.prod(x.shape[:-1]), node.output.shape[-1]
-        count, blocks = x.shape[-1], scales.shape[1]
-        groups = [tuple(range(x.rank - 1)), (x.rank - 1,)]
-        call.tensor("IN0", x, groups)
-        call.pointer("MATRIX", matrix)
-        call.pointer("SCALES", scales)
-        call.access("SCALES", scales.storage)
-        call.pointer("ZEROS", zeros)
-        most = 1 << max(rows - 1, 0).bit_length()
-        call.define(**mode, BITS=op.bits, LANES=_LANES, MOST_ROWS=most)
-        call.scalars(ROWS=rows, COLUMNS=columns, COUNT=count, BLOCK=count // blocks, BLOCKS=blocks)
-        call.result(groups)
-        tiles = -(-columns // (mode["SUBS"] * mode["COLUMNS_EACH"]))
+        self.declare(call, op, 4)
+        call.define(**mode, LANES=_LANES)
+        tiles = -(-call.node.output.shape[-1] // (mode["SUBS"] * mode["COLUMNS_EACH"]))
         call.dispatch((tiles * _LANES, mode["SUBS"]), (_LANES, mode["SUBS"]))

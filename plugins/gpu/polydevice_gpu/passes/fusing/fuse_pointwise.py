@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from polydevice.dtype import ElementType
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value
 from polydevice_gpu.kernels.kernel import kernels_of
 from polydevice_gpu.kernels.target import Target
@@ -91,7 +92,18 @@ def _host(
         and _takes_over(value.producer, value, node, node.inputs)
     ]
     # Work that a heavy producer's epilogue hides is free; a plain copy or sum is a launch saved.
-    return max(candidates, key=lambda n: (not isinstance(n.op, Fused), order[n]), default=None)
+    # One that can leave bytes does: see `read_bytes`.
+    return max(
+        candidates,
+        key=lambda n: (not isinstance(n.op, Fused), not _makes_bytes(n), order[n]),
+        default=None,
+    )
+
+
+def _makes_bytes(node: GpuNode) -> bool:
+    """Whether floats are made of bytes in an epilogue that makes those, too."""
+    steps = node.epilogue.steps if node.epilogue is not None else ()
+    return any(step.element_type in (ElementType.u8, ElementType.i8) for step in steps)
 
 
 def _takes_over(host: GpuNode, value: Value, node: GpuNode, operands: Sequence[Value]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from polydevice.dtype import ElementType
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.ops import Fused
+from polydevice_gpu.ops import Fragment, Fused, Step
 from polydevice_gpu.passes.fusing.fuse_pointwise import has_room, without_repetition
 
 MOST_STEPS = 4
@@ -21,6 +21,7 @@ _BYTES = (ElementType.u8, ElementType.i8)
 def read_bytes(graph: GpuGraph, target: Target) -> None:
     """Let all readers that can compute floats of bytes do so; drop what nobody reads then."""
     del target  # all devices gain
+    _store_bytes(graph)
     users = graph.users()
     for node in list(graph.nodes):
         if not _widens(node):
@@ -35,6 +36,62 @@ def read_bytes(graph: GpuGraph, target: Target) -> None:
         if able == readers and able and not value.is_output:
             graph.nodes.remove(node)
             able[0].origins += node.origins
+
+
+def _store_bytes(graph: GpuGraph) -> None:
+    """Leave making floats of bytes to the readers where it was fused into what makes the bytes."""
+    users = graph.users()
+    for node in list(graph.nodes):
+        parted = _parted(node)
+        if parted is None:
+            continue
+        kept, made = parted
+        readers = users.get(made.output, [])
+        if not readers or not all(_takes(reader, made) for reader in readers):
+            made.output.producer = node
+            continue
+        own, extras = node.own_inputs, node.extra_inputs
+        read = {a for step in kept.steps for a in step.arguments}
+        numbers = [number for number in range(len(kept.inputs)) if number in read or not number]
+        node.epilogue = _renumbered(kept, numbers)
+        node.inputs = [*own, *(extras[number - 1] for number in numbers[1:])]
+        node.outputs = [made.inputs[0]]
+        made.inputs[0].producer = node
+        graph.nodes.insert(graph.nodes.index(node) + 1, made)
+
+
+def _parted(node: GpuNode) -> tuple[Fragment, GpuNode] | None:
+    """Part an epilogue into what makes bytes, and a node that makes floats of them and numbers."""
+    epilogue = node.epilogue
+    if epilogue is None or node.output.is_output or not node.output.storage.is_float:
+        return None
+    first = len(epilogue.inputs)
+    bytes_ = [i for i, step in enumerate(epilogue.steps) if step.element_type in _BYTES]
+    if not bytes_ or not 0 < len(epilogue.steps) - 1 - bytes_[-1] <= MOST_STEPS:
+        return None
+    kept, rest = epilogue.steps[: bytes_[-1] + 1], epilogue.steps[bytes_[-1] + 1 :]
+    byte = first + bytes_[-1]
+    read = sorted({a for step in rest for a in step.arguments if a < byte})
+    numbers = [node.extra_inputs[a - 1] for a in read if 0 < a < first]
+    if len(numbers) < len(read) or any(v.constant is None or v.elements != 1 for v in numbers):
+        return None
+    whole = Fragment((*epilogue.inputs, *(s.element_type for s in kept)), rest)
+    stored = Value(f"{node.output.name}/bytes", kept[-1].element_type, node.output.shape)
+    op = Fused(_renumbered(whole, [byte, *read]))
+    made = GpuNode(f"{node.name}/floats", op, [stored, *numbers], [node.output])
+    return Fragment(epilogue.inputs, kept), made
+
+
+def _renumbered(fragment: Fragment, inputs: list[int]) -> Fragment:
+    """Return a fragment that has these of its inputs alone, in this order."""
+    numbers = {number: place for place, number in enumerate(inputs)}
+    before = len(fragment.inputs)
+    numbers.update({before + i: len(inputs) + i for i in range(len(fragment.steps))})
+    steps = [
+        Step(step.op, tuple(numbers[a] for a in step.arguments), step.element_type)
+        for step in fragment.steps
+    ]
+    return Fragment(tuple(fragment.inputs[number] for number in inputs), tuple(steps))
 
 
 def _widens(node: GpuNode) -> bool:
