@@ -62,7 +62,10 @@ def test_only_the_thread_that_computes_has_workers():
 
 
 def cores_of(task: str) -> set[int]:
-    return os.sched_getaffinity(int(task))
+    try:
+        return os.sched_getaffinity(int(task))
+    except ProcessLookupError:  # it has ended
+        return set()
 
 
 @pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
@@ -87,9 +90,8 @@ def test_workers_keep_off_the_core_of_the_thread_that_computes():
                     assert cores_of("0") == used
             finally:
                 os.sched_setaffinity(0, allowed)
-        (worker,) = {task.name for task in TASKS.iterdir()} - before
-        assert cores_of(worker) < allowed
-        assert len(cores_of(worker)) == len(allowed) - 1
+        started = {task.name for task in TASKS.iterdir()} - before
+        assert [len(cores_of(task)) for task in started].count(len(allowed) - 1) == 1
         openmp.stop_workers()
         request.infer(given)
         assert cores_of("0") == allowed

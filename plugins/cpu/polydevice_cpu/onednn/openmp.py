@@ -83,11 +83,12 @@ def keep_apart(count: int) -> None:
         _cores.core, _cores.count = _send_workers(count), count
     elif find is not None and _cores.core >= 0 and find() != _cores.core:
         allowed = os.sched_getaffinity(0)
-        if _cores.core in allowed:
-            os.sched_setaffinity(0, {_cores.core})
-            os.sched_setaffinity(0, allowed)
-        else:
+        if _cores.core not in allowed:
             forget_cores()
+        elif _allow({_cores.core}):
+            _allow(allowed)
+        else:
+            _cores.core = -1
 
 
 def _send_workers(count: int) -> int:
@@ -103,11 +104,20 @@ def _send_workers(count: int) -> int:
 
     def send(_: int | None) -> None:
         if threading.get_ident() != caller:
-            os.sched_setaffinity(0, others)
+            _allow(others)
 
     parallel.argtypes, parallel.restype = [_BODY, c.c_void_p, c.c_uint, c.c_uint], None
     parallel(_BODY(send), None, count, 0)
     return core
+
+
+def _allow(cores: set[int]) -> bool:
+    """Let the calling thread run on these cores alone; False where the system does not."""
+    try:
+        os.sched_setaffinity(0, cores)
+    except OSError:  # a container may forbid it
+        return False
+    return True
 
 
 @lru_cache(maxsize=1)
