@@ -47,6 +47,7 @@ def test_a_step_too_far_is_a_crash(side, step):
 
 
 @pytest.mark.full
+@pytest.mark.timeout(600)  # the slice takes half a minute on an idle machine
 @pytest.mark.parametrize("side", ["after", "before"])
 def test_networks_keep_to_their_buffers(side):
     """The plan's own tests, and what oneDNN computes of each operation, in a process of their own.

@@ -31,6 +31,7 @@ def test_every_listed_proof_is_a_test():
 
 
 @pytest.mark.full
+@pytest.mark.timeout(600)  # the slice takes half a minute on an idle machine
 @pytest.mark.skipif(library() is None, reason="needs oneDNN")
 @pytest.mark.parametrize("instructions", ["sse41", "avx2"])
 def test_what_a_lesser_processor_gets_is_right(tmp_path, instructions):
