@@ -9,7 +9,7 @@ import pytest
 from polydevice.errors import KernelBuildError
 from polydevice_gpu import cl
 from polydevice_gpu.cl import library
-from polydevice_gpu.cl.programs import program
+from polydevice_gpu.cl.programs import program, warp_groups
 
 SOURCE = "__kernel void twice(__global int* x) { x[get_global_id(0)] *= FACTOR; }"
 
@@ -122,3 +122,11 @@ def test_an_error_in_lines_that_come_from_elsewhere_says_from_where() -> None:
     ):
         error = str(program._build_error("k", "device", source, "", log, -11))
         assert error.endswith("written at mine.py:41") == added
+
+
+@pytest.mark.parametrize(("made", "least"), [("8.0", "8.4"), ("8.10", "8.10"), ("9.0", "9.0")])
+def test_instructions_of_warp_groups_are_in_force(made, least) -> None:
+    """Aimed at sm_90a, in a version that multiplies u8 by s8."""
+    text = ".version {}\n.target sm_90{}, texmode_independent\n{}wgmma.fence.sync.aligned;\n"
+    given = text.format(made, "", "//@warp_group ").encode() + b"\0"
+    assert warp_groups.unmarked(given) == text.format(least, "a", "").encode()
