@@ -79,15 +79,11 @@ class GivingWay(Generic[R]):
         together()
         used = time.thread_time_ns() - used
         spent = time.perf_counter_ns() - begin
-        if self._alone_ns:
-            lost = spent - self._alone_ns
-        else:
-            lost = spent - used if spent - used > WAITING * spent else 0
-        if lost <= 0:
-            self._lost //= 2
+        # A sum of gains and losses, so that one good inference among bad ones changes little.
+        expected = self._alone_ns or used + int(WAITING * spent)
+        self._lost = max(self._lost + spent - expected, 0)
+        if not self._lost:
             self._pause = LEAST_PAUSE_NS
-            return
-        self._lost += lost
         if self._lost >= self._price:
             self._give_way()
 
