@@ -10,12 +10,12 @@ from polydevice.dtype import Array
 from polydevice.ops.convolution import Convolution, GroupConvolution
 from polydevice.ops.op import Op
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.convolution.convolution_bytes import ConvolutionBytes
-from polydevice_gpu.kernels.gemm.byte_terms import (
+from polydevice_gpu.kernels.byte_terms import (
     EXACT_TERMS,
     declare_sums,
     is_float_or_byte_product,
 )
+from polydevice_gpu.kernels.convolution.convolution_bytes import ConvolutionBytes
 from polydevice_gpu.kernels.gemm.convolution_shape import (
     convolution_geometry,
     groups_of,

@@ -10,7 +10,7 @@ from polydevice.dtype import Array, ElementType
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.op import Op
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.gemm.byte_terms import zero_of
+from polydevice_gpu.kernels.byte_terms import zero_of
 from polydevice_gpu.kernels.gemm.convolution_shape import (
     convolution_geometry,
     groups_of,

@@ -6,7 +6,7 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.gemm.byte_terms import zero_of
+from polydevice_gpu.kernels.byte_terms import zero_of
 from polydevice_gpu.kernels.gemm.convolution_shape import has_channels_inside
 from polydevice_gpu.kernels.gemm.gemm import (
     ConvolutionProduct,

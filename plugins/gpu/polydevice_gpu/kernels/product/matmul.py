@@ -8,6 +8,7 @@ from polydevice.dtype import Array
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.op import Op
 from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.byte_terms import declare_sums, is_float_or_byte_product
 from polydevice_gpu.kernels.convolution.convolution import (
     best_mode,
     dispatch_tiles,
@@ -16,7 +17,6 @@ from polydevice_gpu.kernels.convolution.convolution import (
     vector_lanes,
 )
 from polydevice_gpu.kernels.convolution.convolution_bytes import MatmulBytes
-from polydevice_gpu.kernels.gemm.byte_terms import declare_sums, is_float_or_byte_product
 from polydevice_gpu.kernels.gemm.gemm_async import MatmulAsync
 from polydevice_gpu.kernels.gemm.gemm_bytes import MatmulOfBytes
 from polydevice_gpu.kernels.gemm.gemm_bytes_mma import MatmulBytesMma
