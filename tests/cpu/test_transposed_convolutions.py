@@ -50,6 +50,34 @@ def test_windows_side_by_side_for_any_shape(core, tail, kernel):
     assert not any(name.startswith(("conv:", "brg_conv", "ref")) for name in used)
 
 
+@pytest.mark.parametrize(
+    ("source", "result", "window"),
+    [
+        (12, 4, {"kernel": [3], "strides": [3]}),  # a row is as long as in the source
+        (4, 2, {"kernel": [1, 2], "strides": [1, 2]}),
+        (8, 2, {"kernel": [2, 2], "strides": [2, 2]}),
+        (5, 3, {"kernel": [2], "strides": [3], "dilations": [2]}),  # gaps within windows
+        (5, 3, {"kernel": [2, 3], "strides": [4, 3], "dilations": [3, 1]}),
+        (5, 3, {"kernel": [2, 1], "strides": [3, 4]}),  # gaps between windows
+        (5, 3, {"kernel": [1, 1], "strides": [1, 1], "dilations": [2, 3]}),
+    ],
+)
+def test_windows_that_only_look_side_by_side_and_rows_of_one_length(core, source, result, window):
+    rng = np.random.default_rng(source)
+    kernel, axes = window["kernel"], len(window["kernel"])
+    k = rng.standard_normal((source, result, *kernel)).astype(np.float32)
+    b = rng.standard_normal(result).astype(np.float32)
+    attributes = {name: value for name, value in window.items() if name != "kernel"}
+    nodes = [("ConvTranspose", ["x", "k", "b"], ["c"], attributes), ("Relu", ["c"], ["y"], {})]
+    for sizes in (["n", source, *"hw"[:axes]], [2, source, *(4, 3)[:axes]]):
+        model = models.build(nodes, {"x": sizes}, ["y"], {"k": k, "b": b})
+        request = load(core, model).create_infer_request()
+        for number in range(2):
+            x = image(number, 2, source, *(4, 3)[:axes]) - np.float32(0.5)
+            (want,) = models.answer(model, {"x": x})
+            np.testing.assert_allclose(request.infer({"x": x})["y"], want, rtol=1e-4, atol=1e-4)
+
+
 def test_code_that_is_right_for_one_window_is_not_taken_for_another(core):
     """oneDNN 3.2 adds the bias once for every part of a long sum, which a short one is not."""
     for kernel, pad in ((8, 0), (16, 4)):

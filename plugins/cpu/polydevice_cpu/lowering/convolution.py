@@ -152,7 +152,7 @@ def _multiply(builder: PlanBuilder, node: Node, weights: Array) -> bool:
     window, sizes, wanted = op.window(weights.shape), _sizes(node), _output_sizes(node)
     if op.grouped or len(sizes) > 2 or weights.nbytes > PRODUCT_BYTES:
         return False
-    if window.extent != window.strides or any(op.crops(sizes, window, wanted)):
+    if not window.kernel == window.extent == window.strides or any(op.crops(sizes, window, wanted)):
         return False
     if wanted != tuple(n * step for n, step in zip(sizes, window.strides, strict=True)):
         return False

@@ -170,7 +170,7 @@ class Pending:
     @property
     def dst(self) -> Descriptor:
         """Layout of the result."""
-        return self._sight.in_network(self._layout)
+        return self._sight.in_network(self._layout, Arg.DST)
 
     @property
     def is_integral(self) -> bool:
@@ -336,7 +336,7 @@ class Pending:
         chain: list[PostOp] = []
         for post_op in post_ops:
             if isinstance(post_op, Binary):
-                operand = self._sight.seen(post_op.operand)
+                operand = self._sight.seen(post_op.operand, Arg.DST)
                 if operand is None:
                     return None
                 chain.append(Binary(post_op.algorithm, operand))
@@ -374,24 +374,25 @@ class Pending:
                     array = array.reshape(primitive.bias_shape)
                 arguments[index] = builder.packed(array, want)
             elif want is None:
-                arguments[index] = self._sight.value(argument.value)
+                arguments[index] = self._sight.value(argument.value, index)
             else:
-                value = builder.in_layout(argument.value, self._sight.in_network(want))
-                arguments[index] = self._sight.value(value)
+                want = self._sight.in_network(want, index)
+                value = builder.in_layout(argument.value, want)
+                arguments[index] = self._sight.value(value, index)
         sums = []
         for position, operand in self._operands.items():
             index = Arg.ATTR_POST_OP * (self._own_post_ops + position + 1) | operand.argument
             if isinstance(operand.source, Value):
                 value = builder.in_layout(operand.source, operand.descriptor)
-                arguments[index] = self._sight.value(value)
+                arguments[index] = self._sight.value(value, Arg.DST)
                 if self._adds_all(position):
                     sums.append(Sum(index, partial(self._with_sum, position)))
             else:
                 value = builder.packed(operand.source, operand.descriptor)
                 is_slope = operand.argument is Arg.WEIGHTS  # one axis, which stays
-                arguments[index] = value if is_slope else self._sight.value(value)
+                arguments[index] = value if is_slope else self._sight.value(value, Arg.DST)
         result = builder.new(self.dst)
-        arguments[Arg.DST] = self._sight.value(result)
+        arguments[Arg.DST] = self._sight.value(result, Arg.DST)
         types = "+".join(self.types)
         name, layers = self.node.name, tuple(self.layers)
         step = PrimitiveStep(name, types, primitive, arguments, (Arg.DST,), sums, layers)

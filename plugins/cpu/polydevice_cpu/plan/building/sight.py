@@ -1,7 +1,12 @@
-"""Sight: how a primitive sees the tensors of the network it reads and writes."""
+"""Sight: how a primitive sees the tensors of the network it reads and writes.
+
+`argument` says which tensor is meant: Arg.SRC, Arg.DST and so on. What is fused into a primitive
+lies as its result does, Arg.DST.
+"""
 
 from __future__ import annotations
 
+from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.plan.value import Value
 
@@ -9,15 +14,15 @@ from polydevice_cpu.plan.value import Value
 class Sight:
     """As they are in the network."""
 
-    def in_network(self, layout: Descriptor) -> Descriptor:
-        """The network's layout of a source or result that the primitive sees in this one."""
+    def in_network(self, layout: Descriptor, argument: int) -> Descriptor:
+        """The network's layout of what the primitive sees in this one."""
         return layout
 
-    def seen(self, layout: Descriptor) -> Descriptor | None:
-        """What the primitive sees of an operand in this layout; None where it cannot."""
+    def seen(self, layout: Descriptor, argument: int) -> Descriptor | None:
+        """What the primitive sees of a tensor in this layout; None where it cannot."""
         return layout
 
-    def value(self, value: Value) -> Value:
+    def value(self, value: Value, argument: int) -> Value:
         """What the primitive sees of a value."""
         return value
 
@@ -35,15 +40,15 @@ class Sight:
 class Turned(Sight):
     """The last two axes exchanged; see `Value.turned`."""
 
-    def in_network(self, layout: Descriptor) -> Descriptor:
+    def in_network(self, layout: Descriptor, argument: int) -> Descriptor:
         """Turning twice gives the same layout."""
         return layout.turned()
 
-    def seen(self, layout: Descriptor) -> Descriptor:
+    def seen(self, layout: Descriptor, argument: int) -> Descriptor:
         """Every operand can be turned."""
         return layout.turned()
 
-    def value(self, value: Value) -> Value:
+    def value(self, value: Value, argument: int) -> Value:
         """The same bytes."""
         return value.turned()
 
@@ -55,25 +60,25 @@ class Rows(Sight):
         self, source: tuple[Descriptor, Descriptor], result: tuple[Descriptor, Descriptor]
     ) -> None:
         """Take source and result, each in the network and as it is seen."""
-        self._pairs = (source, result)
+        self._pairs = {int(Arg.SRC): source, int(Arg.DST): result}
 
-    def in_network(self, layout: Descriptor) -> Descriptor:
-        """Source and result are the only tensors it sees."""
-        return next(network for network, seen in self._pairs if seen == layout)
+    def in_network(self, layout: Descriptor, argument: int) -> Descriptor:
+        """Source and result are the only tensors it sees; they may look alike."""
+        return self._pairs[argument][0]
 
-    def seen(self, layout: Descriptor) -> Descriptor | None:
-        """Single numbers, and what lies as the result does."""
+    def seen(self, layout: Descriptor, argument: int) -> Descriptor | None:
+        """What lies as the source or result does, and single numbers."""
+        network, seen = self._pairs[argument]
+        # Not by strides: those of axes of size 1 may differ.
+        if layout == Descriptor.channels_last(network.shape, layout.data_type):
+            return Descriptor.dense(seen.shape, layout.data_type)
         if layout.shape.count(1) == len(layout.shape):
-            return Descriptor.dense((1,) * len(self._pairs[1][1].shape), layout.data_type)
-        for network, seen in self._pairs:
-            # Not by strides: those of axes of size 1 may differ.
-            if layout == Descriptor.channels_last(network.shape, layout.data_type):
-                return Descriptor.dense(seen.shape, layout.data_type)
+            return Descriptor.dense((1,) * len(seen.shape), layout.data_type)
         return None
 
-    def value(self, value: Value) -> Value:
+    def value(self, value: Value, argument: int) -> Value:
         """The same bytes."""
-        seen = self.seen(value.descriptor)
+        seen = self.seen(value.descriptor, argument)
         assert seen is not None
         return Value(
             value.storage,
@@ -92,7 +97,7 @@ class Rows(Sight):
     @property
     def copies(self) -> int:
         """The last axis holds the channels of so many neighbours."""
-        network, seen = self._pairs[1]
+        network, seen = self._pairs[Arg.DST]
         return seen.shape[-1] // network.shape[1]
 
 
