@@ -28,7 +28,7 @@ from polydevice.errors import (
     PluginError,
     PolydeviceError,
 )
-from polydevice.internal import internal_error
+from polydevice.internal import foreign_error
 from polydevice.plugin import DeviceReport, Line, Section, Version
 from polydevice.runtime.executor import closing_time
 
@@ -233,7 +233,7 @@ class Core:
             raise
         except Exception as error:
             what = f"{len(model)} bytes" if isinstance(model, bytes) else arguments.shown(model)
-            raise internal_error(
+            raise foreign_error(
                 f"reading a model ({what}) failed", error, content=content_of(model)
             ) from error
 

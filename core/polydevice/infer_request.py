@@ -15,13 +15,12 @@ from polydevice.blob import Blob
 from polydevice.bounds import Bounds, enter_bounds, inference_bounds, this_thread
 from polydevice.dtype import Array
 from polydevice.errors import (
-    DeviceMemoryError,
     InferCancelledError,
     InferenceError,
     PolydeviceError,
     RequestError,
 )
-from polydevice.internal import inference_defect, is_ours, name_layer
+from polydevice.internal import inference_error, name_layer
 from polydevice.remote import Copies, RemoteBlob
 from polydevice.runtime.executor import CLOSE_SECONDS
 from polydevice.runtime.follower import Follower, Inference, tell
@@ -352,15 +351,7 @@ class InferRequest(RequestMemory):
     def _failure(self, error: BaseException) -> PolydeviceError:
         network = self.executable
         doing = f"inference of {network.name!r} on {network.device} failed"
-        failure: PolydeviceError = InferenceError(f"{doing}: {error!r}")
-        if isinstance(error, MemoryError):
-            failure = DeviceMemoryError(
-                f"{doing}: there is no memory ({error}). Use smaller inputs or fewer requests, or "
-                "set MEMORY_LIMIT to what it may use, so that it is refused beforehand"
-            )
-            name_layer(failure.with_traceback(error.__traceback__), network.layers)
-        elif is_ours(error):
-            failure = inference_defect(doing, error, network.layers)
+        failure = inference_error(doing, error, network.layers)
         failure.__cause__ = error
         return failure
 

@@ -43,8 +43,11 @@ def is_ours(error: BaseException) -> bool:
     return bool(above) and above[-1] in OURS
 
 
-def inference_defect(doing: str, error: BaseException, layers: Mapping[str, str]) -> InternalError:
-    """Return the error to raise where an inference broke an assumption.
+def inference_error(doing: str, error: BaseException, layers: Mapping[str, str]) -> PolydeviceError:
+    """Return the error to raise where an inference raised what is no error of polydevice's.
+
+    That is a DeviceMemoryError for a lack of memory, an InternalError where an assumption of ours
+    broke, and an InferenceError for what others' code raised.
 
     Args:
         doing: what failed ("inference of 'resnet' on CPU failed").
@@ -53,6 +56,10 @@ def inference_defect(doing: str, error: BaseException, layers: Mapping[str, str]
     """
     name = _layer_of(error, layers)
     place = "" if name is None else f"; at node {name!r} ({layers[name]})"
+    if isinstance(error, MemoryError):
+        return DeviceMemoryError(f"{doing}: {_no_memory(error)}{place}")
+    if not is_ours(error):
+        return InferenceError(f"{doing}: {error!r}")
     digest = hashlib.sha256(repr(sorted(layers.items())).encode("utf-8", "replace")).hexdigest()
     return InternalError(f"{doing}: {error!r}{place}; layers sha256:{digest}{_REPORT}")
 
@@ -99,10 +106,10 @@ def _names(frame: FrameType) -> Iterator[str]:
             yield value
 
 
-def internal_error(
+def foreign_error(
     doing: str, error: BaseException, network: Network | None = None, content: bytes | None = None
-) -> InternalError:
-    """Return the error to raise instead of a foreign one.
+) -> PolydeviceError:
+    """Return the error to raise instead of a foreign one: DeviceMemoryError, or InternalError.
 
     Args:
         doing: what failed ("CPU failed while loading a network").
@@ -111,14 +118,22 @@ def internal_error(
         content: the model file, if it was not.
     """
     node = _node_of(error)
-    parts = [f"{doing}: {error!r}"]
-    if node is not None:
-        parts.append(f"at node {node.name!r} ({node.type}, {node.op.opset})")
+    place = [] if node is None else [f"at node {node.name!r} ({node.type}, {node.op.opset})"]
+    if isinstance(error, MemoryError):  # nobody's defect
+        return DeviceMemoryError("; ".join([f"{doing}: {_no_memory(error)}", *place]))
+    parts = [f"{doing}: {error!r}", *place]
     if network is not None:
         parts.append(f"network {network.name!r}, {_hash_of(network)}")
     if content is not None:
         parts.append(f"model sha256:{hashlib.sha256(content).hexdigest()}")
     return InternalError("; ".join(parts) + _REPORT)
+
+
+def _no_memory(error: MemoryError) -> str:
+    return (
+        f"there is no memory ({error}). Use smaller inputs or fewer requests, or set MEMORY_LIMIT "
+        "to what it may use, so that it is refused beforehand"
+    )
 
 
 _REPORT = (

@@ -245,8 +245,8 @@ def product(sizes: Iterable[DimLike]) -> DimLike:
     return result
 
 
-MAX_RANK = 64
-"""NumPy's limit; a model that asks for more axes is broken or hostile."""
+MAX_RANK = 32
+"""The limit of NumPy's iterators; a model that asks for more axes is broken or hostile."""
 
 MAX_PLACES = 1 << 58
 """NumPy has no arrays of more bytes than 2**63, not even empty ones: a size of 0 counts as 1."""

@@ -291,7 +291,7 @@ def test_sizes_that_no_array_has(kind: int) -> None:
 def test_ranks_that_no_array_has(rank: int) -> None:
     reshape = helper.make_node("Reshape", ["x", "s"], ["y"])
     sizes = tensor("s", np.array([6] + [1] * (rank - 1)))
-    with pytest.raises(NetworkError, match=f"rank {rank}; at most 64"):
+    with pytest.raises(NetworkError, match=f"rank {rank}; at most 32"):
         _read(model([reshape], initializers=[sizes]))
 
 

@@ -25,7 +25,7 @@ from polydevice.errors import (
     UnknownOptionError,
     nearest,
 )
-from polydevice.internal import internal_error
+from polydevice.internal import foreign_error
 from polydevice.plugin import DeviceReport, Line, Plugin, Section, Services
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Devices:
             ) from error
         except BaseException as error:  # not even SystemExit may end the program
             if family in FIRST_PARTY:
-                raise internal_error(f"{family} failed while {doing}", error, network) from error
+                raise foreign_error(f"{family} failed while {doing}", error, network) from error
             raise PluginError(
                 f"{self.registry.title(family)} failed while {doing}: {error!r}. "
                 "Other devices are not affected."

@@ -227,7 +227,7 @@ class Loop(Iteration):
     Inputs:  trip count (i32 or i64 scalar, -1 without bound); condition before the first
              iteration (boolean scalar); then as TensorIterator
     Outputs: a result of the last iteration, or of all of them joined along an axis
-    Raises:  ShapeError if slices do not fit
+    Raises:  ShapeError if slices do not fit; ElementTypeError for other types
     Source:  OpenVINO opset5 Loop; ONNX Loop
 
     `current_iteration` is the body's parameter that counts iterations from 0,
@@ -240,8 +240,15 @@ class Loop(Iteration):
     back_edges: tuple[BackEdge, ...] = attribute(ir="")
     current_iteration: int | None = attribute(default=None, ir="")
     execution_condition: int | None = attribute(default=None, ir="")
+    integers_at = (0,)
     strings_at = EVERYWHERE
     takes_containers = True
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return what leaves the last iteration, or all of them joined."""
+        if inputs[1].element_type is not ElementType.boolean:
+            raise ElementTypeError(f"the condition is {inputs[1]}; Loop takes a boolean there")
+        return super().infer(inputs)
 
     def iterations(self, inputs: Sequence[TensorDesc]) -> int | None:
         """Return the trip count when it is known and no condition can end the loop before."""

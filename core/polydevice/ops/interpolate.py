@@ -319,7 +319,8 @@ class Resize(Op):
     def fitted(self, shape: Sequence[int], sizes: Sequence[int]) -> tuple[list[int], list[float]]:
         """Return output sizes and scales of the axes under the aspect ratio policy."""
         axes = [normalize_axis(a, len(shape)) for a in self.axes or range(len(shape))]
-        scales = [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
+        pairs = [(size, shape[axis]) for axis, size in zip(axes, sizes, strict=True)]
+        scales = [wanted / size if size else 1.0 for wanted, size in pairs]
         if self.keep_aspect_ratio_policy is KeepAspectRatio.STRETCH:
             return list(sizes), scales
         smaller = self.keep_aspect_ratio_policy is KeepAspectRatio.NOT_LARGER

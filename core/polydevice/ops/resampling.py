@@ -156,6 +156,8 @@ def interpolate_table(
         scale: the given scale, or resized / size.
         shrinks: whether some axis of the operation has a scale below 1 (antialiasing asks).
     """
+    if not resized:
+        return _no_elements(axis)
     if op.mode in (InterpolateMode.BILINEAR_PILLOW, InterpolateMode.BICUBIC_PILLOW):
         return _pillow_table(op, axis, size, resized)
     position = source_coordinates(
@@ -201,6 +203,10 @@ def _pillow_table(op: Interpolate, axis: int, size: int, resized: int) -> AxisTa
     return _trimmed(AxisTable(axis, np.clip(index, 0, size - 1), _normalized(weight)))
 
 
+def _no_elements(axis: int) -> AxisTable:
+    return AxisTable(axis, np.zeros((0, 1), np.int64), None)
+
+
 def _trimmed(table: AxisTable) -> AxisTable:
     """Drop the taps whose weight is 0 everywhere."""
     if table.weight is None:
@@ -224,6 +230,8 @@ def resize_table(
         scale: the scale.
         roi: start and end of the region, as parts of the axis.
     """
+    if not resized:
+        return _no_elements(axis)
     mode = op.coordinate_transformation_mode
     position = source_coordinates(mode, size, resized, scale, roi, wide=True)
     outside = None

@@ -70,6 +70,7 @@ class VariadicSplit(Op):
     """
 
     numbers_at = (1,)
+    integers_at = (1, 2)
     shape_arithmetic = True
     strings_at = (0,)
 

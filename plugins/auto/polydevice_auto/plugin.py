@@ -14,7 +14,7 @@ from polydevice.errors import (
     UnknownMetricError,
     UnsupportedNetworkError,
 )
-from polydevice.internal import internal_error
+from polydevice.internal import foreign_error
 from polydevice.network import Network
 from polydevice.options import Options
 from polydevice.options.composite import config_for
@@ -129,7 +129,7 @@ class SharedPlugin(Plugin):
         except PolydeviceError:
             raise
         except Exception as error:
-            raise internal_error(f"{device} failed while loading", error, network) from error
+            raise foreign_error(f"{device} failed while loading", error, network) from error
 
 
 def first_line(error: BaseException) -> str:
