@@ -10,7 +10,7 @@ from polydevice import Core, ElementType, Shape
 from polydevice.errors import InternalError
 from polydevice.network import Network
 from polydevice.node import Node, Port, constant
-from polydevice.ops.arithmetic import Subtract
+from polydevice.ops.arithmetic import Add, Subtract
 from polydevice.ops.convert import Convert
 from polydevice.ops.io import Parameter, Result
 from polydevice.ops.matmul import MatMul
@@ -44,6 +44,19 @@ def test_weights_in_narrow_floats_keep_their_fractions() -> None:
     product = Node("y", MatMul(), [source, Node("dw", DequantizeLinear(), weights).output])
     answer = _on_cpu(product.output, [x], x=np.full((2, 4), 10, np.uint8))
     np.testing.assert_allclose(answer, np.full((2, 3), 0.14), rtol=1e-6)
+
+
+def test_integers_become_floats_without_a_proved_primitive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """(10 - 3) * 0.1 = 0.7, once as a result and once within a sum."""
+    monkeypatch.setattr("polydevice_cpu.lowering.integers.refusal", lambda _: "wrong numbers")
+    x, source = _byte_input(2, 5)
+    one = constant("one", np.float32(1)).output
+    given = np.full((2, 5), 10, np.uint8)
+    np.testing.assert_allclose(_on_cpu(source, [x], x=given), np.full((2, 5), 0.7), rtol=1e-6)
+    more = Node("y", Add(), [source, one]).output
+    np.testing.assert_allclose(_on_cpu(more, [x], x=given), np.full((2, 5), 1.7), rtol=1e-6)
 
 
 @pytest.mark.parametrize("seed", [0, 1])

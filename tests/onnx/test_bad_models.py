@@ -152,6 +152,23 @@ def test_ill_formed_nodes(node: onnx.NodeProto) -> None:
         _read(model([node]))
 
 
+def _loop(conditions: list[str]) -> onnx.NodeProto:
+    """A Loop without carried values whose body goes on for ever."""
+    going = [helper.make_node("Identity", ["on"], ["more"]), helper.make_node("Neg", ["k"], ["z"])]
+    given = [value("k", (), TensorProto.INT64), value("on", (), TensorProto.BOOL)]
+    made = [value("more", (), TensorProto.BOOL), value("z", (), TensorProto.INT64)]
+    body = helper.make_graph(going, "body", given, made)
+    return helper.make_node("Loop", conditions, ["y"], body=body)
+
+
+def _if(inputs: int) -> onnx.NodeProto:
+    """An If whose branches have inputs of their own, which nothing gives them."""
+    own = [value(f"own{i}") for i in range(inputs)]
+    node = helper.make_node("Neg", ["x"], ["n0"])
+    branch = helper.make_graph([node], "branch", own, [value("n0")])
+    return helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+
+
 @pytest.mark.parametrize(
     ("nodes", "error", "match"),
     [
@@ -197,6 +214,19 @@ def test_ill_formed_nodes(node: onnx.NodeProto) -> None:
         ),
         ([helper.make_node("OneHot", ["i", "s", "e"], ["y"])], ShapeError, "takes one number"),
         ([helper.make_node("Concat", ["s"], ["y"], axis=0)], ShapeError, "scalar has no axis"),
+        ([helper.make_node("Split", ["x", "x"], ["y"])], ElementTypeError, "takes integers"),
+        ([helper.make_node("Col2Im", ["x3", "i", "x"], ["y"])], ElementTypeError, "takes integers"),
+        (
+            [
+                helper.make_node("SequenceConstruct", ["t"], ["q"]),
+                helper.make_node("SequenceInsert", ["q", "t", "t1"], ["y"]),
+            ],
+            ElementTypeError,
+            "takes integers",
+        ),
+        ([_loop(["n", "n"])], ElementTypeError, "takes a boolean"),
+        ([_loop(["c", "c"])], ElementTypeError, "booleans"),
+        ([_if(inputs=1)], UnsupportedOperationError, "1 inputs of its own"),
     ],
 )
 def test_inputs_of_types_and_ranks_that_mean_nothing(
@@ -211,6 +241,9 @@ def test_inputs_of_types_and_ranks_that_mean_nothing(
         value("z", (2,), TensorProto.UINT8),
         value("e", (0,)),
         value("x3", (1, 1, 2), TensorProto.INT64),
+        value("t1", (), TensorProto.STRING),
+        value("n", (), TensorProto.INT64),
+        value("c", (), TensorProto.BOOL),
     ]
     with pytest.raises(error, match=match):
         _read(model(nodes, inputs))

@@ -242,6 +242,18 @@ def test_resize_about_the_centre(seed, device):
         np.testing.assert_array_equal(y, expected)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("antialias", [0, 1])
+def test_resize_to_nothing(mode, antialias, device, rng):
+    antialias = antialias if mode != "nearest" else 0
+    node = helper.make_node("Resize", ["x", "", "", "s"], ["y"], mode=mode, antialias=antialias)
+    proto = model([node], [value("x", ["a", "b"]), value("s", [2], TensorProto.INT64)])
+    x = rng.standard_normal((3, 4)).astype(np.float32)
+    for sizes in ([0, 6], [3, 0], [0, 4]):
+        (y,) = run(proto, x, np.array(sizes), device=device)
+        assert list(y.shape) == sizes
+
+
 @pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
 @pytest.mark.parametrize("shape", [["o", "i", "k", 3], [None] * 4, [4, 2, "k", "l"]])
 def test_grouped_weights_of_unknown_sizes(operator, shape, device, rng):

@@ -79,6 +79,7 @@ class SequenceInsert(Op):
     """
 
     numbers_at = (2,)
+    integers_at = (2,)
     strings_at = EVERYWHERE
     takes_containers = True
 
@@ -101,6 +102,7 @@ class SequenceErase(Op):
     """
 
     numbers_at = (1,)
+    integers_at = (1,)
     strings_at = EVERYWHERE
     takes_containers = True
 
@@ -121,6 +123,7 @@ class SequenceAt(Op):
     """
 
     numbers_at = (1,)
+    integers_at = (1,)
     strings_at = EVERYWHERE
     takes_containers = True
 

@@ -75,6 +75,7 @@ class Col2Im(Op):
     Source:  OpenVINO opset15 Col2Im (k = 2); ONNX Col2Im-18
     """
 
+    integers_at = (1, 2)
     sized_by_values = True
 
     strides: tuple[int, ...] = attribute(default=())

@@ -56,6 +56,9 @@ def if_(n: OnnxNode) -> list[Port]:
     ties = [_tie_captures(body, inputs) for body in bodies]
     outputs = tuple(BodyOutput(i, i) for i in range(len(n.outputs)))
     for body in bodies:
+        own = len(body.network.parameters) - len(body.captures)
+        if own:
+            raise n.unsupported(f"a branch has {own} inputs of its own; If gives it none")
         if len(body.network.results) != len(n.outputs):
             raise n.unsupported(
                 f"a branch has {len(body.network.results)} outputs, the node {len(n.outputs)}"

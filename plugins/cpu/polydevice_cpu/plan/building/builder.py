@@ -107,9 +107,9 @@ class PlanBuilder:
         if held is not None:
             self._values[port] = held.emit(self)
         if port not in self._values and port in self._integers:
-            held = self._integers[port].start()
-            if held is not None:
-                self._values[port] = held.emit(self)
+            integers = self._integers[port]
+            held = integers.start()
+            self._values[port] = self._as_floats(integers) if held is None else held.emit(self)
         if port not in self._values:
             known = port.desc.constant
             assert known is not None, f"{port} is used before it is computed"
@@ -140,6 +140,14 @@ class PlanBuilder:
             value.copies.append(result)
             return result
         return self.in_layout(value, Descriptor.dense(value.shape, DATA_TYPES[dtype]))
+
+    def _as_floats(self, integers: Integers) -> Value:
+        """What integers stand for, by NumPy: oneDNN has no primitive for it, or a wrong one."""
+        source = self.dense(integers.value)
+        result = self.new_dense(source.shape, np.dtype(np.float32))
+        start = integers.floats
+        self.emit(ArrayStep("", "DequantizeLinear", lambda _: start, [source], [result]))
+        return result
 
     def in_layout(self, value: Value, descriptor: Descriptor) -> Value:
         """The value in this layout; one reorder serves all readers."""

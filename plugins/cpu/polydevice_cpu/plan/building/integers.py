@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from polydevice.dtype import Array
 from polydevice_cpu.onednn.constants import DataType
 from polydevice_cpu.plan.value import Value
 
@@ -26,6 +29,10 @@ class Integers:
     scale: float
     zero: int
     start: Callable[[], Pending | None]
+
+    def floats(self, array: Array) -> tuple[Array, ...]:
+        """Return what such an array of integers stands for, in f32."""
+        return ((array.astype(np.float32) - np.float32(self.zero)) * np.float32(self.scale),)
 
 
 @dataclass(frozen=True)
