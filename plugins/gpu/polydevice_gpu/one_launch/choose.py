@@ -9,6 +9,7 @@ from typing import Literal
 from polydevice_gpu import cl
 from polydevice_gpu.kernels.launch import Launch
 from polydevice_gpu.one_launch.function import why_no_function
+from polydevice_gpu.one_launch.source import FIELDS, MOST_WORDS
 from polydevice_gpu.one_launch.stage import Stage
 
 Mode = Literal["AUTO", "YES", "NO"]
@@ -78,6 +79,8 @@ class Rules:
             return f"it takes {stage.local_bytes} bytes of local memory of {self.local_bytes}"
         if self.local_size and function.items > self.local_size:
             return f"its work-groups have {function.items} work-items, more than {self.local_size}"
+        if len(stage.launch.arguments) >= MOST_WORDS - FIELDS:
+            return f"its kernel has {len(stage.launch.arguments)} arguments"
         if self.ptx and function.has_barriers and function.items % 32:
             return f"its {function.items} work-items are no whole warps"
         return ""

@@ -95,24 +95,32 @@ class Function:
             ends.append("barrier")
         return "\n".join([*head, text, *(f"#undef {name}" for name in dict.fromkeys(ends))])
 
-    def call(self, number: int, first: int) -> str:
-        """Return the call of the function with the words of a stage.
+    def call(self, number: int, first: int) -> tuple[str, str]:
+        """Return what reads the words of a stage, once, and the call of the function.
 
         Args:
             number: of the function.
             first: word in the stage's record at which arguments begin.
         """
-        values = []
+        reads, values = [], []
         for position, parameter in enumerate(self.body.parameters):
             kind, is_pointer = type_of(parameter)
-            word = f"STAGE_WORD({first + position})"
+            word, name = f"STAGE_WORD({first + position})", f"given{position}"
+            values.append(name)
             if not is_pointer:
-                values.append(_SCALARS[kind].format(word))
+                reads.append(f"const {kind} {name} = {_SCALARS[kind].format(word)};")
             elif "__local" in kind:
-                values.append(f"({kind})(slot_memory + (uint)({word}))")
+                reads.append(f"const uint {name} = (uint){word};")
+                values[-1] = f"({kind})(slot_memory + {name})"
             else:
-                values.append(f"({kind})STAGE_POINTER({first + position})")
-        return f"body{number}({', '.join(values)}, group, groups, item, slot, arrays)"
+                reads.append(f"const ulong word{position} = {word};")
+                reads.append(f"{kind} const {name} = ({kind})STAGE_POINTER(word{position});")
+        # Arrays lie behind what arguments in local memory take, which the last word says.
+        behind = first + len(values)
+        held = any("slot_memory" in value for value in values)
+        reads.append(f"const uint taken = {f'(uint)STAGE_WORD({behind})' if held else '0'};")
+        more = "group, groups, item, slot, slot_memory + taken"
+        return " ".join(reads), f"body{number}({', '.join(values)}, {more})"
 
 
 def type_of(parameter: str) -> tuple[str, bool]:

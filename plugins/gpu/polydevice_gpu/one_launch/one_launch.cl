@@ -3,7 +3,7 @@
 // each other all meet.
 // NDRange: {GROUPS * LOCAL_SIZE}; every group must be running at the same time unless there is one.
 // Needs: LOCAL_SIZE, LOCAL_BYTES (those of the function that takes most), PORTS, PORT_PARAMETERS and
-// PORT_VALUES (buffers that may be others in each launch), STAGES (the switch over functions), MEETING
+// PORT_OF (buffers that may be others in each launch), STAGES (the switch over functions), MEETING
 // (0: there is one group; 1: groups meet by atomics; 2: by PTX, which states the order of memory).
 // records: for each stage FIELDS words of 64 bits (its function, length and whether it waits; groups;
 // those in x and y; rotation; what the next one reads of weights, and how many lines that are), then
@@ -18,23 +18,37 @@
 #define FIELDS 6
 #define GAVE_UP 0x80000000u
 #define LINE 128
-#define STAGE_WORD(i) records[at + (i)]
-#define STAGE_POINTER(i) (STAGE_WORD(i) < PORTS ? ports[STAGE_WORD(i)] : STAGE_WORD(i))
+#define LANES 32
+#define STAGE_POINTER(word) ((word) < PORTS ? PORT_OF(word) : (word))
 #define EVERYTHING (CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE)
 
 #if MEETING == 2
 // Adding releases what all work-items of the group wrote before the barrier in front of it.
 #define ARRIVE(at) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(at) : "memory")
+// Looking acquires: a fence behind would wait for writes once more.
 #define LOOK(seen, at)                                                                            \
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(at) : "memory")
-#define ACQUIRE() asm volatile("fence.acq_rel.gpu;" ::: "memory")
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(at) : "memory")
+#define ACQUIRE()
 #define NOW(time) asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time))
 // A barrier after which every work-item knows what one of them said.
 #define TELL(gave_up)                                                                             \
     asm volatile("{\n.reg .pred p, q;\nsetp.ne.u32 p, %0, 0;\nbar.red.or.pred q, 0, p;\n"         \
                  "selp.u32 %0, 1, 0, q;\n}" : "+r"(gave_up) : : "memory");
 #define FETCH_AHEAD(address) asm volatile("prefetch.global.L2 [%0];" ::"l"(address))
-#define READ_AHEAD(word) asm volatile("" ::"l"(word))
+// The lanes of a warp hold a stage's words, which they read while the stage before it runs, and give
+// them to each other.
+#define HOLD(held, first)                                                                         \
+    held[0] = records[(first) + thread % LANES];                                                  \
+    held[1] = records[(first) + LANES + thread % LANES];
+#define STAGE_WORD(i) given(words_held[(i) / LANES], (i) % LANES)
+static inline ulong given(const ulong held, const uint lane) {
+    ulong word;
+    asm volatile("{\n.reg .b32 low, high;\nmov.b64 {low, high}, %1;\n"
+                 "shfl.sync.idx.b32 low, low, %2, 31, 0xffffffff;\n"
+                 "shfl.sync.idx.b32 high, high, %2, 31, 0xffffffff;\n"
+                 "mov.b64 %0, {low, high};\n}" : "=l"(word) : "l"(held), "r"(lane));
+    return word;
+}
 #else
 #define ARRIVE(at)                                                                                \
     mem_fence(CLK_GLOBAL_MEM_FENCE);                                                              \
@@ -48,7 +62,8 @@
     gave_up = *(__local uint*)memory;                                                             \
     barrier(CLK_LOCAL_MEM_FENCE);
 #define FETCH_AHEAD(address)
-#define READ_AHEAD(word)
+#define HOLD(held, first)
+#define STAGE_WORD(i) records[at + (i)]
 #endif
 
 #if MEETING
@@ -115,23 +130,24 @@ static inline uint await_all(volatile __global uint* state, const uint target, c
     }
 
 __kernel __attribute__((reqd_work_group_size(LOCAL_SIZE, 1, 1)))
-void one_launch(__constant ulong* records, const int words, __global uint* state,
+void one_launch(__global const ulong* restrict records, const int words, __global uint* state,
                 const ulong limit_ns, const int timed, __global ulong* times PORT_PARAMETERS) {
     __local uchar memory[LOCAL_BYTES] __attribute__((aligned(1024)));
-    const ulong ports[PORTS + 1] = {PORT_VALUES};
     const uint thread = get_local_id(0), mine = get_group_id(0), resident = get_num_groups(0);
     uint met = 0;
-    int number = 0;
-    for (int at = 0; at < words; at += (int)(STAGE_WORD(0) >> 16 & 0xffff)) {
+    int number = 0, length;
+    ulong words_held[2] = {0}, words_next[2] = {0};
+    HOLD(words_next, 0)
+    for (int at = 0; at < words; at += length) {
         // All that is known before the others arrived is read before.
-        const uint body = (uint)STAGE_WORD(0) & 0xffff, count = (uint)STAGE_WORD(1);
-        const uint rotation = (uint)STAGE_WORD(3);
-        const uint3 groups = (uint3)((uint)STAGE_WORD(2), (uint)(STAGE_WORD(2) >> 32), 1);
-        const ulong ahead = STAGE_WORD(4);
-        const uint lines = (uint)STAGE_WORD(5);
-        for (int i = FIELDS; i < (int)(STAGE_WORD(0) >> 16 & 0xffff); i += 8)
-            READ_AHEAD(STAGE_WORD(i));
-        if (STAGE_WORD(0) >> 32 || timed) MEET
+        words_held[0] = words_next[0], words_held[1] = words_next[1];
+        const ulong head = STAGE_WORD(0), sizes = STAGE_WORD(2), ahead = STAGE_WORD(4);
+        const uint body = (uint)head & 0xffff, count = (uint)STAGE_WORD(1);
+        const uint rotation = (uint)STAGE_WORD(3), lines = (uint)STAGE_WORD(5);
+        const uint3 groups = (uint3)((uint)sizes, (uint)(sizes >> 32), 1);
+        length = (int)(head >> 16 & 0xffff);
+        HOLD(words_next, at + length)
+        if (head >> 32 || timed) MEET
         for (uint line = mine * LOCAL_SIZE + thread; line < lines; line += resident * LOCAL_SIZE)
             FETCH_AHEAD(ahead + line * LINE);
         NOTE_TIME(number)

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from importlib import resources
 
-from polydevice_gpu.one_launch.function import Function, type_of
+from polydevice_gpu.one_launch.function import Function
 
 FIELDS = 6
 """Words of a stage before its arguments."""
+MOST_WORDS = 64
+"""Words of a stage at most: every lane of a warp holds two."""
 _WARP = 32
 _NAMED_BARRIERS = 15
 
@@ -97,12 +99,9 @@ def source(
     cases = []
     for number, (function, shape) in enumerate(zip(functions, shapes, strict=True)):
         parts.append(function.definition(number, shape.barrier))
-        local = [type_of(p)[0].startswith("__local") for p in function.body.parameters]
-        # Behind its arguments in local memory, the last of which is followed by where they end.
-        arrays = f"slot_memory + (uint)STAGE_WORD({FIELDS + len(local)})" if any(local) else ""
-        call = function.call(number, FIELDS).replace(", arrays)", f", {arrays or 'slot_memory'})")
+        reads, call = function.call(number, FIELDS)
         sizes = f"{function.items}, {shape.slots}, {shape.together}, {shape.slot_bytes}"
-        cases.append(f"case {number}: STAGE({sizes}, ({call}), {shape.after})")
+        cases.append(f"case {number}: {{ {reads} STAGE({sizes}, ({call}), {shape.after}) }}")
     # All that there is: Intel's CPU runtime counts less than a kernel has.
     memory = local_bytes if any(s.slot_bytes for s in shapes) else 16
     declared = "".join(f", __global uchar* port{n}" for n in range(ports))
@@ -112,7 +111,9 @@ def source(
         f"#define PORTS {ports}",
         f"#define MEETING {int(meeting)}",
         f"#define PORT_PARAMETERS {declared}",
-        "#define PORT_VALUES " + "".join(f"(ulong)port{n}, " for n in range(ports)) + "0",
+        "#define PORT_OF(w) "
+        + "".join(f"(w) == {n} ? (ulong)port{n} : " for n in range(ports))
+        + "0",
         "#define STAGES " + " ".join(cases),
         _text(),
     ]

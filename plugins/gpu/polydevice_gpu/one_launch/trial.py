@@ -8,7 +8,7 @@ import numpy as np
 
 from polydevice_gpu import cl
 from polydevice_gpu.cl.queues.launch import Argument
-from polydevice_gpu.one_launch.source import FIELDS
+from polydevice_gpu.one_launch.source import FIELDS, MOST_WORDS
 from polydevice_gpu.one_launch.turns import turn_of
 
 NOTE = "note_address"
@@ -43,6 +43,11 @@ def addresses(note: cl.Kernel, device: cl.Device, buffers: Iterable[cl.Buffer]) 
     return dict(zip((b.pointer for b in distinct), found.tolist(), strict=True))
 
 
+def padded(device: cl.Device, words: int, name: str) -> cl.Buffer:
+    """Return memory for the words of stages, which is read beyond the last one."""
+    return device.memory.zeros(8 * (words + MOST_WORDS), name)
+
+
 def meet(kernel: cl.Kernel, device: cl.Device, ports: int, local_size: int, groups: int) -> bool:
     """Let all groups of a kernel meet a few times, with nothing to compute; see if they do.
 
@@ -52,7 +57,7 @@ def meet(kernel: cl.Kernel, device: cl.Device, ports: int, local_size: int, grou
     words = np.array(
         [_NO_FUNCTION | FIELDS << 16 | 1 << 32, *[0] * (FIELDS - 1)] * _MEETINGS, np.uint64
     )
-    records = device.memory.allocate(words.nbytes, "trial of one launch")
+    records = padded(device, words.size, "trial of one launch")
     state = device.memory.zeros(STATE_BYTES, "state of a trial")
     launches = cl.LaunchList(device)
     arguments: list[Argument] = [records, np.int32(words.size), state, np.uint64(_TRIAL_NS)]
