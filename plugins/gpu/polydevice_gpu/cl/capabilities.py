@@ -24,6 +24,7 @@ from polydevice_gpu.cl import child_process, library
 from polydevice_gpu.cl.discovery.enumeration import probe_timeout_s
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Icd
 from polydevice_gpu.cl.discovery.icd import loader_environment
+from polydevice_gpu.cl.programs.warp_groups import DECLARED_LOCAL_BYTES
 
 _PROBING_MODULES = (
     "probing/probes",
@@ -64,7 +65,8 @@ class ProbedCapabilities:
         inline_ptx: ``asm volatile`` with PTX compiles and runs.
         tensor_cores_ptx: ``mma.sync`` m16n8k16 f16 to f32.
         async_copy_ptx: ``cp.async`` to local memory.
-        warp_groups_ptx: ``wgmma`` from PTX that was changed after compiling.
+        warp_groups_ptx: ``wgmma`` from PTX that was changed after compiling, on local memory of
+            `DECLARED_LOCAL_BYTES`.
         groups_meet: work-groups of one launch can wait for each other, one for each compute unit,
             and reach buffers by addresses that another launch noted.
         command_buffers: cl_khr_command_buffer replays dependent launches correctly.
@@ -287,6 +289,11 @@ class Capabilities(ProbedCapabilities):
     rounds_divisions: bool = False
     dp4a: bool = False
     matrix_engine: bool = False
+
+    @property
+    def declared_local_bytes(self) -> int:
+        """Local memory that a kernel may declare, which can be more than OpenCL says there is."""
+        return DECLARED_LOCAL_BYTES if self.warp_groups_ptx else self.local_memory_bytes
 
     @property
     def sub_groups(self) -> bool:

@@ -40,7 +40,7 @@ class Rules:
         mode: the configuration's word.
         meets: whether groups of one launch can meet.
         ptx: whether a part of a group can have barriers of its own.
-        local_bytes: local memory of a group, for calls.
+        local_bytes: local memory that a group may declare, for calls.
         local_size: work-items of a group; 0 for what the first function with barriers wants.
     """
 
@@ -55,7 +55,7 @@ class Rules:
         """Return what a device allows."""
         can = device.capabilities
         meets = can.groups_meet
-        most = max(can.local_memory_bytes, device.facts.local_memory_bytes)
+        most = max(can.declared_local_bytes, device.facts.local_memory_bytes)
         return cls(mode, meets, can.inline_ptx, most, LOCAL_SIZE if can.inline_ptx else 0)
 
     def refuses_all(self) -> str:

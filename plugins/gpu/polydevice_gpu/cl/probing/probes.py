@@ -22,6 +22,7 @@ from polydevice_gpu.cl.probing.bench import (
     ProbeError,
     open_bench,
 )
+from polydevice_gpu.cl.programs.warp_groups import DECLARED_LOCAL_BYTES
 from polydevice_gpu.cl.queues import command_buffer
 
 _REPLAYS = 2000
@@ -234,16 +235,22 @@ def async_copy_ptx(bench: Bench) -> bool:
 
 
 def warp_groups_ptx(bench: Bench) -> bool:
-    """Multiply 64x16 by 16x8 matrices of ones with wgmma, see `warp_groups`."""
+    """Multiply 64x16 by 16x8 matrices of ones with wgmma, see `warp_groups`.
+
+    They lie at the end of more local memory than OpenCL says there is (48 KiB of Hopper's 227).
+    """
     bench.need_nvidia_extensions()
+    words = DECLARED_LOCAL_BYTES // 4
     # All elements are one, so that it does not matter how the matrices lie.
-    source = """__kernel void probe(__global int* out) {
-        __local uint ones[2048] __attribute__((aligned(1024)));
+    source = (
+        f"#define WORDS {words}\n"
+        """__kernel void probe(__global int* out) {
+        __local uint ones[WORDS] __attribute__((aligned(1024)));
         const int lane = get_local_id(0);
-        for (int i = lane; i < 2048; i += 128) ones[i] = 0x3C003C00;
+        for (int i = lane; i < 2048; i += 128) ones[WORDS - 1 - i] = ones[i] = 0x3C003C00;
         asm volatile("//@warp_group fence.proxy.async.shared::cta;");
         barrier(CLK_LOCAL_MEM_FENCE);
-        const uint at = (uint)(size_t)ones;
+        const uint at = (uint)(size_t)(ones + WORDS - 2048);
         const ulong matrix = (ulong)16 << 32 | (ulong)8 << 16 | (ulong)((at & 0x3FFFF) >> 4);
         float s0 = 0, s1 = 0, s2 = 0, s3 = 0;
         asm volatile("//@warp_group wgmma.fence.sync.aligned;\\n"
@@ -253,6 +260,7 @@ def warp_groups_ptx(bench: Bench) -> bool:
             "//@warp_group wgmma.wait_group.sync.aligned 0;\\n"
             : "+f"(s0), "+f"(s1), "+f"(s2), "+f"(s3) : "l"(matrix) : "memory");
         out[lane] = (int)(s0 + s1 + s2 + s3); }"""
+    )
     return bench.expect(source, [4 * 16] * 128, items=128)
 
 

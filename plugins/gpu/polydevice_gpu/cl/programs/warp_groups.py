@@ -11,6 +11,9 @@ from __future__ import annotations
 import re
 
 MARK = "//@warp_group "
+DECLARED_LOCAL_BYTES = 192 << 10
+"""What a kernel may declare on such a processor, of 227 KiB; OpenCL says 48, and takes no more as
+an argument."""
 LEAST_VERSION = b".version 8.4"
 """Of PTX, the first one that multiplies bytes without a sign with those that have one."""
 

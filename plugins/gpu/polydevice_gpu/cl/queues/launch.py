@@ -239,10 +239,11 @@ class LaunchList:
         needed = launch.kernel.local_memory_bytes + asked
         can, facts = self._device.capabilities, self._device.facts
         most = max(can.local_memory_bytes, facts.local_memory_bytes)
-        if asked > most or needed > most + self.COUNTED_BY_DRIVER:
+        declared = max(can.declared_local_bytes, most)
+        if asked > most or needed > declared + self.COUNTED_BY_DRIVER:
             raise DeviceError(
                 f"kernel {launch.name!r} needs {needed} bytes of local memory for a work-group; "
-                f"{self._device.name} has {most}"
+                f"{self._device.name} has {declared}"
             )
 
     def _prepared_for(self, queue: Queue) -> _Prepared:

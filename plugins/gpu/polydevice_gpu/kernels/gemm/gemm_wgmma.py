@@ -17,7 +17,7 @@ from polydevice_gpu.kernels.gemm.gemm import (
 )
 from polydevice_gpu.kernels.gemm.gemm_mma import MmaEngine, no_half_product
 from polydevice_gpu.kernels.kernel import Mode
-from polydevice_gpu.kernels.launch import Weights
+from polydevice_gpu.kernels.launch import Launch, Weights
 from polydevice_gpu.kernels.reason import unless
 from polydevice_gpu.kernels.target import Target
 
@@ -52,6 +52,7 @@ class WgmmaEngine(MmaEngine):
 
     Attributes:
         element_bytes: of an element of either factor.
+        few: work-groups for each processor that find room with twice the stages.
     """
 
     name = "gemm_wgmma"
@@ -61,6 +62,7 @@ class WgmmaEngine(MmaEngine):
     start_us = 4.0
     joining_us = 2.0
     element_bytes = 2
+    few = 2
 
     def step_of(self, mode: Mode) -> int:
         """32 or 64 terms."""
@@ -69,6 +71,18 @@ class WgmmaEngine(MmaEngine):
     def threads(self, mode: Mode) -> int:
         """A warp group of 128 for every 64 rows."""
         return 2 * mode["BM"] // mode["TALL"]
+
+    def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
+        """Copy twice as many stages ahead where processors have few groups.
+
+        ResNet-50 and BERT-base, f16, batch 1, H200: 0.478 -> 0.432 and 0.658 -> 0.588 ms, before
+        there were tiles of 128 rows for a warp group, which stay as they are.
+        """
+        rows, columns, _ = self.sizes(node)
+        groups = -(-rows // mode["BM"]) * -(-columns // mode["BN"]) * mode["SPLIT"]
+        if mode["TALL"] == 1 and groups <= self.few * target.compute_units:
+            mode = {**mode, "STAGES": 2 * mode["STAGES"]}
+        return super().launches(node, mode, target)
 
     def form(self, node: GpuNode, columns: int, terms: int) -> Weights:
         """[column, term] of half, columns in the order of `for_eights` if need be."""
