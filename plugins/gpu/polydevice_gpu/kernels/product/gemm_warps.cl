@@ -5,7 +5,8 @@
 // Layouts: terms side by side, rows at multiples of 8 elements.   Types: half; sums in float.
 // Needs: ROWS, COLUMNS, CHANNELS_IN (terms of a row, a multiple of 8), STEPS (of 32 terms of each
 // warp), TERMS, BM (a multiple of 16), BN, ACROSS (warps side by side at columns), ALONG (at terms),
-// DEPTH (steps in registers); FILTER as [column, term].
+// DEPTH (steps in registers); FILTER as [column / 8, term / 32, column % 8, term % 32], so that a warp
+// reads neighbours.
 #define THREADS (32 * ACROSS * ALONG)
 #define WARP_N (BN / ACROSS)
 #define TILES_M (BM / 16)
@@ -35,10 +36,11 @@
     {                                                                                       \
         const int inside = term < CHANNELS_IN;                                              \
         _Pragma("unroll") for (int j = 0; j < TILES_N; j++)                                 \
-            READ(b[d][j], columns_at + (size_t)(j * 8) * TERMS + term, ".nc.L1::no_allocate") \
+            READ(b[d][j], columns_at + j * 8 * TERMS, ".nc.L1::no_allocate")                \
         _Pragma("unroll") for (int i = 0; i < 2 * TILES_M; i++)                             \
             READ(a[d][i], in0 + from_row[i] + term, "")                                     \
         term += 32 * ALONG;                                                                 \
+        columns_at += 256 * ALONG;                                                          \
     }
 
 KERNEL(gemm_warps) {
@@ -51,7 +53,8 @@ KERNEL(gemm_warps) {
     #pragma unroll
     for (int i = 0; i < 2 * TILES_M; i++)
         from_row[i] = IN0_AT(0, 0, 0, min(first_m + i * 8 + (lane >> 2), ROWS - 1), 0);
-    __global const half* columns_at = filter + (size_t)(first_n + warp_n + (lane >> 2)) * TERMS;
+    __global const half* columns_at =
+        filter + (size_t)(first_n + warp_n) * TERMS + (along * 32 + lane) * 8;
 
     float sum[TILES_M][TILES_N][4];
     #pragma unroll

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.gemm.gemm_mma import MatmulMma, no_half_product
 from polydevice_gpu.kernels.kernel import Mode
+from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.reason import NO_UNIT, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
@@ -52,6 +56,16 @@ class MatmulWarps(MatmulMma):
             (not wide, f"{columns} columns of {terms} terms fill tiles in local memory"),
         )
 
+    def form(self, node: GpuNode, columns: int, terms: int) -> Weights:
+        """[column / 8, term / 32, column % 8, term % 32] of half."""
+        make = self.padded(node, columns, terms)
+        return Weights(
+            node.inputs[1],
+            f"{self.kind_of_weights(node)} {columns}x{terms} for warps",
+            lambda array: for_warps(make(array)),
+            ElementType.f16,
+        )
+
     def widths(self) -> tuple[int, ...]:
         """Results leave in fours."""
         return (4,)
@@ -80,3 +94,10 @@ class MatmulWarps(MatmulMma):
         rows_read = 2.0 * mode["BM"] * mode["ACROSS"] * terms / _ROWS_PER_US
         columns_read = 2.0 * mode["BN"] * terms / _COLUMNS_PER_US
         return _START_US + rounds * (rows_read + columns_read)
+
+
+def for_warps(matrix: Array) -> Array:
+    """Return [column, term] so that eight columns of 32 terms are neighbours."""
+    columns, terms = matrix.shape
+    parts = matrix.reshape(columns // 8, 8, terms // 32, 32)
+    return np.ascontiguousarray(parts.swapaxes(1, 2)).reshape(matrix.shape)
