@@ -73,9 +73,16 @@ def in_c(monkeypatch, opencl):
     return use
 
 
-@pytest.mark.parametrize(("rows", "columns", "terms"), [(19, 13, 72), (33, 26, 1032)])
-def test_every_warp_takes_its_terms(core, opencl, in_c, rows, columns, terms):
-    mode = next(i for i, mode in enumerate(MatmulWarps.modes) if mode["BN"] == 8)
+@pytest.mark.parametrize(
+    ("rows", "columns", "terms", "width"),
+    [
+        (19, 13, 72, 8),
+        (33, 26, 1032, 8),
+        pytest.param(33, 50, 296, 24, marks=pytest.mark.full),  # takes PoCL seconds to compile
+    ],
+)
+def test_every_warp_takes_its_terms(core, opencl, in_c, rows, columns, terms, width):
+    mode = next(i for i, mode in enumerate(MatmulWarps.modes) if mode["BN"] == width)
     in_c(mode)
     random = np.random.default_rng(rows)
     x, w = random.standard_normal((rows, terms)), random.standard_normal((terms, columns))

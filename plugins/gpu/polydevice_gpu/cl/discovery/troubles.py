@@ -149,6 +149,11 @@ TROUBLES: tuple[Trouble, ...] = (
     ),
     Trouble(
         *("NVIDIA", _NVIDIA, (0,), ()),
+        "says of Hopper that groups have 48 KiB of local memory, where kernels may declare 224",
+        "declares 96 for products of few work-groups, where a probe of 192 was right",
+    ),
+    Trouble(
+        *("NVIDIA", _NVIDIA, (0,), ()),
         "ends the context when a kernel reaches outside of its memory (error -9999)",
         "says so, and opens the device again for the next network",
     ),
