@@ -265,3 +265,22 @@ class TestRepeatedBorders:
         x = image(6, 3)
         found = infer_twice(core, model, {"x": x})["y"]
         np.testing.assert_array_equal(found, np.pad(x, (7, 8), "wrap"))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose", "DeformConv"])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_convolution_of_no_channels_is_its_bias(core, operator, kind, known):
+    bias = np.array([1.5, -2.0], kind)
+    weights = {"k": np.zeros((0, 2, 3, 2) if operator == "ConvTranspose" else (2, 0, 3, 2), kind)}
+    inputs = ["x", "k", "b"]
+    if operator == "DeformConv":
+        weights["o"] = np.zeros((1, 12, 3, 5), kind)
+        inputs.insert(2, "o")
+    node = (operator, inputs, ["y"], {})
+    shape = [1, 0, 5, 6] if known else ["n", "c", "h", "w"]
+    model = build([node], {"x": shape}, ["y"], {**weights, "b": bias}, 19, kind)
+    found = infer_twice(core, model, {"x": np.zeros((1, 0, 5, 6), kind)})["y"]
+    sizes = (7, 7) if operator == "ConvTranspose" else (3, 5)
+    right = np.broadcast_to(bias[:, np.newaxis, np.newaxis], (1, 2, *sizes))
+    np.testing.assert_array_equal(found, right)

@@ -112,8 +112,8 @@ def _by_patches(data: Array, weights: Array, window: Window, output: Sequence[in
     """Copy patches [channels * taps, stops] of some images and rows, and multiply them."""
     batch, groups, channels = data.shape[:3]
     per_group, kernel = weights.shape[1], weights.shape[3:]
-    result = np.empty((batch, groups, per_group, *output), data.dtype)
-    if result.size == 0:
+    result = np.zeros((batch, groups, per_group, *output), data.dtype)
+    if result.size == 0 or channels == 0:
         return result
     matrix = weights.reshape(groups, per_group, -1)
     rank = len(output)

@@ -42,8 +42,8 @@ def deformable_convolution(
     groups, deformable = op.group, op.deformable_group
     shifts = widen(offsets).reshape(batch, deformable, taps, 2, rows, columns)
     factors = None if mask is None else widen(mask).reshape(batch, deformable, taps, rows, columns)
-    result = np.empty((batch, w.shape[0], rows, columns), data.dtype)
-    if result.size == 0:
+    result = np.zeros((batch, w.shape[0], rows, columns), data.dtype)
+    if result.size == 0 or channels == 0:
         return narrow(result, x.dtype)
     matrix = weights.reshape(groups, w.shape[0] // groups, -1)
     row_bytes = channels * taps * columns * data.itemsize * 4  # four corners are gathered
