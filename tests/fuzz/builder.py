@@ -11,7 +11,15 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tests.fuzz.evaluate import RefusedError, Value, captured, ir_version, run_node, type_of
+from tests.fuzz.evaluate import (
+    RefusedError,
+    Value,
+    captured,
+    ir_version,
+    is_float,
+    run_node,
+    type_of,
+)
 
 Rng = np.random.Generator
 Sizes = tuple[int, ...]
@@ -271,8 +279,3 @@ def _check(value: Value) -> None:
                 raise RejectedError("not finite, or too large")
         elif array.dtype.kind in "iu" and array.size and np.abs(array.astype(float)).max() > 2**50:
             raise RejectedError("too large")
-
-
-def is_float(dtype: np.dtype) -> bool:
-    """Say whether a type is a floating-point one, bfloat16 and float8 included."""
-    return dtype.kind == "f" or dtype.name.startswith(("bfloat", "float"))

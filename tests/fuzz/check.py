@@ -105,8 +105,14 @@ def _infer(case: Case, number: int, request: InferRequest, rng: Rng) -> Outcome:
 
 
 def _resized(case: Case) -> bool:
-    """Say whether the second data has other sizes: that they fit, other runtimes say too easily."""
-    return any(a.shape != case.feeds[1][name].shape for name, a in case.feeds[0].items())
+    """Say whether the second data has other sizes: that they fit, other runtimes say too easily.
+
+    Those of a NonZero or a Split of the second data too.
+    """
+    if any(a.shape != case.feeds[1][name].shape for name, a in case.feeds[0].items()):
+        return True
+    first, second = (interpret(case.model, feeds) for feeds in case.feeds)
+    return any(np.shape(value) != np.shape(second[name]) for name, value in first.items())
 
 
 def compare(case: Case, number: int, results: dict[str, np.ndarray]) -> Outcome:
@@ -129,16 +135,22 @@ def compare(case: Case, number: int, results: dict[str, np.ndarray]) -> Outcome:
 
 
 def _disturbed(case: Case, number: int, seeds: range) -> list[dict[str, Value]]:
-    """Disturb everything; no constants where that changes sizes, such as a Resize's scales."""
-    feeds, runs = case.feeds[number], []
+    """Disturb everything that changes no sizes: a Resize's scales may be constants or inputs."""
+    feeds, runs, right = case.feeds[number], [], case.expected[number] or {}
     for seed in seeds:
-        for constants in (True, False):
+        run = None
+        for constants, given in ((True, True), (False, True), (True, False), (False, False)):
             disturb = disturbance(np.random.default_rng(seed))
             try:
-                runs.append(interpret(case.model, feeds, disturb=disturb, constants=constants))
+                run = interpret(
+                    case.model, feeds, disturb=disturb, constants=constants, given=given
+                )
             except RefusedError:
                 continue
-            break
+            if all(np.shape(run[name]) == np.shape(value) for name, value in right.items()):
+                break
+        if run is not None:
+            runs.append(run)
     return runs
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.fuzz.builder import Builder, Maker, Rng, Sizes, is_float
+from tests.fuzz.builder import Builder, Maker, Rng, Sizes
+from tests.fuzz.evaluate import is_float
 
 WORDS = ("", "a", "b", "abc", "Abc", "a b", " x ", "12", "-3.5", "äöü", "the cat", "7e2", "true")
 

@@ -37,7 +37,12 @@ def _undefined_elsewhere(node: onnx.NodeProto, feeds: Mapping[str, Value]) -> bo
     """Say whether ONNX Runtime's answer is one of several.
 
     It calls the mean of nothing 0, and reducing nothing keeps an axis that a negative number names.
+    With corners aligned it puts the one pixel of an axis at 1, ONNX's reference at -1.
     """
+    if node.op_type == "AffineGrid" and any(
+        a.name == "align_corners" and a.i for a in node.attribute
+    ):
+        return 1 in feeds[node.input[1]][2:]
     return node.op_type.startswith("Reduce") and not feeds[node.input[0]].size
 
 
@@ -164,6 +169,11 @@ def element_type(dtype: np.dtype) -> int:
     return helper.np_dtype_to_tensor_dtype(dtype)
 
 
+def is_float(dtype: np.dtype) -> bool:
+    """Say whether a type is a floating-point one, bfloat16 and float8 included."""
+    return dtype.kind == "f" or dtype.name.startswith(("bfloat", "float"))
+
+
 def type_of(value: Value, shape: Sequence[Any] | None = None) -> onnx.TypeProto:
     """Return the type of an array, or of a sequence of arrays."""
     if isinstance(value, list):
@@ -255,6 +265,7 @@ def interpret(
     order: Sequence[str] = RUNTIMES,
     disturb: Any = None,
     constants: bool = True,
+    given: bool = True,
 ) -> dict[str, Value]:
     """Return name → value of everything in a model's graph, computed node by node.
 
@@ -265,12 +276,13 @@ def interpret(
         disturb: called with every value and the largest magnitude of what small ones of it are
             differences of; returns the value to go on with.
         constants: whether initializers are disturbed too.
+        given: whether `feeds` are.
 
     Raises:
         RefusedError: when a node is refused by all.
     """
     change = disturb or (lambda value, largest: value)
-    values = {name: change(value, 0.0) for name, value in feeds.items()}
+    values = {name: change(value, 0.0) if given else value for name, value in feeds.items()}
     for initializer in model.graph.initializer:
         array = tensor_array(initializer)
         values[initializer.name] = change(array, 0.0) if constants else array
@@ -281,8 +293,11 @@ def interpret(
     return values
 
 
-CANCELLING = frozenset({"Gelu", "BiasGelu", "FastGelu", "Scan", "Loop", "If"})
-"""Operators with differences inside: x (1 + erf(x)), and whatever a body computes."""
+CANCELLING = frozenset({"Gelu", "BiasGelu", "FastGelu", "QuickGelu", "Scan", "Loop", "If"})
+"""Operators with differences inside: x (1 + erf(x)), and whatever a body computes.
+
+ONNX Runtime's logistic function, of which QuickGelu consists, is 0 from -18 downwards.
+"""
 
 
 def _largest(node: onnx.NodeProto, values: Mapping[str, Value]) -> float:
@@ -291,8 +306,9 @@ def _largest(node: onnx.NodeProto, values: Mapping[str, Value]) -> float:
     found = 0.0
     for name in (*node.input, *captured(node)):
         value = values.get(name)
-        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-            found = max(found, float(np.max(np.abs(value), initial=0, where=np.isfinite(value))))
+        if isinstance(value, np.ndarray) and is_float(value.dtype):
+            size = np.abs(value.astype(np.float64))
+            found = max(found, float(np.max(size, initial=0, where=np.isfinite(size))))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -76,6 +77,46 @@ def test_a_wrong_value_is_seen_and_a_rounding_tie_is_not():
     assert compare(case, 0, {"y": right + np.float32([1, 0, 0, 0])}).kind == "value"
     assert compare(case, 0, {"y": right[:3]}).kind == "shape"
     assert compare(case, 0, {"y": right.astype(np.float64)}).kind == "type"
+
+
+def one_node(operator: str, inputs: dict[str, np.ndarray], **attributes) -> onnx.ModelProto:
+    given = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), None)
+        for n, x in inputs.items()
+    ]
+    node = helper.make_node(operator, [*inputs], ["y"], **attributes)
+    graph = helper.make_graph([node], "g", given, [helper.make_empty_tensor_value_info("y")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_a_zero_that_is_a_difference_is_not_exact(dtype):
+    x = np.array([-3.1875, -0.15625], dtype)
+    case = answered(one_node("Gelu", {"x": x}, approximate="tanh"), [{"x": x}, {"x": x}])
+    exact = np.array([-0.0020, -0.0684], dtype)  # 1 + tanh is 0 in bfloat16
+    assert compare(case, 0, {"y": exact}).failed == (dtype == np.float32)
+    wrong = np.array([-0.05, -0.0684], dtype)
+    assert compare(case, 0, {"y": wrong}).kind == "value"
+
+
+def test_a_network_is_disturbed_where_numbers_among_its_inputs_have_to_stay():
+    given = {
+        "x": np.tile(np.float32([1, -0.5]), (2, 2, 2, 1)),
+        "roi": np.float32([]),
+        "scales": np.float32([1, 1, 1, 0.7]),
+    }
+    model = one_node("Resize", given, mode="linear", antialias=1)
+    case = answered(model, [given, given])
+    off = case.expected[0]["y"] + np.float32(6e-6)
+    assert not compare(case, 0, {"y": off}).failed
+    assert compare(case, 0, {"y": off + np.float32(1e-3)}).kind == "value"
+
+
+def test_one_pixel_between_corners_lies_where_the_reference_puts_it():
+    given = {"theta": np.float32([[[1, 0, 3], [0, 1, 5]]]), "size": np.array([1, 1, 1, 2])}
+    model = one_node("AffineGrid", given, align_corners=1)
+    expected = answered(model, [given, given]).expected[0]["y"]
+    np.testing.assert_array_equal(expected, np.float32([[[[2, 4], [4, 4]]]]))
 
 
 def test_a_foreign_exception_is_seen():

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tests.fuzz.builder import Rng, is_float
-from tests.fuzz.evaluate import Value
+from tests.fuzz.builder import Rng
+from tests.fuzz.evaluate import Value, is_float
 
 
 class Tolerance(NamedTuple):
@@ -112,7 +112,8 @@ def disturbance(rng: Rng):
         signs = rng.choice((-1.0, 1.0), value.shape)
         # Small results of sums such as 1 + erf(x) are off by parts of the large ones.
         of = np.max(np.abs(wide), initial=largest)
-        size = np.abs(wide) + of / 16 * (wide != 0)
+        # A zero is exact, unless it is such a difference.
+        size = np.abs(wide) + of / 16 * ((wide != 0) | (largest > 0))
         return np.asarray(wide + noise * signs * size).astype(value.dtype)  # not a scalar
 
     return disturb

@@ -62,7 +62,7 @@ class TopK(Op):
         high = bounds(x.shape[at])[1]
         if isinstance(count, int) and high is not None and count > high:
             raise ShapeError(f"k {count} exceeds the size {high} of axis {at}")
-        if isinstance(count, Dim) and high is not None:
+        if isinstance(count, Dim) and high:  # of none, a k has to be read to be refused
             least, most = bounds(count)
             count = dim(min(least, high), high if most is None else min(most, high))
         y = x.with_shape([*x.shape[:at], count, *x.shape[at + 1 :]])
