@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from polydevice import Core
 from polydevice.bounds import Bounds, within
 from polydevice.dtype import ElementType
-from polydevice.errors import DeviceMemoryError
+from polydevice.errors import DeviceMemoryError, InferenceError
 from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
 from polydevice.node import Node, constant
@@ -243,6 +243,16 @@ def test_texts(core, kind):
         with pytest.raises(DeviceMemoryError, match=f"{kind} needs.*MEMORY_LIMIT"):
             request.infer(given)
         assert request.infer(less)["y"].shape == shape
+
+
+def test_more_texts_than_can_be_given_up(core):
+    """One array of them is filled at once, for seconds that no time limit can end."""
+    nodes = [helper.make_node("StringSplit", ["x"], ["y", "n"], delimiter="a")]
+    network = core.read_network(model(nodes, [("x", STRING, ["s"])], [("y", STRING, ["s", "w"])]))
+    request = core.load_network(network, "CPU").create_infer_request()
+    with pytest.raises(InferenceError, match="601 lists of 300001 texts"):
+        request.infer({"x": np.array(["a" * 300_000] + ["b"] * 600, object)})
+    assert request.infer({"x": np.array(["bab", "b"], object)})["y"].shape == (2, 2)
 
 
 def test_grams_and_skips_without_bound():

@@ -64,6 +64,10 @@ def regex_full_match(op: RegexFullMatch, x: Array) -> Array:
 _compiled = functools.lru_cache(maxsize=64)(Pattern)
 
 
+MOST_TEXTS = 1 << 27
+"""NumPy fills an array in one go, which nothing can interrupt: so many take it half a second."""
+
+
 @implements(StringSplit)
 def string_split(op: StringSplit, x: Array) -> tuple[Array, Array]:
     """Split, then fill up to the longest list."""
@@ -71,6 +75,11 @@ def string_split(op: StringSplit, x: Array) -> tuple[Array, Array]:
     lists = [_split(str(item), op.delimiter, limit) for item in bounded(x.reshape(-1))]
     counts = np.array([len(parts) for parts in lists], np.int64)
     width = int(counts.max(initial=0))
+    if x.size * width > MOST_TEXTS:
+        raise InferenceError(
+            f"StringSplit: {x.size} lists of {width} texts, the longest one's length, are too "
+            f"many; at most {MOST_TEXTS} texts are made"
+        )
     # The empty texts that fill up are one object.
     bounds = current_bounds()
     bounds.admit(x.size * width * POINTER_BYTES + int(counts.sum()) * STRING_BYTES, "StringSplit")
