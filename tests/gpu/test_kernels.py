@@ -176,7 +176,11 @@ def _check(load, opencl, pair, dtype, modes, facts, most) -> None:
     simulated = os.environ.get(SEPARATE_BUFFERS) == "1"
     if simulated and found:
         size = max(MOST_ELEMENTS, min(each.trial.elements for each in found))
-        found = [each for each in found if each.trial.elements <= size]
+        found = [
+            each
+            for each in found
+            if each.trial.elements <= size and not _has_signed_bytes(each.trial)
+        ]
     for trial, mode in itertools.islice(chosen(found, modes, facts), most):
         what = f"{trial.case.op} mode {mode}, {trial.arrangement}"
         answers = trial.answers()
@@ -188,6 +192,11 @@ def _check(load, opencl, pair, dtype, modes, facts, most) -> None:
         ran += 1
     if not ran:
         pytest.skip(f"{kernel.name} in modes {[*modes]} needs what {opencl.facts.name} lacks")
+
+
+def _has_signed_bytes(trial) -> bool:
+    """Beside these stands their absolute value, which oclgrind 21.10 lacks (llvm.abs.i8)."""
+    return any(np.asarray(each).dtype == np.int8 for each in trial.given.values())
 
 
 def _compare(output, answer, case, what):
