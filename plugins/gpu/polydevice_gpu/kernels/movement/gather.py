@@ -28,7 +28,7 @@ class GatherRef(SingleLaunch):
         node = call.node
         x, indices, out = node.inputs[0], node.inputs[1], node.output
         axis = normalize_axis(integers(node, 2)[0], x.rank)
-        batch = normalize_axis(op.batch_dims, indices.rank)
+        batch = op.batch_dims + indices.rank if op.batch_dims < 0 else op.batch_dims
         before, behind = tuple(range(batch, axis)), tuple(range(axis + 1, x.rank))
         call.tensor("IN0", x, [tuple(range(batch)), before, (axis,), behind])
         call.tensor("IN1", indices, [tuple(range(batch)), tuple(range(batch, indices.rank))])
