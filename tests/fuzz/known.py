@@ -71,6 +71,10 @@ KNOWN_DIFFERENCES = (
         "The mean of no losses: 0 in other runtimes, no number by its definition.",
     ),
     Known(
+        "Gather", "value", "right is ''$",
+        "ONNX Runtime 1.32 gathers only the first of several texts that lie behind each index.",
+    ),
+    Known(
         "CenterCropPad", "value", "'', right is '?0'?$",
         "ONNX's reference pads texts with the number 0.",
     ),
