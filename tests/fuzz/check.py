@@ -112,7 +112,12 @@ def _resized(case: Case) -> bool:
     if any(a.shape != case.feeds[1][name].shape for name, a in case.feeds[0].items()):
         return True
     first, second = (interpret(case.model, feeds) for feeds in case.feeds)
-    return any(np.shape(value) != np.shape(second[name]) for name, value in first.items())
+    return any(_sizes(value) != _sizes(second.get(name)) for name, value in first.items())
+
+
+def _sizes(value: object) -> object:
+    """Return the shape of an array, or those of a sequence's items, which may be unlike."""
+    return [_sizes(item) for item in value] if isinstance(value, list) else np.shape(value)
 
 
 def compare(case: Case, number: int, results: dict[str, np.ndarray]) -> Outcome:
