@@ -28,7 +28,7 @@ from polydevice.errors import (
     PluginError,
     PolydeviceError,
 )
-from polydevice.internal import foreign_error
+from polydevice.foreign_errors import foreign_error
 from polydevice.plugin import DeviceReport, Line, Section, Version
 from polydevice.runtime.executor import closing_time
 

@@ -20,7 +20,7 @@ from polydevice.errors import (
     PolydeviceError,
     RequestError,
 )
-from polydevice.internal import inference_error, name_layer
+from polydevice.foreign_errors import inference_error, name_layer
 from polydevice.remote import Copies, RemoteBlob
 from polydevice.runtime.executor import CLOSE_SECONDS
 from polydevice.runtime.follower import Follower, Inference, tell

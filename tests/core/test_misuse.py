@@ -20,7 +20,7 @@ from onnx import helper
 from polydevice import Blob, Core, Dim, ElementType, Shape, TensorDesc, opset, validate
 from polydevice.devices.plugin_names import FIRST_PARTY
 from polydevice.errors import InferenceError, InternalError, PolydeviceError, RequestError
-from polydevice.internal import OURS
+from polydevice.foreign_errors import OURS
 from polydevice.ops.math import Cosh, Sinh
 from polydevice_cpu import implement
 from tests.cpu.models import build

@@ -15,7 +15,6 @@ from polydevice.devices.plugin_names import FIRST_PARTY
 from polydevice.devices.registry import Registry
 from polydevice.errors import (
     DeviceError,
-    DeviceMemoryError,
     DeviceNameError,
     DeviceNotFoundError,
     OptionError,
@@ -25,7 +24,7 @@ from polydevice.errors import (
     UnknownOptionError,
     nearest,
 )
-from polydevice.internal import foreign_error
+from polydevice.foreign_errors import foreign_error
 from polydevice.plugin import DeviceReport, Line, Plugin, Section, Services
 
 if TYPE_CHECKING:
@@ -150,13 +149,8 @@ class Devices:
             raise
         except (KeyboardInterrupt, GeneratorExit):
             raise
-        except MemoryError as error:
-            raise DeviceMemoryError(
-                f"{family} has no memory left while {doing} ({error}). Close other networks, or "
-                "use a smaller one"
-            ) from error
         except BaseException as error:  # not even SystemExit may end the program
-            if family in FIRST_PARTY:
+            if family in FIRST_PARTY or isinstance(error, MemoryError):
                 raise foreign_error(f"{family} failed while {doing}", error, network) from error
             raise PluginError(
                 f"{self.registry.title(family)} failed while {doing}: {error!r}. "

@@ -14,7 +14,7 @@ from polydevice.errors import (
     UnknownMetricError,
     UnsupportedNetworkError,
 )
-from polydevice.internal import foreign_error
+from polydevice.foreign_errors import foreign_error
 from polydevice.network import Network
 from polydevice.options import Options
 from polydevice.options.composite import config_for

@@ -1,6 +1,7 @@
-"""internal: the report of an assumption of polydevice's own that did not hold.
+"""What the API raises in place of exceptions that are none of polydevice's.
 
-Made at one place per call of the API (reading, loading, inferring), whatever raised and wherever.
+Mostly an InternalError: the report of an assumption of polydevice's own that did not hold. Made at
+one place per call of the API (reading, loading, inferring), whatever raised and wherever.
 """
 
 from __future__ import annotations
@@ -31,13 +32,8 @@ OURS = frozenset(
 _BELOW = frozenset({"numpy", "ml_dtypes", *sys.stdlib_module_names})
 
 
-def is_ours(error: BaseException) -> bool:
-    """Whether an exception comes from code of this distribution, or from NumPy called by it.
-
-    A lack of memory is nobody's defect.
-    """
-    if isinstance(error, MemoryError):
-        return False
+def _is_ours(error: BaseException) -> bool:
+    """Whether an exception comes from code of this distribution, or from NumPy called by it."""
     rooted = [frame.f_globals.get("__name__", "").partition(".")[0] for frame in _frames(error)]
     above = [root for root in rooted if root not in _BELOW]
     return bool(above) and above[-1] in OURS
@@ -58,7 +54,7 @@ def inference_error(doing: str, error: BaseException, layers: Mapping[str, str])
     place = "" if name is None else f"; at node {name!r} ({layers[name]})"
     if isinstance(error, MemoryError):
         return DeviceMemoryError(f"{doing}: {_no_memory(error)}{place}")
-    if not is_ours(error):
+    if not _is_ours(error):
         return InferenceError(f"{doing}: {error!r}")
     digest = hashlib.sha256(repr(sorted(layers.items())).encode("utf-8", "replace")).hexdigest()
     return InternalError(f"{doing}: {error!r}{place}; layers sha256:{digest}{_REPORT}")
