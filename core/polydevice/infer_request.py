@@ -23,7 +23,7 @@ from polydevice.errors import (
 from polydevice.foreign_errors import inference_error, name_layer
 from polydevice.remote import Copies, RemoteBlob
 from polydevice.runtime.executor import CLOSE_SECONDS
-from polydevice.runtime.follower import Follower, Inference, tell
+from polydevice.runtime.follower import Follower, Inference, log_failure
 from polydevice.runtime.overlap import check_outputs, host_arrays, overwritten
 from polydevice.runtime.request_memory import Inputs, RequestMemory
 from polydevice.runtime.variable_state import VariableState
@@ -221,9 +221,10 @@ class InferRequest(RequestMemory):
     def _run_followed(self, stream: int) -> None:
         """Run, and tell the followers."""
         outcome, error = self._outcome, None
+        run = self._run_apart if self._shared else self.runner.run
         start = perf_counter_ns()
         try:
-            self._run_apart(stream)
+            run(stream)
         except BaseException as raised:
             error = raised
             raise
@@ -232,9 +233,13 @@ class InferRequest(RequestMemory):
             queued = None if outcome is _FAILED else round(outcome.start * 1e9)
             thread = threading.get_native_id()
             done = Inference(
-                *(network.name, network.device, self.number, queued, start, end, thread, error)
+                network.name, network.device, self.number, queued, start, end, thread, error
             )
-            tell(self._followers, lambda follower: follower.inference(done))
+            for follower in self._followers:
+                try:
+                    follower.inference(done)
+                except Exception:  # noqa: BLE001 - who follows must not end an inference
+                    log_failure(follower)
 
     def _find_shared(self) -> None:
         inputs = host_arrays(self._blobs, self.executable.inputs)

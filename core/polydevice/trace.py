@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,20 @@ Event = dict[str, Any]
 
 _HOST, _REQUESTS, _FIRST_DEVICE = 1, 2, 3
 """Numbers of what the format calls processes: groups of lanes."""
+
+_OF_INFERENCE = 6
+"""Events of an inference besides those of its steps and commands, at most."""
+
+_Timed = tuple[Sequence[Step], Sequence[int]]
+"""Steps, and when the first began and when each ended."""
+
+
+class _Own(threading.local):
+    """What was told in a thread of the inference that ends there next."""
+
+    def __init__(self) -> None:
+        self.steps: list[_Timed] = []
+        self.batches: list[Batch] = []
 
 
 class Trace(Follower):
@@ -62,7 +76,7 @@ class Trace(Follower):
         Args:
             path: where the end of a ``with`` block writes; None to write with `write` alone.
             batches_every: of how many inferences one shows its commands on a GPU; 0 for as many
-                as take a fiftieth of the time: all, where keeping times costs the driver nothing.
+                as take a hundredth of the time: all, where keeping times costs the driver nothing.
                 The first shows them anyhow, and the host's steps are those of all.
 
         Raises:
@@ -80,14 +94,14 @@ class Trace(Follower):
         self.left_out = 0
         self._path = path
         self._events: list[Event] = []
-        self._pieces: list[tuple[Callable[[Any], Iterator[Event]], Any]] = []
+        self._inferences: list[tuple[Inference, Sequence[_Timed], Sequence[Batch]]] = []
         self._size = self._commands = 0
         self._lock = threading.Lock()
         self._followed: list[ExecutableNetwork] = []
         self._lanes: dict[tuple[int, str], int] = {}
         self._devices: dict[str, int] = {}
         self._threads: dict[int, str] = {}
-        self._own = threading.local()
+        self._own = _Own()
 
     # -- collecting ---------------------------------------------------------------------------
 
@@ -102,15 +116,27 @@ class Trace(Follower):
             self._followed.pop().leave(self)
 
     def inference(self, done: Inference) -> None:
-        """Keep an inference, and the commands that it enqueued."""
-        batches: list[Batch] = self._own.__dict__.pop("batches", [])
+        """Keep an inference, with what was told of it before in this thread."""
+        own, count = self._own, _OF_INFERENCE
+        steps: Sequence[_Timed] = ()
+        batches: Sequence[Batch] = ()
+        if own.steps:
+            steps, own.steps = own.steps, []
+            count += sum(len(labels) for labels, _ in steps)
+        if own.batches:
+            batches, own.batches = own.batches, []
         if done.thread not in self._threads:
             self._threads[done.thread] = threading.current_thread().name
-        self._keep(self._inference_events, (done, batches), 6)
+        with self._lock:
+            if self._size + count > self.LIMIT:
+                self.left_out += count
+                return
+            self._size += count
+            self._inferences.append((done, steps, batches))
 
     def steps(self, steps: Sequence[Step], marks: Sequence[int]) -> None:
-        """Keep the times of steps."""
-        self._keep(self._step_events, (steps, marks, threading.get_native_id()), len(steps))
+        """Keep the times of steps, until their inference is told."""
+        self._own.steps.append((steps, marks))
 
     def batch(self, batch: Batch) -> None:
         """Keep what a device did; the inference that is told of next in this thread began it."""
@@ -121,13 +147,13 @@ class Trace(Follower):
                 return
             self._commands += commands
             self._size += count
-        self._own.__dict__.setdefault("batches", []).append(batch)
+        self._own.batches.append(batch)
 
     def add_span(self, name: str, start_ns: int) -> None:
         """Note what began at `start_ns` (of `time.perf_counter_ns`) in this thread and ends now."""
         end = time.perf_counter_ns()
         event = self._span("Session", name, start_ns, end, os.getpid(), threading.get_native_id())
-        self._keep(iter, [event], 1)
+        self._add([event])
 
     def add_layers(self, counts: Mapping[str, Mapping[str, Any]], start_ns: int) -> None:
         """Note the layers of an inference from its counters, one after the other.
@@ -144,24 +170,25 @@ class Trace(Follower):
                 ids = os.getpid(), threading.get_native_id()
                 events.append(self._span("Node", name, start_ns, end, *ids, **notes))
                 start_ns = end
-        self._keep(iter, events, len(events))
+        self._add(events)
 
-    def _keep(self, make: Callable[[Any], Iterator[Event]], content: Any, count: int) -> None:
+    def _add(self, events: list[Event]) -> None:
         with self._lock:
-            if self._size + count > self.LIMIT:
-                self.left_out += count
+            if self._size + len(events) > self.LIMIT:
+                self.left_out += len(events)
                 return
-            self._size += count
-            self._pieces.append((make, content))
+            self._size += len(events)
+            self._events += events
 
     # -- writing ------------------------------------------------------------------------------
 
     def events(self) -> list[Event]:
         """Return everything as events of Chrome's format; asks drivers for times once."""
         with self._lock:
-            pieces, self._pieces = self._pieces, []
-        for make, content in pieces:
-            self._events.extend(make(content))
+            done, self._inferences = self._inferences, []
+        made = [event for each in done for event in self._inference_events(*each)]
+        with self._lock:
+            self._events += made
         return [*self._names(), *self._events]
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -208,8 +235,11 @@ class Trace(Follower):
             if (group, number) in used:
                 yield _meta("thread_name", group, number, name=name)
 
-    def _inference_events(self, content: tuple[Inference, list[Batch]]) -> Iterator[Event]:
-        done, batches = content
+    def _inference_events(
+        self, done: Inference, steps: Sequence[_Timed], batches: Sequence[Batch]
+    ) -> Iterator[Event]:
+        for each in steps:
+            yield from self._step_events(*each, done.thread)
         notes: dict[str, Any] = {"device": done.device, "request": done.request}
         if done.error is not None:
             notes["error"] = f"{type(done.error).__name__}: {done.error}"
@@ -230,8 +260,9 @@ class Trace(Follower):
             end = self._flow("f", number, 0, first["pid"], first["tid"])
             yield {**end, "ts": first["ts"]}
 
-    def _step_events(self, content: tuple[Sequence[Step], Sequence[int], int]) -> Iterator[Event]:
-        steps, marks, thread = content
+    def _step_events(
+        self, steps: Sequence[Step], marks: Sequence[int], thread: int
+    ) -> Iterator[Event]:
         for step, (start, end) in zip(steps, itertools.pairwise(marks)):
             notes = {"type": step.type, "kernel": step.kernel}
             yield self._span("step", step.name, start, end, _HOST, thread, **notes)

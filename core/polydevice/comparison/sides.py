@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -50,6 +51,8 @@ class DeviceSide:
             result = Node(f"{names[port]}/result", Result(output_name=names[port]), [inside])
             network.results.append(result)
         answers = infer_once(self._core, network, self._device, self._config, inputs)
+        del network, nodes
+        gc.collect()  # nodes and ports know each other, so that their constants would stay
         return {port: answers[names[port]] for port in wanted}
 
 

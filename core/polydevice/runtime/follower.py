@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 _log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class Follower:
 
     batches_every: int = 0
     """Devices tell of one inference in so many what it enqueued (`batch`); 0 for as many as take
-    a fiftieth of the time, by what keeping the times of commands costs the driver at hand."""
+    a hundredth of the time, by what keeping the times of commands costs the driver at hand."""
 
     def inference(self, done: Inference) -> None:
         """An inference has ended; called after the steps and the batch of it."""
@@ -110,10 +110,6 @@ class Follower:
         """A device has done what was enqueued in an inference."""
 
 
-def tell(followers: Iterable[Follower], what: Callable[[Follower], None]) -> None:
-    """Tell each follower something; what they raise is logged."""
-    for follower in followers:
-        try:
-            what(follower)
-        except Exception:  # noqa: BLE001 - who follows must not end an inference
-            _log.exception("%r failed; the inference goes on", follower)
+def log_failure(follower: Follower) -> None:
+    """Log what a follower raises, and go on; to be called while it is handled."""
+    _log.exception("%r failed; the inference goes on", follower)

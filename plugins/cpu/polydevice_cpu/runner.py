@@ -15,7 +15,7 @@ from polydevice.dtype import Array
 from polydevice.errors import InferenceError, RequestError
 from polydevice.profiling import LayerCount
 from polydevice.runtime.executor import is_stream_thread
-from polydevice.runtime.follower import Follower, tell
+from polydevice.runtime.follower import Follower, log_failure
 from polydevice.runtime.layer_times import LayerTime
 from polydevice.runtime.runner import Runner
 from polydevice.runtime.variable import RequestVariable
@@ -141,7 +141,11 @@ class CpuRunner(Runner):
     def _run_timed(self, bound: BoundPlan) -> None:
         """Run, and note the times of the steps for counters and followers."""
         marks = bound.run_marked()
-        tell(self._followers, lambda follower: follower.steps(bound.plan.labels, marks))
+        for follower in self._followers:
+            try:
+                follower.steps(bound.plan.labels, marks)
+            except Exception:  # noqa: BLE001 - who follows must not end an inference
+                log_failure(follower)
         if self.executable.perf_count:
             lengths = ((end - start) / 1e3 for start, end in itertools.pairwise(marks))
             bound.plan.times.add({n: LayerTime(us, us) for n, us in enumerate(lengths)})

@@ -216,9 +216,8 @@ class Primitive:
         array = (_ExecArg * len(arguments))()
         for slot, (index, memory) in zip(array, arguments.items(), strict=True):
             slot.arg, slot.memory = index, memory.handle
-        call = partial(
-            self._library.execute, self.handle, stream(), len(array), c.cast(array, c.c_void_p)
-        )
+        place = c.c_void_p(c.addressof(array))  # `cast` would have the array keep itself alive
+        call = partial(self._library.execute, self.handle, stream(), len(array), place)
         call.keep = (self, array, tuple(arguments.values()))  # type: ignore[attr-defined]
         return call
 

@@ -11,7 +11,7 @@ from polydevice.dtype import Array
 from polydevice.errors import BlobError, InferenceError, RequestError
 from polydevice.profiling import LayerCount
 from polydevice.remote import Copies, RemoteBlob
-from polydevice.runtime.follower import Follower, tell
+from polydevice.runtime.follower import Follower, log_failure
 from polydevice.runtime.plan_cache import Bindings, Shapes, plans_limit
 from polydevice.runtime.port_info import PortInfo
 from polydevice.runtime.runner import Runner
@@ -192,7 +192,11 @@ class GpuRunner(Runner):
         """Tell what was enqueued since the last time, with the queue's lock."""
         if isinstance(queue, cl.RecordingQueue):
             batch = queue.take()
-            tell(self._followers, lambda follower: follower.batch(batch))
+            for follower in self._followers:
+                try:
+                    follower.batch(batch)
+                except Exception:  # noqa: BLE001 - who follows must not end an inference
+                    log_failure(follower)
 
     def wait(self, seconds: float | None) -> bool:
         """Wait for an inference that `run` left on a user's queue."""

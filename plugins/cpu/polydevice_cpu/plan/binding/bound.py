@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
+from weakref import WeakMethod
 
 import numpy as np
 
@@ -87,8 +88,9 @@ class BoundPlan:
         self._giving_way: GivingWay[BoundPlan] | None = None
         is_whole = len(plan.whole_outputs) == len(plan.outputs)
         if alone is not None and is_whole and self._most_threads > 1:
+            bind = WeakMethod(self._bind_alone)  # or its memory would wait for the next collection
             self._giving_way = GivingWay(
-                len(plan.steps), partial(self._bind_alone, alone, workspace)
+                len(plan.steps), lambda: made(alone, workspace) if (made := bind()) else None
             )
 
     def _bind_alone(
