@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--budget", type=int, default=0, help="seconds; 0 for no limit")
     add("--limit", type=positive, default=60, help="seconds after which a candidate has hung")
     add("--again", action="store_true", help="also layers that the file has")
+    add("--check", action="store_true", help="drop what is not faster than without tuning")
     add("-c", "--config", action="append", type=key_and_value, default=[], metavar="KEY=VALUE")
 
 
@@ -82,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
         for t in timed
     ]
     table(headings, rows)
-    if not tuned:
+    if not tuned and not options.check:
         print(
             f"no layer was left to tune: {options.file} has all of {options.model} that have a "
             "choice on this device. --again tunes them anew",
@@ -115,7 +116,8 @@ def _tune_here(options: argparse.Namespace) -> int:
 
     end_with_parent()
     config = dict(options.config)
-    config["TUNING_MODE"] = "TUNING_RETUNE" if options.again else "TUNING_CREATE"
+    mode = "CHECK" if options.check else "RETUNE" if options.again else "CREATE"
+    config["TUNING_MODE"] = f"TUNING_{mode}"
     config.update(TUNING_FILE=options.file, TUNING_BUDGET_S=str(options.budget))
     with Core() as core:
         network = core.read_network(options.model, options.weights)
@@ -131,5 +133,6 @@ def _arguments_of_tune(options: argparse.Namespace) -> list[str]:
     words += [f"--batch={options.batch}"] if options.batch else []
     words += [f"--shape={options.shape}"] if options.shape else []
     words += ["--again"] if options.again else []
+    words += ["--check"] if options.check else []
     words += [f"--config={key}={value}" for key, value in options.config]
     return [*words, "--", options.model]

@@ -85,7 +85,12 @@ def available_cores() -> int:
 
 Level = Annotated[int, BeforeValidator(_level)]
 TuningModeName = Literal[
-    "TUNING_DISABLED", "TUNING_CREATE", "TUNING_USE_EXISTING", "TUNING_UPDATE", "TUNING_RETUNE"
+    "TUNING_DISABLED",
+    "TUNING_CREATE",
+    "TUNING_USE_EXISTING",
+    "TUNING_UPDATE",
+    "TUNING_RETUNE",
+    "TUNING_CHECK",
 ]
 
 
@@ -189,7 +194,8 @@ class GpuOptions(Options):
         help="What to do with TUNING_FILE when a network is loaded. TUNING_USE_EXISTING takes its "
         "kernels; TUNING_CREATE also times those of layers that are not in it and adds them; "
         "TUNING_RETUNE times all layers anew; TUNING_UPDATE rewrites old entries and drops those "
-        "that no longer work. See [tuning](tuning.md).",
+        "that no longer work; TUNING_CHECK times each beside the choice without tuning, in turn, "
+        "and drops those that are not faster. See [tuning](tuning.md).",
     )
     tuning_file: str = option(
         "TUNING_FILE",

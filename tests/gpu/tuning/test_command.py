@@ -79,7 +79,7 @@ def test_sizes_that_are_not_known_are_asked_for(path, tmp_path, monkeypatch, cap
     assert "layers are tuned for known sizes; give those of x[1,3,?] with --shape" in said
     assert main([*words, "--shape", "[2,3,8]"]) == 0
     options = argparse.Namespace(batch=4, shape="[2,3,8]", file="f", device="GPU", weights=None,
-                                 again=False, config=[], model="m.onnx")  # fmt: skip
+                                 again=False, check=False, config=[], model="m.onnx")  # fmt: skip
     assert {"--batch=4", "--shape=[2,3,8]"} < set(tune._arguments_of_tune(options))
 
 

@@ -156,6 +156,38 @@ def test_update_drops_what_no_longer_works_and_moves_version_1(core, path, timed
     assert len(timed) == LAYERS  # nothing was timed again
 
 
+def test_check_keeps_what_is_faster_in_turn_and_right(core, path, timed, monkeypatch) -> None:
+    """Of four choices one is that without tuning, one wrong and one slower; the last one stays."""
+    default = choices(core.load_network(core.read_network(MODEL), "GPU"))
+    created = choices(load(core, path, "TUNING_CREATE"))
+    assert len([name for name in created if created[name] != default[name]]) == LAYERS
+    same, wrong, slower, faster = sorted(created)
+    content = json.loads(path.read_text())
+    for kinds in content["version_2"].values():
+        for kind in kinds.values():
+            for text, entry in kind.items():
+                if tuple(entry) == created[same]:
+                    kind[text] = list(default[same])
+    path.write_text(json.dumps(content))
+    real, runs = CandidateRunner.run, []
+
+    def run(self: CandidateRunner, choice: Choice, **_: float) -> Outcome | None:
+        name = self._node.name
+        runs.append(name)
+        is_default = (choice.kernel.name, choice.mode) == default[name]
+        outputs = real(self, choice, timed=False).outputs
+        if name == wrong and not is_default:
+            outputs = tuple(array + np.float32(0.5) for array in outputs)
+        times = {slower: 99, faster: 90, wrong: 1}
+        return Outcome(outputs, 100 if is_default else times[name])
+
+    monkeypatch.setattr(CandidateRunner, "run", run)
+    assert choices(load(core, path, "TUNING_CHECK")) == default
+    assert entries(path) == [list(created[faster])]
+    assert same not in runs and runs.count(wrong) == 2 and runs.count(faster) == 22
+    assert choices(load(core, path, "TUNING_USE_EXISTING")) == {**default, faster: created[faster]}
+
+
 @pytest.mark.parametrize(
     "entry", [["convolution_direct", 10**6], ["no_such_kernel", 0], ["convolution_direct"], 7, None,
               ["convolution_direct", "0"], ["gemm_mma", 0]],

@@ -23,6 +23,7 @@ from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.tuning.candidate_runner import CandidateRunner, Outcome, agrees
 from polydevice_gpu.tuning.candidates import candidates, find_choice, has_several, reference
+from polydevice_gpu.tuning.check import time_in_turn
 from polydevice_gpu.tuning.layer_key import LayerKey, layer_key
 from polydevice_gpu.tuning.pretuned import pretuned
 from polydevice_gpu.tuning.tuning_file import Entry, TuningFile
@@ -46,6 +47,7 @@ class TuningMode(enum.Enum):
     CREATE = "TUNING_CREATE"
     UPDATE = "TUNING_UPDATE"
     RETUNE = "TUNING_RETUNE"
+    CHECK = "TUNING_CHECK"
 
     @property
     def times(self) -> bool:
@@ -118,6 +120,12 @@ class Tuner:
         done: set[LayerKey] = set()
         for number, (node, key) in enumerate(layers, 1):
             name = f"{key.kind};{key.text}"
+            if self.mode is TuningMode.CHECK:
+                if key not in done and name not in self._journal.done:
+                    found = self._check(node, key, name, target, device, builder)
+                    self._report(name, TunedLayer(node.name, number, len(layers), **found))
+                done.add(key)
+                continue
             again = (
                 self.mode is TuningMode.RETUNE
                 and key not in done
@@ -130,19 +138,54 @@ class Tuner:
                 continue
             if time.monotonic() > self._ends:
                 late = TunedLayer(node.name, number, len(layers), skipped="the time is over")
-                report(late)
-                self._journal.tuned(name, late)
+                self._report(name, late)
                 continue
             runner = CandidateRunner(node, target, device, builder)
             tuned = TunedLayer(
                 node.name, number, len(layers), **self._time(node, name, target, runner, device)
             )
-            report(tuned)
             self._keep(node, key)
             assert node.choice is not None
             kept = node.choice.kernel.name, node.choice.mode
             self.file.store(units, key, kept, tuned.best_ns)
-            self._journal.tuned(name, tuned)
+            self._report(name, tuned)
+
+    def _report(self, name: str, layer: TunedLayer) -> None:
+        report(layer)
+        self._journal.tuned(name, layer)
+
+    def _check(
+        self,
+        node: GpuNode,
+        key: LayerKey,
+        name: str,
+        target: Target,
+        device: cl.Device,
+        builder: cl.ProgramBuilder,
+    ) -> dict[str, Any]:
+        """Drop the file's choice where it is that without tuning, or is not faster."""
+        units, default = device.facts.max_compute_units, node.choice
+        assert default is not None
+        entry = self.file.find(units, key)
+        if entry is None:
+            return {"skipped": "the file does not have it"}
+        choice, before, after, faster = find_choice(node, *entry, target), 0, 0, False
+        if choice is not None and str(choice) != str(default):
+            runner = CandidateRunner(node, target, device, builder)
+
+            def run(way: Choice) -> Outcome | None:
+                return self._run(f"{name}|{way} checked", device, lambda: runner.run(way))
+
+            before, after, faster = time_in_turn(default, choice, run)
+        self.file.store(units, key, entry if faster else None, after if faster else 0)
+        return {
+            "candidates": 2,
+            "rejected": int(not faster),
+            "default": str(default),
+            "default_ns": before,
+            "best": str(choice if faster else default),
+            "best_ns": after if faster else before,
+        }
 
     def _look_up(self, node: GpuNode, key: LayerKey, units: int, target: Target) -> bool:
         """Take the file's choice; False when there is none that can run the node."""
