@@ -8,8 +8,9 @@ GPU when there is one; a device that was asked for by name must exist.
 from __future__ import annotations
 
 import functools
+import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,6 +134,20 @@ def _generators_of_the_module(request: pytest.FixtureRequest) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tiers.leave_out(config, items)
     tiers.start_longest_first(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the collector of garbage from what lives to the end: tests, parameters and modules.
+
+    Of the whole suite that is millions of objects: a `gc.collect()` in a test took 0.25 s.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

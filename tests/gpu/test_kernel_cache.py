@@ -51,8 +51,11 @@ def test_what_is_not_in_the_cache_is_named(opencl, tmp_path, monkeypatch) -> Non
         core.load_network(MODEL, "GPU", {"CACHE_DIR": str(tmp_path / "kernels")})
 
 
+PROCESSES = 8
+
+
 @pytest.mark.full
-def test_32_processes_at_once_leave_one_good_entry_each(opencl, tmp_path) -> None:
+def test_processes_at_once_leave_one_good_entry_each(opencl, tmp_path) -> None:
     """All find the folder empty: none compiles before every one of them has a device."""
     import numpy as np
 
@@ -89,10 +92,10 @@ def test_32_processes_at_once_leave_one_good_entry_each(opencl, tmp_path) -> Non
         subprocess.Popen(
             [sys.executable, "-c", program, str(tmp_path), str(number)], stderr=subprocess.PIPE
         )
-        for number in range(32)
+        for number in range(PROCESSES)
     ]
     try:
-        while len(list(tmp_path.glob("ready*"))) < 32:
+        while len(list(tmp_path.glob("ready*"))) < PROCESSES:
             time.sleep(0.05)
             assert all(process.poll() is None for process in processes), "one ended early"
         assert not folder.exists()
@@ -101,7 +104,7 @@ def test_32_processes_at_once_leave_one_good_entry_each(opencl, tmp_path) -> Non
     finally:
         for process in processes:
             process.kill()
-    assert [process.returncode for process in processes] == [0] * 32, errors
+    assert [process.returncode for process in processes] == [0] * PROCESSES, errors
     files = files_of(folder)
     assert len(files) >= 2 and all(file.is_good for file in files)
     assert len(list(folder.iterdir())) == len(files)  # nothing half-written is left
@@ -114,8 +117,8 @@ def test_32_processes_at_once_leave_one_good_entry_each(opencl, tmp_path) -> Non
     np.testing.assert_allclose(np.frombuffer(answer, np.float32).reshape(3, 7), right, rtol=1e-5)
 
 
-@pytest.mark.parametrize("damage", ["cut", "foreign", "empty"])
-def test_damaged_entries_are_rebuilt_and_the_answer_stays(opencl, tmp_path, damage) -> None:
+def test_damaged_entries_are_rebuilt_and_the_answer_stays(opencl, tmp_path) -> None:
+    """Cut, of another program, and empty; of three entries or more there is each."""
     import numpy as np
 
     from polydevice import Core
@@ -129,9 +132,10 @@ def test_damaged_entries_are_rebuilt_and_the_answer_stays(opencl, tmp_path, dama
 
     right = answer()
     files = sorted(tmp_path.glob("*.cl_cache"))
-    for path in files:
+    assert len(files) >= 3
+    for number, path in enumerate(files):
         content = path.read_bytes()
-        path.write_bytes({"cut": content[:-7], "foreign": b"\x7fELF" * 99, "empty": b""}[damage])
+        path.write_bytes((content[:-7], b"\x7fELF" * 99, b"")[number % 3])
     assert np.array_equal(answer(), right)
     assert sorted(tmp_path.glob("*.cl_cache")) == files
     assert len(list(tmp_path.glob("*.bad"))) == len(files)

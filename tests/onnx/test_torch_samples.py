@@ -6,22 +6,28 @@ CPU gave right when it was made: `python -m tests.onnx.torch_samples samples.tar
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
 
 from polydevice import Core
-from tests.onnx.torch_samples import outcome, samples
+from tests.onnx.torch_samples import Sample, outcome, samples
 
 ARCHIVE = Path(__file__).with_name("data") / "torch_samples.tar.xz"
 PARTS = 48
+
+
+@functools.cache  # reading takes half a second, every time
+def all_samples() -> list[Sample]:
+    return list(samples(ARCHIVE))
 
 
 @pytest.mark.parametrize(
     "part", [0, *(pytest.param(p, marks=pytest.mark.full) for p in range(1, PARTS))]
 )
 def test_answers_are_pytorchs(device: str, part: int) -> None:
-    chosen = list(samples(ARCHIVE))[part::PARTS]
+    chosen = all_samples()[part::PARTS]
     assert len(chosen) >= 8
     with Core() as core:
         found = {sample.name: outcome(core, device, sample) for sample in chosen}
