@@ -10,7 +10,7 @@ from polydevice.errors import OptionValueError
 from polydevice_cpu import processor
 from polydevice_cpu.onednn.library import library
 from tests.cpu import models
-from tests.cpu.loading import image, load, steps
+from tests.cpu.loading import assert_integers, image, load, steps
 
 needs_onednn = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
 needs_bf16 = pytest.mark.skipif(not processor.has_bf16(), reason="no bfloat16 on this processor")
@@ -128,7 +128,9 @@ def test_quantised_network(core, per_channel):
     assert (np.abs(y - want) <= step * 1.001).all()
     assert (np.abs(y - want) > step * 0.5).mean() < 0.01
     found = steps(executable)
-    assert any(s.startswith("IntegerProduct+") and "ReLU+Quantize" in s for s in found), found
+    fused = [step for step in found if "ReLU+Quantize" in step]
+    assert fused, found
+    assert_integers(executable, fused)
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8])

@@ -10,8 +10,8 @@ from polydevice_cpu.onednn.library import library
 
 _BF16 = 0xE7
 """oneDNN's bits of an instruction set with AVX-512 and bfloat16 dot products."""
-_VNNI = 0x67
-"""The same with 8-bit dot products."""
+_VNNI = 0x67, 0xF
+"""With 8-bit dot products into 32 bits: of AVX-512, and of AVX2."""
 
 
 @lru_cache(maxsize=1)
@@ -38,7 +38,12 @@ def has_bf16() -> bool:
     return _has(_BF16)
 
 
+def has_int8() -> bool:
+    """Whether oneDNN multiplies bytes exactly; older instructions clip sums of two to 16 bits."""
+    return any(map(_has, _VNNI))
+
+
 def capabilities() -> list[str]:
     """Return the metric OPTIMIZATION_CAPABILITIES."""
-    extra = [("BF16", has_bf16()), ("INT8", _has(_VNNI))]
+    extra = [("BF16", has_bf16()), ("INT8", has_int8())]
     return ["FP32", *(capability for capability, there in extra if there), "BATCHED_BLOB"]
