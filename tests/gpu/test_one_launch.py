@@ -154,28 +154,61 @@ def test_auto_keeps_what_is_faster(monkeypatch, opencl, builder, faster) -> None
     check(executable, network)
 
 
-def test_a_wait_in_vain_ends_the_inference_and_not_the_network(
-    monkeypatch, opencl, builder
-) -> None:
+def let_wait_in_vain(launches, device) -> None:
+    """Let the next launch say that a group waited for others that did not come."""
+    if not launches.stretch.waits:
+        launches.seen[2] = 1
+        return
+    with device.queue() as queue:  # groups leave where they find that
+        queue.upload(launches.state, np.array([1 << 31, 0, 1, 0], np.uint32))
+
+
+def test_a_wait_in_vain_is_repeated_launch_by_launch(opencl, builder, caplog) -> None:
     network = small()
     executable = loaded(network, opencl, builder, settings=TOGETHER)
     (stretch,) = set(executable.latest_plan().joined.values())
-    request = executable.create_infer_request()
+    request, other = executable.create_infer_request(), executable.create_infer_request()
     inputs = random_inputs(network)
-    request.infer(inputs)
-    (launches,) = request.runner.last.joined
-    enqueue = launches.enqueue
-
-    def in_vain(queue) -> None:
-        enqueue(queue)
-        queue.finish()
-        launches.seen[2] = 1  # as the kernel says it
-
-    monkeypatch.setattr(launches, "enqueue", in_vain)
-    with pytest.raises(InferenceError, match="run one by one from now on"):
-        request.infer(inputs)
+    wanted = {name: array.copy() for name, array in request.infer(inputs).items()}
+    for each in (other, request):
+        each.infer(inputs)
+        (launches,) = each.runner.last.joined
+        let_wait_in_vain(launches, opencl)
+        for name, array in each.infer(inputs).items():
+            np.testing.assert_array_equal(array, wanted[name])
+        assert not launches.seen.any()
+    assert caplog.text.count("run one by one from now on") == 1
     assert stretch.failed in executable.explain()
     check(executable, network)
+
+
+def test_a_wait_in_vain_that_cannot_be_repeated(core) -> None:
+    """An output in the device's memory of an input: that is overwritten when the wait ends."""
+    network = small()
+    executable = core.load_network(network, "GPU", {"GPU_SINGLE_LAUNCH": "YES"})
+    request, context = executable.create_infer_request(), executable.get_context()
+    blob = context.create_blob(TensorDesc(ElementType.f32, Shape((3, 5))))
+    blob.copy_from(random_inputs(network)["x"])
+    for name in ("x", "z"):
+        request.set_blob(name, blob)
+    request.infer()
+    let_wait_in_vain(request.runner.last.joined[0], context.device)
+    with pytest.raises(InferenceError, match="infer again with the inputs"):
+        request.infer()
+    request.infer()
+
+
+def test_what_the_host_would_read_is_seen_first(opencl, builder, core) -> None:
+    s = Sketch()
+    x = s.input("x", 3, 5)
+    first = s.add("first", SoftMax(axis=1), s.add("p", MatMul(), x, s.weights("v", 5, 7)))
+    network = s.network(places=s.add("places", NonZero(), first))
+    executable = loaded(network, opencl, builder, core, settings=TOGETHER)
+    request = executable.create_infer_request()
+    inputs = random_inputs(network)
+    wanted = request.infer(inputs)["places"].copy()
+    let_wait_in_vain(request.runner.last.joined[0], opencl)
+    np.testing.assert_array_equal(request.infer(inputs)["places"], wanted)
 
 
 class _Queue:
@@ -218,6 +251,22 @@ def test_no_two_threads_enqueue_at_once() -> None:
     for thread in threads:
         thread.join()
     assert set(seen) == {1}
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"GPU_THROUGHPUT_STREAMS": 2}, "launches of 2 streams run side by side"),
+        ({"DYN_BATCH_ENABLED": "YES"}, "its sizes vary"),
+    ],
+)
+def test_what_auto_leaves_alone(monkeypatch, core, config, reason) -> None:
+    device = core.get_default_context("GPU").device
+    meets = dataclasses.replace(device.capabilities, groups_meet=True)
+    monkeypatch.setattr(device, "capabilities", meets)
+    executable = core.load_network(small(), "GPU", {"GPU_SINGLE_LAUNCH": "AUTO", **config})
+    assert reason in executable.explain()
+    assert not executable.latest_plan().joined
 
 
 def test_the_key(monkeypatch, core) -> None:

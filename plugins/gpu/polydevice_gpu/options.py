@@ -277,8 +277,8 @@ class GpuOptions(Options):
     single_launch: Literal["AUTO", "YES", "NO"] = option(
         "GPU_SINGLE_LAUNCH",
         "NO",
-        help="Run launches that follow each other as one, with barriers between them. See "
-        "[one launch](one-launch.md).",
+        help="Run launches that follow each other as one, with barriers between them: where that "
+        "is faster, always, or never. See [one launch](one-launch.md).",
     )
 
     def trial(self, *, in_f32: bool) -> Self:

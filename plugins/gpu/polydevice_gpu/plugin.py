@@ -259,7 +259,11 @@ class GpuPlugin(Plugin):
         from polydevice_gpu.compiler.settings import CompileSettings
         from polydevice_gpu.executable import GpuExecutable
 
-        settings = replace(CompileSettings.of(options, tuner), kept=KeptLayers.of(network))
+        settings = replace(
+            CompileSettings.of(options, tuner),
+            kept=KeptLayers.of(network),
+            on_users_queue=context.has_queue,
+        )
         compiler = Compiler(context.device, settings, self.services, builder)
         prepared = compiler.prepare(network)
         if network.is_dynamic:

@@ -135,9 +135,9 @@ def plan_memory(work: PlanWork) -> None:
 def join_launches(work: PlanWork) -> None:
     """Let launches that follow each other become one."""
     ports = _ports(work.graph)
-    rules = Rules.of(work.settings.single_launch, work.builder.device)
     if work.outside:
         return  # of bodies: memory is exchanged in every iteration
+    rules = Rules.of(work.settings.single_launch, work.builder.device, _prevents_joining(work))
     refused = rules.refuses_all()
     if refused:
         work.apart = {} if rules.mode == "NO" else dict.fromkeys(range(len(work.steps)), refused)
@@ -154,6 +154,18 @@ def join_launches(work: PlanWork) -> None:
             work.apart.update(dict.fromkeys(mine, str(error).splitlines()[0]))
         else:
             work.joined.update(dict.fromkeys(mine, stretch))
+
+
+def _prevents_joining(work: PlanWork) -> str:
+    """Say why launches are left alone unless the configuration insists; empty if nothing is."""
+    settings = work.settings
+    if work.target.sizes_vary or settings.dynamic_batch:
+        return "its sizes vary, and a kernel of its own would be compiled for each of them"
+    if settings.streams > 1:
+        return f"launches of {settings.streams} streams run side by side"
+    if settings.on_users_queue:
+        return "on a queue of the user's they could not be repeated"
+    return ""
 
 
 def _ports(graph: GpuGraph) -> list[Memory]:

@@ -28,6 +28,8 @@ class CompileSettings:
         memory_pool: whether values that do not live at the same time share memory.
         loop_unrolling: whether loops of more than one iteration become plain layers.
         single_launch: whether launches that follow each other become one.
+        streams: how many inferences run at the same time.
+        on_users_queue: whether they run on a queue that is not the network's.
         dynamic_batch: whether requests may compute a part of the network's batch.
         nv12_two_inputs: whether the two planes of NV12 images become two inputs.
         dumps: where graphs and sources are written.
@@ -43,6 +45,8 @@ class CompileSettings:
     memory_pool: bool = True
     loop_unrolling: bool = True
     single_launch: Mode = "NO"
+    streams: int = 1
+    on_users_queue: bool = False
     dynamic_batch: bool = False
     nv12_two_inputs: bool = False
     dumps: Dumps = field(default_factory=Dumps)
@@ -73,6 +77,7 @@ class CompileSettings:
             memory_pool=options.memory_pool,
             loop_unrolling=options.loop_unrolling,
             single_launch=options.single_launch,
+            streams=options.streams,
             dynamic_batch=options.dynamic_batch,
             nv12_two_inputs=options.nv12_two_inputs,
             dumps=Dumps(

@@ -42,6 +42,7 @@ class Rules:
         ptx: whether a part of a group can have barriers of its own.
         local_bytes: local memory that a group may declare, for calls.
         local_size: work-items of a group; 0 for what the first function with barriers wants.
+        prevents: what of the network or its configuration speaks against joining by itself.
     """
 
     mode: Mode
@@ -49,14 +50,16 @@ class Rules:
     ptx: bool
     local_bytes: int
     local_size: int
+    prevents: str = ""
 
     @classmethod
-    def of(cls, mode: Mode, device: cl.Device) -> Rules:
+    def of(cls, mode: Mode, device: cl.Device, prevents: str = "") -> Rules:
         """Return what a device allows."""
         can = device.capabilities
         meets = can.groups_meet
         most = max(can.declared_local_bytes, device.facts.local_memory_bytes)
-        return cls(mode, meets, can.inline_ptx, most, LOCAL_SIZE if can.inline_ptx else 0)
+        local_size = LOCAL_SIZE if can.inline_ptx else 0
+        return cls(mode, meets, can.inline_ptx, most, local_size, prevents)
 
     def refuses_all(self) -> str:
         """Say why nothing joins; empty when something may."""
@@ -64,7 +67,7 @@ class Rules:
             return "GPU_SINGLE_LAUNCH=NO"
         if self.mode == "AUTO" and not self.meets:
             return "the work-groups of one launch cannot wait for each other on this device"
-        return ""
+        return self.prevents if self.mode == "AUTO" else ""
 
     def refuses(self, stage: Stage) -> str:
         """Say why a stage keeps its own launch; empty when it may join others."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,10 +16,15 @@ from polydevice_gpu.one_launch import trial
 from polydevice_gpu.one_launch.stretch import WAIT_NS, Stretch, word
 from polydevice_gpu.one_launch.turns import turn_of
 
+_LOG = logging.getLogger("polydevice.gpu")
 _AHEAD = True
 _CHECKS = True
 _TIMED, _PORTS = 4, 6
 """Parameters of the kernel: whether stages are timed, and the first that may be another buffer."""
+
+
+class WaitInVainError(InferenceError):
+    """Groups of one launch waited for others in vain, so that what it computed is void."""
 
 
 class JoinedLaunches(cl.LaunchList):
@@ -28,6 +34,7 @@ class JoinedLaunches(cl.LaunchList):
     one has no clock.
 
     Attributes:
+        state: what the groups count in, on the device; none before `complete`.
         seen: what the kernel said of the last run: groups that arrived and left, and the stage
             that was waited for in vain.
     """
@@ -44,7 +51,7 @@ class JoinedLaunches(cl.LaunchList):
         assert self._told.host is not None
         self.seen: npt.NDArray[np.uint32] = self._told.host.view(np.uint32)
         self.seen[:] = 0
-        self._state: cl.Buffer | None = None
+        self.state: cl.Buffer | None = None
         self._on = device
         self._kept: list[cl.Buffer] = []
         self._times: cl.Buffer | None = None
@@ -121,11 +128,11 @@ class JoinedLaunches(cl.LaunchList):
     def _prepare_one(self, words: npt.NDArray[np.uint64], fixed: list[cl.Buffer]) -> None:
         stretch, device = self.stretch, self._on
         records = trial.padded(device, words.size, "stages")
-        self._state = device.memory.zeros(trial.STATE_BYTES, "state of one launch")
+        self.state = device.memory.zeros(trial.STATE_BYTES, "state of one launch")
         self._times = device.memory.zeros(self._read_times.nbytes, "times of one launch")
         with device.queue() as queue:
             queue.upload(records, words)
-        ports: list[Argument] = [self._state] * len(stretch.ports)
+        ports: list[Argument] = [self.state] * len(stretch.ports)
         for (number, position), port in self._port_of.items():
             ports[port] = self._given[number][position]
         self._one = cl.LaunchList(device)
@@ -135,7 +142,7 @@ class JoinedLaunches(cl.LaunchList):
             (stretch.groups * size,),
             (size,),
             [
-                *(records, np.int32(words.size), self._state, np.uint64(WAIT_NS)),
+                *(records, np.int32(words.size), self.state, np.uint64(WAIT_NS)),
                 *(np.int32(0), self._times, *ports),
             ],
             name=f"{len(stretch.stages)} launches as one",
@@ -159,7 +166,7 @@ class JoinedLaunches(cl.LaunchList):
         if not stretch.waits:
             self._one.enqueue(queue)
             return
-        assert self._state is not None
+        assert self.state is not None
         assert self._times is not None
         if self._is_timed != queue.profiling:
             self._is_timed = queue.profiling
@@ -167,7 +174,7 @@ class JoinedLaunches(cl.LaunchList):
         with turn_of(self._on).taken(queue):
             self._one.enqueue(queue)
         if _CHECKS:
-            queue.download(self._state, self.seen, wait=False)
+            queue.download(self.state, self.seen, wait=False)
         if self._is_timed:
             queue.download(self._times, self._read_times, wait=False)
 
@@ -200,18 +207,31 @@ class JoinedLaunches(cl.LaunchList):
         """See that the last run ended, after the queue got there.
 
         Raises:
-            InferenceError: groups waited for others in vain. From now on all requests launch one
+            WaitInVainError: groups waited for others in vain. From now on all requests launch one
                 by one.
         """
         if not self.seen.any():
             return
         stage = int(self.seen[2])
+        if not self.stretch.failed:
+            self.give_up(
+                f"a work-group waited {WAIT_NS / 1e9:g} s for others that did not come "
+                f"(word {stage})"
+            )
+            _LOG.warning(
+                "%d launches that ran as one on %s run one by one from now on: %s. Another program "
+                "may hold a part of the device",
+                *(len(self.stretch.stages), self._on.name, self.stretch.failed),
+            )
         self.seen[:] = 0
-        self.stretch.failed = (
-            f"a work-group waited {WAIT_NS / 1e9:g} s for others that did not come (word {stage})"
-        )
-        raise InferenceError(
+        raise WaitInVainError(
             f"{len(self.stretch.stages)} launches that run as one did not end on {self._on.name}: "
-            f"{self.stretch.failed}. Another program may hold a part of the device. Infer again: "
-            "they run one by one from now on; GPU_SINGLE_LAUNCH=NO does so from the start"
+            f"{self.stretch.failed}. Another program may hold a part of the device. What they read "
+            "may be overwritten: infer again with the inputs; they run one by one from now on, and "
+            "with GPU_SINGLE_LAUNCH=NO from the start"
         )
+
+    def give_up(self, reason: str) -> None:
+        """Let all requests launch one by one from now on; forgets what the last run told."""
+        self.stretch.failed = reason
+        self.seen[:] = 0

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 
+import numpy as np
+
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, PolydeviceError
 from polydevice.memory_budget import MemoryBudget
@@ -150,11 +152,17 @@ class BoundPlan(BoundSteps):
         """Make a buffer the memory of an input or output; None for its place in the arena."""
         self.connect(memory, self._own[memory] if buffer is None else buffer)
 
+    def may_repeat(
+        self, inputs: Mapping[str, Array | GpuBlob], outputs: Mapping[str, Array | GpuBlob]
+    ) -> bool:
+        """Whether an inference that wrote its outputs has left its inputs as they were."""
+        return not any(_overlap(r, w) for r in inputs.values() for w in outputs.values())
+
     def complete(self, outputs: Mapping[str, Array | GpuBlob]) -> dict[str, Array]:
         """Convert what was downloaded, after the queue got there; return the other outputs.
 
         Raises:
-            InferenceError: what ran as one launch did not end.
+            WaitInVainError: what ran as one launch did not end.
         """
         self.check()
         for name, port in self._outputs.items():
@@ -163,6 +171,15 @@ class BoundPlan(BoundSteps):
                 port.finish(target)
         graph = self.plan.graph
         return {name: self._on_host[v] for name, v in graph.outputs.items() if v.on_host}
+
+
+def _overlap(first: Array | GpuBlob, second: Array | GpuBlob) -> bool:
+    """Whether two of an inference's arguments may share bytes."""
+    if isinstance(first, GpuBlob) and isinstance(second, GpuBlob):
+        return first.overlaps(second)
+    if isinstance(first, GpuBlob) or isinstance(second, GpuBlob):
+        return False
+    return np.may_share_memory(first, second)
 
 
 def _written(outputs: Mapping[str, Array | GpuBlob]) -> list[GpuBlob]:

@@ -16,7 +16,7 @@ from polydevice.dtype import Array
 from polydevice.runtime.layer_times import LayerTime
 from polydevice_gpu import cl
 from polydevice_gpu.graph import GpuNode, Memory, Place, Value
-from polydevice_gpu.one_launch.joined_launches import JoinedLaunches
+from polydevice_gpu.one_launch.joined_launches import JoinedLaunches, WaitInVainError
 from polydevice_gpu.one_launch.stretch import Stretch
 from polydevice_gpu.runtime.backlog import Backlog
 from polydevice_gpu.runtime.host import HostRun
@@ -80,6 +80,8 @@ class BoundSteps:
         with plan.binding:
             for number, step in enumerate(plan.steps):
                 self._add(step, plan.joined.get(number))
+        self.joined = [each for each in self._stretches if isinstance(each, JoinedLaunches)]
+        """What runs several launches as one."""
         for each in self.joined:
             each.complete()
 
@@ -111,15 +113,21 @@ class BoundSteps:
         """See that what ran as one launch ended, after the queue got there.
 
         Raises:
-            InferenceError: one did not.
+            WaitInVainError: one did not; all of this plan launch one by one from now on.
         """
-        for joined in self.joined:
-            joined.check()
+        try:
+            for joined in self.joined:
+                joined.check()
+        except WaitInVainError:
+            for joined in self.joined:
+                joined.give_up(joined.stretch.failed or "others of the network did not end")
+            raise
 
-    @property
-    def joined(self) -> list[JoinedLaunches]:
-        """What runs several launches as one."""
-        return [each for each in self._stretches if isinstance(each, JoinedLaunches)]
+    def clear_kept(self, queue: cl.Queue) -> None:
+        """Make memory that launches keep for the next run as it was before the first one."""
+        for memory, buffer in self._regions.items():
+            if memory.place is Place.KEPT:
+                queue.upload(buffer, np.zeros(memory.bytes, np.uint8))
 
     def add_launches(
         self, launches: cl.LaunchList, step: Step, region: Callable[[Memory], cl.Buffer]
@@ -189,10 +197,14 @@ class BoundSteps:
 
         Raises:
             InferCancelledError: (or InferTimeoutError) the inference may not go on.
+            WaitInVainError: what ran as one launch before host or loop did not end.
         """
         check = current_bounds().check
         for stretch in self._stretches:
             check()
+            if self.joined and not isinstance(stretch, cl.LaunchList):
+                queue.finish()
+                self.check()  # before the host reads what is void, or a loop goes by it
             if isinstance(stretch, HostRun):
                 self._run_host(stretch, queue, on_host)
             elif isinstance(stretch, cl.LaunchList):

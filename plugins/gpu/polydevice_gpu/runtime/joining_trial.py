@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from polydevice.errors import DeviceMemoryError, InferenceError
+from polydevice.errors import DeviceMemoryError
 from polydevice_gpu import cl
-from polydevice_gpu.one_launch.joined_launches import JoinedLaunches
+from polydevice_gpu.one_launch.joined_launches import JoinedLaunches, WaitInVainError
 from polydevice_gpu.runtime.backlog import Backlog
 from polydevice_gpu.runtime.bound_steps import BoundSteps
 from polydevice_gpu.runtime.plan import Plan
@@ -38,12 +38,13 @@ def _keep_faster(plan: Plan) -> None:
             one, many = both_times(joined, queue)
             try:
                 joined.check()
-            except InferenceError as error:
+            except WaitInVainError as error:
                 reason = f"a trial failed: {error}"
             else:
                 if one < _GAIN * many:
                     continue
                 reason = f"they took {many * 1e6:.0f} us one by one, and {one * 1e6:.0f} as one"
+            plan.tried |= {joined.stretch.kernel.program, joined.stretch.note.program}
             for number in [n for n, each in plan.joined.items() if each is joined.stretch]:
                 del plan.joined[number]
                 plan.apart[number] = reason

@@ -95,6 +95,8 @@ class Plan:
     """Number of a step → what runs its launches with those of its neighbours as one."""
     apart: dict[int, str] = field(default_factory=dict)
     """Number of a step → why it has launches of its own; empty where nothing was to join."""
+    tried: set[cl.Program] = field(default_factory=set)
+    """Programs that were built to be timed and are not run."""
     binding: threading.Lock = field(default_factory=threading.Lock, repr=False)
     """Held while kernels are bound: they hand out their first instance to one caller only."""
 
@@ -118,10 +120,12 @@ class Plan:
 
     @property
     def programs(self) -> set[cl.Program]:
-        """The programs that its launches run, those of bodies included."""
+        """The programs that its launches run, those of bodies and trials included."""
         kernels = {kernel for step in self.launching for kernel in step.kernels}
+        for stretch in self.joined.values():
+            kernels.update((stretch.kernel, stretch.note))
         inner = (plan.programs for plan in self.inner_plans)
-        return {kernel.program for kernel in kernels}.union(*inner)
+        return {kernel.program for kernel in kernels}.union(self.tried, *inner)
 
     @property
     def launching(self) -> list[Step]:
