@@ -22,13 +22,13 @@ def shown(rate: RecordingRate, count: int, cost: float, plans: int = 1) -> list[
 
 
 @pytest.mark.parametrize(
-    ("cost", "every"), [(0.57, 57), (0.73, 73), (0.095, 10), (0.005, 1), (-0.3, 1)]
+    ("cost", "every"), [(0.57, 114), (0.73, 146), (0.048, 10), (0.0025, 1), (-0.3, 1)]
 )
-def test_recording_takes_one_part_in_a_hundred(cost: float, every: int) -> None:
+def test_recording_takes_one_part_in_two_hundred(cost: float, every: int) -> None:
     found = shown(RecordingRate(), 3000, cost)
     assert found[:2] == [0, 2], "the first one, and others until the cost is known"
     assert {b - a for a, b in itertools.pairwise(found[5:])} == {every}
-    assert len(found) * max(cost, 0) <= 0.011 * 3000 + 3 * cost
+    assert len(found) * max(cost, 0) <= 0.0055 * 3000 + 4 * cost
 
 
 def test_who_begins_to_look_sees_the_next_one() -> None:

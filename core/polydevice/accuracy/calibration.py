@@ -20,6 +20,10 @@ from polydevice.shape import Shape
 Sample = dict[str, Array]
 
 _KEY = "ACCURACY_GUARD_INPUTS"
+_KINDS = ("noise", "smooth", "edges", "fading")
+KINDS = len(_KINDS)
+"""Random inputs that one seed makes."""
+
 _SUFFIXES = (".npz", ".npy")
 _PICTURE = 16.0
 """Means that are subtracted from an input and are larger than this are those of bytes."""
@@ -112,7 +116,7 @@ def random_samples(network: Network, seed: int = 0) -> list[Sample]:
     random = np.random.default_rng(seed)
     return [
         {node.name: _values(network, node, kind, random) for node in network.parameters}
-        for kind in ("noise", "smooth", "edges", "fading")
+        for kind in _KINDS
     ]
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from polydevice.accuracy.calibration import Sample, given_samples, random_samples
+from polydevice.accuracy.calibration import KINDS, Sample, given_samples, random_samples
 from polydevice.accuracy.search import Search, Step
 from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError
@@ -25,8 +25,21 @@ from polydevice.options.accuracy_bound import AccuracyBound
 AIM = 0.5
 """Part of the bound that is to be kept on the inputs at hand, since others have other errors."""
 
-CHECKS = 4
+CHECKS = 5
 """Sets of other random inputs on which what was found is checked before the last is believed."""
+
+FIRST, MORE, MOST = 8, 4, 128
+"""Inputs of the first set, how many times as many the next one has after one that held, and the
+most: few inputs say little of networks that are far off on one in fifty."""
+
+CHECK_SHARE = 0.25
+"""Of ACCURACY_GUARD_SECONDS, for a larger set; where it would take more, it is left out."""
+
+CHECK_BYTES = 1 << 28
+"""Likewise of memory, for the inputs of one set."""
+
+HARDEST = 8
+"""Inputs of a larger set that count from then on: those with the largest errors."""
 
 _log = logging.getLogger("polydevice.accuracy")
 _trying: ContextVar[bool] = ContextVar("trying", default=False)
@@ -57,7 +70,7 @@ def guarded(network: Network, options: Options, load: Load) -> ExecutableNetwork
     if bound is None or reduced == exact:
         return load(network, options)
     path = options.accuracy_guard_inputs
-    samples = given_samples(network, path) if path else _random(network, 0)
+    samples = given_samples(network, path) if path else _random(network, range(FIRST // KINDS))
     with _trial():
         trials = _Trials(network, bound, reduced, exact, load, options.accuracy_guard_seconds)
         unguarded = trials.check(samples, frozenset())
@@ -65,8 +78,8 @@ def guarded(network: Network, options: Options, load: Load) -> ExecutableNetwork
         found = search.run(unguarded)
         if not path:
             found = found and _holds_on_others(network, trials, search)
-    where = f"{len(trials.samples)} {'given' if path else 'random'} inputs"
-    said = f"bound {bound}; without it {bound.said(unguarded)}, on {where}"
+    where = f"{trials.checked} {'given' if path else 'random'} inputs"
+    said = f"bound {bound}, on {where}; without it {bound.said(unguarded)} on the first"
     if not found:
         text = f"all is computed in f32, since what else was tried stays beyond the {said}"
         _log.warning("%s: %s", network.name, text)
@@ -81,20 +94,29 @@ def guarded(network: Network, options: Options, load: Load) -> ExecutableNetwork
     return load(network, options)
 
 
-def _random(network: Network, number: int) -> list[Sample]:
-    """Return the random inputs of a number: two of each kind, other ones for each number."""
-    return [s for seed in (2 * number, 2 * number + 1) for s in random_samples(network, seed)]
+def _random(network: Network, seeds: range) -> list[Sample]:
+    """Return random inputs, one of each kind for every seed."""
+    return [sample for seed in seeds for sample in random_samples(network, seed)]
 
 
 def _holds_on_others(network: Network, trials: _Trials, search: Search) -> bool:
     """Check what was found on inputs that had no part in finding it, and go on where it breaks."""
-    for number in range(1, CHECKS + 1):
-        error = trials.check(_random(network, number), frozenset(search.kept))
-        if error <= search.limit:
-            search.error = max(search.error, error)
+    count, seed = FIRST, FIRST // KINDS
+    for _ in range(CHECKS):
+        samples = _random(network, range(seed, seed + count // KINDS))
+        seed += count // KINDS
+        begin = trials.seconds
+        error = trials.check(samples, frozenset(search.kept), HARDEST)
+        if error > search.limit:
+            if not search.go_on(error):
+                return False
+            continue
+        search.error = max(search.error, error)
+        seconds = MORE * (trials.seconds - begin)
+        size = MORE * sum(value.nbytes for sample in samples for value in sample.values())
+        count *= MORE
+        if count > MOST or seconds > CHECK_SHARE * trials.limit_s or size > CHECK_BYTES:
             break
-        if not search.go_on(error):
-            return False
     return True
 
 
@@ -137,6 +159,7 @@ class _Trials:
         steps: the network's layers by the steps that the device computes, in order; known after
             the first trial of the reduced configuration.
         count: of trials so far.
+        checked: inputs on which anything was measured.
     """
 
     network: Network
@@ -149,6 +172,7 @@ class _Trials:
     reference: list[Mapping[str, Array]] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     count: int = 0
+    checked: int = 0
     _start: float = field(default_factory=time.monotonic)
 
     @property
@@ -181,36 +205,44 @@ class _Trials:
 
     def error(self, kept: AbstractSet[Step]) -> float:
         """Return the largest error of an output with some steps kept in f32."""
-        return self._error(self.samples, self.reference, kept)
+        return max(self._errors(self.samples, self.reference, kept))
 
-    def check(self, samples: list[Sample], kept: AbstractSet[Step]) -> float:
-        """Return the same on other inputs alone; from now on they count like those before."""
+    def check(
+        self, samples: list[Sample], kept: AbstractSet[Step], hardest: int | None = None
+    ) -> float:
+        """Return the same on other inputs alone.
+
+        From now on they count like those before: all, or as many as given with the largest errors.
+        """
         references = self._outputs(self.network.clone(), self.exact, samples)
-        self.samples += samples
-        self.reference += references
-        return self._error(samples, references, kept)
+        errors = self._errors(samples, references, kept)
+        order = sorted(range(len(samples)), key=lambda number: -errors[number])
+        for number in order[:hardest]:
+            self.samples.append(samples[number])
+            self.reference.append(references[number])
+        self.checked += len(samples)
+        return max(errors)
 
-    def _error(
+    def _errors(
         self,
         samples: list[Sample],
         references: list[Mapping[str, Array]],
         kept: AbstractSet[Step],
-    ) -> float:
+    ) -> list[float]:
         network = self.network.clone()
         keep(network, {name: "a trial" for step in kept for name in step})
         answers = self._outputs(network, self.reduced, samples)
-        error = max(
-            self.bound.error(ours[name], value)
+        errors = [
+            max(self.bound.error(ours[name], value) for name, value in reference.items())
             for ours, reference in zip(answers, references, strict=True)
-            for name, value in reference.items()
-        )
+        ]
         self.count += 1
         _log.info(
             "%s: trial %d, %d of %d steps in f32: %s; %.0f of at most %.0f s",
-            self.network.name, self.count, len(kept), len(self.steps), self.bound.said(error),
+            self.network.name, self.count, len(kept), len(self.steps), self.bound.said(max(errors)),
             self.seconds, self.limit_s,
         )  # fmt: skip
-        return error
+        return errors
 
 
 def _steps(network: Network, executable: ExecutableNetwork) -> list[Step]:

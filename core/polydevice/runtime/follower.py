@@ -93,7 +93,7 @@ class Follower:
 
     batches_every: int = 0
     """Devices tell of one inference in so many what it enqueued (`batch`); 0 for as many as take
-    a hundredth of the time, by what keeping the times of commands costs the driver at hand."""
+    half a percent of the time, by what keeping the times of commands costs the driver at hand."""
 
     def inference(self, done: Inference) -> None:
         """An inference has ended; called after the steps and the batch of it."""

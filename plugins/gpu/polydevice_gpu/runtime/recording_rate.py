@@ -6,7 +6,7 @@ import math
 import statistics
 import threading
 
-SHARE = 0.01
+SHARE = 0.005
 """Of the time of all inferences, for recording some of them."""
 
 PAIRS = 3
