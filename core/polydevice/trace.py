@@ -76,8 +76,8 @@ class Trace(Follower):
         Args:
             path: where the end of a ``with`` block writes; None to write with `write` alone.
             batches_every: of how many inferences one shows its commands on a GPU; 0 for as many
-                as take half a percent of the time: all, where keeping times costs the driver nothing.
-                The first shows them anyhow, and the host's steps are those of all.
+                as take half a percent of the time: all, where keeping times costs the driver
+                nothing. The first shows them anyhow, and the host's steps are those of all.
 
         Raises:
             OptionValueError: no file can be written there, or `batches_every` is negative.
