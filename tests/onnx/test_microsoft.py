@@ -296,11 +296,26 @@ def test_qlinear_sigmoid(rng: np.random.Generator) -> None:
     check("QLinearSigmoid", [np.asarray(i) for i in inputs], stored=(1, 2, 3, 4), atol=1.01)
 
 
-def test_quantized_weights(rng: np.random.Generator) -> None:
-    weights = rng.integers(0, 256, (8, 5)).astype(np.uint8)
-    inputs = [_f(rng, 3, 8), weights, np.float32(0.02), np.uint8(128)]
-    # ONNX Runtime rounds A to 8 bits: half a step of it, summed over 8 products.
-    check("DynamicQuantizeMatMul", [np.asarray(i) for i in inputs], stored=(1, 2, 3), atol=0.1)
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize("columns", [(), (5,)])
+def test_dynamic_quantize_matmul(
+    kind: type, columns: tuple[int, ...], rng: np.random.Generator
+) -> None:
+    """A is rounded to the 256 levels of ONNX Runtime: the sums are of the same integers."""
+    zeros = rng.integers(100, 120, columns) if kind is np.uint8 else np.zeros(columns)
+    scales = rng.uniform(0.01, 0.03, columns).astype(np.float32)
+    for shape in ((3, 8), (2, 4, 8)):
+        inputs = [_f(rng, *shape), _q(rng, 8, 5, kind=kind), scales, zeros.astype(kind), _f(rng, 5)]
+        check("DynamicQuantizeMatMul", list(map(np.asarray, inputs)), stored=(1, 2, 3, 4))
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_matmul_integer_to_float(fixed: bool, rng: np.random.Generator) -> None:
+    a, b = _q(rng, 3, 8), _q(rng, 8, 5, kind=np.int8)
+    inputs = [a, b, _scale(0.02), rng.uniform(0.01, 0.03, 5).astype(np.float32)]
+    inputs += [np.array(130, np.uint8), np.zeros(5, np.int8), _f(rng, 5)]
+    stored = (1, 2, 3, 4, 5, 6) if fixed else (1, 3, 5, 6)
+    check("MatMulIntegerToFloat", list(inputs), stored=stored, atol=1e-4, byte_output=False)
 
 
 @pytest.mark.parametrize(

@@ -87,9 +87,8 @@ def integer_product(
 @implements(DynamicRange)
 def dynamic_range(_: DynamicRange, x: Array) -> tuple[Array, Array]:
     """Look for the largest and the least number; the rest is arithmetic of f32."""
-    high, low = (np.maximum(x.max(initial=0), 0), np.minimum(x.min(initial=0), 0))
-    scale = np.float32((high - low) / np.float32(255))
-    if scale == 0:
-        scale = np.float32(1)
-    zero = np.rint(np.clip(-low / scale, 0, 255))
-    return np.asarray(scale), np.asarray(0 if np.isnan(zero) else zero, np.uint8)
+    high, low = x.max(initial=0), x.min(initial=0)
+    scale = np.float32((high - low) / np.float32(255)) or np.float32(1)
+    level = float(-low / scale)
+    zero = round(min(level, 255.0)) if level >= 0 else 0  # 0 where it is no number
+    return np.asarray(scale), np.asarray(zero, np.uint8)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from polydevice.dtype import ElementType
 from polydevice.node import Port
-from polydevice.ops.activation import PRelu, Sigmoid
-from polydevice.ops.arithmetic import Add, Multiply
+from polydevice.ops.activation import Clamp, PRelu, Sigmoid
+from polydevice.ops.arithmetic import Add, Divide, Maximum, Minimum, Multiply, Subtract
 from polydevice.ops.concat import Concat
 from polydevice.ops.convert import Convert
+from polydevice.ops.math import Round
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
-from polydevice.ops.reduce import ReduceMean
+from polydevice.ops.reduce import ReduceMax, ReduceMean, ReduceMin
 from polydevice.ops.select import Select
 from polydevice.ops.softmax import SoftMax
 from polydevice.readers.onnx.catalog import translates
 from polydevice.readers.onnx.node import OnnxNode
-from polydevice.readers.onnx.operators.convolution import convolve
+from polydevice.readers.onnx.operators.convolution import convolve, shifted
 from polydevice.readers.onnx.operators.pooling import average
 from polydevice.readers.onnx.protos.element_types import element_type_of
 
@@ -154,22 +157,50 @@ def qlinear_concat(n: OnnxNode) -> Port:
     return requantized(n, n.emit(Concat(n.required("axis")), *parts), 0)
 
 
-@translates("DynamicQuantizeMatMul", "MatMulIntegerToFloat", domain="com.microsoft")
-def quantized_weights_matmul(n: OnnxNode) -> Port:
-    """Product with 8-bit weights, result in floating point.
+@translates("DynamicQuantizeMatMul", domain="com.microsoft")
+def dynamic_quantize_matmul(n: OnnxNode) -> Port:
+    """Product of A, rounded to 256 levels of its own range, and 8-bit weights."""
+    a = n.input(0)
+    scale, zero = _range(n, a)
+    bytes_ = n.emit(QuantizeLinear(), a, scale, zero)
+    y = _product_of_bytes(n, (bytes_, scale, zero), (n.input(1), n.input(2), n.optional(3)))
+    bias = n.optional(4)
+    return y if bias is None else n.emit(Add(), y, bias)
 
-    DynamicQuantizeMatMul would quantise A only to compute faster; here A stays as it is.
-    """
-    if n.op_type == "DynamicQuantizeMatMul":
-        a, first, bias = n.input(0), 1, n.optional(4)
-        zero = n.optional(3)
-        scale = n.input(2)
+
+def _range(n: OnnxNode, x: Port) -> tuple[Port, Port]:
+    """Scale and zero point of DynamicQuantizeLinear-11: the range of x and 0 in 255 steps."""
+    axes = list(range(n.rank(x)))
+    nothing, steps = (n.value(np.float32(number)) for number in (0, 255))
+    low = n.emit(Minimum(), n.emit(ReduceMin(), x, axes), nothing)
+    high = n.emit(Maximum(), n.emit(ReduceMax(), x, axes), nothing)
+    scale = n.emit(Divide(), n.emit(Subtract(), high, low), steps)
+    level = n.emit(Subtract(), nothing, n.emit(Divide(), low, scale))
+    whole = n.emit(Round(), n.emit(Clamp(0.0, 255.0), level))
+    return scale, n.emit(Convert(ElementType.u8), whole)
+
+
+_Bytes = tuple[Port, Port, Port | None]
+"""Integers of 8 bits, their scale and their zero point."""
+
+
+def _product_of_bytes(n: OnnxNode, a: _Bytes, b: _Bytes) -> Port:
+    """The sums of products of integers, times both scales."""
+    left, right = (shifted(n, integers, zero) for integers, _, zero in (a, b))
+    sums = n.emit(Convert(a[1].element_type), n.emit(MatMul(), left, right))
+    return n.emit(Multiply(), sums, n.emit(Multiply(), a[1], b[1]))
+
+
+@translates("MatMulIntegerToFloat", domain="com.microsoft")
+def matmul_integer_to_float(n: OnnxNode) -> Port:
+    """Product of 8-bit integers with scales, result in floating point."""
+    scale, zero, bias = n.input(2), n.optional(4), n.optional(6)
+    if scale.desc.constant is None and scale.desc.rank == 0:  # what DynamicQuantizeLinear computes
+        right = n.input(1), n.input(3), n.optional(5)
+        y = _product_of_bytes(n, (n.input(0), scale, zero), right)
     else:
-        a_zero = n.optional(4)
-        a = n.emit(
-            DequantizeLinear(-2), n.input(0), n.input(2), *([] if a_zero is None else [a_zero])
-        )
-        first, scale, zero, bias = 1, n.input(3), n.optional(5), n.optional(6)
-    b = n.emit(DequantizeLinear(-1), n.input(first), scale, *([] if zero is None else [zero]))
-    y = n.emit(MatMul(), a, b)
+        a = n.emit(DequantizeLinear(-2), n.input(0), scale, *([] if zero is None else [zero]))
+        zero = n.optional(5)
+        b = n.emit(DequantizeLinear(-1), n.input(1), n.input(3), *([] if zero is None else [zero]))
+        y = n.emit(MatMul(), a, b)
     return y if bias is None else n.emit(Add(), y, bias)
