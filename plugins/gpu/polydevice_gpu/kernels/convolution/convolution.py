@@ -31,6 +31,7 @@ from polydevice_gpu.kernels.gemm.gemm_mma import ConvolutionMma
 from polydevice_gpu.kernels.gemm.gemm_subgroup import ConvolutionSubgroup
 from polydevice_gpu.kernels.gemm.gemm_tiled import ConvolutionTiled
 from polydevice_gpu.kernels.gemm.gemm_wgmma import ConvolutionWgmma
+from polydevice_gpu.kernels.gemm.image_bytes_mma import ConvolutionImageBytesMma
 from polydevice_gpu.kernels.geometry import (
     declare_sizes,
     image_groups,
@@ -98,6 +99,7 @@ _ITEMS_PER_LANE = 8
 """Work-items that hide each other's waiting; rather these than more pixels for each."""
 
 
+kernel(IntegerConvolution)(ConvolutionImageBytesMma)
 kernel(IntegerConvolution)(ConvolutionBytesWgmma)
 kernel(IntegerConvolution)(ConvolutionBytesMma)
 kernel(IntegerConvolution)(ConvolutionOfBytes)

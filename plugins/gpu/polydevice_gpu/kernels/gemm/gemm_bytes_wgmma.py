@@ -37,7 +37,6 @@ class BytesWgmmaEngine(WgmmaEngine):
     modes = tile_modes(_TILES)
     alignment = PIECE
     element_bytes = 1
-    few = 0  # copies further ahead were not measured
 
     def widths(self) -> tuple[int, ...]:
         """Results leave in eights."""

@@ -5,7 +5,8 @@
 // [column, tap, channel], in the order of `for_eights` where WIDE. PRODUCT, the kernel's name;
 // ELEMENT, ELEMENT_BYTES and WEIGHT of the factors; TERMS_AND_TYPES and HOW of the instruction;
 // SUM, SUM2, SUM8, SUM_IN (a register of it), FROM_PART4 (four sums of a part), BEGIN (what is added
-// to eight sums in the end); COPY_INSIDE (16 bytes, or what stands for those outside).
+// to eight sums in the end); COPY_INSIDE (16 bytes, or what stands for those outside); TOGETHER
+// (results are made before the first is stored).
 // NVIDIA's compiler aims below this instruction: see cl/programs/warp_groups.py for "//@warp_group".
 #include "include/arrivals.cl"
 #include "include/rows.cl"
@@ -176,6 +177,25 @@
             sum[at + h + 8], sum[at + h + 9], sum[at + h + 12], sum[at + h + 13]);          \
         action;                                                                             \
     })
+#if defined(RESULT8) && TOGETHER
+// All that the epilogue reads is under way together: no condition, places outside read others.
+#define WRITE_EIGHTS                                                                        \
+    {                                                                                       \
+        RESULT8_T done[SUMS / 8];                                                           \
+        EIGHTS(0, SUMS,                                                                     \
+               SUM8 eight = (SUM8)(                                                         \
+                   sum[at + h], sum[at + h + 1], sum[at + h + 4], sum[at + h + 5],          \
+                   sum[at + h + 8], sum[at + h + 9], sum[at + h + 12], sum[at + h + 13]);   \
+               const int inside_m = min(m, ROWS - 1);                                       \
+               const int inside_n = min(n, COLUMNS - 8);                                    \
+               BEGIN(eight, inside_n)                                                       \
+               done[at / 8 + h / 2] = RESULT8(eight, inside_m, inside_n))                   \
+        EIGHTS(0, SUMS, if (m < ROWS && n < COLUMNS)                                        \
+                   OUT0_STORE8(OUT0_AT(m, n), done[at / 8 + h / 2]))                        \
+    }
+#else
+#define WRITE_EIGHTS EIGHTS_INSIDE(BEGIN(eight, n) WRITE8(eight, m, n))
+#endif
 // Add a part's eight to the sums.
 #define ADD_EIGHT(l, u)                                                                     \
     sum[at + h] += (l).s0, sum[at + h + 1] += (l).s1;                                       \
@@ -274,7 +294,7 @@ KERNEL(PRODUCT) {
         const int sums_m = warp_m + t * 64;
 #define sum own
 #if WIDE
-        EIGHTS_INSIDE(BEGIN(eight, n) WRITE8(eight, m, n))
+        WRITE_EIGHTS
 #else
         PAIRS_INSIDE(WRITE2(pair, m, n))
 #endif
@@ -285,7 +305,7 @@ KERNEL(PRODUCT) {
     const int sums_m = warp_m;
 #endif
 #if WIDE
-    EIGHTS_INSIDE(BEGIN(eight, n) WRITE8(eight, m, n))
+    WRITE_EIGHTS
 #else
     PAIRS_INSIDE(WRITE2(pair, m, n))
 #endif

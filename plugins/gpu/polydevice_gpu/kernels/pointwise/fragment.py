@@ -161,6 +161,8 @@ def write_functions(
 ) -> list[str]:
     """Write WRITE, WRITE<n> and WRITE<n>_FIRST, which apply the epilogue and store.
 
+    Where results leave in vectors there are RESULT<n>, the epilogue alone, and its type, too.
+
     Args:
         epilogue: the pointwise operations, or None.
         extras: the epilogue's further inputs.
@@ -206,6 +208,8 @@ def write_functions(
         if vectors and contiguous:
             store = f"OUT0_STORE{width}(OUT0_AT({names}), {whole})"
             texts.append(f"#define WRITE{width}(v, {names}) {store}")
+            texts.append(f"#define RESULT{width}(v, {names}) {whole}")
+            texts.append(f"#define RESULT{width}_T {last}{width}")
         else:
             texts.append(f"#define WRITE{width}(v, {names}) {first}({width}, v, {where}ARGUMENTS)")
     return texts
