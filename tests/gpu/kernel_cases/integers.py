@@ -58,6 +58,11 @@ def plain(data: Data) -> Iterator[OpCase]:
     case = openvino_case(Convolution(**padded), data(1, 464, 4, 3), data(19, 464, 3, 3))
     yield _of_bytes(data, case, IntegerConvolution)
 
+    # An image, whose columns come in eights.
+    window = {"strides": (2, 1), "dilations": (1, 2), "pads_begin": (1, 2), "pads_end": (0, 1)}
+    case = openvino_case(Convolution(**window), data(2, 3, 19, 37), data(40, 3, 5, 4))
+    yield _of_bytes(data, case, IntegerConvolution)
+
     # In vectors of eight, so many that every kernel can split steps of 128; f32 is too short.
     zero, x, w = 7, _bytes(data, (1, 8208, 4, 3), np.uint8), _bytes(data, (24, 8208, 1, 1), np.int8)
     op = IntegerConvolution(
