@@ -45,6 +45,23 @@ def test_what_was_used_longest_ago_goes_first() -> None:
     assert made == [0, 1, 2, 3, 1]
 
 
+def test_a_better_plan_takes_the_place_of_one_that_is_still_kept() -> None:
+    cache, made = PlanCache[Made](2 * LEAST_BYTES), []
+    plans = [cache.get(((number,),), maker(made, number)) for number in range(3)]
+    cache.remake(((0,),), plans[0], maker(made, 10))  # gone: nothing is made
+    cache.remake(((1,),), plans[1], maker(made, 11, LEAST_BYTES + 5))
+    cache.remake(((1,),), plans[1], maker(made, 12))  # it is another one now
+    with pytest.raises(NetworkError, match="no"):
+        cache.remake(((2,),), plans[2], failing)
+    assert made == [0, 1, 2, 11]
+    assert [plan.number for plan in cache.plans()] == [11, 2]
+    assert cache.used_bytes == 2 * LEAST_BYTES + 5
+
+
+def failing() -> Made:
+    raise NetworkError("no")
+
+
 def test_large_plans_push_out_several_and_the_latest_stays_however_large() -> None:
     cache, made = PlanCache[Made](4 * LEAST_BYTES), []
     for number in range(4):

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import onnx
 import pytest
 
 from polydevice_gpu.cl.programs.program import ProgramBuilder
+from polydevice_gpu.compiler import compiler
+from polydevice_gpu.compiler.device_target import target_of
 from tests.cpu import models
 from tests.cpu.loading import image
 
@@ -72,3 +79,87 @@ def test_later_shapes_need_no_program_of_their_own(case, core, opencl, monkeypat
                 f"plans for {number + 1} sets of shapes are kept; layers with programs for these "
                 "shapes alone: none"
             ) in executable.explain()
+
+
+@pytest.fixture
+def lockstep(monkeypatch):
+    """Let kernels be chosen as for devices whose work-items run in lockstep."""
+
+    def target(device):
+        return dataclasses.replace(
+            target_of(device), scalar_lanes=32, compute_units=16, local_memory_bytes=1 << 15
+        )
+
+    monkeypatch.setattr(compiler, "target_of", target)
+
+
+def test_built_programs_stand_in_until_a_shape_comes_back(core, opencl, lockstep, monkeypatch):
+    model = models.build(
+        [("MatMul", ["x", "w"], ["p"], {}), ("Tanh", ["p"], ["y"], {})],
+        {"x": ["length", 24]},
+        ["y"],
+        {"w": image(1, 24, 40) * np.float32(0.2)},
+    )
+    compiled = []
+    compile_ = ProgramBuilder._compile
+
+    def noted(self, name, *rest):
+        compiled.append((name, threading.current_thread() is threading.main_thread()))
+        return compile_(self, name, *rest)
+
+    def right(x):
+        (got,) = request.infer({"x": x}).values()
+        (expected,) = models.answer(model, {"x": x})
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+    monkeypatch.setattr(ProgramBuilder, "_compile", noted)
+    executable = core.load_network(core.read_network(model), "GPU")
+    assert compiled, "nothing was built when the network was loaded"
+    request = executable.create_infer_request()
+    compiled.clear()
+    for length in (100, 90, 120):  # of the class of sizes for which it was built
+        right(image(length, length, 24))
+    assert (compiled, executable.latest_plan().wanted) == ([], {})
+    many, others = image(2, 1000, 24), image(3, 3000, 24)
+    right(many)
+    first = executable.latest_plan()
+    assert compiled == []
+    assert first.wanted
+    assert "until the program of" in executable.explain()
+    with ThreadPoolExecutor(2) as pool:  # other requests ask meanwhile
+        list(pool.map(lambda x: executable.create_infer_request().infer({"x": x}), (many, others)))
+    executable._specialiser.wait(time.monotonic() + 120)
+    right(others)
+    latest = executable.latest_plan()
+    assert latest is not first
+    assert latest.wanted == {}
+    assert "until the program of" not in executable.explain()
+    assert {in_main for _, in_main in compiled} == {False}
+    right(many)
+    executable.close()
+
+
+def test_networks_close_while_programs_are_built(core, opencl, lockstep, monkeypatch):
+    model = models.build(
+        [("MatMul", ["x", "w"], ["y"], {})],
+        {"x": ["length", 24]},
+        ["y"],
+        {"w": image(1, 24, 56)},
+    )
+    executable = core.load_network(core.read_network(model), "GPU")
+    begun, go = threading.Event(), threading.Event()
+    compile_ = ProgramBuilder._compile
+
+    def slow(self, *rest):
+        begun.set()
+        assert go.wait(60)
+        return compile_(self, *rest)
+
+    monkeypatch.setattr(ProgramBuilder, "_compile", slow)
+    for _ in range(2):
+        executable.infer({"x": image(4, 1000, 24)})
+    assert begun.wait(60)
+    threading.Timer(0.1, go.set).start()
+    executable.close()
+    assert executable.plans.plans() == []
+    assert not any(t.name == "polydevice-specialise" for t in threading.enumerate())

@@ -100,6 +100,10 @@ class FileCache:
         self._count("hits")
         return payload
 
+    def has(self, key: bytes) -> bool:
+        """Whether there is an entry for a key, which may turn out not to be good."""
+        return self.usable and self._path(key).exists()
+
     def store(self, key: bytes, payload: bytes) -> None:
         """Keep a payload; a folder that is full, read-only or gone costs one warning."""
         if not self.usable or not payload:

@@ -73,6 +73,26 @@ class PlanCache(Generic[P]):
                 self._making.release()
         return known
 
+    def remake(self, shapes: Shapes, old: P, make: Callable[[], P]) -> None:
+        """Put a better plan in the place of `old`, if that is still kept.
+
+        Raises:
+            Exception: what `make` raises; then `old` stays.
+        """
+        current_bounds().acquire(self._making)
+        try:
+            with self._lock:
+                is_kept = self._found.get(shapes) is old
+            if not is_kept:
+                return
+            made = make()
+            with self._lock:
+                if self._found.get(shapes) is old:
+                    self._found[shapes] = made
+                    self._used_bytes += _size(made) - _size(old)
+        finally:
+            self._making.release()
+
     def _known(self, shapes: Shapes) -> P | None:
         with self._lock:
             known = self._found.get(shapes)

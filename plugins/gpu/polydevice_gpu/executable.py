@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from polydevice.errors import DeviceError, ModelFormatError
+from polydevice.errors import DeviceError, ModelFormatError, PolydeviceError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.exported import export_network
 from polydevice.files.container import pack
@@ -27,12 +28,14 @@ from polydevice_gpu.blobs.context import GpuContext
 from polydevice_gpu.cl.queues.turn_lock import TurnLock
 from polydevice_gpu.compiler.compiler import Compiler
 from polydevice_gpu.compiler.preparation import Prepared
+from polydevice_gpu.compiler.query import likely_shapes
 from polydevice_gpu.host_layers import why_always_on_host, why_left_on_host, why_on_host
 from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.reports.execution_graph import execution_graph
 from polydevice_gpu.reports.report import explanation, layer_counts
 from polydevice_gpu.runtime.plan import HostStep, NestedStep, Plan
 from polydevice_gpu.runtime.runner import GpuRunner
+from polydevice_gpu.runtime.specialiser import Specialiser
 from polydevice_gpu.runtime.stream_queues import StreamQueues
 from polydevice_gpu.runtime.weights import WeightStore
 from polydevice_gpu.tuning.tuner import Tuner, TuningMode
@@ -56,7 +59,7 @@ class GpuExecutable(ExecutableNetwork):
         context: GpuContext,
         executor: Executor | None = None,
     ) -> None:
-        """Compile a network; one with dynamic shapes is compiled at its first inference.
+        """Compile a network; one with dynamic shapes gets its plans when its shapes are known.
 
         Args:
             prepared: the network, by this compiler.
@@ -103,8 +106,13 @@ class GpuExecutable(ExecutableNetwork):
         """By the shapes of inputs and then variables; None while one has its initial value."""
         self._latest: Plan | None = None
         self._queues = StreamQueues(context, options, streams)
+        self._specialiser = Specialiser(compiler.builder, self._remake)
+        self._ahead: frozenset[cl.Program] = frozenset()
+        """Programs for likely sizes, of a network that leaves its own open."""
         if not network.is_dynamic:
             self._compile_ahead()
+        elif compiler.builds_ahead and not self.variables:
+            self._ahead = self._build_ahead()
 
     def _compile_ahead(self) -> None:
         """Compile for the shapes that the first inferences will have."""
@@ -114,6 +122,17 @@ class GpuExecutable(ExecutableNetwork):
         following = [plan.graph.outputs.get(variable.output) for variable in self.variables]
         if all(value is not None and not value.on_host for value in following):
             self.plan((*sizes, *(value.shape for value in following if value is not None)))
+
+    def _build_ahead(self) -> frozenset[cl.Program]:
+        """Build for the likely shapes that the network takes; nothing if it takes none."""
+        found: set[cl.Program] = set()
+        for alternatives in likely_shapes(self._prepared.network):
+            for shapes in alternatives:
+                with contextlib.suppress(PolydeviceError), np.errstate(all="ignore"):
+                    work = self._prepared, shapes, self._weights, self.memory
+                    found |= self._compiler.build_ahead(*work)
+                    break
+        return frozenset(found)
 
     def placement(self) -> list[Placement]:
         """Say which layers run on the host."""
@@ -140,11 +159,23 @@ class GpuExecutable(ExecutableNetwork):
             InferCancelledError: the network was closed.
         """
         self.check_going_on()
-        return self.plans.get(shapes, lambda: self._compile(shapes))
+        plan = self.plans.get(shapes, lambda: self._compile(shapes))
+        if plan.wanted:
+            self._specialiser.note(shapes, plan)
+        return plan
+
+    def _remake(self, shapes: Shapes, plan: Plan) -> None:
+        """Put a plan with the programs that it wanted in its place."""
+        self.check_going_on()
+        self.plans.remake(shapes, plan, lambda: self._compile(shapes))
 
     def _compile(self, shapes: Shapes) -> Plan:
+        varies, first = self._prepared.network.is_dynamic, self.plans.latest() is None
         with np.errstate(all="ignore"):  # constants may be infinite, or none
-            plan = self._compiler.plan(self._prepared, shapes, self._weights, self.memory)
+            plan = self._compiler.plan(
+                *(self._prepared, shapes, self._weights, self.memory),
+                stand_in=varies and self._compiler.builds_ahead and bool(self._ahead or not first),
+            )
         plan.layers = self.layers
         self.check_going_on()
         for follower in self.followers:
@@ -232,9 +263,9 @@ class GpuExecutable(ExecutableNetwork):
 
         Of a network with dynamic shapes, the kernels for the shapes used lately.
         """
-        programs = {
-            program.key.hex(): program for plan in self.plans.plans() for program in plan.programs
-        }
+        plans = self.plans.plans()
+        used = self._ahead.union(*(plan.programs for plan in plans))
+        programs = {program.key.hex(): program for program in used}
         kernels = {key: program.binary for key, program in sorted(programs.items())}
         tuner = self._compiler.settings.tuner
         choices = [[*key, *entry] for key, entry in tuner.applied.items()] if tuner else []
@@ -254,8 +285,14 @@ class GpuExecutable(ExecutableNetwork):
         """Make what replays the plans for one request."""
         return GpuRunner(self)
 
+    def stop(self) -> None:
+        """Build no further program."""
+        self._specialiser.stop()
+
     def release(self) -> None:
         """Let go of the plans and of the constants on the device."""
+        self._specialiser.wait(self.closing_end)
+        self._ahead = frozenset()
         self._queues.finish()
         self.plans.clear()
         self._latest = None

@@ -16,7 +16,7 @@ from polydevice_gpu.compiler.plan_stages import PlanWork
 from polydevice_gpu.compiler.preparation import Prepared
 from polydevice_gpu.compiler.query import unsupported_nodes
 from polydevice_gpu.compiler.settings import CompileSettings
-from polydevice_gpu.compiler.stages import GRAPH, PLAN, PREPARE, SPECIALISE, build_graph
+from polydevice_gpu.compiler.stages import AHEAD, GRAPH, PLAN, PREPARE, SPECIALISE, build_graph
 from polydevice_gpu.graph import GpuGraph, Memory
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.runtime.joining_trial import keep_faster
@@ -49,6 +49,15 @@ class Compiler:
         self.services = services
         self.builder = builder or cl.ProgramBuilder(device)
 
+    @property
+    def builds_ahead(self) -> bool:
+        """Whether a network of unknown sizes has programs for likely ones, for others to run.
+
+        Processor cores have kernels that serve nearly all sizes, and no time to spare for others.
+        """
+        tuner = self.settings.tuner
+        return self.target.is_throughput and (tuner is None or not tuner.mode.times)
+
     def prepare(self, network: Network) -> Prepared:
         """Do what is the same for all shapes.
 
@@ -70,7 +79,13 @@ class Compiler:
         return unsupported_nodes(network, self.device, self.services.evaluate, custom_layers)
 
     def plan(
-        self, prepared: Prepared, shapes: Shapes, weights: WeightStore, memory: MemoryBudget
+        self,
+        prepared: Prepared,
+        shapes: Shapes,
+        weights: WeightStore,
+        memory: MemoryBudget,
+        *,
+        stand_in: bool = False,
     ) -> Plan:
         """Compile a network for these shapes.
 
@@ -79,48 +94,76 @@ class Compiler:
             shapes: of inputs and variables, in the network's order.
             weights: uploads constants, those of all plans once.
             memory: limit of what layers on the host may hold.
+            stand_in: whether programs that are built already stand in for those that are not,
+                which the plan then says.
 
         Raises:
             UnsupportedNetworkError: listing every node that no kernel takes.
             NetworkError: the network does not take these shapes.
             ModelLimitError: for a value that is too large for the device.
         """
+        graph, target = self._graph(prepared, shapes)
+        with within(Bounds(memory=memory)):  # which layers on the host share
+            return self._plan(
+                self._work(graph, target, weights.for_plan(prepared.constants), stand_in)
+            )
+
+    def build_ahead(
+        self, prepared: Prepared, shapes: Shapes, weights: WeightStore, memory: MemoryBudget
+    ) -> frozenset[cl.Program]:
+        """Return the programs of a network for these shapes, and upload its constants.
+
+        Raises:
+            PolydeviceError: as `plan` does.
+        """
+        graph, target = self._graph(prepared, shapes)
+        with within(Bounds(memory=memory)):
+            work = self._work(graph, target, weights.for_plan(prepared.constants), stand_in=False)
+            for stage in AHEAD:
+                stage(work)
+        return frozenset(work.programs.values())
+
+    def _graph(self, prepared: Prepared, shapes: Shapes) -> tuple[GpuGraph, Target]:
+        """Return the finished graph for these shapes, and what it is made for."""
         network = prepared.folded.clone()
         network.evaluate = self.services.evaluate
         for stage in SPECIALISE:
             stage(prepared, network, shapes)
         target = replace(self.target, sizes_vary=prepared.network.is_dynamic)
-        graph = build_graph(network, target, self.services.evaluate, self.settings)
-        with within(Bounds(memory=memory)):  # which layers on the host share
-            return self._plan(graph, target, weights.for_plan(prepared.constants))
+        return build_graph(network, target, self.services.evaluate, self.settings), target
 
-    def _plan(
+    def _work(
         self,
         graph: GpuGraph,
         target: Target,
         weights: WeightStore,
+        stand_in: bool,
         outside: AbstractSet[Memory] = frozenset(),
         programs: dict[str, cl.Program] | None = None,
-    ) -> Plan:
-        """Make the plan of a graph; that of a body shares programs with the one around."""
+    ) -> PlanWork:
+        """Begin the plan of a graph; that of a body shares programs with the one around."""
         built = {} if programs is None else programs
 
         def compile_body(body: GpuGraph, outside: AbstractSet[Memory]) -> Plan:
-            return self._plan(body, target, weights, outside, built)
+            return self._plan(self._work(body, target, weights, stand_in, outside, built))
 
-        work = PlanWork(
+        return PlanWork(
             *(graph, target, self.builder, weights, self.services, self.settings),
-            *(compile_body, outside, built, len(GRAPH) + 1),
+            *(compile_body, outside, built, len(GRAPH) + 1, stand_in),
         )
+
+    def _plan(self, work: PlanWork) -> Plan:
+        """Make the plan that was begun."""
         for stage in PLAN:
             stage(work)
         assert work.arena is not None
-        plan = Plan(self.device, graph, work.steps, work.arena, weights, work.compiled)
-        plan.joined, plan.apart = work.joined, work.apart
+        plan = Plan(self.device, work.graph, work.steps, work.arena, work.weights, work.compiled)
+        plan.joined, plan.apart, plan.wanted = work.joined, work.apart, work.wanted
         if plan.joined and self.settings.single_launch == "AUTO":
             keep_faster(plan)
         for inner in plan.inner_plans:
             plan.programs_compiled += inner.programs_compiled
+            plan.wanted.update(inner.wanted)
             more = inner.arena.sum_bytes - inner.arena.size_bytes
             plan.arena = replace(plan.arena, sum_bytes=plan.arena.sum_bytes + more)
         return plan

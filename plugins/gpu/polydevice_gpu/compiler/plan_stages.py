@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from polydevice.errors import DeviceError, KernelBuildError
 from polydevice.plugin import Services
@@ -33,6 +33,7 @@ from polydevice_gpu.runtime.plan import (
     scratch_memory,
 )
 from polydevice_gpu.runtime.weights import WeightStore
+from polydevice_gpu.tuning.candidates import built_choice, launches_of, takes
 
 
 @dataclass
@@ -50,12 +51,14 @@ class PlanWork:
         outside: memory that the arena does not hold; of bodies, that of the plan around.
         programs: source → program; those of the plan around are there already.
         number: of the stage, for dumps of the graph.
+        stand_in: whether programs that are built already stand in for those that are not.
         steps: in execution order.
         scratch: number of a node → memory that its launches need for themselves.
         compiled: how many programs were not in the cache.
         arena: where everything lies.
         joined: number of a step → what runs its launches and its neighbours' as one.
         apart: number of a step → why it has its own.
+        wanted: source → program that another one stands in for.
     """
 
     graph: GpuGraph
@@ -68,12 +71,35 @@ class PlanWork:
     outside: AbstractSet[Memory]
     programs: dict[str, cl.Program]
     number: int
+    stand_in: bool
     steps: list[Step | HostStep | NestedStep] = field(default_factory=list)
     scratch: dict[int, list[Memory]] = field(default_factory=dict)
     compiled: int = 0
     arena: ArenaPlan | None = None
     joined: dict[int, Stretch] = field(default_factory=dict)
     apart: dict[int, str] = field(default_factory=dict)
+    wanted: dict[str, cl.ProgramSource] = field(default_factory=dict)
+    _built: dict[str, bool] = field(default_factory=dict)
+    _stand_ins: dict[tuple[str, ...], Choice | None] = field(default_factory=dict)
+
+    def is_built(self, launch: Launch) -> bool:
+        """Whether a launch's program need not be compiled."""
+        known = self._built.get(launch.text)
+        if known is None:
+            known = launch.text in self.programs or self.builder.has(launch.text, launch.options)
+            self._built[launch.text] = known
+        return known
+
+    def stand_in_for(self, node: GpuNode, launches: Sequence[Launch]) -> Choice | None:
+        """Return a choice whose programs are built; looked for once for layers that are alike."""
+        key = tuple(launch.text for launch in launches)
+        if key not in self._stand_ins:
+            self._stand_ins[key] = built_choice(node, self.target, self.is_built)
+            return self._stand_ins[key]
+        known = self._stand_ins[key]
+        if known is None or takes(node, known, self.target):
+            return known
+        return built_choice(node, self.target, self.is_built)
 
 
 def tune(work: PlanWork) -> None:
@@ -96,7 +122,7 @@ def make_steps(work: PlanWork) -> None:
             work.scratch[place] = nested.memory
             work.steps.append(nested)
         elif not node.is_view and node.choice is not None and any(v.elements for v in node.outputs):
-            step = _launching_step(node, node.choice, work.target)
+            step = _launching_step(work, node, node.choice)
             work.scratch[place] = list(step.scratch.values())
             work.steps.append(step)
 
@@ -189,9 +215,21 @@ def _stages(step: Step | HostStep | NestedStep, arena: ArenaPlan) -> list[Stage]
     ]
 
 
-def _launching_step(node: GpuNode, choice: Choice, target: Target) -> Step:
-    launches = choice.kernel.launches(node, choice.kernel.modes[choice.mode], target)
+def _launching_step(work: PlanWork, node: GpuNode, choice: Choice) -> Step:
+    launches = launches_of(choice, node, work.target)
+    missing = [each for each in launches if not work.is_built(each)] if work.stand_in else []
+    if missing and not choice.tuned:
+        other = work.stand_in_for(node, launches)
+        instead = [] if other is None else launches_of(other, node, work.target)
+        if other is not None and all(map(work.is_built, instead)):
+            work.wanted.update((each.text, _source(each)) for each in missing)
+            node.choice = replace(other, stands_for=str(choice))
+            launches = instead
     return Step(node, launches, scratch=scratch_memory(launches))
+
+
+def _source(launch: Launch) -> cl.ProgramSource:
+    return cl.ProgramSource(launch.kernel, launch.text, launch.options)
 
 
 def _nested_step(node: GpuNode, compile_body: CompileBody, target: Target) -> NestedStep:
@@ -222,7 +260,7 @@ def _build_programs(
     another network needs as well is found in the cache whatever came with it there.
     """
     distinct = {launch.text: launch for launch in launches}
-    sources = [cl.ProgramSource(x.kernel, x.text, x.options) for x in distinct.values()]
+    sources = [_source(launch) for launch in distinct.values()]
     try:
         programs = dict(zip(distinct, builder.build_all(sources), strict=True))
     except KernelBuildError as error:

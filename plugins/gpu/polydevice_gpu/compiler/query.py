@@ -17,6 +17,7 @@ from polydevice.node import Evaluate
 from polydevice.ops.unknown import UnknownOperation
 from polydevice.passes.lower_state import keep_variable, lower_state
 from polydevice.rewrites import rewrite
+from polydevice.runtime.plan_cache import Shapes
 from polydevice.shape import bounds
 from polydevice.tensor import TensorDesc
 from polydevice_gpu import views
@@ -122,6 +123,31 @@ def _tried(network: Network) -> Iterator[dict[str, list[int]]]:
         yield {name: _sizes(trial, rank, desc) for name, desc in descs.items()}
         if time.monotonic() > end:
             return
+
+
+_LIKELY_BATCHES = (1, 64)
+_LIKELY_SIZES = (128, 224, 64, 320, 32)
+"""What a network is compiled for before its inputs tell their sizes."""
+
+
+def likely_shapes(network: Network) -> list[list[Shapes]]:
+    """Return shapes of all inputs, within what the network says of them, the likeliest first.
+
+    There is a list for each batch, of one item and of many, which take programs of their own; one
+    where the batch is known, and none where inputs have no known rank or are no tensors.
+    """
+    descs = [node.output.desc for node in network.parameters]
+    if any(desc.shape is None or desc.kind != "tensor" for desc in descs):
+        return []
+    found: list[list[Shapes]] = []
+    for batch in _LIKELY_BATCHES:
+        trials = [(batch, size, size) for size in _LIKELY_SIZES]
+        shapes: list[Shapes] = [
+            tuple(tuple(_sizes(trial, 0, desc)) for desc in descs) for trial in trials
+        ]
+        if shapes not in found:
+            found.append(shapes)
+    return found
 
 
 def _sizes(trial: tuple[int, int, int], rank: int, desc: TensorDesc) -> list[int]:

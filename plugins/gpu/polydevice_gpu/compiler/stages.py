@@ -85,6 +85,13 @@ PLAN: tuple[Callable[[PlanWork], None], ...] = (
 )
 """Then, for the device."""
 
+AHEAD: tuple[Callable[[PlanWork], None], ...] = (
+    plan_stages.make_steps,
+    plan_stages.build_kernels,
+    plan_stages.upload_constants,
+)
+"""What of it serves shapes that are not known yet."""
+
 
 def build_graph(
     network: Network,

@@ -124,6 +124,8 @@ class Choice:
     mode: int = 0
     tuned: str = field(default="", compare=False)
     """What timed it: "tuning" or "the pretuned file"; empty where it is expected to be fast."""
+    stands_for: str = field(default="", compare=False)
+    """The choice whose program is not built yet; empty where this one is meant to stay."""
     passed: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Kernel that would come first → why it was not taken."""
 

@@ -95,6 +95,8 @@ def _why(node: GpuNode, choice: Choice) -> str:
     kernels = kernels_of(type(node.op))
     mode = choice.kernel.modes[choice.mode]
     values = " ".join(f"{name}={value}" for name, value in mode.items())
+    if choice.stands_for:
+        return f"until the program of {choice.stands_for} is built; {values}".rstrip("; ")
     if choice.tuned:
         return f"by {choice.tuned}" + (f", {values}" if values else "")
     if choice.passed:

@@ -97,6 +97,8 @@ class Plan:
     """Number of a step → why it has launches of its own; empty where nothing was to join."""
     tried: set[cl.Program] = field(default_factory=set)
     """Programs that were built to be timed and are not run."""
+    wanted: dict[str, cl.ProgramSource] = field(default_factory=dict)
+    """Source → program that it would rather run, and another one stands in for."""
     binding: threading.Lock = field(default_factory=threading.Lock, repr=False)
     """Held while kernels are bound: they hand out their first instance to one caller only."""
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.kernel import Choice, Kernel, kernels_of
+from polydevice_gpu.kernels.kernel import Choice, Kernel, Mode, kernels_of
+from polydevice_gpu.kernels.launch import Launch
 from polydevice_gpu.kernels.target import Target
 
 
@@ -29,25 +31,67 @@ def has_several(node: GpuNode, target: Target) -> bool:
 
 def _distinct(node: GpuNode, target: Target) -> Iterator[Choice]:
     assert node.choice is not None
-    found = {_launches(node.choice, node, target)}
+    found = {_compared(node.choice, node, target)}
     yield node.choice
     for kernel in kernels_of(type(node.op)):
-        if not _fits(kernel, node, target):
-            continue
-        for number, mode in enumerate(kernel.modes):
-            if not kernel.mode_supports(node, mode, target):
-                continue
-            choice = Choice(kernel, number)
-            launches = _launches(choice, node, target)
+        for choice in _of_kernel(kernel, node, target):
+            launches = _compared(choice, node, target)
             if launches not in found:
                 found.add(launches)
                 yield choice
 
 
-def _launches(choice: Choice, node: GpuNode, target: Target) -> object:
+def _of_kernel(kernel: Kernel, node: GpuNode, target: Target) -> list[Choice]:
+    """Return the choices by one kernel that leave the layouts as they are."""
+    choices = [Choice(kernel, number) for number in range(len(kernel.modes))]
+    fits = _fits(kernel, node, target)
+    return [each for each in choices if fits and _supports(each, node, target)]
+
+
+def takes(node: GpuNode, choice: Choice, target: Target) -> bool:
+    """Whether a node can be computed so, with all layouts unchanged."""
+    return _fits(choice.kernel, node, target) and _supports(choice, node, target)
+
+
+def _supports(choice: Choice, node: GpuNode, target: Target) -> bool:
+    return choice.kernel.mode_supports(node, choice.kernel.modes[choice.mode], target)
+
+
+def launches_of(choice: Choice, node: GpuNode, target: Target) -> list[Launch]:
+    """Return the launches by which a choice computes a node."""
+    return choice.kernel.launches(node, choice.kernel.modes[choice.mode], target)
+
+
+def _compared(choice: Choice, node: GpuNode, target: Target) -> object:
     """Return what the launches of a choice are, but for their arguments."""
-    launches = choice.kernel.launches(node, choice.kernel.modes[choice.mode], target)
+    launches = launches_of(choice, node, target)
     return tuple((x.text, x.global_size, x.local_size, x.options) for x in launches)
+
+
+def built_choice(
+    node: GpuNode, target: Target, is_built: Callable[[Launch], bool]
+) -> Choice | None:
+    """Return a choice whose programs are built already; None without one.
+
+    Modes of the node's own kernel come first, those like its own before others.
+    """
+    own = node.choice
+    assert own is not None
+    others = [kernel for kernel in kernels_of(type(node.op)) if kernel is not own.kernel]
+    for kernel in (own.kernel, *others):
+        choices = _of_kernel(kernel, node, target)
+        if kernel is own.kernel:
+            mode = kernel.modes[own.mode]
+            choices.sort(key=lambda each: _distance(mode, each.kernel.modes[each.mode]))
+        for choice in choices:
+            if all(map(is_built, launches_of(choice, node, target))):
+                return choice
+    return None
+
+
+def _distance(one: Mode, other: Mode) -> float:
+    """How unlike two modes of a kernel are: by how many doublings, over all macros."""
+    return sum(abs(math.log2((1 + one[name]) / (1 + other[name]))) for name in one)
 
 
 def reference(node: GpuNode, target: Target) -> Choice:

@@ -236,6 +236,14 @@ class ProgramBuilder:
         mine.set_result(program)
         return program
 
+    def has(self, source: str, options: Sequence[str] = ()) -> bool:
+        """Whether the program of a source is there: in use, or kept as a binary."""
+        key = program_key(source, complete(options, self.device.capabilities), self.device.facts)
+        with self._lock:
+            if key in self._programs:
+                return True
+        return key in self._binaries or (self.cache is not None and self.cache.has(key))
+
     def build_all(self, sources: Sequence[ProgramSource]) -> list[Program]:
         """Build several programs at the same time, in the order given.
 

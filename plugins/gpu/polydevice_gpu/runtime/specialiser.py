@@ -1,0 +1,92 @@
+"""Specialiser: builds in the background what plans would rather run than what stands in for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from polydevice.errors import InferCancelledError, PolydeviceError
+from polydevice.runtime.plan_cache import Shapes
+from polydevice_gpu import cl
+from polydevice_gpu.runtime.plan import Plan
+
+_log = logging.getLogger(__name__)
+
+Remake = Callable[[Shapes, Plan], None]
+"""Makes the plan for these shapes anew, when its programs are built."""
+
+
+class Specialiser:
+    """Of one network: builds programs once they are wanted for the second time.
+
+    By shapes that have come back, or by others of the same class; one inference alone is no reason
+    to compile. One thread works at a time, and ends when there is nothing to do.
+    """
+
+    def __init__(self, builder: cl.ProgramBuilder, remake: Remake) -> None:
+        """Begin without anything to do."""
+        self._builder = builder
+        self._remake = remake
+        self._lock = threading.Lock()
+        self._wanted: set[str] = set()
+        self._jobs: deque[tuple[Shapes, Plan]] = deque()
+        self._taken: set[Plan] = set()
+        self._thread: threading.Thread | None = None
+        self._is_stopped = False
+
+    def note(self, shapes: Shapes, plan: Plan) -> None:
+        """Take notice of an inference with a plan that wants other programs."""
+        with self._lock:
+            if self._is_stopped or plan in self._taken:
+                return
+            if self._wanted.isdisjoint(plan.wanted):
+                self._wanted.update(plan.wanted)
+                return
+            self._taken.add(plan)
+            self._jobs.append((shapes, plan))
+            if self._thread is None:
+                # No daemon: compilers must not be interrupted by the end of the process.
+                name = "polydevice-specialise"
+                self._thread = threading.Thread(target=self._work, name=name)
+                self._thread.start()
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        with self._lock:
+            self._is_stopped = True
+            self._jobs.clear()
+
+    def wait(self, end: float | None = None) -> None:
+        """Wait until nothing is done any more, or until `end`, of ``time.monotonic()``."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(None if end is None else max(end - time.monotonic(), 0))
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._jobs:
+                    self._thread = None
+                    return
+                shapes, plan = self._jobs.popleft()
+            try:
+                self._specialise(shapes, plan)
+            except InferCancelledError:
+                pass  # the network was closed
+            except PolydeviceError as error:
+                plan.wanted.clear()  # it keeps what stands in
+                _log.warning("programs for inputs of shapes %s are not built: %s", shapes, error)
+            finally:
+                with self._lock:
+                    self._taken.discard(plan)
+
+    def _specialise(self, shapes: Shapes, plan: Plan) -> None:
+        programs = []  # held until the plan holds them
+        for source in list(plan.wanted.values()):
+            if self._is_stopped or not threading.main_thread().is_alive():
+                return
+            programs.append(self._builder.build(source.name, source.source, source.options))
+        self._remake(shapes, plan)
