@@ -114,7 +114,7 @@ def _iterate(op: Iteration, plans: RequestPlans, inputs: Sequence[Array]) -> lis
         if held:  # as much again is needed to join them
             bounds.admit(2 * held, f"{op.type}, after {iteration + 1} iterations,")
         if condition is not None:
-            goes_on = bool(np.asarray(results[condition]).all())
+            goes_on = _holds(results[condition])
         iteration += 1
     if rounds is not None and results is not None:
         results = [result.copy() for result in results]
@@ -170,7 +170,12 @@ def _bounds(op: Iteration, inputs: Sequence[Array]) -> tuple[int | None, bool]:
     if not isinstance(op, Loop):
         return op.iterations([_described(value) for value in inputs]), True
     trips = int(np.asarray(inputs[0]).reshape(-1)[0])
-    return (None if trips < 0 else trips), bool(np.asarray(inputs[1]).all())
+    return (None if trips < 0 else trips), _holds(inputs[1])
+
+
+def _holds(condition: Array) -> bool:
+    """Whether a condition is true, in all its elements if it has more than one."""
+    return bool(condition.item() if condition.size == 1 else condition.all())
 
 
 def _number(op: Iteration, parameter: int) -> Array:

@@ -34,6 +34,7 @@ class Rounds:
         self.shapes = shapes
         self._plans = [BoundPlan(plan, context, workspace) for _ in range(2)]
         self._results = [[np.empty(*result) for result in plan.results] for _ in range(2)]
+        self._runs = [bound.run for bound in self._plans]
         self._carried = {edge.parameter: edge.result for edge in op.back_edges}
         self._own: dict[int, Array] = {}
         for bound, written, read in zip(
@@ -76,11 +77,12 @@ class Rounds:
             elif parameter not in self._own:
                 for bound in self._plans:
                     bound.set_input(parameter, array)
+        self._runs = [bound.repeated() for bound in self._plans]
 
     def run(self, iteration: int, values: Mapping[int, Array]) -> Sequence[Array]:
         """Run an iteration with values of its own; the next but one writes the results anew."""
         for parameter, value in values.items():
             np.copyto(self._own[parameter], value)
         which = iteration & 1
-        self._plans[which].run()
+        self._runs[which]()
         return self._results[which]

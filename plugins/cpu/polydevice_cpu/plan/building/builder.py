@@ -393,16 +393,17 @@ class PlanBuilder:
                 PrimitiveStep("", "Reorder", move, {Arg.SRC: value, Arg.DST: output}, (Arg.DST,))
             )
         else:
-            self.emit(ArrayStep("", "Copy", _copy, [value], [output]))
+            self.emit(ArrayStep("", "Copy", _copy, [value], [output], writes=True))
         return output
 
 
 def _copy(_: Context) -> Compute:
-    return _same
+    return _copied
 
 
-def _same(array: Array) -> tuple[Array, ...]:
-    return (array,)
+def _copied(source: Array, target: Array) -> tuple[()]:
+    np.copyto(target, source)
+    return ()
 
 
 def _is_plain(port: Port) -> bool:
