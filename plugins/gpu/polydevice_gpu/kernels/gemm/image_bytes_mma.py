@@ -31,7 +31,8 @@ class ConvolutionImageBytesMma(ConvolutionProduct):
     """Convolution of an image of bytes, which goes through local memory as it is.
 
     Its terms are words, of which every lane reads its own; no piece of neighbouring terms is put
-    together, which takes most of the time of `gemm_bytes_mma` there.
+    together, which takes most of the time of `gemm_bytes_mma` there: 32 images of 224x224, window
+    7x7 by 2, 64 columns, H200: 168 -> 47 us, for one 19 -> 11.
     """
 
     name = "image_bytes_mma"
@@ -55,6 +56,11 @@ class ConvolutionImageBytesMma(ConvolutionProduct):
             (geometry.taps > 1, "its window is one pixel"),
             (self._local_bytes(node, self.modes[-1]) <= _LOCAL_BYTES, "its window is too large"),
         )
+
+    def yields(self, node: GpuNode, target: Target) -> str:
+        """Tiles of several rows; sequences were not measured."""
+        rows = spatial(node.output.shape)[1]
+        return unless((rows >= self.modes[-1]["TILE_Y"], f"its result has {rows} rows"))
 
     def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
         """The image's part and the weights fit in local memory."""
