@@ -184,7 +184,7 @@ def run_and(kill: object, number: int = 480) -> None:
 def test_an_actor_that_is_killed_loses_nothing(cluster: None) -> None:
     def kill() -> None:
         workers = [pid for pid, name in _descendants().items() if "Predictor" in name]
-        assert len(workers) == 2
+        assert workers  # on a busy machine the second one may not have begun
         os.kill(workers[0], signal.SIGKILL)
 
     run_and(kill)

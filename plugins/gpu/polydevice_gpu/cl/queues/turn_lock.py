@@ -14,9 +14,13 @@ class TurnLock:
     """A lock whose holder can let those go first who wait for it, as a long loop does.
 
     Python's own locks are taken by whoever is quickest, which is the one that gave them back.
+
+    Attributes:
+        is_shared: whether anybody ever waited for it.
     """
 
     def __init__(self) -> None:
+        self.is_shared = False
         self._mutex = threading.Lock()
         self._owner: int | None = None
         self._waiting: deque[tuple[int, threading.Lock]] = deque()
@@ -54,6 +58,7 @@ class TurnLock:
             if self._owner is None:
                 self._owner = me
                 return None
+            self.is_shared = True
             mine = threading.Lock()
             mine.acquire()
             self._waiting.append((me, mine))
