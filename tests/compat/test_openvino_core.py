@@ -15,6 +15,7 @@ import polydevice.compat.openvino.properties as props
 import polydevice.compat.openvino.runtime as old
 from polydevice.compat.openvino import opset13 as ops
 from polydevice.compat.openvino.properties import hint
+from polydevice_cpu import processor
 
 
 @pytest.fixture
@@ -58,7 +59,12 @@ def test_without_a_device_auto_chooses_one(model: ov.Model) -> None:
         ({props.enable_profiling: False}, "PERF_COUNT", "NO"),
         (hint.performance_mode(hint.PerformanceMode.THROUGHPUT), "PERFORMANCE_HINT", "THROUGHPUT"),
         ({"PERFORMANCE_HINT": "CUMULATIVE_THROUGHPUT"}, "PERFORMANCE_HINT", "THROUGHPUT"),
-        ({"INFERENCE_PRECISION_HINT": ov.Type.bf16}, "ENFORCE_BF16", "YES"),
+        pytest.param(
+            *({"INFERENCE_PRECISION_HINT": ov.Type.bf16}, "ENFORCE_BF16", "YES"),
+            marks=pytest.mark.skipif(
+                not processor.has_bf16(), reason="no bfloat16 on this processor"
+            ),
+        ),
         ({hint.inference_precision(): "f32"}, "ENFORCE_BF16", "NO"),
         ({"DEVICE_PROPERTIES": {"CPU": {"NUM_STREAMS": 4}}}, "CPU_THROUGHPUT_STREAMS", "4"),
         ({"EXECUTION_MODE_HINT": hint.ExecutionMode.ACCURACY}, "ENFORCE_BF16", "NO"),

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.timeout(1200)  # PoCL 6 compiles for minutes on a busy 
 @functools.cache
 def with_openvino(program: str) -> str:
     done = subprocess.run(
-        [sys.executable, PROGRAMS / program, ROOT / "samples", "--b"],
+        # OpenVINO may fork, and what is buffered then is printed twice.
+        [sys.executable, "-u", PROGRAMS / program, ROOT / "samples", "--b"],
         capture_output=True,
         text=True,
         timeout=540,

@@ -6,10 +6,15 @@ import re
 
 import pytest
 
+from polydevice_cpu.onednn.library import library
 from tests.onnx.conformance import PAGE
 from tests.onnx.node_cases import PASS, load_cases, run_case
 
 SHARES = 16
+
+ROUNDED_BETWEEN_STEPS = {"test_attention_4d_causal_fp16", "test_attention_4d_causal_fp16_expanded"}
+"""Where steps in NumPy round to f16 in other places than ONNX's reference does: 4.0e-4 off f64, the
+reference 4.9e-4, apart in two elements by more than the 1e-3 that are allowed."""
 
 
 def _missed(device: str) -> set[str]:
@@ -23,6 +28,8 @@ def _missed(device: str) -> set[str]:
 def test_cases_pass_on_cpu(share: int) -> None:
     names = {case.name for case in load_cases()}
     missed = _missed("CPU")
+    if library() is None:
+        missed |= ROUNDED_BETWEEN_STEPS
     assert missed <= names, "the page names cases that onnx does not have; run scripts/conformance"
     # 1,550 is the promise; the page must not hide a loss behind a longer list.
     assert len(names) - len(missed) >= 1550
