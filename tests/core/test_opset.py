@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polydevice import Core, ElementType, opset
+from polydevice import Core, ElementType, operation, opset
 from polydevice.errors import ElementTypeError, NetworkError, ShapeError
 from polydevice.ops.op import operations
 
@@ -146,3 +146,21 @@ def test_names_of_types_and_lists_stand_for_attributes_and_texts_for_constants()
     assert opset.constant(["a", "b"]).element_type is ElementType.string
     assert opset.constant(255, "u8").node.constant == 255
     assert opset.network("n", X).inputs.keys() == {"x"}
+
+
+def test_operations_of_ones_own_beside_standard_ones_of_their_name() -> None:
+    @operation("Swish", domain="tests.opset")
+    def swish(x, *, beta: float = 1.0):
+        return x / (1 + np.exp(-beta * x))
+
+    x = opset.parameter([1, 7], "f32", name="x")
+    with pytest.raises(NetworkError, match=r"opset\.custom\(swish\)"):
+        swish(x)
+    with pytest.raises(NetworkError, match="is no operation of yours"):
+        opset.custom(len)
+    network = opset.network("own", {"y": opset.custom(swish)(opset.relu(x), beta=2.0)})
+    value = np.arange(-3, 4, dtype=np.float32)[None]
+    positive = np.maximum(value, 0)
+    with Core() as core:
+        answer = core.load_network(network, "CPU").infer({"x": value})["y"]
+    np.testing.assert_allclose(answer, positive / (1 + np.exp(-2 * positive)), rtol=1e-6)

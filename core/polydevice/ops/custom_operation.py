@@ -92,7 +92,16 @@ class CustomOperation:
         self.op = self._make_class([p for p in parameters if p.kind is p.KEYWORD_ONLY])
 
     def __call__(self, *inputs: Any, **attributes: Any) -> Any:
-        """Call the function."""
+        """Call the function.
+
+        Raises:
+            NetworkError: with values of a network, for which `opset.custom` is.
+        """
+        if any(hasattr(each, "node") and hasattr(each, "desc") for each in inputs):
+            raise NetworkError(
+                f"{self.title} computes arrays; in a network made in Python write "
+                f"opset.custom({self.__name__})(...)"
+            )
         return self.function(*inputs, **attributes)
 
     def __repr__(self) -> str:

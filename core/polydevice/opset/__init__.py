@@ -30,6 +30,7 @@ from polydevice.emitter import Emitter
 from polydevice.errors import ElementTypeError, NetworkError, PolydeviceError, ShapeError, nearest
 from polydevice.network import Network
 from polydevice.node import Node, Port
+from polydevice.ops.custom_operation import CustomOperation
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.op import Op, operations
 from polydevice.ops.python_operation import PythonOperation
@@ -145,6 +146,20 @@ def network(
     made.parameters = given
     _name(nodes, set(names))
     return made
+
+
+def custom(operation: CustomOperation) -> Callable[..., Any]:
+    """Return the function of an operation of yours, also where a standard one has its name.
+
+    Raises:
+        NetworkError: it was not made by `polydevice.operation`.
+    """
+    if not isinstance(operation, CustomOperation):
+        raise NetworkError(
+            f"{shown(operation)} is no operation of yours; decorate a function with "
+            "polydevice.operation"
+        )
+    return _function(operation.op)
 
 
 def _name(nodes: Sequence[Node], taken: set[str]) -> None:
@@ -279,5 +294,11 @@ def __getattr__(name: str) -> Callable[..., Any]:
 def __dir__() -> list[str]:
     """Return every function's name."""
     return sorted(
-        ["constant", "network", "parameter", *(_snake(c.type) for c in _classes().values())]
+        [
+            "constant",
+            "custom",
+            "network",
+            "parameter",
+            *(_snake(c.type) for c in _classes().values()),
+        ]
     )
