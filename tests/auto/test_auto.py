@@ -18,6 +18,7 @@ from polydevice.errors import (
     InferCancelledError,
     InferTimeoutError,
     OptionValueError,
+    PluginError,
     UnknownOptionError,
     UnsupportedNetworkError,
 )
@@ -58,6 +59,15 @@ class TestMulti(DeviceSuite):
     def _choose(self, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
         members = "CPU" if device == "CPU" else f"{device},CPU"
         monkeypatch.setattr(TestMulti, "device", f"MULTI:{members}", raising=False)
+
+
+def test_a_candidate_whose_plugin_does_not_work_is_passed_over(core, network, rng) -> None:
+    core.register_plugin("tests.auto.nothing_here", "BROKEN")
+    executable = core.load_network(network, "AUTO:BROKEN,CPU")
+    assert device(executable) == "CPU"
+    infers(executable, rng)
+    with pytest.raises(PluginError, match=r"BROKEN.*nothing_here"):
+        core.load_network(network, "AUTO:BROKEN")
 
 
 # -- choosing ---------------------------------------------------------------------------------

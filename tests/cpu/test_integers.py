@@ -15,6 +15,13 @@ import openvino
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from polydevice.dtype import ElementType
+from polydevice.network import Network
+from polydevice.node import Node, constant
+from polydevice.ops.convert import Convert
+from polydevice.ops.io import Parameter, Result
+from polydevice.ops.matmul import MatMul
+from polydevice.shape import Shape
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.processor import has_int8
 from tests.cpu.loading import assert_integers, steps
@@ -457,3 +464,21 @@ def test_weights_with_odd_zero_points_stay_in_floating_point(core, zeros):
     (theirs,) = reference(model, feed)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-4)
     assert not any("IntegerProduct" in step for step in steps(executable))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_sums_that_f32_cannot_hold_stay_exact(core, rng, transposed):
+    """A thousand products to an element, of which there is one a row: 2^24 < sum < 2^25."""
+    x = rng.integers(200, 256, (8, 1001)).astype(np.uint8)
+    w = rng.integers(100, 128, (1001, 1)).astype(np.int8)
+    a, b = (
+        Node("x", Parameter(ElementType.u8, Shape(x.shape))),
+        constant("w", w.T if transposed else w),
+    )
+    wide = [Node(n, Convert(ElementType.i32), [p.output]) for n, p in (("a", a), ("b", b))]
+    product = Node("y", MatMul(transpose_b=transposed), [node.output for node in wide])
+    network = Network("sums", [a], [Node("out", Result(), [product.output])])
+    (y,) = core.load_network(network, "CPU").infer({"x": x}).values()
+    right = x.astype(np.int64) @ w
+    assert right.min() > 1 << 24 and (right % 2).any()
+    np.testing.assert_array_equal(y, right)

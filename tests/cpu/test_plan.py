@@ -12,8 +12,12 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from polydevice.ops.arithmetic import Add
+from polydevice.ops.control_flow import If
+from polydevice.ops.io import Parameter
 from polydevice.runtime.plan_cache import LEAST_BYTES
 from polydevice_cpu.onednn.library import library
+from polydevice_cpu.plan.array_steps.start import has_starter
 from polydevice_cpu.plan.compiled import CompiledNetwork
 from tests.cpu import models
 from tests.cpu.loading import image, load, steps
@@ -345,3 +349,10 @@ def test_a_forked_child_infers_with_what_was_loaded(tmp_path):
         check=False,
     )
     assert result.stdout.strip() == "0", result.stderr
+
+
+def test_which_operations_are_computed_on_arrays() -> None:
+    """Those with a function, and those with a step of their own."""
+    assert has_starter(Add)
+    assert has_starter(If)
+    assert not has_starter(Parameter)

@@ -62,6 +62,13 @@ def use(things: dict[str, object]) -> None:
             np.testing.assert_array_equal(array, X)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _from_here_on() -> None:
+    """Let the many collections of these tests look at what they make, not at what others left."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.mark.parametrize("queue", [False, True], ids=["own queues", "user's queue"])
 @pytest.mark.parametrize("seed", firsts(2, range(12)))
 def test_everything_may_go_in_any_order(opencl, queue, seed) -> None:

@@ -7,10 +7,11 @@ import onnx.helper
 import onnx.reference
 import pytest
 
-from polydevice.errors import NetworkError
+from polydevice.errors import NetworkError, ShapeError
 from polydevice.ops import recurrent as ops
 from polydevice.ops.op import find_operation
 from polydevice.ops.recurrent import Direction
+from polydevice.tensor import desc_of
 from polydevice.testing.op_case import OpCase, network_of
 from tests.ops.check import check
 from tests.ops.openvino_oracle import openvino_case
@@ -90,6 +91,25 @@ def test_rnn_sequence(direction, lengths, device):
     op = ops.RNNSequence(hidden_size=H, direction=direction)
     inputs = [floats(B, T, I), floats(B, d, H), np.array(lengths, np.int32)]
     check(openvino_case(op, *inputs, *weights(1, None, (d,)), constants={3, 4, 5}), device)
+
+
+@pytest.mark.parametrize(
+    ("op", "gates", "states"),
+    [
+        (ops.LSTMSequence(hidden_size=H), 4, 2),
+        (ops.GRUSequence(hidden_size=H), 3, 1),
+        (ops.RNNSequence(hidden_size=H), 1, 1),
+    ],
+    ids=lambda value: getattr(value, "type", ""),
+)
+def test_each_input_of_a_sequence_must_fit_the_others(op, gates, states):
+    shapes = [(B, T, I), *[(B, 1, H)] * states, (B,)]
+    shapes += [(1, gates * H, I), (1, gates * H, H), (1, gates * H)]
+    for wrong in range(len(shapes)):
+        given = [(*shape[:-1], shape[-1] + (i == wrong)) for i, shape in enumerate(shapes)]
+        arrays = [np.zeros(shape, "i4" if len(shape) == 1 else "f4") for shape in given]
+        with pytest.raises(ShapeError, match=op.type):
+            op.infer([desc_of(array) for array in arrays])
 
 
 def test_a_sequence_is_its_cell_repeated(device):
