@@ -136,7 +136,7 @@ class PlanBuilder:
                 if copy.is_dense and copy.dtype == dtype:
                     return copy
             result = self.new_dense(value.shape, dtype)
-            self.emit(ArrayStep("", "Reorder", _copy, [value], [result]))
+            self.emit(ArrayStep("", "Reorder", _copy, [value], [result], writes=True))
             value.copies.append(result)
             return result
         return self.in_layout(value, Descriptor.dense(value.shape, DATA_TYPES[dtype]))
