@@ -143,6 +143,8 @@ def test_a_device_that_cannot_be_measured_leaves_the_default(core, rng) -> None:
     network.reshape({"x": [None, SIDE]})
     executable = core.load_network(network, "HETERO:SHAKY,CPU", {"HETERO_AFFINITY": "COST"})
     assert set(places(executable)) == {"SHAKY"}
+    (row,) = [row for row in executable.placement() if row.node == "m0"]
+    assert "COST measured nothing: sizes are not known" in row.reason
 
 
 TWO_GPUS = """

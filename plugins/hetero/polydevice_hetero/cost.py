@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -127,6 +127,10 @@ def choose(
     for part, found in zip(subgraphs, estimates, strict=True):
         own = found.milliseconds.get(part.device)
         if own is None:
+            why = "COST measured nothing: sizes are not known, or random inputs are not for it"
+            made.update(
+                {n: replace(placed[n], reason=f"{placed[n].reason}; {why}") for n in part.nodes}
+            )
             continue
         best = min(found.milliseconds, key=lambda member: found.milliseconds[member])
         device = best if found.milliseconds[best] < GAIN * own else part.device
