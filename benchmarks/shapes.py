@@ -4,7 +4,9 @@
     python benchmarks/shapes.py --shapes 16 --threads 2 --models minilm
 
 `new` is the first inference with a shape, `in turn` any later one while all shapes take turns, and
-`same` an inference with the shape of the one before; all are medians over the shapes.
+`same` an inference with the shape of the one before; all are medians over the shapes, of the least
+of five turns. The runtimes take turns too, each over all shapes, so that a busy machine is one for
+all of them.
 """
 
 from __future__ import annotations
@@ -57,15 +59,26 @@ def runtimes(path: str, threads: int) -> dict[str, Infer]:
     }
 
 
-def measure(infer: Infer, inputs: list[Arrays], turns: int = 5) -> tuple[float, float, float]:
+def measure(
+    runtimes: dict[str, Infer], inputs: list[Arrays], turns: int = 5
+) -> dict[str, tuple[float, float, float]]:
     """Return milliseconds of an inference with a new shape, in turn, and with the same shape."""
-    new, *later = ([_milliseconds(infer, x) for x in inputs] for _ in range(turns + 1))
-    same = []
-    for x in inputs:
-        infer(x)
-        same.append(min(_milliseconds(infer, x) for _ in range(3)))
-    in_turn = np.median(later, axis=0)
-    return float(np.median(new)), float(np.median(in_turn)), float(np.median(same))
+    new = {name: [_milliseconds(infer, x) for x in inputs] for name, infer in runtimes.items()}
+    found: dict[str, list[tuple[list[float], list[float]]]] = {name: [] for name in runtimes}
+    for _ in range(turns):
+        for name, infer in runtimes.items():
+            in_turn = [_milliseconds(infer, x) for x in inputs]
+            found[name].append((in_turn, [_again(infer, x) for x in inputs]))
+    measured = {}
+    for name, each in found.items():
+        in_turn, same = np.median(np.min(np.array(each), axis=0), axis=1)
+        measured[name] = float(np.median(new[name])), float(in_turn), float(same)
+    return measured
+
+
+def _again(infer: Infer, inputs: Arrays) -> float:
+    infer(inputs)
+    return _milliseconds(infer, inputs)
 
 
 def _milliseconds(infer: Infer, inputs: Arrays) -> float:
@@ -86,8 +99,8 @@ def main() -> int:
         if model.name not in arguments.models.split(","):
             continue
         inputs = inputs_of(model.name, model.inputs(), arguments.shapes)
-        for name, infer in runtimes(str(model.file.get()), arguments.threads).items():
-            new, in_turn, same = measure(infer, inputs)
+        each = runtimes(str(model.file.get()), arguments.threads)
+        for name, (new, in_turn, same) in measure(each, inputs).items():
             print(
                 f"{model.name:<12}{name:<14}{new:>10.2f}{in_turn:>12.2f}{same:>10.2f}", flush=True
             )
