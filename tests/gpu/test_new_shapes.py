@@ -129,7 +129,7 @@ def test_built_programs_stand_in_until_a_shape_comes_back(core, opencl, lockstep
     with ThreadPoolExecutor(2) as pool:  # other requests ask meanwhile
         list(pool.map(lambda x: executable.create_infer_request().infer({"x": x}), (many, others)))
     executable._specialiser.wait(time.monotonic() + 120)
-    right(others)
+    right(many)
     latest = executable.latest_plan()
     assert latest is not first
     assert latest.wanted == {}
