@@ -46,6 +46,7 @@ def test_the_originals_file_survives_extension(core, path, timed) -> None:
                 assert kept == value if version == "version_1" else value.items() <= kept.items()
 
 
+@pytest.mark.full  # 20 s on PoCL, which compiles every candidate
 @pytest.mark.usefixtures("needs_gpu")
 def test_command(path, tmp_path) -> None:
     (tmp_path / "model.onnx").write_bytes(MODEL)
