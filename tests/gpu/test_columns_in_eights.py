@@ -12,7 +12,7 @@ import pytest
 from polydevice_gpu.kernels.gemm.gemm_wgmma import for_eights
 
 
-@pytest.mark.parametrize("columns", [64, 128, 192])
+@pytest.mark.parametrize("columns", [64, 128, 192, 256])
 def test_a_lane_stores_eight_neighbours(columns):
     random = np.random.default_rng(columns)
     x, weights = random.standard_normal((16, 24)), random.standard_normal((columns, 24))

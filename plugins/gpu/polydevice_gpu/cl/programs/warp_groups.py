@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 MARK = "//@warp_group "
-DECLARED_LOCAL_BYTES = 192 << 10
+DECLARED_LOCAL_BYTES = 224 << 10
 """What a kernel may declare on such a processor, of 227 KiB; OpenCL says 48, and takes no more as
 an argument."""
 LEAST_VERSION = b".version 8.4"

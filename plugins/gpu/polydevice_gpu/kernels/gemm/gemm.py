@@ -159,10 +159,15 @@ class Product(Kernel):
         form = f"{self.kind_of_weights(node)} {terms}x{columns} transposed"
         return Weights(node.inputs[1], form, lambda array: make(array).T, storage)
 
+    def pace(self, number: int) -> Pace:
+        """Return the pace of a mode's tile."""
+        mode = self.modes[number]
+        return next(pace for tile, pace in self.tiles if {**tile, "SPLIT": mode["SPLIT"]} == mode)
+
     def expected_us(self, node: GpuNode, number: int, target: Target) -> float:
         """Return the expected time of a mode, in the time of an H100's processors."""
         rows, columns, terms = self.sizes(node)
-        mode, pace = self.modes[number], self.tiles[number // len(SPLITS)][1]
+        mode, pace = self.modes[number], self.pace(number)
         if not self.mode_supports(node, mode, target):
             return math.inf
         groups = -(-rows // mode["BM"]) * -(-columns // mode["BN"]) * mode["SPLIT"]

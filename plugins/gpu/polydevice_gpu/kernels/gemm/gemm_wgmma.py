@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,27 +22,32 @@ from polydevice_gpu.kernels.launch import Launch, Weights
 from polydevice_gpu.kernels.reason import unless
 from polydevice_gpu.kernels.target import Target
 
-# Rows and columns of a tile, terms of a step, stages of the copy pipeline (48 KiB at most), and how
+# Rows and columns of a tile, terms of a step, stages of the copy pipeline, and how
 # many times 64 rows a warp group has: with two, three groups of 168 registers share a processor.
 # Paces are those of an H200, stores left out, met within 10 %.
-# Tried there and slower: 256 columns (one group for each processor), 192 columns by 128 rows, steps
-# of 16 terms, copies that stay in the processor's own cache, and rows that go to registers instead
-# of local memory, with columns copied in bulk behind one barrier or not.
+# The last three, whose only group takes a processor's 224 KiB, await products one step later: 4096
+# cubed 241 -> 203 us by that. Tried there and slower: 256 by 128, 128 by 128 likewise, steps of
+# 16 terms, copies that stay in the processor's own cache, and rows that go to registers instead of
+# local memory, with columns copied in bulk behind one barrier or not.
 _TILES = (
     ({"BM": 64, "BN": 128, "BK": 64, "STAGES": 2, "TALL": 1}, Pace(0.44, 0.247, 4)),
     ({"BM": 64, "BN": 192, "BK": 32, "STAGES": 3, "TALL": 1}, Pace(0.32, 0.225, 4)),
     ({"BM": 64, "BN": 64, "BK": 64, "STAGES": 3, "TALL": 1}, Pace(0.22, 0.165, 4)),
     ({"BM": 128, "BN": 128, "BK": 32, "STAGES": 3, "TALL": 2}, Pace(0.42, 0.232, 3)),
+    ({"BM": 128, "BN": 256, "BK": 64, "STAGES": 4, "TALL": 1, "LATE": 1}, Pace(0.75, 0.75, 1)),
+    ({"BM": 128, "BN": 192, "BK": 64, "STAGES": 5, "TALL": 1, "LATE": 1}, Pace(0.54, 0.54, 1)),
+    ({"BM": 256, "BN": 192, "BK": 64, "STAGES": 4, "TALL": 2, "LATE": 1}, Pace(1.08, 1.08, 1)),
 )
 
 _STORED_PER_US = 3.2e6
+_BETWEEN_US = 0.7
 _BYTES_PER_US = 12.6e6
 """What an H200's cache gives to tiles."""
 
 
 def without_tall_parts(modes: Sequence[Mode]) -> tuple[Mode, ...]:
-    """Terms are split only where warp groups have 64 rows."""
-    return tuple(m for m in modes if m["TALL"] == 1 or m["SPLIT"] == 1)
+    """Terms are split only where warp groups have 64 rows, and groups share processors."""
+    return tuple(m for m in modes if m["SPLIT"] == 1 or (m["TALL"] == 1 and "LATE" not in m))
 
 
 class WgmmaEngine(MmaEngine):
@@ -81,9 +87,12 @@ class WgmmaEngine(MmaEngine):
         """
         rows, columns, _ = self.sizes(node)
         groups = -(-rows // mode["BM"]) * -(-columns // mode["BN"]) * mode["SPLIT"]
-        if mode["TALL"] == 1 and groups <= self.few * target.compute_units:
+        if "LATE" not in mode and mode["TALL"] == 1 and groups <= self.few * target.compute_units:
             mode = {**mode, "STAGES": 2 * mode["STAGES"]}
-        return super().launches(node, mode, target)
+        found = super().launches(node, mode, target)
+        if "LATE" in mode:  # it takes all local memory and registers: no part of other launches
+            found = [dataclasses.replace(launch, body=None) for launch in found]
+        return found
 
     def form(self, node: GpuNode, columns: int, terms: int) -> Weights:
         """[column, term] of half, columns in the order of `for_eights` if need be."""
@@ -106,6 +115,8 @@ class WgmmaEngine(MmaEngine):
         moved = 1.0 * tiles * (mode["BM"] + mode["BN"]) * terms * self.element_bytes
         moving = self.start_us + moved / _BYTES_PER_US
         computing = super().expected_us(node, number, target)
+        if "LATE" in mode:  # nobody computes while a processor's only group begins and stores
+            computing += tiles // target.compute_units * _BETWEEN_US
         stored = rows * columns * self.element_bytes / 2
         return max(moving, computing) + stored / _STORED_PER_US
 
@@ -126,6 +137,8 @@ def for_eights(matrix: Array) -> Array:
 
 class ConvolutionWgmma(WgmmaEngine, ConvolutionProduct):
     """Convolution on matrix units of warp groups."""
+
+    modes = tuple(mode for mode in WgmmaEngine.modes if "LATE" not in mode)
 
     def refuses(self, node: GpuNode, target: Target) -> str:
         """Half data, channels in pieces of 8."""

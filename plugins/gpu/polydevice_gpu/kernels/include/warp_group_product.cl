@@ -1,7 +1,8 @@
 // A product on the matrix units of warp groups, which take both factors from local memory: a
 // work-group computes BM rows (pixels) by BN columns (channels).
 // Needs: as rows.cl and arrivals.cl, COLUMNS, STEPS (of BK terms, per part), TERMS, BM (64 rows, or
-// with TALL 2 128, for each warp group), BN (64, 128 or 192), BK (terms of 64 or 128 bytes), STAGES, SPLIT; FILTER as
+// with TALL 2 128, for each warp group), BN (64, 128, 192 or 256), BK (terms of 64 or 128 bytes), STAGES, SPLIT,
+// LATE (a step's products are awaited one step later, so that the units never wait for a barrier); FILTER as
 // [column, tap, channel], in the order of `for_eights` where WIDE. PRODUCT, the kernel's name;
 // ELEMENT, ELEMENT_BYTES and WEIGHT of the factors; TERMS_AND_TYPES and HOW of the instruction;
 // SUM, SUM2, SUM8, SUM_IN (a register of it), FROM_PART4 (four sums of a part), BEGIN (what is added
@@ -11,6 +12,15 @@
 #include "include/arrivals.cl"
 #include "include/rows.cl"
 #define THREADS (2 * BM / TALL)
+#ifndef LATE
+#define LATE 0
+#endif
+// How many steps' products may be under way when `MULTIPLY` ends.
+#if LATE
+#define PENDING "1"
+#else
+#define PENDING "0"
+#endif
 #define ROW_BYTES (BK * ELEMENT_BYTES)
 #define PIECES (ROW_BYTES / 16)
 #define PER_PIECE (16 / ELEMENT_BYTES)
@@ -40,49 +50,64 @@
 #define EIGHT(i)                                                                            \
     SUM_IN(sum[i]), SUM_IN(sum[(i) + 1]), SUM_IN(sum[(i) + 2]), SUM_IN(sum[(i) + 3]),       \
         SUM_IN(sum[(i) + 4]), SUM_IN(sum[(i) + 5]), SUM_IN(sum[(i) + 6]), SUM_IN(sum[(i) + 7])
-#define NAMES_32                                                                            \
+// Registers by 32: their names in the instruction, and what is bound to them.
+#define NAMES_FROM_0                                                                        \
     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                                \
     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define NAMES_64                                                                            \
-    NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"            \
+#define NAMES_FROM_32                                                                       \
+    "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"                      \
     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define NAMES_96                                                                            \
-    NAMES_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"            \
-    "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
-#define BOUND_32 EIGHT(0), EIGHT(8), EIGHT(16), EIGHT(24)
-#define BOUND_64 BOUND_32, EIGHT(32), EIGHT(40), EIGHT(48), EIGHT(56)
-#define BOUND_96 BOUND_64, EIGHT(64), EIGHT(72), EIGHT(80), EIGHT(88)
-#define NAMES_TO_127                                                                        \
+#define NAMES_FROM_64                                                                       \
     "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"                      \
-    "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"                      \
+    "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define NAMES_FROM_96                                                                       \
     "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"          \
     "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
-#define BOUND_128 BOUND_96, EIGHT(96), EIGHT(104), EIGHT(112), EIGHT(120)
+#define NAMES_FROM_128                                                                      \
+    "%128,%129,%130,%131,%132,%133,%134,%135,%136,%137,%138,%139,%140,%141,%142,%143,"      \
+    "%144,%145,%146,%147,%148,%149,%150,%151,%152,%153,%154,%155,%156,%157,%158,%159"
+#define NAMES_FROM_160                                                                      \
+    "%160,%161,%162,%163,%164,%165,%166,%167,%168,%169,%170,%171,%172,%173,%174,%175,"      \
+    "%176,%177,%178,%179,%180,%181,%182,%183,%184,%185,%186,%187,%188,%189,%190,%191"
+#define BOUND_32(i) EIGHT(i), EIGHT(i + 8), EIGHT(i + 16), EIGHT(i + 24)
 #if BN == 64
 #define SHAPE "m64n64"
-#define NAMES NAMES_32
-#define BOUND BOUND_32
+#define NAMES NAMES_FROM_0
+#define BOUND BOUND_32(0)
 #define FACTOR_A "%32"
 #define FACTOR_B "%33"
 #elif BN == 128 && TALL == 2
 #define SHAPE "m64n128"
-#define NAMES NAMES_64
-#define NAMES_BELOW NAMES_TO_127
-#define BOUND BOUND_128
+#define NAMES NAMES_FROM_0 "," NAMES_FROM_32
+#define NAMES_BELOW NAMES_FROM_64 "," NAMES_FROM_96
+#define BOUND BOUND_32(0), BOUND_32(32), BOUND_32(64), BOUND_32(96)
 #define FACTOR_A "%128"
 #define FACTOR_B "%129"
 #elif BN == 128
 #define SHAPE "m64n128"
-#define NAMES NAMES_64
-#define BOUND BOUND_64
+#define NAMES NAMES_FROM_0 "," NAMES_FROM_32
+#define BOUND BOUND_32(0), BOUND_32(32)
 #define FACTOR_A "%64"
 #define FACTOR_B "%65"
-#else
+#elif BN == 192 && TALL == 2
 #define SHAPE "m64n192"
-#define NAMES NAMES_96
-#define BOUND BOUND_96
+#define NAMES NAMES_FROM_0 "," NAMES_FROM_32 "," NAMES_FROM_64
+#define NAMES_BELOW NAMES_FROM_96 "," NAMES_FROM_128 "," NAMES_FROM_160
+#define BOUND BOUND_32(0), BOUND_32(32), BOUND_32(64), BOUND_32(96), BOUND_32(128), BOUND_32(160)
+#define FACTOR_A "%192"
+#define FACTOR_B "%193"
+#elif BN == 192
+#define SHAPE "m64n192"
+#define NAMES NAMES_FROM_0 "," NAMES_FROM_32 "," NAMES_FROM_64
+#define BOUND BOUND_32(0), BOUND_32(32), BOUND_32(64)
 #define FACTOR_A "%96"
 #define FACTOR_B "%97"
+#else
+#define SHAPE "m64n256"
+#define NAMES NAMES_FROM_0 "," NAMES_FROM_32 "," NAMES_FROM_64 "," NAMES_FROM_96
+#define BOUND BOUND_32(0), BOUND_32(32), BOUND_32(64), BOUND_32(96)
+#define FACTOR_A "%128"
+#define FACTOR_B "%129"
 #endif
 // The terms of an instruction are 32 bytes, in units of 16.
 #define PRODUCT_OF(names)                                                                   \
@@ -111,7 +136,7 @@
     asm volatile("{ .reg .b64 at_a, at_b;\n"                                                \
                  "//@warp_group wgmma.fence.sync.aligned;\n" ALL_TERMS                      \
                  "//@warp_group wgmma.commit_group.sync.aligned;\n"                         \
-                 "//@warp_group wgmma.wait_group.sync.aligned 0;\n }"                       \
+                 "//@warp_group wgmma.wait_group.sync.aligned " PENDING ";\n }"             \
                  : BOUND : "l"(a), "l"(b) : "memory")
 
 #if FLAT
@@ -248,23 +273,26 @@ KERNEL(PRODUCT) {
     SUM sum[TALL * SUMS];
     #pragma unroll
     for (int at = 0; at < TALL * SUMS; at++) sum[at] = 0;
-    for (int s = 0; s < STAGES - 1; s++) {
+    for (int s = 0; s < STAGES - 1 - LATE; s++) {
         if (s < STEPS) FETCH(s)
         CLOSE_STAGE();
     }
-    uint reads = tiles_at, writes = STAGES - 1;
+    uint reads = tiles_at, writes = STAGES - 1 - LATE;
     for (int step = 0; step < STEPS; step++) {
-        AWAIT(STAGES - 2);
+        AWAIT(STAGES - 2 - LATE);
         asm volatile("//@warp_group fence.proxy.async.shared::cta;");  // the copies, before the matrix units
         barrier(CLK_LOCAL_MEM_FENCE);
         const ulong a = MATRIX(reads + warp / 4 * 64 * TALL * ROW_BYTES);
         const ulong b = MATRIX(reads + BM * ROW_BYTES);
         reads = reads == tiles_at + (STAGES - 1) * STAGE_BYTES ? tiles_at : reads + STAGE_BYTES;
-        if (step + STAGES - 1 < STEPS) FETCH(writes)
+        if (step + STAGES - 1 - LATE < STEPS) FETCH(writes)
         CLOSE_STAGE();
         writes = writes == STAGES - 1 ? 0 : writes + 1;
         MULTIPLY(a, b);
     }
+#if LATE
+    asm volatile("//@warp_group wgmma.wait_group.sync.aligned 0;" : BOUND : : "memory");
+#endif
 #if SPLIT > 1
     const int sums_m = warp_m;
 #if WIDE
