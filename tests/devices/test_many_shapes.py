@@ -93,9 +93,9 @@ def plans(device: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
         pytest.skip(f"{device} makes no plans of its own")
     original = getattr(owner, name)
 
-    def counted(*given: object) -> object:
+    def counted(*given: object, **named: object) -> object:
         made.append(given[-1] if device == "CPU" else None)
-        return original(*given)
+        return original(*given, **named)
 
     monkeypatch.setattr(owner, name, counted)
     return made

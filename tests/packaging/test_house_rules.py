@@ -110,6 +110,7 @@ CATALOGUES = {
 LARGE_ROOMS = CATALOGUES | {
     "core/polydevice",  # what users and authors of devices import by name
     "core/polydevice/readers/onnx/operators",  # a catalogue too, of ONNX's operators
+    "plugins/gpu/polydevice_gpu/kernels/gemm",  # and this one of products by unit and type
 }
 
 

@@ -28,6 +28,7 @@ from polydevice.ops.opencl_body import (
     OpenClBody,
     OpenClGroupBody,
     WorkGroups,
+    lines_above,
 )
 from polydevice.ops.python_operation import LEFT_OUT, PythonOperation
 from polydevice.shape import DimLike, Shape, broadcast
@@ -202,7 +203,7 @@ class CustomOperation:
             if code is None:
                 raise NetworkError(f"{self.title}: .opencl decorates a function, not {given!r}")
             names = tuple(inspect.signature(given).parameters)
-            line = code.co_firstlineno + _lines_above(code) + len(text) - len(text.lstrip("\n"))
+            line = code.co_firstlineno + lines_above(code) + len(text) - len(text.lstrip("\n"))
             place = (names, textwrap.dedent(text).strip("\n"), code.co_filename, line)
             if work_groups is None:
                 self._check_element(names, text)
@@ -495,15 +496,3 @@ def _fields(cls: type[Op]) -> tuple[dataclasses.Field[Any], ...]:
 
 def _sizes(item: Any) -> Sequence[DimLike | None]:
     return list(item)
-
-
-def _lines_above(code: Any) -> int:
-    """Return how many lines of a function stand above the first of its docstring's text.
-
-    The first line of code is that of the first decorator; the docstring begins below `def`.
-    """
-    try:
-        lines, _ = inspect.getsourcelines(code)
-    except (OSError, TypeError):
-        return 2  # a decorator and the def
-    return next((n for n, line in enumerate(lines) if re.search(r"\"\"\"|'''", line)), 2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -54,3 +56,15 @@ class OpenClGroupBody:
     work_groups: WorkGroups
     local_size: tuple[int, ...]
     local: Mapping[str, tuple[str, int]]
+
+
+def lines_above(code: Any) -> int:
+    """Return how many lines of a function stand above the first of its docstring's text.
+
+    The first line of code is that of the first decorator; the docstring begins below `def`.
+    """
+    try:
+        lines, _ = inspect.getsourcelines(code)
+    except (OSError, TypeError):
+        return 2  # a decorator and the def
+    return next((n for n, line in enumerate(lines) if re.search(r"\"\"\"|'''", line)), 2)

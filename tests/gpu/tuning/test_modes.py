@@ -156,18 +156,20 @@ def test_update_drops_what_no_longer_works_and_moves_version_1(core, path, timed
     assert len(timed) == LAYERS  # nothing was timed again
 
 
-def test_check_keeps_what_is_faster_in_turn_and_right(core, path, timed, monkeypatch) -> None:
+def test_check_keeps_what_is_faster_in_turn_and_right(
+    core, path, timed, opencl, monkeypatch
+) -> None:
     """Of four choices one is that without tuning, one wrong and one slower; the last one stays."""
     default = choices(core.load_network(core.read_network(MODEL), "GPU"))
-    created = choices(load(core, path, "TUNING_CREATE"))
+    tuned = load(core, path, "TUNING_CREATE")
+    created = choices(tuned)
     assert len([name for name in created if created[name] != default[name]]) == LAYERS
     same, wrong, slower, faster = sorted(created)
+    node = next(n for n in tuned.latest_plan().graph.nodes if n.name == same)
+    key = layer_key(node, opencl.facts.name)
     content = json.loads(path.read_text())
-    for kinds in content["version_2"].values():
-        for kind in kinds.values():
-            for text, entry in kind.items():
-                if tuple(entry) == created[same]:
-                    kind[text] = list(default[same])
+    units = str(opencl.facts.max_compute_units)
+    content["version_2"][units][key.kind][key.text] = list(default[same])
     path.write_text(json.dumps(content))
     real, runs = CandidateRunner.run, []
 

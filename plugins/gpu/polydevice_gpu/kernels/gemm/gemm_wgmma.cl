@@ -15,5 +15,5 @@
 #define FROM_PART4(part) (part)
 #define BEGIN(eight, n)
 #define COPY_INSIDE(to, from, inside) COPY(to, from, inside ? 16 : 0)
-#define TOGETHER 0
+#define TOGETHER 1
 #include "include/warp_group_product.cl"
