@@ -121,6 +121,19 @@ def test_other_ranks_and_axes(device, mode, shape, axes, sizes):
     check(resize_to(sized(mode), image(shape), sizes, axes), device)
 
 
+def test_doubles_keep_their_digits(device):
+    """A quarter of the way between neighbours, to 13 digits: weights are exact, sums doubles."""
+    places = np.clip((np.arange(14) + 0.5) / 2 - 0.5, 0, 6)
+
+    def expected(inputs):
+        rows = np.apply_along_axis(lambda row: np.interp(places, np.arange(7), row), 3, inputs[0])
+        return [rows]
+
+    inputs = [image(dtype=np.float64), np.array([14], np.int64), np.array([3], np.int64)]
+    op = sized(InterpolateMode.LINEAR)
+    check(OpCase(op, inputs, expected, tolerance=(1e-13, 1e-14), constants={1, 2}), device)
+
+
 @pytest.mark.parametrize(
     ("mode", "coordinates"),
     list(
