@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from polydevice.errors import InferCancelledError, PolydeviceError
+from polydevice.errors import InferCancelledError
 from polydevice.runtime.plan_cache import Shapes
 from polydevice_gpu import cl
 from polydevice_gpu.runtime.plan import Plan
@@ -76,8 +76,8 @@ class Specialiser:
                 self._specialise(shapes, plan)
             except InferCancelledError:
                 pass  # the network was closed
-            except PolydeviceError as error:
-                plan.wanted.clear()  # it keeps what stands in
+            except Exception as error:  # noqa: BLE001 - it keeps what stands in, which is right
+                plan.wanted.clear()
                 _log.warning("programs for inputs of shapes %s are not built: %s", shapes, error)
             finally:
                 with self._lock:
