@@ -35,7 +35,7 @@ def with_openvino(program: str) -> str:
     [
         pytest.param("openvino_bodies.py", marks=pytest.mark.full),
         "openvino_everyday.py",
-        "openvino_operations.py",
+        pytest.param("openvino_operations.py", marks=pytest.mark.full),
         pytest.param("openvino_passes.py", marks=pytest.mark.full),
         "openvino_samples.py",
     ],

@@ -81,6 +81,7 @@ def test_what_became_of_a_child_that_loads_is_said(
     assert len(notes(tmp_path)) == 1
 
 
+@pytest.mark.full
 def test_children_share_the_budget(child, tmp_path: Path, capsys) -> None:
     child("time.sleep(1.1)\nif child < 3: lose(f'k;t|c{child}')\nos._exit(0)")
     assert tune(tmp_path, "--budget", "1000") == 0

@@ -168,6 +168,7 @@ def test_two_faces_then_none(sample, core, turned) -> None:
     np.testing.assert_array_equal(nothing.frame.to_ndarray(), black.to_ndarray())
 
 
+@pytest.mark.full
 def test_a_users_video_and_what_cannot_be_read(sample, opencl, tmp_path) -> None:
     video = tmp_path / "mine.mkv"
     photo = Image.open(sample.PHOTO)

@@ -94,6 +94,7 @@ def test_registers_the_devices_like_a_third_party(wheel: Path) -> None:
     }
 
 
+@pytest.mark.full
 def test_the_sample_device_in_a_clean_environment(
     wheel: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -174,6 +174,7 @@ def test_a_thread_outlives_clients_that_cancel_at_any_moment_and_its_own_errors(
     ended(made)
 
 
+@pytest.mark.full
 def test_a_real_network(tmp_path: Path, rng: np.random.Generator) -> None:
     model = residual(batch="N")
     path = tmp_path / "residual.onnx"

@@ -30,6 +30,7 @@ def _shipped() -> Path:
     return found
 
 
+@pytest.mark.full
 def test_the_originals_file_survives_extension(core, path, timed) -> None:
     original = _shipped().read_text()
     path.write_text(original)

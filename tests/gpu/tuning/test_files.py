@@ -99,6 +99,7 @@ def test_a_pretuned_file_counts_for_its_device_driver_and_kernels_only(
     assert len(timed) == LAYERS  # nothing was timed but at the beginning
 
 
+@pytest.mark.full
 def test_the_users_file_counts_before_the_pretuned_one(core, path, timed, folder, opencl) -> None:
     created = choices(load(core, path, "TUNING_CREATE"))
     assert {created[name][0] for name in ("c0", "c1")} == {"convolution_ref"}

@@ -77,6 +77,7 @@ def test_wrong_candidates_are_rejected(core, path, monkeypatch, timed) -> None:
     assert choices(load(core, path, "TUNING_CREATE")) == default
 
 
+@pytest.mark.full
 def test_candidates_are_built_several_at_a_time(core, path, monkeypatch) -> None:
     from polydevice_gpu.cl.programs.program import ProgramBuilder
 
@@ -118,6 +119,7 @@ def test_file_is_written_after_each_layer_and_a_killed_run_goes_on(
     assert len(entries(path)) == LAYERS
 
 
+@pytest.mark.full
 def test_retune_times_again_and_replaces(core, path, timed) -> None:
     load(core, path, "TUNING_CREATE")
     content = json.loads(path.read_text())
@@ -207,6 +209,7 @@ def test_entries_that_cannot_be_used_leave_the_default(core, path, timed) -> Non
             assert found == default, entry
 
 
+@pytest.mark.full
 def test_mode_minus_1_is_the_kernels_default(core, path, timed, opencl) -> None:
     load(core, path, "TUNING_CREATE")
     content = json.loads(path.read_text())
@@ -256,6 +259,7 @@ def test_budget_stops_and_the_next_load_goes_on(core, path, timed, monkeypatch) 
     assert len(timed) == LAYERS
 
 
+@pytest.mark.full
 def test_exported_network_keeps_its_kernels(core, path, timed) -> None:
     executable = load(core, path, "TUNING_CREATE")
     content = executable.export()
