@@ -83,11 +83,21 @@ def test_later_shapes_need_no_program_of_their_own(case, core, opencl, monkeypat
 
 @pytest.fixture
 def lockstep(monkeypatch):
-    """Let kernels be chosen as for devices whose work-items run in lockstep."""
+    """Let kernels be chosen as for devices whose work-items run in lockstep.
+
+    Without sub-groups: with Intel's one program serves products of every size.
+    """
 
     def target(device):
         return dataclasses.replace(
-            target_of(device), scalar_lanes=32, compute_units=16, local_memory_bytes=1 << 15
+            target_of(device),
+            scalar_lanes=32,
+            compute_units=16,
+            local_memory_bytes=1 << 15,
+            sub_group_sizes=(),
+            sub_group_share="",
+            sub_group_block_read=False,
+            sub_group_block_read_16bit=False,
         )
 
     monkeypatch.setattr(compiler, "target_of", target)

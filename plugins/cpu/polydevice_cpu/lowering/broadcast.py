@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from polydevice.dtype import Array, ElementType
+from polydevice.dtype import ElementType
 from polydevice.ops.broadcast import Broadcast, BroadcastMode
 from polydevice_cpu.lower import lowers
-from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.step import ArrayStep, Compute
+from polydevice_cpu.plan.step import copying
 
 if TYPE_CHECKING:
     from polydevice.node import Node
@@ -30,15 +27,6 @@ def lower_broadcast(builder: PlanBuilder, node: Node) -> bool:
         return False
     result = builder.new_dense(target.shape.static, target.element_type.dtype)
     value = builder.array_value(source)
-    builder.emit(ArrayStep(node.name, node.type, _start, [value], [result], writes=True))
+    builder.emit(copying(node.name, node.type, value, result))
     builder.set(target, result)
     return True
-
-
-def _start(_: Context) -> Compute:
-    return _repeat
-
-
-def _repeat(source: Array, target: Array) -> tuple[Array, ...]:
-    np.copyto(target, source)
-    return ()

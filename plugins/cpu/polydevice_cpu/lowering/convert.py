@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from polydevice.dtype import Array, ElementType
+from polydevice.dtype import ElementType
 from polydevice.ops.convert import Convert
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitives import reorder
-from polydevice_cpu.plan.binding.context import Context
-from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep
+from polydevice_cpu.plan.step import PrimitiveStep, copying
 
 if TYPE_CHECKING:
     from polydevice.node import Node
@@ -63,15 +59,6 @@ def _copied(builder: PlanBuilder, node: Node) -> bool:
     assert target.shape is not None
     result = builder.new_dense(target.shape.static, target.element_type.dtype)
     value = builder.array_value(source)
-    builder.emit(ArrayStep(node.name, node.type, _start, [value], [result], writes=True))
+    builder.emit(copying(node.name, node.type, value, result))
     builder.set(target, result)
     return True
-
-
-def _start(_: Context) -> Compute:
-    return _convert
-
-
-def _convert(x: Array, y: Array) -> Sequence[Array]:
-    np.copyto(y, x, casting="unsafe")
-    return ()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from polydevice.dtype import Array
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.plan.binding.context import Context
@@ -90,6 +92,16 @@ class ArrayStep:
     def values(self) -> list[Value]:
         """Everything the step touches."""
         return [*self.inputs, *self.outputs]
+
+
+def copying(name: str, type_: str, source: Value, target: Value) -> ArrayStep:
+    """Return a step that copies a value to another, repeated and converted as NumPy does."""
+    return ArrayStep(name, type_, lambda _: _copy, [source], [target], writes=True)
+
+
+def _copy(source: Array, target: Array) -> tuple[()]:
+    np.copyto(target, source, casting="unsafe")
+    return ()
 
 
 @dataclass

@@ -22,7 +22,6 @@ from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, row_major
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.primitives import reorder
 from polydevice_cpu.plan.array_steps.start import starter
-from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.building.decisions import Decisions
 from polydevice_cpu.plan.building.integers import Integers
 from polydevice_cpu.plan.building.pending import Pending
@@ -30,7 +29,7 @@ from polydevice_cpu.plan.building.sizes import Sized
 from polydevice_cpu.plan.building.weights import WeightStore, pack
 from polydevice_cpu.plan.building.worth import threads_worth
 from polydevice_cpu.plan.plan import Plan
-from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep, Step, TailStep
+from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep, copying
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
 T = TypeVar("T")
@@ -136,7 +135,7 @@ class PlanBuilder:
                 if copy.is_dense and copy.dtype == dtype:
                     return copy
             result = self.new_dense(value.shape, dtype)
-            self.emit(ArrayStep("", "Reorder", _copy, [value], [result], writes=True))
+            self.emit(copying("", "Reorder", value, result))
             value.copies.append(result)
             return result
         return self.in_layout(value, Descriptor.dense(value.shape, DATA_TYPES[dtype]))
@@ -393,17 +392,8 @@ class PlanBuilder:
                 PrimitiveStep("", "Reorder", move, {Arg.SRC: value, Arg.DST: output}, (Arg.DST,))
             )
         else:
-            self.emit(ArrayStep("", "Copy", _copy, [value], [output], writes=True))
+            self.emit(copying("", "Copy", value, output))
         return output
-
-
-def _copy(_: Context) -> Compute:
-    return _copied
-
-
-def _copied(source: Array, target: Array) -> tuple[()]:
-    np.copyto(target, source)
-    return ()
 
 
 def _is_plain(port: Port) -> bool:
