@@ -20,6 +20,7 @@ from polydevice.ops.search import NonZero
 from polydevice.ops.softmax import SoftMax
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.settings import CompileSettings
+from polydevice_gpu.one_launch import trial
 from polydevice_gpu.one_launch.choose import Rules
 from polydevice_gpu.one_launch.turns import Turn
 from polydevice_gpu.runtime import joining_trial
@@ -180,6 +181,41 @@ def test_a_wait_in_vain_is_repeated_launch_by_launch(opencl, builder, caplog) ->
     assert caplog.text.count("run one by one from now on") == 1
     assert stretch.failed in executable.explain()
     check(executable, network)
+
+
+def test_groups_that_never_run_together(monkeypatch, opencl, builder, caplog) -> None:
+    """Far more groups than there is room for, as if a trial had let them pass: a real wait."""
+    many = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=2048)
+    monkeypatch.setattr(opencl, "capabilities", many)
+    monkeypatch.setattr(trial, "meet", lambda *_: True)
+    network = small()
+    executable = loaded(network, opencl, builder, settings=TOGETHER)
+    (stretch,) = set(executable.latest_plan().joined.values())
+    assert stretch.groups == 2048
+    check(executable, network)
+    assert "a work-group waited" in stretch.failed
+    assert caplog.text.count("run one by one from now on") == 1
+    monkeypatch.undo()
+    check(loaded(network, opencl, builder, settings=TOGETHER), network)  # the device is usable
+
+
+def test_every_group_sees_what_all_wrote(core, rng) -> None:
+    """Products that mix rows and columns in turn, of inputs that change."""
+    s = Sketch()
+    y = s.input("x", 72, 136)
+    for n in range(4):
+        y = s.add(f"columns{n}", MatMul(), y, s.weights(f"v{n}", 136, 136))
+        y = s.add(f"rows{n}", MatMul(), s.weights(f"w{n}", 72, 72), y)
+    network = s.network(y=y)
+    alone, joined = (
+        core.load_network(network, "GPU", {"GPU_SINGLE_LAUNCH": mode}) for mode in ("NO", "YES")
+    )
+    (stretch,) = set(joined.latest_plan().joined.values())
+    assert stretch.meets == [False] + [True] * (len(stretch.stages) - 1)
+    for _ in range(20):
+        given = {"x": rng.standard_normal((72, 136), np.float32)}
+        np.testing.assert_array_equal(joined.infer(given)["y"], alone.infer(given)["y"])
+    assert not stretch.failed
 
 
 def test_a_wait_in_vain_that_cannot_be_repeated(core) -> None:

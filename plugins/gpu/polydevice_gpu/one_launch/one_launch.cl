@@ -72,7 +72,6 @@ static inline uint await_all(volatile __global uint* state, const uint target, c
                              const ulong limit_ns) {
     uint seen;
     ulong begin, now, clock = 0;
-    ARRIVE(state);
     NOW(begin);
     for (uint turn = 1;; turn++) {
         LOOK(seen, state);
@@ -89,17 +88,23 @@ static inline uint await_all(volatile __global uint* state, const uint target, c
     ACQUIRE();
     return seen & GAVE_UP;
 }
-#define MEET                                                                                      \
+// A meeting in two parts: what needs nothing of other groups is done between.
+#define ARRIVE_AT_MEETING                                                                         \
     {                                                                                             \
-        uint gave_up = 0;                                                                         \
         barrier(EVERYTHING);                                                                      \
         met++;                                                                                    \
+        if (thread == 0) { ARRIVE(state); }                                                       \
+    }
+#define END_MEETING                                                                               \
+    {                                                                                             \
+        uint gave_up = 0;                                                                         \
         if (thread == 0) gave_up = await_all(state, met * resident, at, limit_ns);                \
         TELL(gave_up)                                                                             \
         if (gave_up) return;                                                                      \
     }
 #else
-#define MEET barrier(EVERYTHING);
+#define ARRIVE_AT_MEETING barrier(EVERYTHING);
+#define END_MEETING
 #endif
 #if MEETING
 #define NOTE_TIME(number)                                                                         \
@@ -111,6 +116,11 @@ static inline uint await_all(volatile __global uint* state, const uint target, c
 #else
 #define NOTE_TIME(number)
 #endif
+#define BEGIN_STAGE                                                                               \
+    if (meets) { END_MEETING }                                                                    \
+    NOTE_TIME(number)
+#define GROUP_OF(v)                                                                               \
+    (uint3)((v) % groups.x, (v) / groups.x % groups.y, (v) / groups.x / groups.y)
 // Groups of `items` work-items, `slots` of them side by side; neighbours in a warp are neighbours,
 // and else they are spread over the processors first.
 #define STAGE(items, slots, together, slot_bytes, call, after)                                    \
@@ -119,12 +129,13 @@ static inline uint await_all(volatile __global uint* state, const uint target, c
         const uint place = (mine + resident - rotation % resident) % resident;                    \
         const uint first = (slot / (together) * resident + place) * (together) + slot % (together); \
         __local uchar* slot_memory = memory + slot * (slot_bytes);                                \
+        uint3 group = GROUP_OF(first);                                                            \
+        BEGIN_STAGE                                                                               \
         if (slot < (slots))                                                                       \
-            for (uint v = first; v < count; v += resident * (slots)) {                            \
-                const uint3 group = (uint3)(v % groups.x, v / groups.x % groups.y,                \
-                                            v / groups.x / groups.y);                             \
+            for (uint v = first; v < count; group = GROUP_OF(v)) {                                \
                 call;                                                                             \
                 after;                                                                            \
+                if ((v += resident * (slots)) >= count) break;                                    \
             }                                                                                     \
         break;                                                                                    \
     }
@@ -147,20 +158,21 @@ void one_launch(__global const ulong* restrict records, const int words, __globa
         const uint3 groups = (uint3)((uint)sizes, (uint)(sizes >> 32), 1);
         length = (int)(head >> 16 & 0xffff);
         HOLD(words_next, at + length)
-        if (head >> 32 || timed) MEET
+        const uint meets = head >> 32 || timed;
+        if (meets) { ARRIVE_AT_MEETING }
         for (uint line = mine * LOCAL_SIZE + thread; line < lines; line += resident * LOCAL_SIZE)
             FETCH_AHEAD(ahead + line * LINE);
-        NOTE_TIME(number)
-        number++;
         switch (body) {
             STAGES
-            default: break;
+            default: BEGIN_STAGE break;
         }
+        number++;
     }
 #if MEETING
     if (timed) {
         const int at = words;
-        MEET
+        ARRIVE_AT_MEETING
+        END_MEETING
         NOTE_TIME(number)
     }
     // The last one leaves everything as the next launch wants it.
