@@ -24,6 +24,7 @@ device, so that its ratio is to `there`; it is printed on other devices too.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
@@ -76,6 +77,9 @@ def main() -> int:
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument(
         "--no-compile", action="store_true", help="without torch.compile: a minute less a network"
+    )
+    parser.add_argument(
+        "--beside", default="", metavar="KEY=VALUE", help="also time `there` with this, in turn"
     )
     parser.add_argument("--json", type=Path, help="also write every figure here")
     options = parser.parse_args()
@@ -182,7 +186,7 @@ def _measure(
 ) -> dict[str, Any]:
     config = {"INFERENCE_PRECISION_HINT": precision}
     network = core.read_network(path)
-    with core.load_network(network, "GPU", config) as executable:
+    with contextlib.ExitStack() as stack, core.load_network(network, "GPU", config) as executable:
         request = executable.create_infer_request()
         answers = [np.array(array) for array in request.infer(given).values()]
         error = None if right is None else _error(answers, right)
@@ -196,6 +200,10 @@ def _measure(
             raise WrongAnswerError(f"off by {error:.2g} of the largest element: not timed")
         fed = _fed_on_device(executable, given)
         runs: dict[str, Run] = {"wall": lambda: request.infer(given), "there": fed.infer}
+        if options.beside:
+            more = dict([options.beside.split("=", 1)])
+            other = stack.enter_context(core.load_network(network, "GPU", {**config, **more}))
+            runs[f"{options.beside} there"] = _fed_on_device(other, given).infer
         if not options.no_peers:
             runs.update(_peers(name, path, given, precision, options))
         row.update(interleave(runs, options.rounds))

@@ -49,6 +49,10 @@ class Copies:
             self.on_device + other.on_device,
         )
 
+    def copy(self) -> Copies:
+        """Return the counts as they are now."""
+        return Copies(self.uploads, self.downloads, self.on_device)
+
     def since(self, before: Copies) -> Copies:
         """Return what was added to an earlier count."""
         return Copies(

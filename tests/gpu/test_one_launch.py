@@ -234,6 +234,34 @@ def test_a_wait_in_vain_that_cannot_be_repeated(core) -> None:
     request.infer()
 
 
+def test_threads_share_a_queue_while_one_waits_in_vain(opencl, builder) -> None:
+    """Each enqueues while another waits; what is void is repeated behind what others enqueued."""
+    network = small()
+    executable = loaded(network, opencl, builder, settings=TOGETHER)
+    requests = [executable.create_infer_request() for _ in range(3)]
+    given = [random_inputs(network, seed) for seed in range(3)]
+    wanted = [openvino_answers(network, inputs) for inputs in given]
+    (stretch,) = set(executable.latest_plan().joined.values())
+    wrong: list[str] = []
+
+    def work(number: int) -> None:
+        for turn in range(40):
+            if turn == 20 and number == 1:
+                let_wait_in_vain(requests[number].runner.last.joined[0], opencl)
+            outputs = requests[number].infer(given[number])
+            for name, answer in wanted[number].items():
+                if not np.allclose(outputs[name], answer, 2e-4, 2e-5):
+                    wrong.append(f"{name} of thread {number}, inference {turn}")
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert stretch.failed
+
+
 def test_what_the_host_would_read_is_seen_first(opencl, builder, core) -> None:
     s = Sketch()
     x = s.input("x", 3, 5)

@@ -51,6 +51,7 @@ class JoinedLaunches(cl.LaunchList):
         assert self._told.host is not None
         self.seen: npt.NDArray[np.uint32] = self._told.host.view(np.uint32)
         self.seen[:] = 0
+        self._said = self.seen.data  # any() of four takes 0.2 us, NumPy's 3
         self.state: cl.Buffer | None = None
         self._on = device
         self._kept: list[cl.Buffer] = []
@@ -210,7 +211,7 @@ class JoinedLaunches(cl.LaunchList):
             WaitInVainError: groups waited for others in vain. From now on all requests launch one
                 by one.
         """
-        if not self.seen.any():
+        if not any(self._said):
             return
         stage = int(self.seen[2])
         if not self.stretch.failed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -62,7 +61,7 @@ class Backlog:
         if self._turns is None:
             yield
             return
-        before = dataclasses.replace(queue.copies)
+        before = queue.copies.copy()
         self._turns.release()
         try:
             yield

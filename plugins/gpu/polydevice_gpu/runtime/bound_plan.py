@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.errors import BlobError, PolydeviceError
+from polydevice.errors import PolydeviceError
 from polydevice.memory_budget import MemoryBudget
 from polydevice_gpu import cl
 from polydevice_gpu.blobs.blob import GpuBlob
@@ -20,6 +20,7 @@ from polydevice_gpu.cl.queues.turn_lock import TurnLock
 from polydevice_gpu.graph import Memory
 from polydevice_gpu.runtime.backlog import Backlog
 from polydevice_gpu.runtime.bound_steps import BoundSteps, OnHost
+from polydevice_gpu.runtime.given_memory import GivenMemory
 from polydevice_gpu.runtime.plan import Plan
 from polydevice_gpu.runtime.transfer import Transfer
 
@@ -48,6 +49,7 @@ class BoundPlan(BoundSteps):
         ports = (*self._inputs.values(), *self._outputs.values())
         self._own = {port.memory: self.region(port.memory) for port in ports}
         self._on_host: OnHost = {}
+        self._memory: GivenMemory | None = None
 
     @property
     def uses_host(self) -> bool:
@@ -67,7 +69,7 @@ class BoundPlan(BoundSteps):
             queue: in order.
             inputs: arrays of the plan's shapes, not to be changed before the end; or blobs, which
                 the launches read in place wherever that is possible.
-            outputs: likewise, to fill.
+            outputs: likewise, to fill. The dictionaries of the last inference mean its memory.
             turns: lock of the queue, if others may use it while a loop runs or the host computes.
 
         Raises:
@@ -75,23 +77,22 @@ class BoundPlan(BoundSteps):
             InferCancelledError: (or InferTimeoutError) the inference may not go on.
             InferenceError: a loop or If cannot go on; nothing is left in the queue then.
         """
-        remote = [
-            blob for blob in (*inputs.values(), *outputs.values()) if isinstance(blob, GpuBlob)
-        ]
-        for blob in remote:
+        memory = self._memory
+        if memory is None or not memory.is_of(inputs, outputs):
+            memory = GivenMemory(inputs, outputs)
+            self._memory = memory if memory.is_remote else None  # arrays are not kept for longer
+        for blob in memory.remote:
             blob.check_usable()
-        written = _written(outputs)
-        # Several may be regions of one, which is taken over once.
-        owners = dict.fromkeys(blob.whole for blob in remote)
         owned: list[GpuBlob] = []
         try:
-            for blob in owners:
+            for blob in memory.owners:
                 blob.acquire(queue.pointer)
                 owned.append(blob)
             self.backlog.begin(turns)
-            self._enqueue_all(queue, inputs, outputs, written)
+            self._enqueue_all(queue, memory)
         except BaseException:
             # What is enqueued already reads and writes arrays that nobody keeps any longer.
+            self._memory = None
             with contextlib.suppress(PolydeviceError):
                 queue.finish()
             raise
@@ -99,51 +100,41 @@ class BoundPlan(BoundSteps):
             for blob in owned:
                 blob.give_back(queue.pointer)
 
-    def _enqueue_all(
-        self,
-        queue: cl.Queue,
-        inputs: Mapping[str, Array | GpuBlob],
-        outputs: Mapping[str, Array | GpuBlob],
-        written: list[GpuBlob],
-    ) -> None:
+    def _enqueue_all(self, queue: cl.Queue, memory: GivenMemory) -> None:
         """Enqueue inputs, stretches and outputs, while all blobs are ours."""
         given = self.plan.graph.inputs
-        self._on_host = {
-            value: array
-            for name, value in given.items()
-            if not isinstance(array := inputs[name], GpuBlob)
-        }
+        self._on_host = {given[name]: array for name, array in memory.arrays.items()}
         for value in self.plan.graph.outputs.values():
             if value.on_host and value.constant is not None:
                 self._on_host[value] = value.constant.copy()
         for name, port in self._inputs.items():
-            self._feed(queue, port, inputs[name], written)
+            self._feed(queue, port, memory.inputs[name], name in memory.overwritten)
         for name, port in self._outputs.items():
-            target = outputs[name]
-            self._place(port.memory, target.buffer if isinstance(target, GpuBlob) else None)
+            target = memory.outputs[name]
+            self._place(port.memory, None if isinstance(target, np.ndarray) else target.buffer)
         self.run(queue, self._on_host)
         for name, port in self._outputs.items():
-            self._collect(queue, port, outputs[name])
+            self._collect(queue, port, memory.outputs[name])
 
     def _feed(
-        self, queue: cl.Queue, port: Transfer, given: Array | GpuBlob, written: list[GpuBlob]
+        self, queue: cl.Queue, port: Transfer, given: Array | GpuBlob, is_overwritten: bool
     ) -> None:
         """Let the launches find an input: in place, or copied into the arena."""
-        if not isinstance(given, GpuBlob):
+        if isinstance(given, np.ndarray):
             self._place(port.memory, None)
             if port.elements:
                 queue.upload(self.region(port.memory), port.to_device(given), wait=False)
             return
-        in_place = given.buffer is not None and not any(given.overlaps(blob) for blob in written)
-        self._place(port.memory, given.buffer if in_place else None)
-        if not in_place and port.elements:
+        buffer = None if is_overwritten else given.buffer
+        self._place(port.memory, buffer)
+        if buffer is None and port.elements:
             given.fetch(queue, self.region(port.memory), port.memory.bytes)
 
     def _collect(self, queue: cl.Queue, port: Transfer, target: Array | GpuBlob) -> None:
         """Bring an output where it belongs, unless the launches wrote it there."""
         if not port.elements:
             return
-        if not isinstance(target, GpuBlob):
+        if isinstance(target, np.ndarray):
             queue.download(self.region(port.memory), port.staging(target), wait=False)
         elif target.buffer is None:
             target.store(queue, self.region(port.memory), port.memory.bytes)
@@ -167,7 +158,7 @@ class BoundPlan(BoundSteps):
         self.check()
         for name, port in self._outputs.items():
             target = outputs[name]
-            if not isinstance(target, GpuBlob):
+            if isinstance(target, np.ndarray):
                 port.finish(target)
         graph = self.plan.graph
         return {name: self._on_host[v] for name, v in graph.outputs.items() if v.on_host}
@@ -180,19 +171,3 @@ def _overlap(first: Array | GpuBlob, second: Array | GpuBlob) -> bool:
     if isinstance(first, GpuBlob) or isinstance(second, GpuBlob):
         return False
     return np.may_share_memory(first, second)
-
-
-def _written(outputs: Mapping[str, Array | GpuBlob]) -> list[GpuBlob]:
-    """Return the blobs that the launches write.
-
-    Raises:
-        BlobError: two of them share memory.
-    """
-    blobs: list[GpuBlob] = []
-    for name, blob in outputs.items():
-        if not isinstance(blob, GpuBlob):
-            continue
-        if any(blob.overlaps(other) for other in blobs):
-            raise BlobError(f"output {name!r} shares memory with another output; use two blobs")
-        blobs.append(blob)
-    return blobs

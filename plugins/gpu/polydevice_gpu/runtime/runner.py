@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from polydevice.blob import Blob
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, InferenceError, RequestError
 from polydevice.profiling import LayerCount
@@ -26,6 +26,7 @@ from polydevice_gpu.graph import Value
 from polydevice_gpu.kernels.types import storage_type
 from polydevice_gpu.one_launch.joined_launches import WaitInVainError
 from polydevice_gpu.runtime.bound_plan import BoundPlan
+from polydevice_gpu.runtime.job import Job, KnownJob
 from polydevice_gpu.runtime.plan import Plan
 from polydevice_gpu.runtime.state import GpuVariable
 
@@ -44,26 +45,6 @@ EfficientNet-Lite0 (0.04) 1.13 and 1.30.
 """
 
 
-class Job(NamedTuple):
-    """One inference.
-
-    Attributes:
-        bound: the plan with its memory.
-        inputs: what is read.
-        outputs: what is written, except what the host computes.
-    """
-
-    bound: BoundPlan
-    inputs: dict[str, Array | GpuBlob]
-    outputs: dict[str, Array | GpuBlob]
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether nothing of it is for the host."""
-        blobs = (*self.inputs.values(), *self.outputs.values())
-        return not self.bound.uses_host and all(isinstance(blob, GpuBlob) for blob in blobs)
-
-
 class GpuRunner(Runner):
     """One inference at a time on an OpenCL device."""
 
@@ -73,6 +54,7 @@ class GpuRunner(Runner):
         """Prepare everything that can be before inputs are known."""
         super().__init__(executable)
         self._last_plan: Plan | None = None
+        self._known: KnownJob | None = None
         self._batch = executable.batch_limit
         self._on_users_queue = executable.context.has_queue
         self._copies = Copies()
@@ -104,8 +86,14 @@ class GpuRunner(Runner):
         plan = self.executable.plan(shapes)
         return self._bindings.get(plan, lambda: BoundPlan(plan, self.executable.device_memory))
 
+    def bind(self, name: str, blob: Blob) -> None:
+        """Note that `blob` now is the memory of an input or output."""
+        self._known = None  # which would keep what was there before
+        super().bind(name, blob)
+
     def release(self) -> None:
         """Let go of the memory that launches use, once the network is closed; blobs stay."""
+        self._known = None
         self._bindings.clear()
 
     @property
@@ -202,6 +190,7 @@ class GpuRunner(Runner):
                 self._tell(queue)
         if end is not None:
             end.wait()
+            self._repeat_if_void(job, queue, lock)
         waited = time.perf_counter() - self._enqueued
         self._waits = waited > WAITING * (self._enqueued - start)
         self._finish(job)
@@ -226,6 +215,21 @@ class GpuRunner(Runner):
         return self._end is None or self._end.wait(seconds)
 
     def _prepare(self) -> Job:
+        """Gather what the next inference reads and writes; the last one's, while that stays."""
+        known = self._known
+        if (
+            known is not None
+            and known.holds(self.blobs, self.kept)
+            and self._bind_plan(known.job.shapes) is known.job.bound
+        ):
+            return known.job
+        self._known = None
+        job = self._gather()
+        if job.is_remote and not self._variables and not self.executable.batch_limit:
+            self._known = KnownJob(job, list(self.blobs.values()), dict(self.kept))
+        return job
+
+    def _gather(self) -> Job:
         """Gather what the next inference reads and writes."""
         limit, batch = self.executable.batch_limit, self._batch
         inputs: dict[str, Array | GpuBlob] = {}
@@ -243,8 +247,9 @@ class GpuRunner(Runner):
         for variable in self._variables.values():
             if (value := variable.value) is not None:
                 inputs[variable.variable.input] = value
-        bound = self._bind_plan((*shapes, *self._state_sizes()))
-        return Job(bound, inputs, self._outputs(bound))
+        all_shapes = (*shapes, *self._state_sizes())
+        bound = self._bind_plan(all_shapes)
+        return Job(bound, inputs, self._outputs(bound), all_shapes)
 
     def _outputs(self, bound: BoundPlan) -> dict[str, Array | GpuBlob]:
         """Return the memory of the outputs whose sizes the plan knows, allocating what is new."""
@@ -285,8 +290,9 @@ class GpuRunner(Runner):
 
     def _may_overlap(self, job: Job, queue: cl.Queue) -> bool:
         """Whether others may use the queue until the plan ends; see `WAITING`."""
-        # What runs as one launch may have to be repeated before anybody goes on.
-        alone = self._followers or queue.profiling or job.bound.plan.joined
+        alone = self._followers or queue.profiling
+        if job.bound.plan.joined:  # which may have to be repeated, also in the midst
+            alone = alone or self._on_users_queue or job.bound.uses_host
         return self._waits and not alone
 
     def _run_to_end(self, job: Job, queue: cl.Queue, turns: TurnLock | None) -> None:
@@ -295,15 +301,29 @@ class GpuRunner(Runner):
             self._enqueue(job, queue, turns)
             queue.finish()
             job.bound.check()
-        except WaitInVainError:
-            if not job.bound.may_repeat(job.inputs, job.outputs):
-                raise
-            job.bound.clear_kept(queue)
-            self._enqueue(job, queue, turns)
-            queue.finish()
+        except WaitInVainError as error:
+            self._repeat(job, queue, turns, error)
+
+    def _repeat_if_void(self, job: Job, queue: cl.Queue, lock: TurnLock) -> None:
+        """Run again where what ran as one launch did not end, behind what others enqueued."""
+        try:
+            job.bound.check()
+        except WaitInVainError as error:
+            with lock:
+                self._repeat(job, queue, lock, error)
+
+    def _repeat(
+        self, job: Job, queue: cl.Queue, turns: TurnLock | None, error: WaitInVainError
+    ) -> None:
+        """Run again, launch by launch, unless inputs are overwritten."""
+        if not job.bound.may_repeat(job.inputs, job.outputs):
+            raise error
+        job.bound.clear_kept(queue)
+        self._enqueue(job, queue, turns)
+        queue.finish()
 
     def _enqueue(self, job: Job, queue: cl.Queue, turns: TurnLock | None = None) -> None:
-        before = dataclasses.replace(queue.copies)
+        before = queue.copies.copy()
         job.bound.enqueue(queue, job.inputs, job.outputs, turns)
         self._copies = queue.copies.since(before).since(job.bound.backlog.copies_of_others)
         self._enqueued = time.perf_counter()
