@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
+from polydevice.blob import Blob
 from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError
 from polydevice.memory_budget import MemoryBudget
+from polydevice.remote import RemoteBlob
+from polydevice.runtime.plan_cache import Shapes
 from polydevice_gpu import cl
 from polydevice_gpu.blobs.blob import GpuBlob
+from polydevice_gpu.blobs.given_memory import GivenMemory
 from polydevice_gpu.cl.queues.turn_lock import TurnLock
 from polydevice_gpu.graph import Memory
 from polydevice_gpu.runtime.backlog import Backlog
 from polydevice_gpu.runtime.bound_steps import BoundSteps, OnHost
-from polydevice_gpu.runtime.given_memory import GivenMemory
 from polydevice_gpu.runtime.plan import Plan
 from polydevice_gpu.runtime.transfer import Transfer
 
@@ -162,6 +166,42 @@ class BoundPlan(BoundSteps):
                 port.finish(target)
         graph = self.plan.graph
         return {name: self._on_host[v] for name, v in graph.outputs.items() if v.on_host}
+
+
+class Job(NamedTuple):
+    """One inference.
+
+    Attributes:
+        bound: the plan with its memory.
+        inputs: what is read.
+        outputs: what is written, except what the host computes.
+        shapes: of inputs and variables.
+    """
+
+    bound: BoundPlan
+    inputs: dict[str, Array | GpuBlob]
+    outputs: dict[str, Array | GpuBlob]
+    shapes: Shapes
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether nothing of it is for the host."""
+        blobs = (*self.inputs.values(), *self.outputs.values())
+        return not self.bound.uses_host and all(isinstance(blob, GpuBlob) for blob in blobs)
+
+
+class KnownJob(NamedTuple):
+    """An inference whose memory is all on the device, and what was bound when it was prepared."""
+
+    job: Job
+    blobs: list[Blob]
+    kept: dict[str, RemoteBlob | None]
+
+    def holds(self, blobs: dict[str, Blob], kept: dict[str, RemoteBlob | None]) -> bool:
+        """Whether the same memory is bound, and still there."""
+        if self.blobs != list(blobs.values()) or self.kept != kept:
+            return False
+        return not any(isinstance(b, GpuBlob) and b.is_released for b in self.blobs)
 
 
 def _overlap(first: Array | GpuBlob, second: Array | GpuBlob) -> bool:

@@ -25,8 +25,7 @@ from polydevice_gpu.cl.queues.turn_lock import TurnLock
 from polydevice_gpu.graph import Value
 from polydevice_gpu.kernels.types import storage_type
 from polydevice_gpu.one_launch.joined_launches import WaitInVainError
-from polydevice_gpu.runtime.bound_plan import BoundPlan
-from polydevice_gpu.runtime.job import Job, KnownJob
+from polydevice_gpu.runtime.bound_plan import BoundPlan, Job, KnownJob
 from polydevice_gpu.runtime.plan import Plan
 from polydevice_gpu.runtime.state import GpuVariable
 
