@@ -13,6 +13,7 @@ import pytest
 
 from polydevice import Core
 from polydevice.errors import OptionValueError, UnsupportedNetworkError
+from polydevice_hetero import cost
 from tests.auto.shaky import TROUBLES, Trouble
 from tests.cpu.models import build
 
@@ -127,6 +128,29 @@ def test_what_measuring_says_is_slow_moves(core, rng) -> None:
         assert "part 0: " in row.reason
         assert " ms on SHAKY" in row.reason
         assert f"{2 * 2 * SIDE * 4} bytes in and out" in row.reason
+
+
+class Warming(Trouble):
+    """Slow for its first inferences, as a device whose clock is low, or while others keep it."""
+
+    @property
+    def seconds(self) -> float:
+        return 0.05 if len(self.runs) < 9 else 0.0
+
+    @seconds.setter
+    def seconds(self, value: float) -> None:
+        pass
+
+
+def test_what_was_slow_for_a_while_stays(core, monkeypatch) -> None:
+    monkeypatch.setattr(cost, "RUNS", 3)  # and one before: of a part, of all parts, and by turns
+    monkeypatch.setattr(cost, "SECONDS", 60)
+    TROUBLES["SHAKY"], TROUBLES["SHAKY2"].seconds = Warming(), 0.02
+    executable = core.load_network(
+        core.read_network(chain(2)[0]), "HETERO:SHAKY,SHAKY2", {"HETERO_AFFINITY": "COST"}
+    )
+    assert len(TROUBLES["SHAKY"].runs) == 12
+    assert set(places(executable)) == {"SHAKY"}
 
 
 def test_a_device_that_cannot_be_measured_leaves_the_default(core, rng) -> None:

@@ -29,6 +29,11 @@ _log = logging.getLogger(__name__)
 BATCH = 32
 """Rows that are computed together, where nothing else is asked for."""
 
+CALLS = 3
+"""Blocks that an actor works on at a time: while the device computes for one or two, another is
+read or written. With one, the CPU waited 6.7 ms of 155 for each batch of 16 images, with two 0.2.
+"""
+
 ON_ERROR = ("raise", "drop")
 
 
@@ -62,7 +67,8 @@ def predict(
         columns: input of the network → column, where they are called otherwise.
         on_error: "raise" ends with the first row that cannot be computed; "drop" leaves such rows
             out, with a warning for each in the log of its worker.
-        resources: further arguments of ``Dataset.map_batches``: ``num_gpus=1``, ``num_cpus``…
+        resources: further arguments of ``Dataset.map_batches``: ``num_gpus=1``, ``num_cpus``…;
+            ``max_concurrency`` is how many blocks an actor works on at a time.
 
     Returns:
         A data set, computed when it is read, with the columns there were and one for each output.
@@ -96,19 +102,23 @@ def predict(
         "columns": {name: given.get(name, name) for name in inputs},
         "drops": on_error == "drop",
     }
+    least, most = (concurrency,) * 2 if isinstance(concurrency, int) else concurrency
+    actors = ray.data.ActorPoolStrategy(
+        min_size=least, max_size=most, enable_true_multi_threading=True
+    )
     return dataset.map_batches(
         Predictor,
         fn_constructor_kwargs=settings,
         batch_size=batch_size,
         batch_format="numpy",
         zero_copy_batch=True,
-        concurrency=concurrency,
-        **resources,
+        compute=actors,
+        **{"max_concurrency": CALLS, **resources},
     )
 
 
 class Predictor:
-    """What one actor does: a network, loaded once, and the batches that it is given."""
+    """What one actor does: a network, loaded once, and the batches that its threads are given."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ from polydevice_hetero.affinity import Assignment
 from polydevice_hetero.split import Subgraph
 
 SECONDS = 0.5
-"""For measuring one part on one member, after its first inference."""
+"""For measuring one executable, after its first inference."""
 
 RUNS = 20
 """Inferences that are measured at most; the least time counts, which others disturb least."""
@@ -62,24 +62,30 @@ def random_inputs(executable: ExecutableNetwork) -> dict[str, Array] | None:
     return inputs
 
 
-def measure(executable: ExecutableNetwork) -> float | None:
-    """Return the least milliseconds of an inference; None where it cannot be measured."""
-    inputs = random_inputs(executable)
-    if inputs is None:
+def measure(*executables: ExecutableNetwork) -> list[float] | None:
+    """Return the least milliseconds of an inference on each; None where one cannot be measured.
+
+    They infer by turns, so that what disturbs one for a while, or passes with time, disturbs all.
+    """
+    every = [(each.create_infer_request(), random_inputs(each)) for each in executables]
+    pairs = [(request, inputs) for request, inputs in every if inputs is not None]
+    if len(pairs) < len(every):
         return None
-    request = executable.create_infer_request()
+    best = [float("inf")] * len(pairs)
     try:
-        request.infer(inputs)
-        best, end = float("inf"), time.perf_counter() + SECONDS
-        for _ in range(RUNS):
-            begin = time.perf_counter()
+        for request, inputs in pairs:
             request.infer(inputs)
-            best = min(best, time.perf_counter() - begin)
+        end = time.perf_counter() + SECONDS * len(pairs)
+        for _ in range(RUNS):
+            for number, (request, inputs) in enumerate(pairs):
+                begin = time.perf_counter()
+                request.infer(inputs)
+                best[number] = min(best[number], time.perf_counter() - begin)
             if time.perf_counter() > end:
                 break
     except PolydeviceError:
         return None  # random inputs are not for this network
-    return best * 1e3
+    return [seconds * 1e3 for seconds in best]
 
 
 def estimate(
@@ -107,7 +113,7 @@ def estimate(
             finally:
                 executable.close()
             if taken is not None:
-                times[member] = taken
+                (times[member],) = taken
         ports = [*part.sources.values(), *part.targets.values()]
         crossing = sum(bytes_of(port.desc) or 0 for port in ports)
         found.append(Estimate(number, times, crossing))

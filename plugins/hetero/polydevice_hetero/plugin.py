@@ -211,11 +211,14 @@ class HeteroPlugin(Plugin):
     def _best(
         self, pieces: _Pieces, plans: Mapping[str, dict[Node, Assignment]], default: str
     ) -> HeteroExecutable:
-        """Load every plan, the first of which is the default, and keep the quickest."""
+        """Load every plan, the first of which is the default, and keep the quickest.
+
+        Each is measured beside the quickest one before, by turns with it.
+        """
         found: HeteroExecutable | None = None
-        best = 0.0
         times: dict[str, float] = {}
         tried: list[list[str]] = []
+        best = ""
         for name, plan in plans.items():
             computing = {n: where for n, where in plan.items() if not is_follower(n)}
             devices = [where.device for where in computing.values()]
@@ -229,16 +232,18 @@ class HeteroPlugin(Plugin):
                 if found is None:
                     raise
                 continue  # the default works
-            taken = measure(made)
-            if found is None or (taken is not None and taken < GAIN * best):
-                if found is not None:
-                    found.close()
-                found, best = made, taken or 0.0
+            taken = measure(made) if found is None else measure(found, made)
+            if taken is None and found is None:
+                return made  # nothing can be measured
+            if taken is not None:
+                times |= dict(zip([best, name][-len(taken) :], taken, strict=True))
+            if found is None:
+                found, best = made, name
+            elif taken is not None and taken[1] < GAIN * taken[0]:
+                found.close()
+                found, best = made, name
             else:
                 made.close()
-            if taken is None:
-                break  # nothing can be measured
-            times[name] = taken
         assert found is not None
         found.explain_choice(times)
         return found

@@ -1,0 +1,104 @@
+"""Throughput of `polydevice.ray.predict` beside requests to the same network without Ray.
+
+    python benchmarks/predicting.py                     # EfficientNet-Lite0, one thread of the CPU
+    python benchmarks/predicting.py -d GPU --num-gpus 1 --images 20000
+
+Images lie in the object store before anything is measured. `bench` is an `InferQueue` in this
+process, before and after each. `predict` counts from its first block to its last, so that starting
+an actor is left out. Ray's workers get the priority of this process; Ray's own default is lower.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import ray
+
+from polydevice import Core
+from polydevice.ray import predict
+
+MODEL = ROOT / "samples/models/efficientnet_lite0/efficientnet_lite0.xml"
+
+
+def bench(options: argparse.Namespace, config: dict[str, Any], images: np.ndarray) -> float:
+    """Return images a second without Ray, and print what they cost."""
+    with Core() as core:
+        network = core.read_network(options.model)
+        name = next(iter(network.inputs))
+        network.reshape({name: [options.batch, *images.shape[1:]]})
+        with core.load_network(network, options.device, config) as executable:
+            queue = executable.infer_queue()
+            batches = [images[at : at + options.batch] for at in range(0, 64, options.batch)]
+            for request in queue:
+                request.infer({name: batches[0]})
+            number, cost, begin = 0, time.process_time(), time.perf_counter()
+            while time.perf_counter() - begin < options.seconds:
+                queue.start_async({name: batches[number % len(batches)]})
+                number += 1
+            queue.wait_all()
+            taken = time.perf_counter() - begin
+            cost = (time.process_time() - cost) / number * 1e3
+    print(f"bench    {number * options.batch / taken:>9.1f} /s {cost:>8.1f} ms CPU a batch")
+    return number * options.batch / taken
+
+
+def through_ray(options: argparse.Namespace, config: dict[str, Any], dataset: Any) -> float:
+    """Return images a second through `predict`, and print them."""
+    resources = {"num_gpus": options.num_gpus} if options.num_gpus else {"num_cpus": 1}
+    made = predict(
+        dataset, options.model, options.device, batch_size=options.batch, config=config,
+        columns={next(iter(Core().read_network(options.model).inputs)): "data"}, **resources,
+    )  # fmt: skip
+    blocks = made.iter_batches(batch_size=None, prefetch_batches=0)
+    seen = [(time.perf_counter(), len(next(iter(block.values())))) for block in blocks]
+    rows, taken = sum(rows for _, rows in seen[1:]), seen[-1][0] - seen[0][0]
+    print(f"predict  {rows / taken:>9.1f} /s, {rows} rows in {taken:.1f} s")
+    return rows / taken
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("-m", "--model", default=str(MODEL), help="of one input, of images")
+    parser.add_argument("-d", "--device", default="CPU")
+    parser.add_argument("-c", dest="config", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--images", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of a round without Ray")
+    parser.add_argument("--num-gpus", type=float, default=0, help="for Ray to give to the actor")
+    options = parser.parse_args()
+    config = dict(pair.split("=", 1) for pair in options.config)
+    if options.device == "CPU":
+        config.setdefault("CPU_THREADS_NUM", "1")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # as this process; Ray's own is 15
+    images = np.random.default_rng(0).random((options.images, 3, 224, 224), np.float32)
+    store = max(4 * images.nbytes, 1 << 30)
+    ray.init(include_dashboard=False, log_to_driver=False, object_store_memory=store)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    dataset = ray.data.from_numpy(np.array_split(images, options.images // 64)).materialize()
+    rates = [bench(options, config, images)]
+    shares = []
+    for _ in range(options.rounds):
+        rate = through_ray(options, config, dataset)
+        rates.append(bench(options, config, images))
+        shares.append(rate / np.mean(rates[-2:]))
+        print(f"         {shares[-1]:.2f} of bench before and after", flush=True)
+    print(f"median {np.median(shares):.2f}")
+    ray.shutdown()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
