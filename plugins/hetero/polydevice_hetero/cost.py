@@ -27,6 +27,10 @@ GAIN = 0.95
 """A member is left for another that takes less than this share of its time."""
 
 
+CONFIRMED = 3
+"""How often in a row a member or placement has to be quicker to be taken."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """What a part costs on each member that runs it.
@@ -86,6 +90,25 @@ def measure(*executables: ExecutableNetwork) -> list[float] | None:
     except PolydeviceError:
         return None  # random inputs are not for this network
     return [seconds * 1e3 for seconds in best]
+
+
+def compare(
+    incumbent: ExecutableNetwork, challenger: ExecutableNetwork
+) -> tuple[list[float] | None, bool]:
+    """Return the least milliseconds of both, and whether the second is to take the first's place.
+
+    A lead is measured again before it counts: on two cores with twenty busy programs a network of
+    9 ms took 40 in the best of 14 turns, and one of 24 ms took 33.
+    """
+    best: list[float] | None = None
+    for _ in range(CONFIRMED):
+        taken = measure(incumbent, challenger)
+        if taken is None:
+            return best, False
+        best = taken if best is None else [min(pair) for pair in zip(best, taken, strict=True)]
+        if best[1] >= GAIN * best[0]:
+            return best, False
+    return best, True
 
 
 def estimate(

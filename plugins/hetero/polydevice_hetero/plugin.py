@@ -35,7 +35,7 @@ from polydevice_hetero.affinity import (
     is_follower,
     place_followers,
 )
-from polydevice_hetero.cost import GAIN, choose, estimate, measure
+from polydevice_hetero.cost import choose, compare, estimate
 from polydevice_hetero.dot import write_dot
 from polydevice_hetero.executable import MEMBERS, PART, HeteroExecutable
 from polydevice_hetero.options import HeteroOptions
@@ -232,18 +232,14 @@ class HeteroPlugin(Plugin):
                 if found is None:
                     raise
                 continue  # the default works
-            taken = measure(made) if found is None else measure(found, made)
-            if taken is None and found is None:
-                return made  # nothing can be measured
-            if taken is not None:
-                times |= dict(zip([best, name][-len(taken) :], taken, strict=True))
             if found is None:
                 found, best = made, name
-            elif taken is not None and taken[1] < GAIN * taken[0]:
-                found.close()
+                continue
+            taken, leads = compare(found, made)
+            times |= dict(zip([best, name], taken or [], strict=False))
+            (found if leads else made).close()
+            if leads:
                 found, best = made, name
-            else:
-                made.close()
         assert found is not None
         found.explain_choice(times)
         return found
