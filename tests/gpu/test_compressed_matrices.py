@@ -36,8 +36,8 @@ def _check(core, network, x, right) -> None:
         np.testing.assert_allclose(answer, right, rtol=1e-4, atol=1e-4 * np.abs(right).max())
 
 
-def _onnx(nodes, stored) -> bytes:
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [ROWS, TERMS])]
+def _onnx(nodes, stored, terms=TERMS) -> bytes:
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [ROWS, terms])]
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [ROWS, COLUMNS])]
     kept = [numpy_helper.from_array(array, name) for name, array in stored.items()]
     graph = helper.make_graph(nodes, "g", inputs, outputs, kept)
@@ -116,3 +116,16 @@ def test_what_is_no_gain_stays_a_matrix_of_floats(core) -> None:
         network = Network("n", [x], [Node("y/result", Result(output_name="y"), [y.output])])
         compress_products(network, least)
         assert not any(isinstance(node.op, CompressedMatMul) for node in network.nodes())
+
+
+def test_a_shorter_last_block_stays_a_matrix_of_floats(core) -> None:
+    """Blocks of 128 terms of which there are 192: no two blocks of 96."""
+    rng = np.random.default_rng(7)
+    stored = {"w": rng.integers(-128, 128, (192, COLUMNS)).astype(np.int8)}
+    stored["s"] = rng.uniform(0.1, 1, (2, COLUMNS)).astype(np.float32)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s"], ["d"], axis=0, block_size=128),
+        helper.make_node("MatMul", ["x", "d"], ["y"]),
+    ]
+    network = core.read_network(_onnx(nodes, stored, terms=192))
+    assert _compressed(network) == 0

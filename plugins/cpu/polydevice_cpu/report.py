@@ -52,6 +52,7 @@ def explanation(plan: Plan, layers: Mapping[str, str], others: Sequence[Plan] | 
         others: the plans for other shapes that are kept; None where there is one set of shapes.
     """
     reasons: dict[str, str] = {}
+    codes = _codes(plan)
     elsewhere = {step.primitive for other in others or () for step in _by_primitives(other)}
     for step in plan.steps:
         whose = "" if others is None else f", {_whose(step, elsewhere)}"
@@ -59,7 +60,9 @@ def explanation(plan: Plan, layers: Mapping[str, str], others: Sequence[Plan] | 
             if name and name != step.name and not isinstance(step, TailStep):
                 reasons.setdefault(name, f"fused into {step.name}")
             elif name:
-                reasons[name] = f"runs by {step.implementation}{whose}"
+                reasons[name] = f"runs by {codes.get(name, step.implementation)}{whose}"
+    for layer, code in codes.items():  # of several steps, none of its name
+        reasons.setdefault(layer, f"runs by {code}")
     for name, reason in plan.refused.items():
         if name in reasons:
             reasons[name] += f"; not by or not with oneDNN's primitive: {reason}"
@@ -77,6 +80,16 @@ def explanation(plan: Plan, layers: Mapping[str, str], others: Sequence[Plan] | 
         f"{plan.scratchpad_bytes} bytes"
     )
     return "\n".join(lines)
+
+
+def _codes(plan: Plan) -> dict[str, str]:
+    """Layer → names of the code of all steps that it became."""
+    found: dict[str, dict[str, None]] = {}
+    for step in plan.steps:
+        for name in step.layers or (step.name,):
+            for layer in plan.origins.get(name, ()):
+                found.setdefault(layer, {})[step.implementation] = None
+    return {layer: ", ".join(codes) for layer, codes in found.items()}
 
 
 def _by_primitives(plan: Plan) -> list[PrimitiveStep]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from polydevice.network import Network
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.rewrites import rewrite
+from polydevice_cpu.passes.compressed import compress_products
 from polydevice_cpu.passes.fold_scale import fold_scale
 from polydevice_cpu.passes.fuse_layer_norm import fuse_layer_norm
 from polydevice_cpu.passes.fuse_quantize import fuse_quantize
@@ -45,11 +46,16 @@ AFTER: tuple[Pass, ...] = (
 
 def prepare(network: Network, *, integers: bool = True) -> None:
     """Run all passes on a network, in place; with `integers`, quantised products stay integers."""
-    rewrite(network, cpu_wishes(integers=integers, prepare=_prepare))
+    rewrite(network, cpu_wishes(integers=integers, prepare=_prepare if integers else _widen))
     for pass_ in AFTER:
         pass_(network)
 
 
 def _prepare(network: Network) -> None:
+    compress_products(network)  # before folding, which would make floats of matrices
+    _widen(network)
+
+
+def _widen(network: Network) -> None:
     for pass_ in BEFORE:
         pass_(network)

@@ -34,6 +34,7 @@ class Plan:
         outputs: one value per result of the network, dense; None where a tail computes it.
         inputs: type and shape of the network's parameters.
         refused: layer → why oneDNN does not compute it, or not in one step with what precedes it.
+        origins: node → the layers of the model that it computes.
         arena_bytes: memory that a request needs for intermediate values.
         scratchpad_bytes: memory that a request needs for the primitives' own use.
         results: shape and type of each output; of no elements where a tail computes it.
@@ -50,6 +51,7 @@ class Plan:
         outputs: list[Value | None],
         inputs: Sequence[TensorDesc],
         refused: Mapping[str, str],
+        origins: Mapping[str, tuple[str, ...]],
     ) -> None:
         self._note_lives(steps)
         accumulate(steps)
@@ -57,6 +59,7 @@ class Plan:
         self.outputs = outputs
         self.inputs = list(inputs)
         self.refused = dict(refused)
+        self.origins = dict(origins)
         self.times = LayerTimes[int]()
         nothing: tuple[tuple[int, ...], np.dtype[Any]] = ((0,), np.dtype(np.float32))
         self.results = [nothing if each is None else (each.shape, each.dtype) for each in outputs]

@@ -79,6 +79,7 @@ class PlanBuilder:
         self._uses: dict[Port, int] = {}
         self._late: set[Port] = set()
         self._refused: dict[str, str] = {}
+        self._origins: dict[str, tuple[str, ...]] = {}
         self._threads: dict[Node, int] = {}
         self._stable = set(sized.stable)
         self._kinds = sized.kinds
@@ -263,9 +264,10 @@ class PlanBuilder:
         """Take back what was held, after it was extended to another port."""
         return self._pending.pop(port, None)
 
-    def refuse(self, layer: str, reason: str) -> None:
-        """Note why oneDNN does not compute a layer, or not together with what precedes it."""
-        self._refused.setdefault(layer, reason)
+    def refuse(self, name: str, reason: str) -> None:
+        """Note why oneDNN does not compute a node, or not together with what precedes it."""
+        for layer in self._origins.get(name, (name,)):
+            self._refused.setdefault(layer, reason)
 
     # -- the walk -----------------------------------------------------------------------------
 
@@ -288,6 +290,7 @@ class PlanBuilder:
             outputs,
             [p.output.desc for p in self.network.parameters],
             self._refused,
+            self._origins,
         )
 
     def _needed(self) -> list[Node]:
@@ -324,6 +327,7 @@ class PlanBuilder:
 
     def _lower(self, node: Node) -> bool:
         """Lower one node; False when it must wait for the tail."""
+        self._origins[node.name] = node.layers
         if isinstance(node.op, Result):
             return True
         if node.outputs and all(port.desc.constant is not None for port in node.outputs):
