@@ -50,6 +50,8 @@ class ElementType(Enum):
     f4e2m1 = "f4e2m1"
     dynamic = "dynamic"
 
+    __hash__ = object.__hash__  # there is one of each; the name's takes a call in Python
+
     @property
     def dtype(self) -> np.dtype[Any]:
         """The NumPy type that holds one element in memory."""

@@ -249,10 +249,10 @@ def _wrapped(item: IntLike, info: np.iinfo[Any]) -> IntLike:
 
 def known_if_empty(desc: TensorDesc) -> TensorDesc:
     """Return the description with its value when it has no elements."""
-    span = desc.span_bytes
-    if desc.shape is None or desc.value is not None or span is None or span > _SPAN_LIMIT:
+    if desc.shape is None or desc.value is not None or 0 not in desc.shape:
         return desc
-    if desc.element_type is ElementType.dynamic or desc.shape.elements:
+    span = desc.span_bytes
+    if span is None or span > _SPAN_LIMIT or desc.element_type is ElementType.dynamic:
         return desc
     return TensorDesc(desc.element_type, desc.shape, np.empty(desc.shape.static, desc.dtype))
 

@@ -100,7 +100,9 @@ class Shape(tuple[DimLike, ...]):
         Raises:
             ShapeError: for what is no sequence of sizes.
         """
-        if not isinstance(sizes, Iterable):
+        if type(sizes) is cls:
+            return sizes
+        if not isinstance(sizes, (tuple, list)) and not isinstance(sizes, Iterable):
             raise ShapeError(f"{sizes!r:.80} is no shape; give a sequence of sizes")
         return super().__new__(cls, [_checked(size) for size in sizes])
 
@@ -154,6 +156,8 @@ class Shape(tuple[DimLike, ...]):
 
 
 def _checked(size: DimLike | None) -> DimLike:
+    if type(size) is int and size >= 0:  # nearly all of them are
+        return size
     if size is None:
         return Dim()
     if isinstance(size, Dim):
@@ -219,11 +223,16 @@ def broadcast(a: Shape | None, b: Shape | None) -> Shape | None:
     """NumPy's broadcasting rule for two shapes; None is unknown rank."""
     if a is None or b is None:
         return None
-    rank = max(len(a), len(b))
-    left = [1] * (rank - len(a)) + list(a)
-    right = [1] * (rank - len(b)) + list(b)
+    if a == b:
+        return a
+    left = (1,) * (len(b) - len(a)) + a
+    right = (1,) * (len(a) - len(b)) + b
     try:
-        return Shape(broadcast_dim(x, y) for x, y in zip(left, right, strict=True))
+        sizes = [
+            x if x == y or y == 1 else y if x == 1 else broadcast_dim(x, y)
+            for x, y in zip(left, right, strict=True)
+        ]
+        return Shape(sizes)
     except ShapeError:
         raise ShapeError(f"shapes {a} and {b} cannot be broadcast") from None
 

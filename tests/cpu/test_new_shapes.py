@@ -137,6 +137,34 @@ def test_what_is_read_ahead_of_sizes_follows_them(core):
         check(request.infer({"x": x}), models.answer(model, {"x": x}))
 
 
+def test_what_constants_do_follows_the_sizes(core):
+    """Functions are fused as for other sizes unless a constant stretches the result or varies."""
+    nodes = [
+        ("Conv", ["x", "w"], ["c"], {}),
+        ("Mul", ["c", "row"], ["m"], {}),
+        ("Relu", ["m"], ["r"], {}),
+        ("Sub", ["half", "r"], ["y"], {}),
+        ("Shape", ["x"], ["s"], {}),
+        ("Gather", ["s", "last"], ["g"], {}),
+        ("Cast", ["g"], ["f"], {"to": onnx.TensorProto.FLOAT}),
+        ("Conv", ["x", "w"], ["d"], {}),
+        ("Add", ["d", "channels"], ["a"], {}),
+        ("Mul", ["a", "f"], ["z"], {}),
+    ]
+    weights = {
+        "w": image(5, 4, 3, 1, 1) - np.float32(0.5),
+        "row": image(6, 1, 1, 1, 5),
+        "channels": image(7, 1, 4, 1, 1),
+        "half": np.array(0.5, np.float32),
+        "last": np.array(3, np.int64),
+    }
+    model = models.build(nodes, {"x": ["n", 3, 6, "v"]}, ["y", "z"], weights)
+    request = load(core, model).create_infer_request()
+    for number, (n, width) in enumerate([(1, 5), (1, 1), (2, 5), (1, 1), (3, 5), (1, 5)]):
+        x = image(number, n, 3, 6, width) - np.float32(0.5)
+        check(request.infer({"x": x}), models.answer(model, {"x": x}))
+
+
 def test_layers_that_are_alike_but_for_a_number(core):
     """Of two layers with equal operations and sizes, a constant may tell other sizes."""
     nodes = [("Shape", ["x"], ["s"], {})]

@@ -9,7 +9,7 @@ from typing import ClassVar
 from polydevice.errors import ShapeError
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.ops.pointwise import common_type
-from polydevice.ops.window import PadType, Window
+from polydevice.ops.window import PadType, Window, cached_window
 from polydevice.shape import Dim, DimLike, Shape, bounds, dim, merge_dim
 from polydevice.tensor import TensorDesc
 
@@ -34,9 +34,8 @@ class ConvolutionLike(Op):
     def window(self, weights: Sequence[DimLike]) -> Window:
         """Return how the kernel of weights of that shape slides."""
         kernel = tuple(weights[3 if self.grouped else 2 :])
-        return Window(
-            kernel, self.strides, self.dilations, self.pads_begin, self.pads_end, self.auto_pad
-        )
+        pads = self.pads_begin, self.pads_end
+        return cached_window(kernel, self.strides, self.dilations, *pads, self.auto_pad)
 
     def channels(self, weights: Sequence[DimLike]) -> tuple[DimLike, DimLike]:
         """Return the number of input and output channels of weights of that shape."""

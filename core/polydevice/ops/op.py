@@ -130,11 +130,13 @@ class Op:
                     f"input {place} is {desc.element_type}; {self.type} takes floating-point "
                     "numbers there"
                 )
-            numbers = desc.shape.elements if desc.shape is not None and desc.is_static else 1
-            if numbers != 1 and place in self.numbers_at:
-                raise ShapeError(
-                    f"input {place} has the shape {desc.shape}; {self.type} takes one number there"
-                )
+            if place in self.numbers_at:
+                numbers = desc.shape.elements if desc.shape is not None and desc.is_static else 1
+                if numbers != 1:
+                    raise ShapeError(
+                        f"input {place} has the shape {desc.shape}; {self.type} takes one number "
+                        "there"
+                    )
             rank = inputs[0].rank if place in self.per_axis_at else None
             if rank is not None and count_of(desc.shape) not in (None, rank):
                 raise ShapeError(

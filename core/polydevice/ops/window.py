@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from polydevice.errors import ShapeError
 from polydevice.shape import DimLike, bounds, dim
@@ -83,7 +84,7 @@ class Window:
         """Number of spatial axes."""
         return len(self.kernel)
 
-    @property
+    @cached_property
     def extent(self) -> tuple[DimLike, ...]:
         """Size of the kernel with its dilation, per axis."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
@@ -142,3 +143,7 @@ class Window:
         if self.rounding is RoundingType.CEIL_TORCH and (count - 1) * stride >= size + begin:
             count -= 1
         return count
+
+
+cached_window = lru_cache(maxsize=1024)(Window)
+"""Makes a window that is kept: a plan asks three times for each, and its checks take some 10 us."""

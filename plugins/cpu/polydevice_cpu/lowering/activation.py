@@ -118,8 +118,7 @@ def apply(builder: PlanBuilder, node: Node, source: Port, functions: Sequence[El
         return False
     held = builder.pending(source)
     if held is not None and held.extend(node, functions):
-        builder.release(source)
-        builder.hold(target, held)
+        builder.fused(node, source, held)
         return True
     value = builder.value(source)
     if not value.in_reach or value.shape != target.shape.static:

@@ -108,8 +108,7 @@ def _fused(builder: PlanBuilder, node: Node) -> bool:
             if held is None or main.shape != target.shape or main is other:
                 continue
             if extend(builder, node, held, other, swapped=main is b):
-                builder.release(main)
-                builder.hold(target, held)
+                builder.fused(node, main, held)
                 return True
     return False
 
@@ -261,8 +260,7 @@ def lower_prelu(builder: PlanBuilder, node: Node) -> bool:
     if held is not None and array.shape == channels:
         operand = Operand(Arg.WEIGHTS, array.reshape(-1), Descriptor.dense((array.size,)))
         if held.extend(node, [Prelu(mask=2)], {0: operand}):
-            builder.release(source)
-            builder.hold(target, held)
+            builder.fused(node, source, held)
             return True
     value = builder.value(source)
     if not value.in_reach:

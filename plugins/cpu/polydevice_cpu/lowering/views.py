@@ -13,6 +13,7 @@ from polydevice.ops.split import Split, VariadicSplit
 from polydevice.ops.transpose import Transpose
 from polydevice_cpu.implement import run
 from polydevice_cpu.lower import lowers
+from polydevice_cpu.onednn.descriptor import row_major
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.plan.value import Value
 
@@ -35,16 +36,26 @@ def lower_view(builder: PlanBuilder, node: Node) -> bool:
     value = builder.value(source)
     if value.strides is None:
         value = builder.dense(value)
-    looks = _looks(builder, node, value, constants)
+    looks = _reshaped(node, value) or _looks(builder, node, value, constants)
     if looks is None and not value.is_dense:
         value = builder.dense(value)
-        looks = _looks(builder, node, value, constants)
+        looks = _reshaped(node, value) or _looks(builder, node, value, constants)
     if looks is None:
         return False
     for port, (shape, strides, skip) in zip(node.outputs, looks, strict=True):
         builder.set(port, value.view(shape, strides, skip_bytes=skip))
     return True
 
+
+def _reshaped(node: Node, value: Value) -> list[_Look] | None:
+    """The one view of a row-major value in which all elements stay where they are."""
+    shape = node.outputs[0].shape
+    if not isinstance(node.op, _RESHAPING) or shape is None or not value.is_dense:
+        return None
+    return [(shape.static, row_major(shape.static), 0)]
+
+
+_RESHAPING = (Reshape, Squeeze, Unsqueeze)
 
 _Look = tuple[tuple[int, ...], tuple[int, ...], int]
 """Sizes, strides in elements, and bytes skipped of a view."""

@@ -50,7 +50,7 @@ def required() -> Library:
 @lru_cache(maxsize=KEPT)
 def dims(values: tuple[int, ...]) -> c.Array[c.c_int64]:
     """Return the values as a oneDNN dims array, which must not be changed."""
-    return Dims(*values)
+    return Dims(*map(int, values))
 
 
 class Descriptor:
@@ -121,8 +121,7 @@ class Descriptor:
     @classmethod
     def channels_last(cls, shape: Sequence[int], data_type: DataType = DataType.F32) -> Descriptor:
         """A tensor [N, C, spatial…] whose channels lie next to each other."""
-        moved = row_major((shape[0], *shape[2:], shape[1]))
-        return cls.strided(shape, (moved[0], moved[-1], *moved[1:-1]), data_type)
+        return _channels_last(tuple(shape), data_type)
 
     @classmethod
     def clone(cls, address: int, key: Hashable | None = None) -> Descriptor:
@@ -316,6 +315,12 @@ def _dense(shape: tuple[int, ...], data_type: DataType) -> Descriptor:
     return made
 
 
+@lru_cache(maxsize=KEPT)
+def _channels_last(shape: tuple[int, ...], data_type: DataType) -> Descriptor:
+    moved = row_major((shape[0], *shape[2:], shape[1]))
+    return Descriptor.strided(shape, (moved[0], moved[-1], *moved[1:-1]), data_type)
+
+
 @lru_cache(maxsize=4096)
 def _notation(strides: tuple[int, ...], blocks: tuple[tuple[int, int], ...]) -> str:
     """Notation of an order of axes and blocks, outermost first."""
@@ -330,7 +335,8 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
-        step *= max(size, 1)
+        if size > 1:
+            step *= size
     return tuple(reversed(strides))
 
 

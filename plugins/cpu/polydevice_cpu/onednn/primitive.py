@@ -35,7 +35,8 @@ Argument = Union[
 """What functions that make primitives take."""
 
 _Place = tuple[Query, int]
-_PLACES = ((Query.SRC, 0), (Query.DST, 0), (Query.WEIGHTS, 0), (Query.WEIGHTS, 1))
+_SRC, _DST = (Query.SRC, 0), (Query.DST, 0)
+_PLACES = (_SRC, _DST, (Query.WEIGHTS, 0), (Query.WEIGHTS, 1))
 _Key = tuple[Hashable, ...]
 _MADE: WeakValueDictionary[_Key, Primitive] = WeakValueDictionary()
 _LOCK = threading.Lock()
@@ -168,7 +169,7 @@ class Primitive:
     @property
     def src(self) -> Descriptor:
         """Layout of the (first) source."""
-        return self.descriptor(Query.SRC)
+        return self._descriptors.get(_SRC) or self.descriptor(Query.SRC)
 
     @property
     def weights(self) -> Descriptor:
@@ -188,7 +189,7 @@ class Primitive:
     @property
     def dst(self) -> Descriptor:
         """Layout of the destination."""
-        return self.descriptor(Query.DST)
+        return self._descriptors.get(_DST) or self.descriptor(Query.DST)
 
     @property
     def scratchpad_bytes(self) -> int:
@@ -232,18 +233,17 @@ def _key(kind: str, arguments: Sequence[Argument]) -> _Key | None:
     """What a primitive is recognised by; None where a layout is not known by its numbers."""
     parts: list[Hashable] = [kind, openmp.functions()[0]()]
     for argument in arguments:
-        if isinstance(argument, float):
-            parts.append(argument.hex())  # by bits: 0 and -0 are equal
-        elif isinstance(argument, (Descriptor, Attributes)):
+        if isinstance(argument, (Descriptor, Attributes)):
             if argument.key is None:
                 return None
             parts.append(argument.key)
         elif isinstance(argument, tuple):
-            for each in argument:
-                key = each.key if isinstance(each, Descriptor) else each
-                if key is None:
-                    return None
-                parts.append(key)
+            keys = [each.key if isinstance(each, Descriptor) else each for each in argument]
+            if None in keys:
+                return None
+            parts.append(tuple(keys))
+        elif isinstance(argument, float):
+            parts.append(argument.hex())  # by bits: 0 and -0 are equal
         elif not isinstance(argument, c.c_void_p):  # the engine, of which there is one
             parts.append(argument)
     return tuple(parts)
@@ -257,7 +257,7 @@ def _passed(argument: Argument) -> object:
         handles = [each.handle.value for each in argument if isinstance(each, Descriptor)]
         if handles:
             return (c.c_void_p * len(handles))(*handles)
-        return dims(tuple(int(each) for each in argument if not isinstance(each, Descriptor)))
+        return dims(argument)
     return argument
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice_cpu.onednn.constants import MAX_RANK
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, meaningful_strides, row_major
+from polydevice_cpu.onednn.engine import MemoryObject, address_of
 from polydevice_cpu.onednn.library import library
 
 
@@ -72,7 +73,16 @@ class Value:
         copies: the same tensor in other layouts; one list shared by all of them.
     """
 
-    __slots__ = ("_descriptor", "copies", "dtype", "offset_bytes", "shape", "storage", "strides")
+    __slots__ = (
+        "_descriptor",
+        "_memory",
+        "copies",
+        "dtype",
+        "offset_bytes",
+        "shape",
+        "storage",
+        "strides",
+    )
 
     def __init__(
         self,
@@ -90,6 +100,7 @@ class Value:
         self.strides = strides
         self.offset_bytes = offset_bytes
         self._descriptor = descriptor
+        self._memory: MemoryObject | None = None
         self.copies: list[Value] = [self]
 
     @property
@@ -133,6 +144,18 @@ class Value:
             assert self.strides is not None
             self._descriptor = Descriptor.strided(self.shape, self.strides, DATA_TYPES[self.dtype])
         return self._descriptor
+
+    @property
+    def constant_memory(self) -> MemoryObject:
+        """The memory object of a constant, which plans and requests share; only where `in_reach`.
+
+        It neither moves nor changes.
+        """
+        if self._memory is None:
+            assert self.storage.array is not None
+            address = address_of(self.storage.array) + self.offset_bytes
+            self._memory = MemoryObject(self.descriptor, address)
+        return self._memory
 
     def allocate(self) -> Array:
         """Return new memory for a value of this shape and type, not initialised."""

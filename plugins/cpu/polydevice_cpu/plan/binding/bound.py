@@ -236,6 +236,9 @@ class BoundPlan:
         known = self._memories.get(id(value))
         if known is None:
             storage = value.storage.root
+            if storage.kind is Kind.CONSTANT:
+                known = self._memories[id(value)] = value.constant_memory
+                return known
             start = self._start(storage)
             address = 0 if start is None else start + value.offset_bytes
             known = self._memories[id(value)] = MemoryObject(value.descriptor, address)
@@ -245,9 +248,7 @@ class BoundPlan:
 
     def _start(self, storage: Storage) -> int | None:
         """The address of a storage, or None while the caller has yet to provide it."""
-        if storage.kind is Kind.ARENA:
-            return self._arena_start + storage.offset_bytes
-        return None if storage.array is None else address_of(storage.array)
+        return self._arena_start + storage.offset_bytes if storage.kind is Kind.ARENA else None
 
     def _bind_array_step(self, step: ArrayStep) -> Call:
         inputs = self._arrays(step.inputs)

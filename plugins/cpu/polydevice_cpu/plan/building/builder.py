@@ -26,7 +26,7 @@ from polydevice_cpu.plan.building.decisions import Decisions
 from polydevice_cpu.plan.building.integers import Integers
 from polydevice_cpu.plan.building.pending import Pending
 from polydevice_cpu.plan.building.sizes import Sized
-from polydevice_cpu.plan.building.weights import WeightStore, pack
+from polydevice_cpu.plan.building.weights import WeightStore, constant_value, pack
 from polydevice_cpu.plan.building.worth import threads_worth
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep, copying
@@ -183,12 +183,9 @@ class PlanBuilder:
         """A constant in a layout of oneDNN's; the model's own are packed once for all plans."""
         if descriptor is None:
             return self.constant(array)
-        stable = address_of(array) in self._stable
-        data = self.weights.packed(array, descriptor) if stable else pack(array, descriptor)
-        storage = Storage(Kind.CONSTANT, data.nbytes, array=data)
-        return Value(
-            storage, descriptor.shape, descriptor.dtype, descriptor.strides, descriptor=descriptor
-        )
+        if address_of(array) in self._stable:
+            return self.weights.packed(array, descriptor)
+        return constant_value(pack(array, descriptor), descriptor)
 
     def derived(self, array: Array, name: str, make: Callable[[Array], Array]) -> Array:
         """``make(array)``; for the model's own constants computed once for all plans."""
@@ -260,6 +257,26 @@ class PlanBuilder:
         """Hold a primitive back until its result is read."""
         self._pending[port] = pending
 
+    def fused(self, node: Node, source: Port, held: Pending) -> None:
+        """Hold what was held for `source` for the result of a node that was fused into it."""
+        self.release(source)
+        self.hold(node.outputs[0], held)
+        if held.latest is not None:
+            self.decisions.note_fusion(node, node.inputs.index(source), held.latest)
+
+    def _fused_again(self, node: Node) -> bool:
+        """Fuse a node as for other sizes, if it was and may be."""
+        known = self.decisions.fusion(node)
+        if known is None:
+            return False
+        source = node.inputs[known.place]
+        held = self.pending(source)
+        if held is None or not held.extend_again(node, known.extension):
+            return False
+        self.release(source)
+        self.hold(node.outputs[0], held)
+        return True
+
     def release(self, port: Port) -> Pending | None:
         """Take back what was held, after it was extended to another port."""
         return self._pending.pop(port, None)
@@ -330,11 +347,13 @@ class PlanBuilder:
         self._origins[node.name] = node.layers
         if isinstance(node.op, Result):
             return True
-        if node.outputs and all(port.desc.constant is not None for port in node.outputs):
-            return True
-        if not all(_is_plain(port) for port in node.outputs) or any(
-            port in self._late for port in node.inputs
-        ):
+        for port in node.outputs:
+            if port.desc.constant is None:
+                break
+        else:
+            if node.outputs:
+                return True
+        if not self._late.isdisjoint(node.inputs) or not all(map(_is_plain, node.outputs)):
             self._late.update(node.outputs)
             return isinstance(node.op, Parameter)
         if isinstance(node.op, (Parameter, Constant)):
@@ -345,9 +364,11 @@ class PlanBuilder:
 
     def _lower_known(self, node: Node) -> None:
         """Lower a node whose sizes are known, for the calling thread's number of threads."""
-        lower = find_lowering(type(node.op))
         if FLOAT_REASON in node.rt_info:
             self.refuse(node.name, f"{FLOAT_REASON}, {node.rt_info[FLOAT_REASON]}")
+        if self._fused_again(node):
+            return
+        lower = find_lowering(type(node.op))
         if lower is None or not lower(self, node):
             self._lower_with_numpy(node)
 
@@ -402,4 +423,5 @@ class PlanBuilder:
 
 def _is_plain(port: Port) -> bool:
     """Whether the port holds numbers in an array of known sizes."""
-    return port.desc.is_static and port.element_type is not ElementType.string
+    desc = port.desc
+    return desc.is_static and desc.element_type is not ElementType.string

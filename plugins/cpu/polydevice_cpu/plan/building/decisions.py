@@ -10,6 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from polydevice.ops.io import Constant
+from polydevice.ops.op import Op
+
+if TYPE_CHECKING:
+    from polydevice.node import Node
+    from polydevice_cpu.plan.building.pending import Extension
 
 
 class Unlike(Exception):  # noqa: N818 - no error: what is raised is caught where plans are made
@@ -21,6 +30,21 @@ class Unlike(Exception):  # noqa: N818 - no error: what is raised is caught wher
         self.assumed = tuple(assumed)
 
 
+@dataclass(frozen=True)
+class Fusion:
+    """A node that was fused into what computes one of its inputs, the others being constants.
+
+    Attributes:
+        ops: the operation, and those of its other inputs.
+        place: of the input.
+        extension: what it changed.
+    """
+
+    ops: tuple[Op, ...]
+    place: int
+    extension: Extension
+
+
 class Decisions:
     """Of one network; for one thread at a time."""
 
@@ -29,6 +53,20 @@ class Decisions:
         self._known: dict[Hashable, Hashable] = {}
         self._varying: set[Hashable] = set()
         self._relied_on = True
+        self._fusions: dict[str, Fusion] = {}
+
+    def fusion(self, node: Node) -> Fusion | None:
+        """Return how a node was fused the last time; None: find out."""
+        known = self._fusions.get(node.name) if self._relied_on else None
+        if known is None or any(a is not b for a, b in zip(known.ops, _ops(node, known.place))):
+            return None
+        return known
+
+    def note_fusion(self, node: Node, place: int, extension: Extension) -> None:
+        """Remember how a node was fused into what computes an input, unless others vary too."""
+        ops = _ops(node, place)
+        if all(isinstance(op, Constant) for op in ops[1:]):
+            self._fusions[node.name] = Fusion(ops, place, extension)
 
     def assumed(self, key: Hashable) -> Hashable | None:
         """Return what was decided the last time; None: ask."""
@@ -53,3 +91,9 @@ class Decisions:
             yield
         finally:
             self._relied_on = True
+
+
+def _ops(node: Node, place: int) -> tuple[Op, ...]:
+    """The operation of a node, and those that its inputs but one come from."""
+    others = [port.node.op for number, port in enumerate(node.inputs) if number != place]
+    return (node.op, *others)

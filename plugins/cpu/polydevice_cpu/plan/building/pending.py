@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -93,6 +93,25 @@ class Basis:
     window: str
 
 
+@dataclass(frozen=True)
+class Extension:
+    """What fusing a node changed, where it follows from the node and the network's constants.
+
+    Attributes:
+        key: of the decision.
+        before: the post-operations until then.
+        after: with the node's.
+        operands: what the node's read, by position; constants.
+        bias: what the primitive adds as its bias; None where it was no bias that was fused.
+    """
+
+    key: tuple[Hashable, ...]
+    before: tuple[PostOp, ...]
+    after: tuple[PostOp, ...]
+    operands: Mapping[int, Operand]
+    bias: Packed | None = None
+
+
 class Pending:
     """A heavy or pointwise primitive whose followers may still become its post-operations.
 
@@ -166,6 +185,8 @@ class Pending:
         self._threads = openmp.functions()[0]() if primitive is None else primitive.threads
         self.levels: Levels | None = None
         """What the result was rounded to, by the function that was fused last."""
+        self.latest: Extension | None = None
+        """What the node that was fused last changed."""
 
     @property
     def dst(self) -> Descriptor:
@@ -187,12 +208,39 @@ class Pending:
         combined, start = _joined(self._post_ops, post_ops)
         if self._own_post_ops + len(combined) > POST_OPS_LIMIT:
             return False
-        accepted, primitive = self._decided(node, combined, bias=Arg.BIAS in self._arguments)
+        key = self._key(node, combined, bias=Arg.BIAS in self._arguments)
+        accepted, primitive = self._decided(key, node, combined, bias=Arg.BIAS in self._arguments)
         if not accepted:
             return False
-        self._operands.update({start + k: v for k, v in (operands or {}).items()})
+        added = {start + k: v for k, v in (operands or {}).items()}
+        extension = Extension(key, tuple(self._post_ops), tuple(combined), added)
+        self._operands.update(added)
         self._post_ops = combined
         self._accept(node, primitive)
+        if not any(isinstance(operand.source, Value) for operand in added.values()):
+            self.latest = extension
+        return True
+
+    def extend_again(self, node: Node, extension: Extension) -> bool:
+        """Fuse a node as for other sizes; False where that does not follow for these."""
+        bias, dst = extension.bias, self.dst
+        chain = extension.after
+        key = (self._origin, self.node.name, node.name, *extension.key[3:])
+        if key != extension.key or node.outputs[0].shape != dst.shape:
+            return False  # what is given makes the result larger, say
+        if tuple(self._post_ops) != extension.before or self._decisions.assumed(key) is not True:
+            return False
+        if bias is not None and not self._takes_bias(bias.array):
+            return False
+        if extension.operands and key != self._key(node, chain, bias=Arg.BIAS in self._arguments):
+            return False
+        self._assumed.append(key)
+        if bias is not None:
+            self._arguments[Arg.BIAS] = bias
+        self._operands.update(extension.operands)
+        self._post_ops = list(chain)
+        self._accept(node, None)
+        self.latest = extension
         return True
 
     def quantise(self, node: Node, post_ops: Sequence[PostOp], data_type: DataType) -> bool:
@@ -236,21 +284,30 @@ class Pending:
 
     def add_bias(self, node: Node, bias: Array) -> bool:
         """Try to fuse the addition of a constant per channel, as the primitive's bias."""
-        if self._post_ops or Arg.BIAS in self._arguments or bias.shape != self._bias_shape:
+        if not self._takes_bias(bias):
             return False
-        accepted, primitive = self._decided(node, [], bias=True)
+        key = self._key(node, [], bias=True)
+        accepted, primitive = self._decided(key, node, [], bias=True)
         if not accepted:
             return False
-        self._arguments[Arg.BIAS] = Packed(bias)
+        packed = self._arguments[Arg.BIAS] = Packed(bias)
         self._accept(node, primitive)
+        self.latest = Extension(key, (), (), {}, packed)
         return True
 
+    def _takes_bias(self, bias: Array) -> bool:
+        taken = bool(self._post_ops) or Arg.BIAS in self._arguments
+        return not taken and bias.shape == self._bias_shape
+
+    def _key(self, node: Node, post_ops: Sequence[PostOp], *, bias: bool) -> tuple[Hashable, ...]:
+        """What a decision is known by: everything that oneDNN's answer depends on but sizes."""
+        chain = tuple(self._described(post_op) for post_op in post_ops)
+        return (self._origin, self.node.name, node.name, bias, chain)
+
     def _decided(
-        self, node: Node, post_ops: Sequence[PostOp], *, bias: bool
+        self, key: tuple[Hashable, ...], node: Node, post_ops: Sequence[PostOp], *, bias: bool
     ) -> tuple[bool, Primitive | None]:
         """Whether a node is fused, and the primitive that does it, where it had to be asked for."""
-        chain = tuple(self._described(post_op) for post_op in post_ops)
-        key = (self._origin, self.node.name, node.name, bias, chain)
         before = self._decisions.assumed(key)
         if before is not None:
             accepted = before is True
@@ -350,7 +407,7 @@ class Pending:
         self._primitive = primitive
         if primitive is not None:
             self._layout = primitive.dst
-        self.levels = None
+        self.levels = self.latest = None
         self.types.append(node.type)
         self.layers.append(node.name)
         self.node = node

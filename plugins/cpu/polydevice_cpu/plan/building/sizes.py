@@ -110,7 +110,7 @@ class Sizes:
         alike = _Alike(sized)
         with computing_ahead():
             for node in sized.followers:
-                if node not in parameters and changed.isdisjoint(node.inputs):
+                if changed.isdisjoint(node.inputs) and node not in parameters:
                     continue
                 before = [port.desc for port in node.outputs]
                 if alike.infer(node):
@@ -148,7 +148,8 @@ class _Alike:
         if kind is None or _computes_with_weights(node):
             node.infer(evaluate)
             return True
-        key = (kind, *[self._numbers.of(port.desc) for port in node.inputs])
+        number = self._numbers.of
+        key = (kind, *[number(port.desc) for port in node.inputs])
         found = self._results.get(key)
         if found is None:
             node.infer(evaluate)

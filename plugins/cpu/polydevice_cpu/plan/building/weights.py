@@ -17,6 +17,7 @@ from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, meaningful_
 from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES, MemoryObject, address_of, aligned
 from polydevice_cpu.onednn.primitive import run_once
 from polydevice_cpu.onednn.primitives import reorder
+from polydevice_cpu.plan.value import Kind, Storage, Value
 
 SMALL_BYTES = 1 << 22
 """Weights up to this size are packed by one thread."""
@@ -71,23 +72,23 @@ class WeightStore:
         self._lock = threading.Lock()
         self._shelf = _Shelf()
         self._derived: dict[tuple[_Identity, str], tuple[Array, Array]] = {}
-        self._packed: dict[_Identity, tuple[Array, list[tuple[Descriptor, Array]]]] = {}
+        self._packed: dict[_Identity, tuple[Array, list[Value]]] = {}
 
-    def packed(self, array: Array, descriptor: Descriptor) -> Array:
-        """Return the bytes of `array` in the layout and type of `descriptor`.
+    def packed(self, array: Array, descriptor: Descriptor) -> Value:
+        """Return `array` in the layout and type of `descriptor`, one value for all plans.
 
         The array is recognised by address, sizes and strides; it must not change.
         """
         key = _identity(array)
         with self._lock:
             _, versions = self._packed.setdefault(key, (array, []))
-            for known, data in versions:
-                if known == descriptor:
-                    return data
+            for known in versions:
+                if known.descriptor == descriptor:
+                    return known
             self._memory.hold(self, descriptor.size_bytes, "a packed constant")
-            data = pack(array, descriptor, self._shelf.place)
-            versions.append((descriptor, data))
-            return data
+            made = constant_value(pack(array, descriptor, self._shelf.place), descriptor)
+            versions.append(made)
+            return made
 
     def derived(self, array: Array, name: str, make: Callable[[Array], Array]) -> Array:
         """Return ``make(array)``, made once per array and name."""
@@ -108,11 +109,19 @@ class WeightStore:
     def size_bytes(self) -> int:
         """Bytes of all packed weights together."""
         with self._lock:
-            return sum(d.nbytes for _, versions in self._packed.values() for _, d in versions)
+            values = [value for _, versions in self._packed.values() for value in versions]
+            return sum(value.storage.size_bytes for value in values)
+
+
+def constant_value(data: Array, descriptor: Descriptor) -> Value:
+    """Return the value of which these are the bytes."""
+    storage = Storage(Kind.CONSTANT, data.nbytes, array=data)
+    shape, strides = descriptor.shape, descriptor.strides
+    return Value(storage, shape, descriptor.dtype, strides, descriptor=descriptor)
 
 
 def _identity(array: Array) -> _Identity:
-    return (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype)
+    return (address_of(array), array.shape, array.strides, array.dtype)
 
 
 def pack(array: Array, descriptor: Descriptor, place: Callable[[int], Array] = aligned) -> Array:
