@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -20,10 +21,12 @@ from polydevice.ops.search import NonZero
 from polydevice.ops.softmax import SoftMax
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.settings import CompileSettings
+from polydevice_gpu.compiler.specialiser import RUNS
 from polydevice_gpu.one_launch import trial
 from polydevice_gpu.one_launch.choose import Rules
 from polydevice_gpu.one_launch.turns import Turn
 from polydevice_gpu.runtime import joining_trial
+from polydevice_gpu.runtime.plan import LATER
 from tests.gpu.graphs import Sketch, loaded, openvino_answers, random_inputs
 from tests.gpu.test_random_graphs import Drawing
 
@@ -126,9 +129,14 @@ def test_outputs_and_inputs_change(core, rng) -> None:
 
 def test_groups_that_do_not_run_together_leave_launches_alone(monkeypatch, opencl, builder) -> None:
     """A device that says that its groups meet, and then has room for few of them."""
+    network = small()
+    with monkeypatch.context() as little:
+        one = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
+        little.setattr(opencl, "capabilities", one)
+        kept = loaded(network, opencl, builder, settings=TOGETHER)  # its kernel is built
+    assert kept.latest_plan().joined
     many = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=4096)
     monkeypatch.setattr(opencl, "capabilities", many)
-    network = small()
     executable = loaded(network, opencl, builder, settings=CompileSettings(single_launch="AUTO"))
     assert "work-groups of" in executable.explain()
     assert "do not run at the same time" in executable.explain()
@@ -149,9 +157,45 @@ def test_auto_keeps_what_is_faster(monkeypatch, opencl, builder, faster) -> None
 
     monkeypatch.setattr(joining_trial, "both_times", times)
     network = small()
-    executable = loaded(network, opencl, builder, settings=CompileSettings(single_launch="AUTO"))
+    auto = CompileSettings(single_launch="AUTO")
+    executable = loaded(network, opencl, cl.ProgramBuilder(opencl), settings=auto)
+    request, inputs = executable.create_infer_request(), random_inputs(network)
+    assert f"no launches run as one, as {LATER}" in executable.explain()
+    wanted = {name: array.copy() for name, array in request.infer(inputs).items()}
+    for _ in range(RUNS):
+        request.infer(inputs)
+    executable._specialiser.wait(time.monotonic() + 120)
     assert bool(executable.latest_plan().joined) is faster
     assert faster or "took 2 us one by one, and 2 as one" in executable.explain()
+    assert not executable.latest_plan().later
+    for name, array in request.infer(inputs).items():
+        np.testing.assert_array_equal(array, wanted[name])
+    assert bool(request.runner.last.joined) is faster
+    check(executable, network)
+
+
+def test_auto_joins_at_once_what_is_built(monkeypatch, opencl, builder) -> None:
+    meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
+    monkeypatch.setattr(opencl, "capabilities", meets)
+    monkeypatch.setattr(joining_trial, "both_times", lambda *_: (1e-6, 2e-6))
+    network = small()
+    kept = loaded(network, opencl, builder, settings=TOGETHER)  # its kernel is built
+    executable = loaded(network, opencl, builder, settings=CompileSettings(single_launch="AUTO"))
+    assert executable.latest_plan().joined
+    assert kept.latest_plan().joined
+
+
+def test_auto_goes_on_where_the_kernel_is_not_built(monkeypatch, opencl) -> None:
+    meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
+    monkeypatch.setattr(opencl, "capabilities", meets)
+    network, builder = small(), cl.ProgramBuilder(opencl)
+    executable = loaded(network, opencl, builder, settings=CompileSettings(single_launch="AUTO"))
+    monkeypatch.setenv("POLYDEVICE_NO_COMPILE", "1")
+    request, inputs = executable.create_infer_request(), random_inputs(network)
+    for _ in range(RUNS + 2):
+        request.infer(inputs)
+    executable._specialiser.wait(time.monotonic() + 120)
+    assert "forbids to compile it" in executable.explain()
     check(executable, network)
 
 
@@ -328,7 +372,7 @@ def test_what_auto_leaves_alone(monkeypatch, core, config, reason) -> None:
     device = core.get_default_context("GPU").device
     meets = dataclasses.replace(device.capabilities, groups_meet=True)
     monkeypatch.setattr(device, "capabilities", meets)
-    executable = core.load_network(small(), "GPU", {"GPU_SINGLE_LAUNCH": "AUTO", **config})
+    executable = core.load_network(small(), "GPU", config)
     assert reason in executable.explain()
     assert not executable.latest_plan().joined
 
@@ -340,7 +384,7 @@ def test_the_key(monkeypatch, core) -> None:
     monkeypatch.setattr(device, "capabilities", apart)
     reason = Rules.of("AUTO", device).refuses_all()
     assert reason
-    assert reason in core.load_network(network, "GPU", {"GPU_SINGLE_LAUNCH": "AUTO"}).explain()
+    assert reason in core.load_network(network, "GPU").explain()
     alone = core.load_network(network, "GPU", {"GPU_SINGLE_LAUNCH": "NO"})
     assert "one launch" not in alone.explain()
     with pytest.raises(OptionValueError, match="AUTO"):

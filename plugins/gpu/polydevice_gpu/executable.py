@@ -160,7 +160,7 @@ class GpuExecutable(ExecutableNetwork):
         """
         self.check_going_on()
         plan = self.plans.get(shapes, lambda: self._compile(shapes))
-        if plan.wanted:
+        if plan.wanted or plan.later:
             self._specialiser.note(shapes, plan)
         return plan
 

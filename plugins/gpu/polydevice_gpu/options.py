@@ -276,7 +276,7 @@ class GpuOptions(Options):
 
     single_launch: Literal["AUTO", "YES", "NO"] = option(
         "GPU_SINGLE_LAUNCH",
-        "NO",
+        "AUTO",
         help="Run launches that follow each other as one, with barriers between them: where that "
         "is faster, always, or never. See [one launch](one-launch.md).",
     )

@@ -158,7 +158,8 @@ class Compiler:
             stage(work)
         assert work.arena is not None
         plan = Plan(self.device, work.graph, work.steps, work.arena, work.weights, work.compiled)
-        plan.joined, plan.apart, plan.wanted = work.joined, work.apart, work.wanted
+        plan.joined, plan.apart = work.joined, work.apart
+        plan.wanted, plan.later = work.wanted, work.later
         if plan.joined and self.settings.single_launch == "AUTO":
             keep_faster(plan)
         for inner in plan.inner_plans:

@@ -19,12 +19,13 @@ from polydevice_gpu.kernels.launch import Launch
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.one_launch.choose import Joined, Rules, join, why_apart
 from polydevice_gpu.one_launch.stage import Stage
-from polydevice_gpu.one_launch.stretch import Stretch, build
+from polydevice_gpu.one_launch.stretch import Stretch, build, draft
 from polydevice_gpu.passes import plan_memory as memory
 from polydevice_gpu.passes.plan_memory import ArenaPlan
 from polydevice_gpu.reports.dumps import Dumps
 from polydevice_gpu.runtime.host import group
 from polydevice_gpu.runtime.plan import (
+    LATER,
     HostStep,
     NestedStep,
     Step,
@@ -59,6 +60,7 @@ class PlanWork:
         joined: number of a step → what runs its launches and its neighbours' as one.
         apart: number of a step → why it has its own.
         wanted: source → program that another one stands in for.
+        later: source → program that would run several launches as one.
     """
 
     graph: GpuGraph
@@ -79,6 +81,7 @@ class PlanWork:
     joined: dict[int, Stretch] = field(default_factory=dict)
     apart: dict[int, str] = field(default_factory=dict)
     wanted: dict[str, cl.ProgramSource] = field(default_factory=dict)
+    later: dict[str, cl.ProgramSource] = field(default_factory=dict)
     _built: dict[str, bool] = field(default_factory=dict)
     _stand_ins: dict[tuple[str, ...], Choice | None] = field(default_factory=dict)
 
@@ -159,7 +162,7 @@ def plan_memory(work: PlanWork) -> None:
 
 
 def join_launches(work: PlanWork) -> None:
-    """Let launches that follow each other become one."""
+    """Let launches that follow each other become one; of their own accord once that is built."""
     ports = _ports(work.graph)
     if work.outside:
         return  # of bodies: memory is exchanged in every iteration
@@ -174,8 +177,15 @@ def join_launches(work: PlanWork) -> None:
     work.apart = {number: j for number, j in enumerate(found) if isinstance(j, str)}
     for joined in {id(j): j for j in found if isinstance(j, Joined)}.values():
         mine = [number for number, j in enumerate(found) if j is joined]
+        drafted = draft(joined.stages, ports, rules, joined.local_size)
+        if rules.mode == "AUTO" and not work.builder.has(
+            drafted.source.source, drafted.source.options
+        ):
+            work.later[drafted.source.source] = drafted.source
+            work.apart.update(dict.fromkeys(mine, LATER))
+            continue
         try:
-            stretch = build(joined.stages, ports, work.builder, rules, joined.local_size)
+            stretch = build(drafted, work.builder)
         except (KernelBuildError, DeviceError) as error:
             work.apart.update(dict.fromkeys(mine, str(error).splitlines()[0]))
         else:

@@ -15,6 +15,9 @@ from polydevice_gpu.runtime.plan import Plan
 
 _log = logging.getLogger(__name__)
 
+RUNS = 16
+"""Inferences after which a kernel for launches as one is built: 5 to 18 s of a core (H200)."""
+
 Remake = Callable[[Shapes, Plan], None]
 """Makes the plan for these shapes anew, when its programs are built."""
 
@@ -23,7 +26,8 @@ class Specialiser:
     """Of one network: builds programs once they are wanted for the second time.
 
     By shapes that have come back, or by others of the same class; one inference alone is no reason
-    to compile. One thread works at a time, and ends when there is nothing to do.
+    to compile. What runs launches as one is built after `RUNS` inferences, as a process that ends
+    waits for it. One thread works at a time, and ends when there is nothing to do.
     """
 
     def __init__(self, builder: cl.ProgramBuilder, remake: Remake) -> None:
@@ -32,6 +36,7 @@ class Specialiser:
         self._remake = remake
         self._lock = threading.Lock()
         self._wanted: set[str] = set()
+        self._runs = 0
         self._jobs: deque[tuple[Shapes, Plan]] = deque()
         self._taken: set[Plan] = set()
         self._thread: threading.Thread | None = None
@@ -40,10 +45,7 @@ class Specialiser:
     def note(self, shapes: Shapes, plan: Plan) -> None:
         """Take notice of an inference with a plan that wants other programs."""
         with self._lock:
-            if self._is_stopped or plan in self._taken:
-                return
-            if self._wanted.isdisjoint(plan.wanted):
-                self._wanted.update(plan.wanted)
+            if self._is_stopped or plan in self._taken or not self._is_due(plan):
                 return
             self._taken.add(plan)
             self._jobs.append((shapes, plan))
@@ -52,6 +54,15 @@ class Specialiser:
                 name = "polydevice-specialise"
                 self._thread = threading.Thread(target=self._work, name=name)
                 self._thread.start()
+
+    def _is_due(self, plan: Plan) -> bool:
+        """Whether what a plan wants was wanted before, or inferences are many."""
+        self._runs += bool(plan.later)
+        if self._runs > RUNS:
+            return True
+        is_due = not self._wanted.isdisjoint(plan.wanted)
+        self._wanted.update(plan.wanted)
+        return is_due
 
     def stop(self) -> None:
         """Begin nothing more."""
@@ -77,15 +88,17 @@ class Specialiser:
             except InferCancelledError:
                 pass  # the network was closed
             except Exception as error:  # noqa: BLE001 - it keeps what stands in, which is right
-                plan.wanted.clear()
-                _log.warning("programs for inputs of shapes %s are not built: %s", shapes, error)
+                reason = str(error).partition("\n")[0]
+                level = logging.WARNING if plan.wanted else logging.INFO
+                _log.log(level, "programs for inputs of shapes %s are not built: %s", shapes, error)
+                plan.keep_as_it_is(f"their kernel was not built: {reason}")
             finally:
                 with self._lock:
                     self._taken.discard(plan)
 
     def _specialise(self, shapes: Shapes, plan: Plan) -> None:
         programs = []  # held until the plan holds them
-        for source in list(plan.wanted.values()):
+        for source in (*plan.wanted.values(), *plan.later.values()):
             if self._is_stopped or not threading.main_thread().is_alive():
                 return
             programs.append(self._builder.build(source.name, source.source, source.options))

@@ -98,27 +98,40 @@ class Stretch:
         return -(-x * y * z // self.shapes[self.numbers[number]].together)
 
 
-def build(
-    stages: Sequence[Stage],
-    ports: list[Memory],
-    builder: cl.ProgramBuilder,
-    rules: Rules,
-    local_size: int,
-) -> Stretch:
-    """Build the kernel of launches that join, and see how many of its groups run together.
+@dataclass(frozen=True)
+class Draft:
+    """A stretch whose kernel need not be built yet.
+
+    Attributes:
+        stages: in order.
+        ports: memory that may be another buffer in each run.
+        functions: the distinct kernels.
+        shapes: how each runs.
+        numbers: the function of each stage.
+        rules: what the device allows.
+        local_size: work-items of a group.
+        source: of its kernel.
+    """
+
+    stages: Sequence[Stage]
+    ports: list[Memory]
+    functions: list[Function]
+    shapes: list[Shape]
+    numbers: list[int]
+    rules: Rules
+    local_size: int
+    source: cl.ProgramSource
+
+
+def draft(stages: Sequence[Stage], ports: list[Memory], rules: Rules, local_size: int) -> Draft:
+    """Write the kernel of launches that join.
 
     Args:
         stages: the launches, in order.
         ports: memory that may be another buffer in each run.
-        builder: of the device.
         rules: what the device allows.
         local_size: work-items of a group.
-
-    Raises:
-        KernelBuildError: the compiler refused it.
-        DeviceError: its groups do not all run at the same time.
     """
-    device = builder.device
     functions = list(dict.fromkeys(stage.function for stage in stages))
     numbers = [functions.index(stage.function) for stage in stages]
     shapes: list[Shape] = []
@@ -129,13 +142,26 @@ def build(
     if rules.meets:
         meeting = Meeting.PTX if rules.ptx else Meeting.ATOMICS
     text = source(functions, shapes, local_size, len(ports), rules.local_bytes, meeting)
-    options = dict.fromkeys(option for stage in stages for option in stage.launch.options)
-    kernel = builder.build(NAME, text, tuple(options)).kernel(NAME)
+    options = tuple(dict.fromkeys(option for stage in stages for option in stage.launch.options))
+    made = cl.ProgramSource(NAME, text, options)
+    return Draft(stages, ports, functions, shapes, numbers, rules, local_size, made)
+
+
+def build(drafted: Draft, builder: cl.ProgramBuilder) -> Stretch:
+    """Build the kernel of launches that join, and see how many of its groups run together.
+
+    Raises:
+        KernelBuildError: the compiler refused it.
+        DeviceError: its groups do not all run at the same time.
+    """
+    device, rules, size, made = builder.device, drafted.rules, drafted.local_size, drafted.source
+    kernel = builder.build(made.name, made.source, made.options).kernel(NAME)
     note = builder.build(trial.NOTE, trial.NOTE_SOURCE).kernel(trial.NOTE)
-    groups = _together(kernel, device, len(ports), local_size) if rules.meets else 1
+    groups = _together(kernel, device, len(drafted.ports), size) if rules.meets else 1
     return Stretch(
-        *(stages, ports, functions, shapes, numbers, kernel, note),
-        *(local_size, groups, _meets(stages), meeting is Meeting.PTX and groups > 1),
+        *(drafted.stages, drafted.ports, drafted.functions, drafted.shapes, drafted.numbers),
+        *(kernel, note, size, groups, _meets(drafted.stages)),
+        has_clock=rules.meets and rules.ptx and groups > 1,
     )
 
 

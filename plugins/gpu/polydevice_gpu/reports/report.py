@@ -209,6 +209,8 @@ def _of_joining(plan: Plan) -> list[str]:
         step = plan.steps[number]
         names = step.group.nodes if isinstance(step, HostStep) else [step.node]
         apart.setdefault(reason, []).extend(node.name for node in names)
+    if len(apart) == 1 and not lines:
+        return [f"no launches run as one, as {reason}" for reason in apart]
     for reason, layers in apart.items():
         shown = ", ".join(layers[:_SHOWN]) + (", ..." if len(layers) > _SHOWN else "")
         lines.append(f"not in one launch with others, as {reason}: {shown}")

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 LAUNCH_BYTES = 30_000
 """What a launch takes on the host, with its node, its kernel and its arguments."""
 
+LATER = "the kernel that would run them is built in the background, after some inferences"
+"""Why launches do not join yet."""
+
 
 @dataclass
 class Step:
@@ -99,8 +102,17 @@ class Plan:
     """Programs that were built to be timed and are not run."""
     wanted: dict[str, cl.ProgramSource] = field(default_factory=dict)
     """Source → program that it would rather run, and another one stands in for."""
+    later: dict[str, cl.ProgramSource] = field(default_factory=dict)
+    """Source → program that would run several launches as one."""
     binding: threading.Lock = field(default_factory=threading.Lock, repr=False)
     """Held while kernels are bound: they hand out their first instance to one caller only."""
+
+    def keep_as_it_is(self, reason: str) -> None:
+        """Want nothing more, as that cannot be built."""
+        self.wanted.clear()
+        self.later.clear()
+        for number in [n for n, why in self.apart.items() if why is LATER]:
+            self.apart[number] = reason
 
     @functools.cached_property
     def held_bytes(self) -> int:
