@@ -11,6 +11,7 @@ import pytest
 
 from polydevice import Blob, opset
 from polydevice.errors import DeviceError, DeviceMemoryError, InferenceError, ShapeError
+from polydevice_auto import schedule
 
 from .conftest import right
 
@@ -68,6 +69,20 @@ def test_a_request_alone_goes_to_the_quickest(core, troubles, network, rng) -> N
         np.testing.assert_array_equal(executable.infer(x)["y"], right(x))
     counts = executable.get_metric("INFERENCES")
     assert counts["SHAKY2"] >= 16
+
+
+def test_a_request_stays_where_its_memory_is(core, troubles, network, rng, monkeypatch) -> None:
+    monkeypatch.setattr(schedule, "SLOWER", 1e9)
+    troubles["SHAKY"].seconds = 0.005
+    executable = core.load_network(network, "MULTI:SHAKY,SHAKY2")
+    requests = [executable.create_infer_request() for _ in range(2)]
+    for number in (0, 0, 1, 1, 0, 1, 0, 1):  # a device's first time is not counted
+        x = rng.standard_normal(5).astype("f4")
+        np.testing.assert_array_equal(requests[number].infer(x)["y"], right(x))
+    members = executable.schedule.members
+    held = [[m.device for m in members if each.runner.holds(m)] for each in requests]
+    assert held == [["SHAKY"], ["SHAKY2"]]
+    assert executable.get_metric("INFERENCES") == {"SHAKY": 4, "SHAKY2": 4}
 
 
 def test_a_device_that_fails_in_mid_run_loses_nothing(core, troubles, network, rng, caplog) -> None:

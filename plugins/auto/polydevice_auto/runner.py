@@ -36,7 +36,7 @@ class _Part:
     def __init__(self, member: Member) -> None:
         self.request = member.executable.create_infer_request()
         self.request.runner.is_part = True
-        self._member = member
+        self.member = member
         self._streams = member.executable.streams
         self._inputs: dict[str, Blob] = {}
         self._outputs: dict[str, Blob] = {}
@@ -44,7 +44,7 @@ class _Part:
     def infer(
         self, blobs: dict[str, Blob], outputs: dict[str, Blob], slot: int
     ) -> dict[str, Array]:
-        watch = self._member.watch
+        watch = self.member.watch
         changed = {n: blob for n, blob in blobs.items() if self._inputs.get(n) is not blob}
 
         def infer(stream: int) -> dict[str, Array]:
@@ -53,10 +53,10 @@ class _Part:
         if watch is None:
             self._write_to(outputs)
             results = infer(slot)
-        elif slot == self._member.slots:  # beyond them there are no threads
+        elif slot == self.member.slots:  # beyond them there are no threads
             results = infer(slot)
         else:
-            results = watch.run(infer, self._member.seconds)
+            results = watch.run(infer, self.member.seconds)
         self._inputs.update(changed)
         return results
 
@@ -127,8 +127,9 @@ class SharedRunner(Runner):
     def _next(self, failed: dict[Member, PolydeviceError]) -> tuple[Member, int]:
         """Take a device; where this request's time is over, those that hang are taken out first."""
         schedule = self.executable.schedule
+        last = self._last.member if self._last is not None else None
         try:
-            return schedule.take(self._pinned, failed)
+            return schedule.take(self._pinned, failed, last)
         except _OF_THE_REQUEST:
             hanging = {m: error for m, error in failed.items() if m.watch and m.watch.left}
             if schedule.has_others(hanging):

@@ -17,6 +17,10 @@ _log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.05
 """How long a request waits for a device before it looks whether it was cancelled."""
 
+SLOWER = 1.2
+"""A request stays on its device while no free one is quicker by more than this: on another it has
+other memory, which costs a look at whose outputs lie where, and its time in Python."""
+
 PATIENCE = 10
 """A device stays idle when it would take so many times longer than waiting for a busy one."""
 
@@ -51,7 +55,7 @@ class Schedule(ABC):
         return [member for member in self.members if not member.failure]
 
     @abstractmethod
-    def _choose(self, able: Sequence[Member]) -> Member | None:
+    def _choose(self, able: Sequence[Member], last: Member | None) -> Member | None:
         """Return the device for the next request, which has a free slot; None to wait."""
 
     @abstractmethod
@@ -78,7 +82,10 @@ class Schedule(ABC):
             return chosen
 
     def take(
-        self, only: Member | None, failed: Mapping[Member, PolydeviceError]
+        self,
+        only: Member | None,
+        failed: Mapping[Member, PolydeviceError],
+        last: Member | None = None,
     ) -> tuple[Member, int]:
         """Wait for a device, and return it with the number of the slot that is taken.
 
@@ -87,6 +94,7 @@ class Schedule(ABC):
         Args:
             only: the one device that will do; None for any.
             failed: devices on which the request failed just now, which do not get it again.
+            last: the device that ran the request before, where it has its memory.
 
         Raises:
             DeviceError: no device is left.
@@ -98,7 +106,7 @@ class Schedule(ABC):
             while True:
                 bounds.check()
                 able = [only] if only is not None else self._able(failed)
-                chosen = self._choose(able)
+                chosen = self._choose(able, last)
                 if chosen is None and not is_stream_thread():
                     chosen = self._choose_busy(able)
                 if chosen is not None:
@@ -165,7 +173,7 @@ class Schedule(ABC):
 class InOrder(Schedule):
     """The first device that is there runs everything."""
 
-    def _choose(self, able: Sequence[Member]) -> Member | None:
+    def _choose(self, able: Sequence[Member], last: Member | None) -> Member | None:
         return able[0] if able[0].free else None
 
     def _choose_busy(self, able: Sequence[Member]) -> Member:
@@ -178,11 +186,13 @@ class BySpeed(Schedule):
     Every device is tried once: until its time is known, it counts as the quickest.
     """
 
-    def _choose(self, able: Sequence[Member]) -> Member | None:
+    def _choose(self, able: Sequence[Member], last: Member | None) -> Member | None:
         free = [member for member in able if member.free]
         if not free:
             return None
         chosen = min(free, key=lambda member: member.seconds)
+        if last is not None and last in free and last.seconds <= SLOWER * chosen.seconds:
+            return last
         expected = [
             member.seconds * (1 + (self._waiting + 1) / member.slots)
             for member in able
