@@ -16,6 +16,7 @@ from polydevice.ops.reshape import Reshape
 from polydevice.ops.slice import Slice
 from polydevice.ops.split import Split, VariadicSplit
 from polydevice.ops.transpose import Transpose
+from polydevice.symbolic_size import array_of, is_formula
 
 Input = Union[Port, Array, int, float, bool, "list[int]", "tuple[int, ...]"]
 """An input of an emitted operation; numbers become constants.
@@ -73,7 +74,9 @@ class Emitter:
         array = np.asarray(item)
         if element_type is None and isinstance(item, (int, list, tuple)):
             element_type = ElementType.i64 if array.dtype != np.bool_ else None
-        if element_type is not None and array.dtype != element_type.dtype:
+        if is_formula(array) and (element_type is None or element_type.is_integer):
+            element_type = element_type or ElementType.i64
+        elif element_type is not None and array.dtype != element_type.dtype:
             array = array.astype(element_type.dtype)
         op = Constant(array, element_type or ElementType.of(array.dtype))
         node = Node(name or self.name, op)
@@ -120,7 +123,7 @@ class Emitter:
             return x
         if x.node.constant is not None:
             return self.value(x.node.constant.reshape(shape), x.element_type)
-        return self.emit(Reshape(special_zero=False), x, np.asarray(shape, np.int64))
+        return self.emit(Reshape(special_zero=False), x, array_of(shape, np.int64))
 
     def transpose(self, x: Port, order: Sequence[int]) -> Port:
         """Show a value with its axes in another order; `x` itself where that is its own."""

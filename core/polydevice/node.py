@@ -11,9 +11,11 @@ from polydevice.bounds import compute_ahead
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import NetworkError, PolydeviceError, ShapeError
 from polydevice.interval import Interval, IntLike
+from polydevice.ops.comparison import Comparison
 from polydevice.ops.io import Constant
 from polydevice.ops.op import Op
 from polydevice.shape import MAX_RANK, Shape
+from polydevice.symbolic_size import is_symbolic
 from polydevice.tensor import TensorDesc
 
 O = TypeVar("O", bound=Op)  # noqa: E741 - an operation
@@ -157,8 +159,10 @@ class Node:
             and d.element_type is not ElementType.string
             for d in given
         )
-        if partial and not self.op.shape_arithmetic:
+        if partial and not _follows_sizes(self.op, given):
             return results
+        if any(r.shape is not None and any(map(is_symbolic, r.shape)) for r in results):
+            return results  # its elements serve one size only
         arrays = [d.value for d in given if d.value is not None]
         values = compute_ahead(lambda: evaluate(self.op, arrays))
         if values is None or any(v.size > VALUE_LIMIT for v in values):
@@ -223,6 +227,13 @@ class Node:
         return f"{self.name} = {self.op.type}({inputs}) -> {outputs}"
 
 
+def _follows_sizes(op: Op, given: Sequence[TensorDesc]) -> bool:
+    """Whether an operation can be computed on sizes; comparing unknown ones says nothing."""
+    return op.shape_arithmetic or (
+        isinstance(op, Comparison) and all(desc.constant is not None for desc in given)
+    )
+
+
 def _held(value: Array, element_type: ElementType) -> Array | None:
     """Return what was computed from unknown sizes as an element type holds it.
 
@@ -235,7 +246,7 @@ def _held(value: Array, element_type: ElementType) -> Array | None:
     elif any(isinstance(item, Interval) for item in items) and not element_type.is_float:
         return None
     held = items.reshape(value.shape)
-    known = not any(isinstance(item, Interval) for item in items)
+    known = not any(isinstance(item, Interval) or is_symbolic(item) for item in items)
     return held.astype(element_type.dtype) if known else held
 
 
@@ -244,6 +255,8 @@ def _wrapped(item: IntLike, info: np.iinfo[Any]) -> IntLike:
     if isinstance(item, Interval):
         finite = [bound for bound in (item.min, item.max) if bound is not None]
         return item if all(low <= bound <= high for bound in finite) else Interval()
+    if is_symbolic(item):
+        return item if low <= item <= high else int(item)
     return (int(item) - low) % (high - low + 1) + low
 
 

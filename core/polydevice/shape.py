@@ -17,6 +17,7 @@ from typing import NoReturn, Union
 from typing_extensions import Self
 
 from polydevice.errors import ShapeError
+from polydevice.symbolic_size import is_symbolic
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def _checked(size: DimLike | None) -> DimLike:
     if isinstance(size, Dim):
         return size
     try:
-        size = int(size)
+        size = size if is_symbolic(size) else int(size)
     except (TypeError, ValueError, OverflowError):
         raise ShapeError(
             f"{size!r:.80} is no size; use an integer, or -1 for an unknown one"

@@ -12,6 +12,7 @@ from polydevice.dtype import Array, ElementType
 from polydevice.errors import ElementTypeError
 from polydevice.interval import IntLike, sized
 from polydevice.shape import DimLike, Shape
+from polydevice.symbolic_size import is_formula, whole
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class TensorDesc:
     def constant(self) -> Array | None:
         """The fully known value, or None (also None while some elements are unknown)."""
         if self.value is not None and self.value.dtype == object:
-            return None
+            return self.value if is_formula(self.value) else None
         return self.value
 
     @property
@@ -99,7 +100,7 @@ class TensorDesc:
     def static_ints(self) -> list[int] | None:
         """The value as a flat list of ints, or None while it is not fully known."""
         value = self.constant
-        return None if value is None else [int(v) for v in value.reshape(-1)]
+        return None if value is None else [whole(v) for v in value.reshape(-1)]
 
     def with_shape(self, shape: Sequence[DimLike | None] | None) -> TensorDesc:
         """Return the same type with another shape and no known value."""

@@ -14,6 +14,8 @@ import pytest
 from polydevice_gpu.cl.programs.program import ProgramBuilder
 from polydevice_gpu.compiler import compiler
 from polydevice_gpu.compiler.device_target import target_of
+from polydevice_gpu.graph import Value
+from polydevice_gpu.kernels.launch import Local
 from tests.cpu import models
 from tests.cpu.loading import image
 
@@ -43,9 +45,50 @@ def attention(lengths):
     return model, [image(k, 1, length, 24) for k, length in enumerate(lengths)]
 
 
+def pieces(lengths):
+    """Parts of rows and of constants, of computed sizes: reshaped, repeated and put together."""
+    weights = {
+        "table": image(9, 512, 6),
+        "ids": np.arange(512, dtype=np.int64)[None],
+        "zero": np.array([0], np.int64),
+        "one": np.array([1], np.int64),
+        "two": np.array([2], np.int64),
+        "ends": np.array([-1, 6], np.int64),
+        "far": np.array([1 << 40], np.int64),
+        "scales": np.array([1, 2, 1], np.float32),
+        "minus": np.array(-1, np.int64),
+    }
+    nodes = [
+        ("Shape", ["x"], ["shape"], {}),
+        ("Gather", ["shape", "one"], ["length"], {"axis": 0}),
+        ("Slice", ["ids", "zero", "length", "one"], ["places"], {}),
+        ("Gather", ["table", "places"], ["embedded"], {"axis": 0}),
+        ("Concat", ["two", "length", "ends"], ["pattern"], {"axis": 0}),
+        ("Add", ["x", "embedded"], ["sum"], {}),
+        ("Div", ["length", "two"], ["half"], {}),
+        ("Slice", ["sum", "zero", "half", "one"], ["first"], {}),
+        ("Slice", ["sum", "half", "far", "one"], ["second"], {}),
+        ("Concat", ["second", "first", "sum"], ["turned"], {"axis": 1}),
+        ("Resize", ["turned", "", "scales"], ["wide"], {
+            "mode": "nearest", "coordinate_transformation_mode": "asymmetric",
+            "nearest_mode": "floor"}),
+        ("Equal", ["pattern", "minus"], ["free"], {}),
+        ("Where", ["free", "one", "pattern"], ["sizes"], {}),
+        ("Slice", ["sizes", "zero", "two", "zero"], ["two sizes"], {}),
+        ("Concat", ["two sizes", "one"], ["tall"], {"axis": 0}),
+        ("ReduceMax", ["x"], ["most"], {"axes": [2], "keepdims": 1}),
+        ("Expand", ["most", "tall"], ["spread"], {}),
+        ("ReduceMean", ["wide"], ["mean"], {"axes": [1], "keepdims": 1}),
+        ("Mul", ["spread", "mean"], ["y"], {}),
+    ]  # fmt: skip
+    model = models.build(nodes, {"x": [1, "length", 6]}, ["y", "wide"], weights)
+    return model, [image(k, 1, length, 6) for k, length in enumerate(lengths)]
+
+
 CASES = {
     "residual": (residual, [(66, 70), (67, 93), (81, 64), (96, 130), (129, 65)]),
     "attention": (attention, [40, 41, 64, 100, 33]),
+    "pieces": (pieces, [40, 42, 41, 100, 33]),
 }
 
 
@@ -79,6 +122,52 @@ def test_later_shapes_need_no_program_of_their_own(case, core, opencl, monkeypat
                 f"plans for {number + 1} sets of shapes are kept; layers with programs for these "
                 "shapes alone: none"
             ) in executable.explain()
+
+
+def described(plan):
+    """What a plan launches, and the memory that it takes."""
+    launches = [
+        (
+            *(launch.text, launch.global_size, launch.local_size, launch.options),
+            *((type(a), a) for a in launch.arguments if isinstance(a, (np.generic, Local))),
+            *(a.placed for a in launch.arguments if isinstance(a, Value)),
+        )
+        for step in plan.steps
+        for launch in step.launches
+    ]
+    return launches, plan.arena.blocks, plan.arena.live_bytes
+
+
+@pytest.mark.parametrize("case", ["residual", "attention"])
+def test_plans_are_filled_in_as_stages_make_them(case, core, opencl):
+    make, sizes = CASES[case]
+    rng = np.random.default_rng(5)
+    sizes += rng.integers(33, 140, (6, 2) if case == "residual" else 9).tolist()
+    model, inputs = make(sizes)
+    executable = core.load_network(core.read_network(model), "GPU")
+    compiler, prepared = executable._compiler, executable._prepared
+    if compiler.builds_ahead:
+        pytest.skip("programs that are built stand in for others here")
+    for x in inputs:
+        made = compiler._plan_for(
+            prepared, (x.shape,), executable._weights, executable.memory, stand_in=False
+        )
+        assert described(executable.plan((x.shape,))) == described(made)
+    assert prepared.templates.filled >= 3
+
+
+def test_shapes_at_once(core, opencl):
+    model, inputs = attention([48, *range(50, 58)])
+    executable = core.load_network(core.read_network(model), "GPU")
+
+    def right(x):
+        (got,) = executable.create_infer_request().infer({"x": x}).values()
+        (expected,) = models.answer(model, {"x": x})
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(right, inputs))
+    executable.close()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import numpy as np
 from polydevice.errors import ShapeError
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.shape import Dim, DimLike, Shape, bounds, dim, normalize_axis
+from polydevice.symbolic_size import is_symbolic
 from polydevice.tensor import TensorDesc
 
 
@@ -75,6 +76,8 @@ class InterpolateOp(Op):
 
 def scaled_size(size: int, scale: float) -> int:
     """Return the resized length: rounded down, with OpenVINO's allowance for f32 scales."""
+    if is_symbolic(size) and scale == int(scale) and size * scale < 1 << 24:  # exact in f32
+        return size * int(scale)
     with np.errstate(over="ignore", invalid="ignore"):
         length = np.floor(np.float32(size) * np.float32(scale) + np.float32(1e-6))
     if not np.isfinite(length):

@@ -11,6 +11,7 @@ from polydevice.errors import ShapeError
 from polydevice.interval import IntLike, interval, limits
 from polydevice.ops.op import EVERYWHERE, Op, attribute, operation
 from polydevice.shape import Dim, DimLike, Shape, bounds, count_of, dim, normalize_axis, product
+from polydevice.symbolic_size import array_of
 from polydevice.tensor import TensorDesc
 
 
@@ -251,7 +252,7 @@ class ShapeOf(Op):
 def shape_value(shape: Shape, element_type: ElementType) -> Array:
     """Return a shape as an array: of `element_type` when static, else of ``int`` and `Interval`."""
     if shape.is_static:
-        return np.array(shape.static, element_type.dtype)
+        return array_of(shape.static, element_type.dtype)
     value = np.empty(len(shape), object)
     value[:] = [interval(size) for size in shape]
     return value

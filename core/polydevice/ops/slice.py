@@ -10,6 +10,7 @@ from polydevice.interval import Interval, IntLike
 from polydevice.ops.op import Op, attribute, operation
 from polydevice.ops.sizes import shared_sizes
 from polydevice.shape import DimLike, bounds, count_of, dim, normalize_axis
+from polydevice.symbolic_size import is_symbolic, whole
 from polydevice.tensor import TensorDesc
 
 Index: TypeAlias = int | slice | None
@@ -29,10 +30,27 @@ def resolved(index: slice, size: int) -> slice:
     start, step = index.start, 1 if index.step is None else index.step
     if step < 0 and start is not None and start < -size:
         start = 0
+    if any(map(is_symbolic, (size, start, index.stop))):
+        return _resolved_formula(slice(start, index.stop, step), size)
     taken = range(*slice(start, index.stop, step).indices(size))
     if len(taken) < 2:
         return slice(taken[0], taken[0] + 1, 1) if taken else slice(0, 0, 1)
     return slice(taken.start, None if taken.stop < 0 else taken.stop, step)
+
+
+def _resolved_formula(index: slice, size: int) -> slice:
+    """Return the same of sizes that are symbolic, which `range` would make numbers of."""
+    step = index.step
+    if step < 0:
+        first, last = (x if x is None else int(x) for x in (index.start, index.stop))
+        return resolved(slice(first, last, step), int(size))
+    start, stop = (
+        default if limit is None else max(limit + size if limit < 0 else min(limit, size), 0)
+        for limit, default in ((index.start, 0), (index.stop, size))
+    )
+    if stop - start <= step:
+        return slice(start, start + 1, 1) if start < stop else slice(0, 0, 1)
+    return slice(start, stop, step)
 
 
 def sliced_size(size: DimLike, index: slice) -> DimLike:
@@ -44,6 +62,10 @@ def sliced_size(size: DimLike, index: slice) -> DimLike:
     start, stop, step = index.start, index.stop, 1 if index.step is None else index.step
     if any(isinstance(limit, Interval) for limit in (start, stop, step)):
         return dim(0, high)
+    if isinstance(size, int) and any(map(is_symbolic, (size, start, stop))):
+        taken = resolved(index, size)
+        if taken.step > 0:
+            return whole(-((taken.start - taken.stop) // taken.step))
     if isinstance(size, int):
         return len(range(*resolved(index, size).indices(size)))
     if step < 0 and start is not None and low < -start:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from polydevice.bounds import compute_ahead, computing_ahead
-from polydevice.dtype import ElementType
+from polydevice.dtype import Array, ElementType
 from polydevice.network import Network
 from polydevice.node import Evaluate, Node, Port, known_if_empty
+from polydevice.ops.comparison import Comparison
 from polydevice.ops.io import Constant, Parameter, Result
+from polydevice.symbolic_size import is_formula, is_symbolic
 
 SIZE_LIMIT = 1 << 30
 """Largest folded value, and most that folding may add in all, in bytes.
@@ -93,12 +99,23 @@ def _size(node: Node) -> int:
 def _evaluated(node: Node, arrays: list, evaluate: Evaluate) -> list[Node] | None:  # type: ignore[type-arg]
     if any(port.desc.kind != "tensor" for port in node.outputs):
         return None
+    if any(map(is_formula, arrays)):
+        if any(is_symbolic(size) for port in node.outputs for size in port.shape or ()):
+            return None  # its elements serve one size only
+        if not (node.op.shape_arithmetic or isinstance(node.op, Comparison)):
+            arrays = [np.asarray(a, p.desc.dtype) for a, p in zip(arrays, node.inputs, strict=True)]
     results = compute_ahead(lambda: evaluate(node.op, arrays))
     if results is None:
         return None
     return [
-        _constant(node, i, array, node.outputs[i].element_type) for i, array in enumerate(results)
+        _constant(node, i, _plain(array, port.desc.dtype), port.element_type)
+        for i, (array, port) in enumerate(zip(results, node.outputs, strict=True))
     ]
+
+
+def _plain(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return an array of numbers of which none is symbolic any more as one of their type."""
+    return array if array.dtype != object or is_formula(array) else array.astype(dtype)
 
 
 def _constant(node: Node, index: int, array: object, element_type: ElementType) -> Node:

@@ -10,6 +10,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.node import Port
 from polydevice.ops.op import Op
+from polydevice.symbolic_size import whole
 
 
 class Declined(Exception):  # noqa: N818 - no error: whoever asked keeps what there is
@@ -50,7 +51,7 @@ def is_known(port: Port) -> bool:
 
 def numbers_of(port: Port) -> list[int]:
     """Return the elements of a value as a flat list of ints; raises Declined unless known."""
-    return [int(number) for number in np.asarray(array_of(port)).reshape(-1)]
+    return [whole(number) for number in np.asarray(array_of(port)).reshape(-1)]
 
 
 def parameters_known(op: Op, inputs: Sequence[Port]) -> bool:

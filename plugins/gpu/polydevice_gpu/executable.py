@@ -130,7 +130,7 @@ class GpuExecutable(ExecutableNetwork):
             for shapes in alternatives:
                 with contextlib.suppress(PolydeviceError), np.errstate(all="ignore"):
                     work = self._prepared, shapes, self._weights, self.memory
-                    found |= self._compiler.build_ahead(*work)
+                    found |= self._compiler.plan(*work).programs
                     break
         return frozenset(found)
 
@@ -292,6 +292,7 @@ class GpuExecutable(ExecutableNetwork):
     def release(self) -> None:
         """Let go of the plans and of the constants on the device."""
         self._specialiser.wait(self.closing_end)
+        self._prepared.templates.clear()
         self._ahead = frozenset()
         self._queues.finish()
         self.plans.clear()

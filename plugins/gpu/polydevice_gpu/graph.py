@@ -18,6 +18,7 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.op import Op
+from polydevice.symbolic_size import is_formula
 from polydevice_gpu.layout import Layout, planar
 from polydevice_gpu.ops import Fragment, Fused
 
@@ -337,5 +338,5 @@ class GpuGraph:
 def constant_value(name: str, array: Any, element_type: ElementType | None = None) -> Value:
     """Make a constant value from an array."""
     data = np.asarray(array)
-    kind = element_type or ElementType.of(data.dtype)
+    kind = element_type or (ElementType.i64 if is_formula(data) else ElementType.of(data.dtype))
     return Value(name, kind, data.shape, constant=data)

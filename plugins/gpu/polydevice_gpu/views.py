@@ -19,6 +19,7 @@ from polydevice.ops.slice import Slice, StridedSlice, resolved, slice_index
 from polydevice.ops.split import Split, VariadicSplit
 from polydevice.ops.transpose import Transpose, permutation
 from polydevice.shape import normalize_axis
+from polydevice.symbolic_size import whole
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.layout import Layout, broadcast, reshaped, sliced, transposed
 
@@ -66,7 +67,7 @@ def integers(node: GpuNode, index: int) -> list[int]:
     """Return a constant input as a list of ints."""
     constant = node.inputs[index].constant
     assert constant is not None, f"{node.name}: input {index} is not constant"
-    return [int(v) for v in np.asarray(constant).reshape(-1)]
+    return [whole(v) for v in np.asarray(constant).reshape(-1)]
 
 
 @_view(Reshape, Squeeze, Unsqueeze)
@@ -107,9 +108,9 @@ def _strided_slice(node: GpuNode) -> list[Layout]:
         size, pitch = x.shape[axis], x.placed.pitches[axis]
         axis += 1
         if isinstance(item, slice):
-            start, _, step = resolved(item, size).indices(size)
-            pitches.append(pitch * step)
-            offset += pitch * min(start, max(size - 1, 0))
+            taken = resolved(item, size)
+            pitches.append(pitch * taken.step)
+            offset += pitch * min(taken.start, max(size - 1, 0))
         else:
             offset += pitch * (item + size if item < 0 else item)
     return [Layout(tuple(pitches), offset)]
@@ -120,9 +121,9 @@ def _slice(node: GpuNode) -> list[Layout]:
     x = node.inputs[0]
     axes = integers(node, 4) if len(node.inputs) > 4 else None
     items = slice_index(x.rank, integers(node, 1), integers(node, 2), integers(node, 3), axes)
-    ranges = [resolved(item, size).indices(size) for item, size in zip(items, x.shape, strict=True)]
-    starts = [min(r[0], max(n - 1, 0)) for r, n in zip(ranges, x.shape, strict=True)]
-    return [sliced(x.placed, starts, [r[2] for r in ranges])]
+    taken = [resolved(item, size) for item, size in zip(items, x.shape, strict=True)]
+    starts = [min(each.start, max(n - 1, 0)) for each, n in zip(taken, x.shape, strict=True)]
+    return [sliced(x.placed, starts, [each.step for each in taken])]
 
 
 @_view(Pad)
@@ -149,7 +150,7 @@ def _broadcast(node: GpuNode) -> list[Layout]:
         else:
             full.append(0)
     layout = Layout(tuple(full), x.placed.offset)
-    shape = tuple(int(s) for s in aligned)
+    shape = tuple(map(whole, aligned))
     return [broadcast(layout, shape, out)]
 
 

@@ -25,6 +25,7 @@ from polydevice.ops.arithmetic import (
 )
 from polydevice.ops.pointwise import AutoBroadcast, BinaryPointwise, pdpd_aligned
 from polydevice.shape import Shape
+from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.algorithms.precision import is_float, narrow, widen
 from polydevice_cpu.implement import implements
 
@@ -80,7 +81,8 @@ def _quotient(down: bool, a: Any, b: Any) -> Any:
     def towards_zero(number: Any) -> Any:
         return number // b if (number < 0) == (b < 0) else -(-number // b)
 
-    known = [number for item in (a, b) for number in limits(item) if math.isfinite(number)]
+    numbers = [number for item in (a, b) for number in limits(item)]
+    known = [number for number in numbers if is_symbolic(number) or math.isfinite(number)]
     if any(isinstance(number, float | np.floating) for number in known):
         return a / b
     if down:

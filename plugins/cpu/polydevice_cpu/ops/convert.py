@@ -13,6 +13,7 @@ from polydevice.dtype import Array, ElementType
 from polydevice.errors import InferenceError
 from polydevice.interval import apply
 from polydevice.ops.convert import BitCast, Convert, ConvertLike, ConvertPromoteTypes
+from polydevice.symbolic_size import whole
 from polydevice.tensor import desc_of
 from polydevice_cpu.algorithms.precision import is_float, narrow
 from polydevice_cpu.implement import implements
@@ -86,7 +87,7 @@ def _integer(text: str) -> int:
 def _number(kind: ElementType) -> Callable[[Any], Any]:
     """Return what converts one number; raises TypeError where an interval would not stay one."""
     if kind.is_integer and kind.bits >= 8:
-        return int
+        return whole
     if kind in (ElementType.f32, ElementType.f64):
         return cast("Callable[[Any], Any]", kind.dtype.type)
     raise TypeError(f"unknown numbers of type {kind} are not followed")

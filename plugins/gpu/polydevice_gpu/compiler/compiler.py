@@ -10,13 +10,15 @@ from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
 from polydevice.plugin import Services
 from polydevice.runtime.plan_cache import Shapes
+from polydevice.symbolic_size import is_symbolic
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.compiler.plan_stages import PlanWork
 from polydevice_gpu.compiler.preparation import Prepared
 from polydevice_gpu.compiler.query import unsupported_nodes
 from polydevice_gpu.compiler.settings import CompileSettings
-from polydevice_gpu.compiler.stages import AHEAD, GRAPH, PLAN, PREPARE, SPECIALISE, build_graph
+from polydevice_gpu.compiler.stages import GRAPH, PLAN, PREPARE, SPECIALISE, build_graph
+from polydevice_gpu.compiler.templates import UntraceableError
 from polydevice_gpu.graph import GpuGraph, Memory
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.runtime.joining_trial import keep_faster
@@ -102,26 +104,34 @@ class Compiler:
             NetworkError: the network does not take these shapes.
             ModelLimitError: for a value that is too large for the device.
         """
+
+        def make(shapes: Shapes) -> Plan:
+            return self._plan_for(prepared, shapes, weights, memory, stand_in=stand_in)
+
+        return prepared.templates.plan(shapes, make, self.builder)
+
+    def _plan_for(
+        self,
+        prepared: Prepared,
+        shapes: Shapes,
+        weights: WeightStore,
+        memory: MemoryBudget,
+        *,
+        stand_in: bool,
+    ) -> Plan:
+        """Make a plan stage by stage.
+
+        Raises:
+            UntraceableError: sizes are symbolic, and plans of other networks are part of it.
+        """
         graph, target = self._graph(prepared, shapes)
+        symbolic = any(is_symbolic(size) for shape in shapes for size in shape or ())
+        if symbolic and any(node.is_opaque for node in graph.nodes):
+            raise UntraceableError
         with within(Bounds(memory=memory)):  # which layers on the host share
             return self._plan(
                 self._work(graph, target, weights.for_plan(prepared.constants), stand_in)
             )
-
-    def build_ahead(
-        self, prepared: Prepared, shapes: Shapes, weights: WeightStore, memory: MemoryBudget
-    ) -> frozenset[cl.Program]:
-        """Return the programs of a network for these shapes, and upload its constants.
-
-        Raises:
-            PolydeviceError: as `plan` does.
-        """
-        graph, target = self._graph(prepared, shapes)
-        with within(Bounds(memory=memory)):
-            work = self._work(graph, target, weights.for_plan(prepared.constants), stand_in=False)
-            for stage in AHEAD:
-                stage(work)
-        return frozenset(work.programs.values())
 
     def _graph(self, prepared: Prepared, shapes: Shapes) -> tuple[GpuGraph, Target]:
         """Return the finished graph for these shapes, and what it is made for."""

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from polydevice.errors import DeviceError, KernelBuildError
 from polydevice.plugin import Services
+from polydevice.symbolic_size import is_formula
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.control_flow.branch import IfStep
 from polydevice_gpu.control_flow.loop import CompileBody, LoopStep
 from polydevice_gpu.control_flow.nested import LoopBody
-from polydevice_gpu.graph import GpuGraph, GpuNode, Memory
+from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Value
 from polydevice_gpu.kernels.kernel import Choice
-from polydevice_gpu.kernels.launch import Launch
+from polydevice_gpu.kernels.launch import Argument, Launch, Weights
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.one_launch.choose import Joined, Rules, join, why_apart
 from polydevice_gpu.one_launch.stage import Stage
@@ -151,7 +152,18 @@ def upload_constants(work: PlanWork) -> None:
     for step in launching(work.steps):
         for launch in step.launches:
             for argument in launch.arguments:
+                _settle(argument)
                 constant_of(argument, work.weights)
+
+
+def _settle(argument: Argument) -> None:
+    """Make numbers of a constant that was computed from symbolic sizes: memory holds numbers."""
+    value = argument.value if isinstance(argument, Weights) else argument
+    if isinstance(value, Value) and is_formula(value.constant):
+        assert value.constant is not None
+        value.constant = value.constant.astype(value.element_type.dtype)
+        if value.memory is not None:
+            value.memory.data = value.constant
 
 
 def plan_memory(work: PlanWork) -> None:

@@ -17,10 +17,12 @@ from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.compiler.limits import check_memory
 from polydevice_gpu.compiler.settings import CompileSettings
+from polydevice_gpu.compiler.templates import Templates
 from polydevice_gpu.custom.operation import use_custom_layers
 from polydevice_gpu.host_layers import bodies_of
 from polydevice_gpu.passes import split_nv12_inputs as nv12
 from polydevice_gpu.runtime.state import known_starts
+from polydevice_gpu.tuning.tuner import TuningMode
 
 
 @dataclass
@@ -36,6 +38,7 @@ class Prepared:
         variables: what requests carry from one inference to the next.
         starts: variable → its first value, None where the network computes it from its inputs.
         folded: what is copied for each set of shapes: what no shape changes is computed in it.
+        templates: what plans for other shapes are filled in from.
         constants: ids of its constants, which all plans share.
     """
 
@@ -47,6 +50,7 @@ class Prepared:
     variables: list[Variable] = field(default_factory=list)
     starts: Mapping[str, Array | None] = field(default_factory=dict)
     folded: Network = field(init=False)
+    templates: Templates = field(init=False)
     constants: frozenset[int] = frozenset()
 
     @property
@@ -107,6 +111,23 @@ def fold_ahead(prepared: Prepared) -> None:
             hold_integers(network)  # before folding, which would make floats of quantised weights
         constant_folding(network, prepared.services.evaluate)
     prepared.constants = frozenset(map(id, _constants(network)))
+
+
+def prepare_templates(prepared: Prepared) -> None:
+    """Find out of which sizes plans may be functions."""
+    settings, tuner, device = prepared.settings, prepared.settings.tuner, prepared.device
+    varies = not (
+        prepared.batch_limit
+        or prepared.variables
+        or settings.dumps.graphs
+        or settings.single_launch == "YES"  # which builds a program for each set of shapes
+        or (tuner is not None and tuner.mode is not TuningMode.USE_EXISTING)
+    )
+    prepared.templates = Templates(
+        prepared.network if varies else None,
+        settings.memory_pool,
+        lambda graph: tuner is not None and tuner.has_others(graph, device),
+    )
 
 
 def _constants(network: Network) -> Iterator[Array]:

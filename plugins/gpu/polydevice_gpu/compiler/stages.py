@@ -40,7 +40,8 @@ PREPARE: tuple[Callable[[Prepared], None], ...] = (
     preparation.split_nv12_inputs,  # first: it changes what the network's inputs are
     preparation.find_batch,  # DYN_BATCH_ENABLED is refused before anything is compiled
     preparation.find_variables,
-    preparation.fold_ahead,  # last: what no shape changes is computed and uploaded once
+    preparation.fold_ahead,  # what no shape changes is computed and uploaded once
+    preparation.prepare_templates,  # last: when it is known what requests carry
 )
 """Once, when a network is loaded."""
 
@@ -84,13 +85,6 @@ PLAN: tuple[Callable[[PlanWork], None], ...] = (
     plan_stages.join_launches,  # last: when it is known which of them wait for which
 )
 """Then, for the device."""
-
-AHEAD: tuple[Callable[[PlanWork], None], ...] = (
-    plan_stages.make_steps,
-    plan_stages.build_kernels,
-    plan_stages.upload_constants,
-)
-"""What of it serves shapes that are not known yet."""
 
 
 def build_graph(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.symbolic_size import SymbolicSize, is_symbolic, mentions_sizes, settled
 from polydevice_gpu.graph import Memory, Value
 
 
@@ -51,7 +53,25 @@ class Local:
     bytes: int
 
 
-Argument = Value | Memory | Weights | Scratch | Local | np.generic
+@dataclass(frozen=True, eq=False)
+class Computed:
+    """A number that is computed from sizes.
+
+    Attributes:
+        kind: its type as an argument.
+        number: with its formula.
+    """
+
+    kind: type[np.generic]
+    number: SymbolicSize
+
+
+Argument = Value | Memory | Weights | Scratch | Local | Computed | np.generic
+
+
+def scalar(kind: type[np.generic], value: Any) -> Computed | np.generic:
+    """Return a number as an argument."""
+    return Computed(kind, value) if is_symbolic(value) else kind(value)
 
 
 @dataclass(frozen=True)
@@ -97,3 +117,20 @@ class Launch:
     options: tuple[str, ...] = ()
     is_custom: bool = False
     body: Body | None = None
+
+    def settle(self) -> None:
+        """Put numbers into its texts where they name symbolic sizes: programs are made of them."""
+        self.options = tuple(map(settled, self.options))
+        self.arguments = [
+            replace(argument, form=settled(argument.form))
+            if isinstance(argument, Weights) and mentions_sizes(argument.form)
+            else argument
+            for argument in self.arguments
+        ]
+        if mentions_sizes(self.text):
+            self.text, body = settled(self.text), self.body
+            if body is not None:
+                preludes, parameters = map(settled, body.preludes), map(settled, body.parameters)
+                self.body = Body(
+                    tuple(preludes), settled(body.text), tuple(parameters), body.sub_groups
+                )

@@ -32,7 +32,7 @@ import numpy as np
 from polydevice.dtype import ElementType
 from polydevice_gpu.graph import Border, GpuNode, Place, Value
 from polydevice_gpu.kernels import types
-from polydevice_gpu.kernels.launch import Argument, Body, Launch, Local, Weights
+from polydevice_gpu.kernels.launch import Argument, Body, Launch, Local, Weights, scalar
 from polydevice_gpu.kernels.pointwise.expression import literal
 from polydevice_gpu.kernels.pointwise.fragment import (
     ROUNDED_DIVISIONS,
@@ -104,9 +104,9 @@ class Call:
         """Pass numbers at launch; one program serves every value."""
         for name, value in values.items():
             if isinstance(value, (float, np.floating)):
-                self._parameter(f"const float {name}", name, np.float32(value))
+                self._parameter(f"const float {name}", name, scalar(np.float32, value))
             else:
-                self._parameter(f"const int {name}", name, np.int32(value))
+                self._parameter(f"const int {name}", name, scalar(np.int32, value))
 
     def tensor(
         self, role: str, value: Value, groups: Groups | None = None, widths: Sequence[int] = ()
@@ -121,7 +121,7 @@ class Call:
         """
         axes: Groups = [(axis,) for axis in range(value.rank)] if groups is None else groups
         self.pointer(role, value)
-        self.access(role, value.storage, aligned_widths(value.placed, value.shape, axes, widths))
+        self.access(role, value.storage, self._aligned(value.placed, value.shape, axes, widths))
         self.index(role, value, value.placed, value.shape, axes)
 
     def pointer(self, role: str, value: Value) -> None:
@@ -143,7 +143,7 @@ class Call:
         if value.constant is None or value.elements != 1:
             self.pointer(role, value)
             part = role if value.border is None else f"{role}_INSIDE"
-            aligned = aligned_widths(layout, shape, groups, widths)
+            aligned = self._aligned(layout, shape, groups, widths)
             self.access(role, value.storage, aligned, part)
             self.index(part, value, layout, shape, groups)
             if value.border is not None:
@@ -205,16 +205,27 @@ class Call:
         self.define(**{f"{role}_T": types.c_type(storage)})
         kind = types.compute_type(storage)
         self.define(**{f"{role}_C": kind})
-        # Processor cores read vectors from anywhere as fast: one program serves all sizes.
-        anywhere = self.target.sizes_vary and not self.target.is_throughput
         for width, at_multiple in {1: True, **(widths or {})}.items():
             tail = "" if width == 1 else str(width)
-            aligned = at_multiple and (width == 1 or not anywhere)
+            aligned = at_multiple and (width == 1 or not self._reads_anywhere)
             read = types.load(storage, name, "(i)", width, aligned=aligned)
             self.define(**{f"{role}_LOAD{tail}(i)": read})
             if role.startswith("OUT"):
                 text = types.store(storage, name, "(i)", "(v)", width, aligned=aligned)
                 self.define(**{f"{role}_STORE{tail}(i, v)": text})
+
+    def _aligned(
+        self, layout: Layout, shape: Sequence[int], groups: Groups, widths: Sequence[int]
+    ) -> dict[int, bool]:
+        """Return for each width whether its vectors are read and written as aligned ones."""
+        if self._reads_anywhere:  # then it does not matter how the sizes turn out
+            return dict.fromkeys(widths, False)
+        return aligned_widths(layout, shape, groups, widths)
+
+    @property
+    def _reads_anywhere(self) -> bool:
+        """Processor cores read vectors from anywhere as fast: one program serves all sizes."""
+        return self.target.sizes_vary and not self.target.is_throughput
 
     def index(
         self, role: str, value: Value, layout: Layout, shape: Sequence[int], groups: Groups
@@ -345,7 +356,7 @@ class Call:
         kernel = f"{attribute}__kernel void name({parameters})"
         is_bounded = self._local is not None and self._across > 0 and self._local[0] > 1
         if is_bounded:
-            arguments = [*arguments, np.int32(self._across)]
+            arguments = [*arguments, scalar(np.int32, self._across)]
             kernel = f"{attribute}__kernel void name({parameters}, const int ITEMS_X)"
             kernel = f"void name##_inside(PARAMETERS); {kernel} {_INSIDE}"
         head = [

@@ -19,8 +19,8 @@ from polydevice_gpu.layout import Layout, planar
 from polydevice_gpu.ops import Fragment, Fused
 from polydevice_gpu.passes.flatten_in_order import flatten_in_order
 
-Reorders = dict[tuple[Value, tuple[int, ...], ElementType], Value]
-"""Copies that were inserted, by what was copied, how it lies and in which type."""
+Reorders = dict[tuple[Value, ElementType], list[Value]]
+"""Copies that were inserted, by what was copied and in which type."""
 
 
 def select_kernels(graph: GpuGraph, target: Target) -> None:
@@ -113,10 +113,12 @@ def _insert_reorders(
         fits = index not in layouts or kernel.accepts_layout(node, index, value.placed, target)
         if fits and storage is value.storage:
             continue
-        key = (value, layout.pitches, storage)
-        if key not in reorders:
-            reorders[key] = copy(graph, node, value, layout, target, storage)
-        node.inputs[index] = reorders[key]
+        copies = reorders.setdefault((value, storage), [])
+        made = next((each for each in copies if each.placed.pitches == layout.pitches), None)
+        if made is None:
+            made = copy(graph, node, value, layout, target, storage)
+            copies.append(made)
+        node.inputs[index] = made
 
 
 def copy(

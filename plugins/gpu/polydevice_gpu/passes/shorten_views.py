@@ -13,6 +13,7 @@ import numpy as np
 
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.transpose import Transpose, permutation
+from polydevice.symbolic_size import array_of
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value, constant_value
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.passes.drop_unused import drop_unused
@@ -101,5 +102,5 @@ def _replace(graph: GpuGraph, chain: Sequence[GpuNode], order: list[int]) -> Non
     origins = dict.fromkeys(origin for step in chain for origin in step.origins)
     node = GpuNode(turned.name, Transpose(), [start, pattern], [turned], origins)
     graph.insert_before(last, node)
-    shape = constant_value(f"{last.name}/shape", np.asarray(last.output.shape, np.int64))
+    shape = constant_value(f"{last.name}/shape", array_of(last.output.shape, np.int64))
     last.op, last.inputs = Reshape(special_zero=False), [turned, shape]

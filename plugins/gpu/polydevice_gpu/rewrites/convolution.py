@@ -31,14 +31,13 @@ def cuts_patches(op: Convolution, inputs: Sequence[Port]) -> bool:
     window = op.window(shape_of(w))
     begin, end = window.pads(tuple(sizes))
     kernel = shape_of(w)[2:]
-    whole = all(size % part == 0 for size, part in zip(sizes, kernel, strict=True))
     return (
         channels < FEW_CHANNELS
         and channels * math.prod(kernel) >= LEAST_TERMS
         and tuple(window.strides) == kernel
         and all(step == 1 for step in window.dilations)
-        and whole
         and not any((*begin, *end))
+        and all(size % part == 0 for size, part in zip(sizes, kernel, strict=True))
     )
 
 

@@ -8,11 +8,14 @@ import numpy as np
 
 from polydevice.emitter import Emitter
 from polydevice.node import Port
+from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.interpolate import (
+    CoordinateMode,
     Interpolate,
     Interpolate1,
     Interpolate4,
     InterpolateMode,
+    NearestMode,
     Resize,
     ShapeCalculation,
 )
@@ -27,6 +30,8 @@ from polydevice.rewrites.facts import (
     shape_of,
 )
 from polydevice.shape import normalize_axis
+from polydevice.symbolic_size import array_of as sizes_array
+from polydevice.symbolic_size import is_symbolic
 from polydevice_gpu.ops import Resample
 
 AXES = 3
@@ -81,6 +86,9 @@ def interpolate(build: Emitter, op: Interpolate, inputs: Sequence[Port]) -> list
         scales = [shape[a] / own[a] if own[a] else 1.0 for a in axes]
     else:
         scales = [float(s) for s in array_of(target).reshape(-1)]
+    factors = _factors(op, own, shape, axes)
+    if factors is not None:
+        return [_repeated(build, x, own, factors)]
     shrinks = any(scale < 1 for scale in scales)
     tables = [
         interpolate_table(op, axis, own[axis], shape[axis], scale, shrinks=shrinks)
@@ -93,6 +101,38 @@ def interpolate(build: Emitter, op: Interpolate, inputs: Sequence[Port]) -> list
             (x,) = resample(build, x, [table], half_away=True)
         return [x]
     return resample(build, x, tables, half_away=op.mode is InterpolateMode.LINEAR)
+
+
+def _factors(
+    op: Interpolate, own: Sequence[int], shape: Sequence[int], axes: Sequence[int]
+) -> list[int] | None:
+    """Return how often elements along each axis are repeated, where tables would be formulas.
+
+    None where an interpolation does something else: output i shows element i // factor both by
+    its corner, rounded down, and by its centre, rounded to the nearest.
+    """
+    if op.mode is not InterpolateMode.NEAREST or not any(is_symbolic(own[axis]) for axis in axes):
+        return None
+    by_corner = (CoordinateMode.ASYMMETRIC, NearestMode.FLOOR)
+    kinds = (op.coordinate_transformation_mode, op.nearest_mode)
+    by_centre = kinds[0] is CoordinateMode.HALF_PIXEL and kinds[1] in (
+        NearestMode.ROUND_PREFER_FLOOR,
+        NearestMode.ROUND_PREFER_CEIL,
+    )
+    if kinds != by_corner and not by_centre:
+        return None
+    if any(size == 0 or result % size for size, result in zip(own, shape, strict=True)):
+        return None
+    exact = all(result < 1 << 20 for result in shape)  # f32 tells all of their quotients apart
+    return [int(result // size) for size, result in zip(own, shape, strict=True)] if exact else None
+
+
+def _repeated(build: Emitter, x: Port, own: Sequence[int], factors: Sequence[int]) -> Port:
+    """Repeat elements: a view of a smaller value, which is then laid out."""
+    split = [size for pair in zip(own, [1] * len(own), strict=True) for size in pair]
+    wide = [size for pair in zip(own, factors, strict=True) for size in pair]
+    spread = build.emit(Broadcast(), build.reshape(x, split), sizes_array(wide, np.int64))
+    return build.reshape(spread, [n * factor for n, factor in zip(own, factors, strict=True)])
 
 
 def _padded(build: Emitter, op: Interpolate, x: Port) -> Port:

@@ -59,7 +59,10 @@ def _supports(choice: Choice, node: GpuNode, target: Target) -> bool:
 
 def launches_of(choice: Choice, node: GpuNode, target: Target) -> list[Launch]:
     """Return the launches by which a choice computes a node."""
-    return choice.kernel.launches(node, choice.kernel.modes[choice.mode], target)
+    launches = choice.kernel.launches(node, choice.kernel.modes[choice.mode], target)
+    for launch in launches:
+        launch.settle()
+    return launches
 
 
 def _compared(choice: Choice, node: GpuNode, target: Target) -> object:

@@ -150,6 +150,26 @@ class Tuner:
             self.file.store(units, key, kept, tuned.best_ns)
             self._report(name, tuned)
 
+    def has_others(self, graph: GpuGraph, device: cl.Device) -> bool:
+        """Whether it knows a choice for a node that has none of its choices yet."""
+        units, name = device.facts.max_compute_units, device.facts.name
+        files = [
+            file for file in (self.file, self.shipped) if file is not None and not file.is_empty
+        ]
+        if not files and not self.exported:
+            return False
+        for node in graph.nodes:
+            if node.choice is None or node.choice.tuned:
+                continue
+            key = layer_key(node, name)
+            if key is None:
+                continue
+            if (key.kind, key.text) in self.exported or any(
+                file.find(units, key) for file in files
+            ):
+                return True
+        return False
+
     def _report(self, name: str, layer: TunedLayer) -> None:
         report(layer)
         self._journal.tuned(name, layer)

@@ -61,12 +61,19 @@ class TuningFile:
             raise OptionValueError(f"TUNING_FILE={str(path)!r}: the folder does not exist")
         return made
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no choice."""
+        with self._lock:
+            return not self._content[_V1] and not self._content[_V2]
+
     def find(self, compute_units: int, key: LayerKey) -> Entry | None:
         """Return the choice for a layer; version 2 counts before version 1."""
         units = str(compute_units)
         with self._lock:
             found = _entry(self._content[_V2].get(units, {}).get(key.kind, {}).get(key.text))
-            return found or _entry(self._content[_V1].get(units, {}).get(key.hash))
+            older = self._content[_V1].get(units)  # whose names take long to compute
+            return found or (_entry(older.get(key.hash)) if older else None)
 
     def store(
         self, compute_units: int, key: LayerKey, entry: Entry | None, time_ns: int = 0

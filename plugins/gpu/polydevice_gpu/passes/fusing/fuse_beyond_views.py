@@ -19,6 +19,7 @@ from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.slice import Slice
 from polydevice.ops.transpose import Transpose, permutation
 from polydevice.shape import normalize_axis
+from polydevice.symbolic_size import array_of
 from polydevice_gpu import views
 from polydevice_gpu.graph import GpuNode, Value, constant_value
 
@@ -159,7 +160,7 @@ def _sliced(operand: Value, concat: GpuNode, start: int, part: Value, made: list
     sizes = [stop - start if n == own else size for n, size in enumerate(operand.shape)]
     value = _like(operand, f"{operand.name}/from {start} of {concat.name}", sizes)
     bounds = [
-        constant_value(f"{value.name}/{n}", np.array([n], np.int64)) for n in (start, stop, 1, own)
+        constant_value(f"{value.name}/{n}", array_of([n], np.int64)) for n in (start, stop, 1, own)
     ]
     made.append(GpuNode(value.name, Slice(), [operand, *bounds], [value]))
     return value
@@ -226,7 +227,7 @@ def _reshaped(operand: Value, shape: tuple[int, ...], view: GpuNode, made: list[
     if operand.constant is not None:
         return _constant(operand, np.asarray(operand.constant).reshape(shape), "seen")
     value = _like(operand, f"{operand.name}/seen before {view.name}", shape)
-    sizes = constant_value(f"{value.name}/shape", np.array(shape, np.int64))
+    sizes = constant_value(f"{value.name}/shape", array_of(shape, np.int64))
     made.append(GpuNode(value.name, Reshape(special_zero=False), [operand, sizes], [value]))
     return value
 

@@ -16,6 +16,7 @@ from polydevice.ops.pad import Pad, PadMode
 from polydevice.ops.reshape import Reshape
 from polydevice.ops.transpose import Transpose, permutation
 from polydevice.ops.window import PadType
+from polydevice.symbolic_size import array_of
 from polydevice_gpu import views
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value, constant_value
 from polydevice_gpu.kernels.target import Target
@@ -122,7 +123,7 @@ def _shrink(view: GpuNode, border: Padding) -> None:
     sizes = zip(value.shape, border, strict=True)
     value.shape = tuple(size - before - behind for size, (before, behind) in sizes)
     if not isinstance(view.op, Transpose):
-        shape = constant_value(f"{view.name}/shape", np.array(value.shape, np.int64))
+        shape = constant_value(f"{view.name}/shape", array_of(value.shape, np.int64))
         view.op, view.inputs[1:] = Reshape(special_zero=False), [shape]
 
 

@@ -1,0 +1,293 @@
+"""Sizes that remember how they were computed, so that what was made with them serves others too.
+
+A `SymbolicSize` behaves like the number that it has, and its `Trace` notes what is done with it:
+arithmetic becomes a formula; whatever depends on the number itself (a comparison, its truth, an
+index) becomes a guard. `Trace.formulas` then says for other sizes what would have come out, or
+nothing if a guard does not hold, so that a decision would have been another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+Number = Any
+"""``int``, ``float`` or a `SymbolicSize`."""
+
+_INFIX = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv,
+    "%": operator.mod, "/": operator.truediv, "**": operator.pow, "<<": operator.lshift,
+    ">>": operator.rshift, "&": operator.and_, "|": operator.or_, "^": operator.xor,
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+    "==": operator.eq,
+}  # fmt: skip
+
+_CALLED: dict[str, Callable[[Any], Any]] = {
+    "neg": operator.neg, "abs": abs, "invert": operator.invert, "ceil": math.ceil,
+    "floor": math.floor, "trunc": math.trunc, "bit_length": lambda n: n.bit_length(),
+    "log2": math.log2, "sqrt": math.sqrt, "isqrt": math.isqrt, "round": round,
+}  # fmt: skip
+
+_OPEN, _CLOSE = "\ue000", "\ue001"
+"""Around the name of a size in a text; characters for private use."""
+
+_NAMED = re.compile(f"{_OPEN}(.*?){_CLOSE}")
+
+Formulas = Callable[[Sequence[int]], "list[Number] | None"]
+
+
+class Trace:
+    """What is done with sizes while something is made of them.
+
+    Attributes:
+        is_live: whether it still takes notes; afterwards the sizes are plain numbers.
+        steps: lines of a function of the sizes, in their order.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing noted."""
+        self.is_live = True
+        self.steps: list[str] = []
+        self._known: dict[tuple[object, ...], SymbolicSize] = {}
+        self._guards: set[str] = set()
+        self._named: dict[str, SymbolicSize] = {}
+        self._inputs: list[SymbolicSize] = []
+
+    def input(self, value: int) -> SymbolicSize:
+        """Return a size from which others are computed."""
+        made = self._named[f"s{len(self._inputs)}"] = SymbolicSize(
+            self, f"s{len(self._inputs)}", value
+        )
+        self._inputs.append(made)
+        return made
+
+    def known(self, name: str) -> Number:
+        """Return the number that the size of a name has; what is made with it serves no other."""
+        return self._named[name].known()
+
+    def named_in(self, text: str) -> list[SymbolicSize]:
+        """Return the sizes that a text names."""
+        return [self._named[name] for name in _NAMED.findall(text)]
+
+    def computed(self, key: tuple[object, ...], text: str, value: Number) -> Number:
+        """Return what a formula gives; one that was noted before is computed once."""
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = SymbolicSize(self, f"t{len(self._known)}", value)
+            self._named[known.name] = known
+            self.steps.append(f"{known.name} = {text}")
+        return known
+
+    def guard(self, text: str, holds: bool) -> None:
+        """Note what was found to hold, or not to."""
+        line = f"if not ({text}): return None" if holds else f"if {text}: return None"
+        if line not in self._guards:
+            self._guards.add(line)
+            self.steps.append(line)
+
+    def formulas(self, wanted: Sequence[Number]) -> Formulas:
+        """Take no more notes; return the function from sizes to what is wanted of them.
+
+        It returns None where a guard does not hold.
+        """
+        self.is_live = False
+        results = ", ".join(
+            item.name if type(item) is SymbolicSize else repr(item) for item in wanted
+        )
+        names = "".join(f"{item.name}, " for item in self._inputs)
+        lines = ["def formulas(sizes):", *([f"{names} = sizes"] if names else []), *self.steps]
+        lines.append(f"return [{results}]")
+        for notes in (self.steps, self._known, self._guards, self._named, self._inputs):
+            notes.clear()  # they take more than what was made
+        scope: dict[str, Any] = dict(_CALLED)
+        exec(compile("\n ".join(lines), "<formulas>", "exec"), scope)  # noqa: S102 - our own text
+        function = scope["formulas"]
+
+        def formulas(sizes: Sequence[int]) -> list[Number] | None:
+            try:
+                return function(sizes)  # type: ignore[no-any-return]
+            except ArithmeticError:  # would have been one while tracing, but for other sizes
+                return None
+
+        return formulas
+
+
+_TRACE: ContextVar[Trace | None] = ContextVar("trace", default=None)
+
+
+@contextlib.contextmanager
+def tracing() -> Iterator[Trace]:
+    """Take notes of what is done with sizes until the end of the block."""
+    trace = Trace()
+    token = _TRACE.set(trace)
+    try:
+        yield trace
+    finally:
+        trace.is_live = False
+        _TRACE.reset(token)
+
+
+def _infix(symbol: str, *, reverse: bool = False) -> Callable[..., Any]:
+    function = _INFIX[symbol]
+    is_comparison = symbol in ("<", "<=", ">", ">=", "==")
+
+    def method(self: SymbolicSize, other: object) -> Any:
+        kind = type(other)
+        if kind is SymbolicSize:
+            text, number = other.name, other.value  # type: ignore[attr-defined]
+        elif kind is int or kind is float or kind is bool:
+            text = number = other
+        elif isinstance(other, (np.integer, np.float64, np.bool_)):
+            text = number = other.item()
+        elif isinstance(other, np.floating):  # narrower ones round as their own type does
+            return function(other, self.known()) if reverse else function(self.known(), other)
+        else:
+            return NotImplemented
+        value = function(number, self.value) if reverse else function(self.value, number)
+        trace = self.trace
+        if not trace.is_live:
+            return value
+        if kind is not SymbolicSize:
+            text = f"({text!r})" if math.isfinite(number) else f"float('{text}')"
+        a, b = (text, self.name) if reverse else (self.name, text)
+        if is_comparison:
+            trace.guard(f"{a} {symbol} {b}", value)
+            return value
+        return trace.computed((symbol, a, b), f"{a} {symbol} {b}", value)
+
+    return method
+
+
+def _called(name: str) -> Callable[[SymbolicSize], Any]:
+    function = _CALLED[name]
+
+    def method(self: SymbolicSize, *_: object) -> Any:
+        value = function(self.value)
+        if not self.trace.is_live:
+            return value
+        return self.trace.computed((name, self.name), f"{name}({self.name})", value)
+
+    return method
+
+
+def _pinned(convert: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: SymbolicSize, *rest: Any) -> Any:
+        return convert(self.known(), *rest)
+
+    return method
+
+
+class SymbolicSize:
+    """A size with its formula; see the module.
+
+    It says that it is an ``int`` (or ``float``, as quotients are), and is none: what asks for the
+    number behind it goes through the methods below.
+    """
+
+    __slots__ = ("name", "trace", "value")
+    __array_ufunc__ = None  # NumPy's scalars leave arithmetic to the methods below
+
+    def __init__(self, trace: Trace, name: str, value: Number) -> None:
+        self.trace = trace
+        self.name = name
+        self.value = value
+
+    @property  # type: ignore[misc]  # nobody sets it
+    def __class__(self) -> type:
+        return type(self.value)
+
+    def known(self) -> Number:
+        """Return the number; what is made with it serves no other."""
+        if self.trace.is_live:
+            self.trace.guard(f"{self.name} == {self.value!r}", True)
+        return self.value
+
+    __add__, __radd__ = _infix("+"), _infix("+", reverse=True)
+    __sub__, __rsub__ = _infix("-"), _infix("-", reverse=True)
+    __mul__, __rmul__ = _infix("*"), _infix("*", reverse=True)
+    __floordiv__, __rfloordiv__ = _infix("//"), _infix("//", reverse=True)
+    __truediv__, __rtruediv__ = _infix("/"), _infix("/", reverse=True)
+    __mod__, __rmod__ = _infix("%"), _infix("%", reverse=True)
+    __pow__, __rpow__ = _infix("**"), _infix("**", reverse=True)
+    __lshift__, __rlshift__ = _infix("<<"), _infix("<<", reverse=True)
+    __rshift__, __rrshift__ = _infix(">>"), _infix(">>", reverse=True)
+    __and__, __rand__ = _infix("&"), _infix("&", reverse=True)
+    __or__, __ror__ = _infix("|"), _infix("|", reverse=True)
+    __xor__, __rxor__ = _infix("^"), _infix("^", reverse=True)
+    __lt__, __le__ = _infix("<"), _infix("<=")
+    __gt__, __ge__ = _infix(">"), _infix(">=")
+    __eq__ = _infix("==")
+    __neg__, __abs__, __invert__ = _called("neg"), _called("abs"), _called("invert")
+    __ceil__, __floor__, __trunc__ = _called("ceil"), _called("floor"), _called("trunc")
+    bit_length = _called("bit_length")
+
+    __int__, __index__, __float__ = _pinned(int), _pinned(operator.index), _pinned(float)
+    __hash__, __round__, __divmod__ = _pinned(hash), _pinned(round), _pinned(divmod)
+
+    def __str__(self) -> str:
+        return f"{_OPEN}{self.name}{_CLOSE}" if self.trace.is_live else str(self.value)
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        return str(self) if self.trace.is_live else format(self.value, spec)
+
+    def __bool__(self) -> bool:
+        return bool(self != 0)
+
+    def __ne__(self, other: object) -> Any:
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
+
+    def __pos__(self) -> SymbolicSize:
+        return self
+
+    def item(self) -> SymbolicSize:
+        """Return itself, as NumPy's scalars do."""
+        return self
+
+
+def is_symbolic(number: object) -> bool:
+    """Whether a number is a `SymbolicSize`."""
+    return type(number) is SymbolicSize
+
+
+def is_formula(array: object) -> bool:
+    """Whether an array consists of numbers of which some are symbolic."""
+    if not isinstance(array, np.ndarray) or array.dtype != object:
+        return False
+    items = array.reshape(-1).tolist()
+    return any(map(is_symbolic, items)) and all(isinstance(item, int) for item in items)
+
+
+def array_of(items: Sequence[Number], dtype: Any) -> np.ndarray[Any, Any]:
+    """Return numbers as an array of this type, or of objects where some are symbolic."""
+    return np.array(items, object if any(map(is_symbolic, items)) else dtype)
+
+
+def whole(number: Number) -> int:
+    """Return a number as an ``int``, or as the symbolic size that it is."""
+    return number if is_symbolic(number) else int(number)
+
+
+def mentions_sizes(text: str) -> bool:
+    """Whether a text says sizes that are symbolic: by their names, until `written` says numbers."""
+    return _OPEN in text
+
+
+def settled(text: str) -> str:
+    """Return a text that decides something with the numbers of the sizes that it names."""
+    trace = _TRACE.get()
+    return text if trace is None or _OPEN not in text else written(text, trace.known)
+
+
+def written(text: str, number_of: Callable[[str], Number]) -> str:
+    """Return a text with the numbers that its sizes have, by their names."""
+    return _NAMED.sub(lambda found: str(number_of(found[1])), text)

@@ -1,0 +1,274 @@
+"""PlanTemplate: what a plan that was made with symbolic sizes is for other sizes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Protocol
+
+import numpy as np
+
+from polydevice.dtype import ElementType
+from polydevice.symbolic_size import (
+    Number,
+    SymbolicSize,
+    Trace,
+    is_formula,
+    is_symbolic,
+    mentions_sizes,
+    written,
+)
+from polydevice_gpu.graph import Border, GpuGraph, GpuNode, Memory, Value
+from polydevice_gpu.kernels.launch import Argument, Computed, Launch, Local, Scratch
+from polydevice_gpu.layout import Layout
+from polydevice_gpu.passes.plan_memory import plan_memory
+from polydevice_gpu.runtime.plan import Plan, Step, scratch_memory
+
+
+class Builder(Protocol):
+    """What knows which programs are built."""
+
+    def has(self, source: str, options: Sequence[str] = ()) -> bool:
+        """Whether the program of a source is there."""
+
+
+class PlanTemplate:
+    """A plan whose sizes are formulas; `plan` fills in numbers.
+
+    Attributes:
+        source: the plan with the formulas, which nothing runs.
+    """
+
+    def __init__(self, source: Plan, trace: Trace, memory_pool: bool) -> None:
+        """Take over a plan that was just made, and end its trace."""
+        self.source = source
+        self._memory_pool = memory_pool
+        found = _Formulas(trace)
+        found.visit(source)
+        self._worded = found.worded(source.graph)
+        self._names = [item.name for item in found.items]
+        self._formulas = trace.formulas(found.items)
+
+    def is_overtaken(self, builder: Builder) -> bool:
+        """Whether programs that others stand in for are built by now."""
+        wanted = self.source.wanted.values()
+        return any(builder.has(each.source, each.options) for each in wanted)
+
+    def plan(self, sizes: Sequence[int]) -> Plan | None:
+        """Return the plan for these sizes; None where another one might be made for them."""
+        numbers = self._formulas(sizes)
+        if numbers is None:
+            return None
+        filled = _Filled(dict(zip(self._names, numbers, strict=True)), self._worded)
+        return filled.plan(self.source, self._memory_pool)
+
+
+class _Formulas:
+    """Collects the symbolic sizes that a plan is made of."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self.items: list[SymbolicSize] = []
+        self._seen: set[str] = set()
+        self._values: set[Value] = set()
+
+    def visit(self, plan: Plan) -> None:
+        graph = plan.graph
+        for value in _values(graph):
+            self.value(value)
+        for step in plan.launching:
+            for memory in step.scratch.values():
+                self.memory(memory)
+            for launch in step.launches:
+                self.sizes(launch.global_size)
+                self.sizes(launch.local_size or ())
+                for argument in launch.arguments:
+                    self.argument(argument)
+
+    def value(self, value: Value) -> None:
+        if value in self._values:
+            return
+        self._values.add(value)
+        self.sizes(self._trace.named_in(value.name))
+        self.sizes(value.shape)
+        if value.layout is not None:
+            self.sizes((*value.layout.pitches, value.layout.offset))
+        if value.border is not None:
+            self.sizes([size for pair in value.border.inside for size in pair])
+            self.size(value.border.fill)
+        if value.constant is not None:
+            self.array(value.constant)
+        if value.memory is not None:
+            self.memory(value.memory)
+
+    def worded(self, graph: GpuGraph) -> set[GpuNode]:
+        """Return the nodes whose choice says sizes."""
+        found = set()
+        for node in graph.nodes:
+            for text in () if node.choice is None else node.choice.passed.values():
+                if mentions_sizes(text):
+                    found.add(node)
+                    self.sizes(self._trace.named_in(text))
+        return found
+
+    def argument(self, argument: Argument) -> None:
+        if isinstance(argument, Computed):
+            self.size(argument.number)
+        elif isinstance(argument, Local):
+            self.size(argument.bytes)
+        elif isinstance(argument, Scratch):
+            self.size(argument.elements)
+        elif isinstance(argument, Memory):
+            self.memory(argument)
+        elif isinstance(argument, Value):
+            self.value(argument)
+
+    def memory(self, memory: Memory) -> None:
+        self.size(memory.elements)
+        if memory.data is not None:
+            self.array(memory.data)
+
+    def array(self, array: Any) -> None:
+        if is_formula(array):
+            self.sizes(array.reshape(-1).tolist())
+
+    def sizes(self, sizes: Sequence[Number]) -> None:
+        for size in sizes:
+            self.size(size)
+
+    def size(self, size: Number) -> None:
+        if is_symbolic(size) and size.name not in self._seen:
+            self._seen.add(size.name)
+            self.items.append(size)
+
+
+class _Filled:
+    """Copies a plan, with numbers in the place of formulas; what has none is shared."""
+
+    def __init__(self, numbers: dict[str, Number], worded: AbstractSet[GpuNode]) -> None:
+        self._numbers = numbers
+        self._worded = worded
+        self._values: dict[Value, Value] = {}
+        self._memory: dict[Memory, Memory] = {}
+        self._nodes: dict[GpuNode, GpuNode] = {}
+
+    def plan(self, source: Plan, memory_pool: bool) -> Plan:
+        graph = self._graph(source.graph)
+        steps = [self._step(step) for step in source.launching]
+        places = {node: place for place, node in enumerate(graph.nodes)}
+        scratch = {places[step.node]: list(step.scratch.values()) for step in steps}
+        arena = plan_memory(graph, scratch, memory_pool)
+        made = Plan(source.device, graph, list(steps), arena, source.weights)
+        made.apart, made.wanted = dict(source.apart), dict(source.wanted)
+        made.binding = source.binding  # their kernels are the same
+        return made
+
+    def _size(self, size: Number) -> Number:
+        return self._numbers[size.name] if type(size) is SymbolicSize else size
+
+    def _sizes(self, sizes: Sequence[Number]) -> tuple[Number, ...]:
+        numbers = self._numbers
+        return tuple([numbers[s.name] if type(s) is SymbolicSize else s for s in sizes])
+
+    def _graph(self, source: GpuGraph) -> GpuGraph:
+        for value in _values(source):
+            self._values[value] = self._value(value)
+        nodes = [self._node(node) for node in source.nodes]
+        for old, new in self._values.items():
+            if old.producer is not None:
+                new.producer = self._nodes.get(old.producer)
+        return dataclasses.replace(
+            source,
+            inputs={name: self._values[value] for name, value in source.inputs.items()},
+            outputs={name: self._values[value] for name, value in source.outputs.items()},
+            nodes=nodes,
+        )
+
+    def _value(self, old: Value) -> Value:
+        name = old.name
+        if mentions_sizes(name):
+            name = written(name, self._numbers.__getitem__)
+        made = Value(name, old.element_type, self._sizes(old.shape), storage=old.storage)
+        made.kind, made.is_output, made.on_host = old.kind, old.is_output, old.on_host
+        made.constant = self._array(old.constant, old.element_type)
+        if old.layout is not None:
+            made.layout = Layout(self._sizes(old.layout.pitches), self._size(old.layout.offset))
+        if old.memory is not None:
+            made.memory = self._memory_of(old.memory)
+        if old.border is not None:
+            inside = tuple((self._size(a), self._size(b)) for a, b in old.border.inside)
+            made.border = Border(inside, self._size(old.border.fill))
+        return made
+
+    def _memory_of(self, old: Memory) -> Memory:
+        known = self._memory.get(old)
+        if known is None:
+            known = old
+            if is_symbolic(old.elements) or is_formula(old.data):
+                data = self._array(old.data, old.storage)
+                known = Memory(old.place, self._size(old.elements), old.storage, data, old.name)
+            self._memory[old] = known
+        return known
+
+    def _array(self, array: Any, kind: ElementType) -> Any:
+        if not is_formula(array):
+            return array
+        return np.array(self._sizes(array.reshape(-1).tolist()), kind.dtype).reshape(array.shape)
+
+    def _node(self, old: GpuNode) -> GpuNode:
+        made = GpuNode.__new__(GpuNode)
+        for name in GpuNode.__slots__:
+            setattr(made, name, getattr(old, name))
+        made.inputs = [self._values[value] for value in old.inputs]
+        made.outputs = [self._values[value] for value in old.outputs]
+        if old in self._worded and old.choice is not None:
+            passed = {
+                name: written(text, self._numbers.__getitem__)
+                for name, text in old.choice.passed.items()
+            }
+            made.choice = dataclasses.replace(old.choice, passed=passed)
+        self._nodes[old] = made
+        return made
+
+    def _step(self, old: Step) -> Step:
+        scratch = {s: Scratch(self._size(s.elements), s.storage, s.kept) for s in old.scratch}
+        launches = [self._launch(launch, scratch) for launch in old.launches]
+        return Step(self._nodes[old.node], launches, old.kernels, scratch_memory(launches))
+
+    def _launch(self, old: Launch, scratch: dict[Scratch, Scratch]) -> Launch:
+        local = None if old.local_size is None else self._sizes(old.local_size)
+        return Launch(
+            old.kernel,
+            old.text,
+            self._sizes(old.global_size),
+            local,
+            [self._argument(argument, scratch) for argument in old.arguments],
+            old.options,
+            old.is_custom,
+            old.body,
+        )
+
+    def _argument(self, old: Argument, scratch: dict[Scratch, Scratch]) -> Argument:
+        if isinstance(old, Computed):
+            return old.kind(self._numbers[old.number.name])  # type: ignore[no-any-return]
+        if isinstance(old, Value):
+            if old not in self._values:  # of a kernel's own
+                self._values[old] = self._value(old)
+            return self._values[old]
+        if isinstance(old, Memory):
+            return self._memory_of(old)
+        if isinstance(old, Scratch):
+            return scratch[old]
+        if isinstance(old, Local):
+            return Local(self._size(old.bytes))
+        return old
+
+
+def _values(graph: GpuGraph) -> dict[Value, None]:
+    """Return the values of a graph, each once."""
+    found = dict.fromkeys((*graph.inputs.values(), *graph.outputs.values()))
+    for node in graph.nodes:
+        found.update(dict.fromkeys(node.inputs))
+        found.update(dict.fromkeys(node.outputs))
+    return found

@@ -1,0 +1,147 @@
+"""Templates: plans with formulas, from which those for other sizes are filled in."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from polydevice.errors import InferCancelledError
+from polydevice.network import Network
+from polydevice.runtime.plan_cache import Shapes
+from polydevice.symbolic_size import tracing
+from polydevice_gpu.compiler.template import Builder, PlanTemplate
+from polydevice_gpu.graph import GpuGraph
+from polydevice_gpu.runtime.plan import Plan
+
+_log = logging.getLogger(__name__)
+
+MOST = 16
+"""Templates of a network: classes of sizes for which it is planned alike."""
+
+FAILURES = 2
+"""Plans that could not be made with formulas, after which no more are tried."""
+
+
+class UntraceableError(Exception):
+    """The host computes layers of a network, or bodies run, which have plans of their own."""
+
+
+class Templates:
+    """Of one network: the plans with formulas from which others are filled in.
+
+    Attributes:
+        filled: how many plans were filled in from one that was there.
+    """
+
+    def __init__(
+        self, network: Network | None, memory_pool: bool, choosing: Callable[[GpuGraph], bool]
+    ) -> None:
+        """Begin with none.
+
+        Args:
+            network: whose sizes vary; None for one of which every plan is made stage by stage.
+            memory_pool: whether values share memory.
+            choosing: whether tuning would make other choices for a graph.
+        """
+        shapes = [] if network is None else [node.output.shape for node in network.parameters]
+        self._shapes = [shape for shape in shapes if shape is not None]
+        self._memory_pool = memory_pool
+        self._choosing = choosing
+        self._may_trace = len(self._shapes) == len(shapes) and not all(
+            shape.is_static for shape in self._shapes
+        )
+        self._found: list[PlanTemplate] = []
+        self._lock = threading.Lock()
+        self.filled = self._made = self._failed = 0
+
+    def plan(self, shapes: Shapes, make: Callable[[Shapes], Plan], builder: Builder) -> Plan:
+        """Return the plan for these shapes: filled in, or made where no template fits.
+
+        Args:
+            shapes: of the inputs.
+            make: makes a plan stage by stage.
+            builder: knows which programs are built.
+
+        Raises:
+            Exception: what `make` raises.
+        """
+        sizes = self._sizes(shapes)
+        if sizes is None:
+            return make(shapes)
+        for template in self._current(builder):
+            plan = template.plan(sizes)
+            if plan is not None:
+                if self._choosing(plan.graph):
+                    return make(shapes)
+                with self._lock:
+                    self.filled += 1
+                    if template in self._found:  # the network may have been closed
+                        self._found.remove(template)
+                        self._found.insert(0, template)
+                return plan
+        self._made += 1
+        pays = self._made <= MOST or self.filled > self._made
+        traced = self._traced(shapes, make) if pays else None
+        if traced is not None:
+            plan = traced.plan(sizes)
+            with self._lock:
+                if self._may_trace:
+                    self._found.insert(0, traced)
+                    del self._found[MOST:]
+            if plan is not None and not self._choosing(plan.graph):
+                plan.programs_compiled = traced.source.programs_compiled
+                return plan
+        plan = make(shapes)
+        if traced is None and pays:
+            self._failed += 1
+            self._may_trace = self._may_trace and self._failed < FAILURES
+        return plan
+
+    def _sizes(self, shapes: Shapes) -> list[int] | None:
+        """Return the sizes that vary; None where no template could be for these shapes."""
+        pairs = list(zip(self._shapes, shapes, strict=False))
+        if not self._may_trace or any(
+            given is None or not own.admits(given) for own, given in pairs
+        ):
+            return None
+        return [
+            size
+            for own, given in pairs
+            for declared, size in zip(own, given or (), strict=True)
+            if not isinstance(declared, int)
+        ]
+
+    def clear(self) -> None:
+        """Forget all templates, and make no more."""
+        with self._lock:
+            self._found.clear()
+            self._may_trace = False
+
+    def _current(self, builder: Builder) -> list[PlanTemplate]:
+        """Return the templates, without those whose wanted programs are there by now."""
+        with self._lock:
+            self._found = [each for each in self._found if not each.is_overtaken(builder)]
+            return list(self._found)
+
+    def _traced(self, shapes: Shapes, make: Callable[[Shapes], Plan]) -> PlanTemplate | None:
+        """Make a plan with symbolic sizes; None where that is not possible."""
+        try:
+            with tracing() as trace:
+                symbolic: Any = tuple(
+                    tuple(
+                        size if isinstance(declared, int) else trace.input(size)
+                        for declared, size in zip(own, given or (), strict=True)
+                    )
+                    for own, given in zip(self._shapes, shapes, strict=True)
+                )
+                return PlanTemplate(make(symbolic), trace, self._memory_pool)
+        except InferCancelledError:
+            raise
+        except UntraceableError:
+            self._may_trace = False
+            return None
+        except Exception as error:  # noqa: BLE001 - made with numbers, it works or says what is wrong
+            _log.debug("no plan with symbolic sizes: %s", error)
+            return None

@@ -1,0 +1,103 @@
+"""Sizes with formulas: what was made with them is what other sizes would have made, or nothing."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from polydevice.shape import Shape
+from polydevice.symbolic_size import (
+    array_of,
+    is_formula,
+    is_symbolic,
+    mentions_sizes,
+    settled,
+    tracing,
+    whole,
+    written,
+)
+
+
+def convolution(height, width):
+    """Sizes of a window's result, by a path that depends on them."""
+    rows, columns = (height + 2 - 3) // 2 + 1, -(-width // 4)
+    if rows * columns % 16 == 0:
+        return [rows, columns, 16, 0.0]
+    return [max(rows, columns), min(rows, 7), rows.bit_length(), rows / columns]
+
+
+def layout(height, width):
+    """Pitches in the order of another's, and what uses sizes as numbers."""
+    pitches = sorted([(height * width, 0), (width, 1), (7, 2)], reverse=True)
+    table = np.arange(width // 32 + 1) * 3  # serves one size only
+    return [math.prod((2, height, width)), *(p for p, _ in pitches), int(table[-1]), abs(3 - width)]
+
+
+def rounded(height, width):
+    """Numbers of NumPy, and all other kinds of arithmetic."""
+    small = np.float32(height) * np.float32(1.7)
+    return [
+        (-2) ** (width % 5), math.ceil(height / 8), math.floor(width / -3), height << 2, width >> 1,
+        np.int64(5) + height, np.float64(0.1) * width, int(small), height & 12, divmod(width, 9)[0],
+        {40: 1, 41: 2}.get(height, 0), len(range(0, width, 24)), bool(width - 90), ~height,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", [convolution, layout, rounded])
+def test_formulas_give_what_other_sizes_give(function):
+    rng = random.Random(7)
+    filled = 0
+    for _ in range(30):
+        with tracing() as trace:
+            own = [rng.randrange(33, 130) for _ in range(2)]
+            formulas = trace.formulas(function(*map(trace.input, own)))
+        assert formulas(own) == function(*own)
+        for _ in range(40):
+            other = [
+                own[0] if rng.random() < 0.5 else rng.randrange(33, 130),
+                rng.randrange(1, 130),
+            ]
+            found = formulas(other)
+            if found is not None:
+                filled += 1
+                assert found == function(*other)
+                kinds = [[np.asarray(x).dtype.kind for x in y] for y in (found, function(*other))]
+                assert kinds[0] == kinds[1]
+    assert filled >= 3
+
+
+def test_texts_name_sizes_until_they_decide_something():
+    with tracing() as trace:
+        size = trace.input(12)
+        text = f"rows of {size * 2:>9} and {size}"
+        assert mentions_sizes(text)
+        assert [written(text, {s.name: n for s, n in zip(trace.named_in(text), (8, 4), strict=True)}
+                        .__getitem__)] == ["rows of 8 and 4"]  # fmt: skip
+        assert settled(text) == "rows of 24 and 12"
+        formulas = trace.formulas([size + 1])
+    assert str(size) == "12"
+    assert formulas([12]) == [13]
+    assert formulas([13]) is None
+
+
+def test_shapes_and_arrays_keep_formulas():
+    with tracing() as trace:
+        size = trace.input(5)
+        shape = Shape([2, size, np.int64(3)])
+        assert shape.is_static
+        assert isinstance(size, int)
+        array = array_of([size, 3], np.int64)
+        assert is_formula(array)
+        assert not is_formula(np.array(["a", 3], object))
+        assert is_symbolic(whole(array[0]))
+        assert array_of([4, 3], np.int64).dtype == np.int64
+        formulas = trace.formulas([shape.elements])
+    assert formulas([7]) == [42]
+    assert size + 1 == 6  # a plain number from now on
+    assert type(size + 1) is int
+    with tracing() as trace:
+        zero = trace.formulas([10 // trace.input(5)])
+    assert zero([0]) is None
