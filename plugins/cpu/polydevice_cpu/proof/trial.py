@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -11,26 +11,24 @@ from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, Prelu, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
-from polydevice_cpu.onednn.descriptor import Descriptor
-from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES, MemoryObject, aligned
+from polydevice_cpu.onednn.descriptor import Descriptor, row_major
+from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES, MemoryObject, address_of, aligned
 from polydevice_cpu.onednn.primitive import Primitive, run_once
 from polydevice_cpu.onednn.primitives import reorder
 from polydevice_cpu.proof import functions
 from polydevice_cpu.proof.claim import Claim, Link
-from polydevice_cpu.proof.functions import EPSILON, TINY, Bounded
+from polydevice_cpu.proof.data import INTEGRAL, MOST_TRIALS, Data, data_of
+from polydevice_cpu.proof.functions import EPSILON, Bounded
 
 ACCURACY_ELEMENTS = 16_384
 """How many numbers a function is tried on."""
 ELEMENTS = 1024
 """Small tensors are tried again with other numbers until this many results are compared."""
-MOST_TRIALS = 8
-SAMPLE = 1 << 13
+SAMPLE = 1 << 12
 """How many of the first results, of the last and of those between are compared."""
 LEAST_MARGIN_BYTES = 1 << 14
 MOST_MARGIN_BYTES = 1 << 18
-_PERIOD = 16_381  # a prime: where numbers repeat, they do so in step with no size
 _NAN, _LARGE, _SMALL = 0xFF, 0x7F, 0xFE
-_INTEGRAL = (DataType.U8, DataType.S8)
 _ROUNDING = {DataType.BF16: 2.0**-8, DataType.F16: 2.0**-11}
 
 
@@ -51,15 +49,24 @@ class Guarded:
         if size != math.prod(descriptor.shape) * descriptor.dtype.itemsize:
             self._all[self._inside] = fill  # gaps between elements are guards too
         self.descriptor = descriptor
-        self.memory = MemoryObject(descriptor, self._all[self._inside].ctypes.data)
+        self.memory = MemoryObject(descriptor, address_of(self._all) + margin)
+        self._plain: Array | None = None
+        if descriptor.strides is not None and descriptor.data_type is DataType.F32:
+            strides = [4 * stride for stride in descriptor.strides]
+            self._plain = np.ndarray(descriptor.shape, np.float32, self._all, margin, strides)
 
     def put(self, array: Array) -> None:
         """Write a tensor in f32, in the layout and type that the memory has."""
+        if self._plain is not None:  # oneDNN would make code for it first
+            self._plain[...] = array
+            return
         source = Descriptor.dense(array.shape)
         self._move(MemoryObject(source, array.ctypes.data), self.memory, source, self.descriptor)
 
     def take(self) -> Array:
-        """Read the tensor as f32."""
+        """Read the tensor as f32; what is returned may be the memory itself."""
+        if self._plain is not None:
+            return self._plain
         dense = Descriptor.dense(self.descriptor.shape)
         array = np.empty(self.descriptor.shape, np.float32)
         self._move(self.memory, MemoryObject(dense, array.ctypes.data), self.descriptor, dense)
@@ -84,22 +91,11 @@ class Guarded:
         run_once(move, {Arg.SRC: source, Arg.DST: target})
 
 
-@dataclass
-class _Data:
-    """Random numbers of one trial: the source, the weights, operands by argument, the sum."""
-
-    rng: np.random.Generator
-    source: Array
-    weights: Array | None
-    operands: dict[int, Array]
-    before: Array
-
-
 def failure(claim: Claim) -> str:
     """Return in which way the primitive is wrong; empty where every trial was right."""
     elements = max(math.prod(claim.primitive.dst.shape), 1)
     for seed in range(min(MOST_TRIALS, -(-ELEMENTS // elements))):
-        data = _data(claim, np.random.default_rng(seed))
+        data = data_of(claim, seed)
         try:
             found = _tried(claim, data)
         except InferenceError as error:
@@ -109,11 +105,13 @@ def failure(claim: Claim) -> str:
     return ""
 
 
-def _tried(claim: Claim, data: _Data) -> str:
+def _tried(claim: Claim, data: Data) -> str:
     made = claim.primitive
     given: dict[int, Guarded] = {Arg.SRC: _placed(made.src, data.source)}
     if data.weights is not None:
         given[Arg.WEIGHTS] = _placed(made.weights, data.weights)
+    seen = _Seen(made.dst, data.seed)
+    expected = _expected(claim, data, seen, given)  # first: what is tried might write its source
     for link in claim.links:
         if link.memory is not None:
             array = data.operands[link.argument].reshape(link.memory.shape)
@@ -130,8 +128,7 @@ def _tried(claim: Claim, data: _Data) -> str:
     run_once(made, arguments)
     if not result.is_intact:
         return "it writes outside the result"
-    seen = _Seen(made.dst.shape, data.rng)
-    return _difference(seen, seen.of(result.take()), _expected(claim, data, seen), made.dst)
+    return _difference(seen, seen.of(result.take()), expected, made.dst)
 
 
 def _placed(descriptor: Descriptor, array: Array, fill: int = _NAN) -> Guarded:
@@ -148,30 +145,60 @@ def _fill(link: Link) -> int:
 
 
 class _Seen:
-    """Which results are compared: all, or of many the first, the last and some between."""
+    """Which results are compared: all, or of many the first, the last and some between.
 
-    def __init__(self, shape: tuple[int, ...], rng: np.random.Generator) -> None:
-        self.shape = shape
-        elements = math.prod(shape)
-        if elements <= 3 * SAMPLE:
-            flat = np.arange(elements)
-        else:
+    They are counted as they lie in memory, where that is plain.
+    """
+
+    def __init__(self, result: Descriptor, seed: int) -> None:
+        self._shape = result.shape
+        strides = result.strides or row_major(result.shape)
+        # Of axes of size 1 too, which may have any stride: where they stand changes nothing.
+        self._order = sorted(range(len(strides)), key=lambda axis: (-strides[axis], axis))
+        self._found: dict[int, Array] = {}
+        self.count = elements = math.prod(result.shape)
+        self._flat: Array | None = None
+        if elements > 3 * SAMPLE:
+            self.count = 3 * SAMPLE
+            between = np.random.default_rng(seed).integers(SAMPLE, elements - SAMPLE, SAMPLE)
             first = np.arange(SAMPLE)
-            between = rng.integers(SAMPLE, elements - SAMPLE, SAMPLE)
-            flat = np.concatenate([first, between, first + (elements - SAMPLE)])
-        self.places = np.unravel_index(flat, shape)
+            self._flat = np.concatenate([first, between, first + (elements - SAMPLE)])
+
+    def _places(self, axis: int) -> Array:
+        """Where the results lie along an axis."""
+        if axis not in self._found:
+            flat = np.arange(self.count) if self._flat is None else self._flat
+            behind = self._order[self._order.index(axis) + 1 :]
+            step = math.prod(self._shape[other] for other in behind)
+            self._found[axis] = np.asarray(flat // step % self._shape[axis])
+        return self._found[axis]
+
+    def place(self, number: int) -> list[int]:
+        """Where one of the results lies."""
+        return [int(self._places(axis)[number]) for axis in range(len(self._shape))]
 
     def of(self, array: Array) -> Array:
         """What is seen of a tensor of the result's shape, or of one that is broadcast to it."""
-        seen: Array = np.broadcast_to(array, self.shape)[self.places].astype(np.float64)
-        return seen
+        if array.shape == self._shape:
+            lying = array.transpose(self._order)
+            if lying.flags.c_contiguous:
+                row = lying.reshape(-1)
+                same: Array = row if self._flat is None else row[self._flat]
+                return same.astype(np.float64)
+        missing = len(self._shape) - array.ndim
+        axes = [axis for axis, size in enumerate(array.shape) if size != 1]
+        if not axes:
+            return np.full(self.count, array.reshape(-1)[0], np.float64)
+        kept = array.reshape([array.shape[axis] for axis in axes])
+        seen: Array = kept[tuple(self._places(missing + axis) for axis in axes)]
+        return seen.astype(np.float64)
 
 
-def _expected(claim: Claim, data: _Data, seen: _Seen) -> Bounded:
+def _expected(claim: Claim, data: Data, seen: _Seen, given: Mapping[int, Guarded]) -> Bounded:
     value, rounding = data.source, 0.0
     if claim.base is not None:
         base = claim.base()
-        value = _computed(base, data, claim.zero)
+        value = _computed(base, data, claim.zero, given)
         rounding = _ROUNDING.get(base.dst.data_type, 4 * EPSILON)
     wide = seen.of(value)
     bounded: Bounded = (wide, rounding * np.abs(wide))
@@ -180,19 +207,24 @@ def _expected(claim: Claim, data: _Data, seen: _Seen) -> Bounded:
     return bounded
 
 
-def _computed(base: Primitive, data: _Data, zero: int) -> Array:
-    sources = [_placed(base.src, data.source - np.float32(zero))]
-    given: dict[int, MemoryObject] = {Arg.SRC: sources[0].memory}
+def _computed(base: Primitive, data: Data, zero: int, placed: Mapping[int, Guarded]) -> Array:
+    """What the base computes, of what is placed already where that suits it."""
+    source = placed[Arg.SRC]
+    if zero or source.descriptor != base.src:
+        source = _placed(base.src, data.source - np.float32(zero))
+    given: dict[int, MemoryObject] = {Arg.SRC: source.memory}
     if data.weights is not None:
-        sources.append(_placed(base.weights, data.weights))
-        given[Arg.WEIGHTS] = sources[1].memory
+        weights = placed[Arg.WEIGHTS]
+        if weights.descriptor != base.weights:
+            weights = _placed(base.weights, data.weights)
+        given[Arg.WEIGHTS] = weights.memory
     result = Guarded(base.dst)
     given[Arg.DST] = result.memory
     run_once(base, given)
     return result.take()
 
 
-def _applied(link: Link, given: Bounded, data: _Data, seen: _Seen) -> Bounded:
+def _applied(link: Link, given: Bounded, data: Data, seen: _Seen) -> Bounded:
     post_op = link.post_op
     if isinstance(post_op, Eltwise):
         return functions.eltwise(post_op, given)
@@ -205,7 +237,7 @@ def _applied(link: Link, given: Bounded, data: _Data, seen: _Seen) -> Bounded:
 
 
 def _difference(seen: _Seen, got: Array, expected: Bounded, dst: Descriptor) -> str:
-    if dst.data_type in _INTEGRAL:
+    if dst.data_type in INTEGRAL:
         limits = np.iinfo(dst.dtype)
         expected = functions.eltwise(Eltwise(Algorithm.ROUND), expected)
         expected = functions.eltwise(Eltwise(Algorithm.CLIP, limits.min, limits.max), expected)
@@ -222,116 +254,7 @@ def _difference(seen: _Seen, got: Array, expected: Bounded, dst: Descriptor) -> 
     if not count:
         return ""
     first = int(np.argmax(wrong))
-    place = [int(axis[first]) for axis in seen.places]
     return (
-        f"{count} of {got.size} results are wrong, the first at {place}: "
+        f"{count} of {got.size} results are wrong, the first at {seen.place(first)}: "
         f"{got[first]:.8g} where {want[first]:.8g} is right"
     )
-
-
-def _data(claim: Claim, rng: np.random.Generator) -> _Data:
-    if claim.is_integral:
-        return _integral_data(claim, rng)
-    made = claim.primitive
-    src, dst = made.src, made.dst
-    # Sums of these products are exact, so that their order does not matter.
-    eighths = rng.integers(-16, 17, _PERIOD).astype(np.float32) / 8
-    source = eighths
-    if src.data_type in _INTEGRAL:
-        source = _integers(src.data_type, rng)
-    elif claim.base is None and src.data_type is DataType.F32:
-        source = _spread(rng)
-    weights = None
-    if made.has_weights:
-        shape = made.weights.shape
-        outputs = dst.shape[-1] if made.kind == "matmul" else dst.shape[1]
-        terms = max(math.prod(shape) // max(outputs, 1), 1)
-        scale = np.float32(2.0 ** -round(math.log2(terms) / 2))
-        weights = np.resize(np.roll(eighths, 7) * scale, shape)
-    adds = any(isinstance(link.post_op, Sum) for link in claim.links)
-    operands = {}
-    for number, link in enumerate(claim.links):
-        if link.memory is not None and link.memory.data_type in _INTEGRAL:
-            numbers = np.roll(_integers(link.memory.data_type, rng), 101 * (number + 1))
-            operands[link.argument] = np.resize(numbers, link.memory.shape)
-        elif link.memory is not None:
-            numbers = (np.roll(eighths, 101 * (number + 1)) + 3) / 4  # 0.25 to 1.25
-            signs = rng.choice(np.array([-1, 1], np.float32), _PERIOD)
-            operands[link.argument] = np.resize(numbers * signs, link.memory.shape)
-    return _Data(
-        rng,
-        np.resize(source, src.shape),
-        weights,
-        operands,
-        np.resize(np.roll(eighths, 13), dst.shape if adds else 1),
-    )
-
-
-def _integral_data(claim: Claim, rng: np.random.Generator) -> _Data:
-    """Integers of the whole range, whose sums are exact in f32, scaled to what the chain expects.
-
-    Extremes lie next to each other, which instructions that add pairs in 16 bits saturate on.
-    """
-    made = claim.primitive
-    src, weights, dst = made.src, made.weights, made.dst
-    source = _integers(src.data_type, rng)
-    numbers = np.clip(np.rint(rng.normal(size=_PERIOD) * 60), -128, 127).astype(np.float32)
-    numbers[::61], numbers[1::61] = 127, -128
-    outputs = dst.shape[-1] if made.kind == "matmul" else dst.shape[1]
-    terms = max(math.prod(weights.shape) // max(outputs, 1), 1)
-    # So that results fill the range of what the first function of the chain rounds, if it does.
-    first = next(
-        (
-            abs(link.post_op.alpha)
-            for link in claim.links
-            if isinstance(link.post_op, Eltwise) and link.post_op.algorithm is Algorithm.LINEAR
-        ),
-        1.0,
-    )
-    spread = 60 / max(first, TINY) / (60 * 120 * math.sqrt(terms))
-    operands: dict[int, Array] = {}
-    for link in claim.links:
-        if link.memory is None:
-            continue
-        shape = link.memory.shape
-        size = math.prod(shape)
-        if link.argument == Arg.ATTR_SCALES | Arg.WEIGHTS:
-            values = spread * rng.uniform(0.5, 1.5, min(size, _PERIOD))
-        elif link.memory.data_type in _INTEGRAL:
-            values = _integers(link.memory.data_type, rng)
-        elif link.argument == Arg.BIAS:
-            values = rng.uniform(-30, 30, min(size, _PERIOD)) / max(first, TINY)
-        else:
-            values = rng.uniform(0.25, 1.25, min(size, _PERIOD))
-        operands[link.argument] = np.resize(values.astype(np.float32), shape)
-    adds = any(isinstance(link.post_op, Sum) for link in claim.links)
-    integral = dst.data_type in _INTEGRAL
-    before = _integers(dst.data_type, rng) if integral else np.float32(rng.normal(size=_PERIOD))
-    return _Data(
-        rng,
-        np.resize(source, src.shape),
-        np.resize(numbers, weights.shape),
-        operands,
-        np.resize(before, dst.shape if adds else 1),
-    )
-
-
-def _integers(data_type: DataType, rng: np.random.Generator) -> Array:
-    """All the integers of a type, its extremes more often."""
-    low, high = (0, 255) if data_type is DataType.U8 else (-128, 127)
-    values = rng.integers(low, high + 1, _PERIOD).astype(np.float32)
-    values[::53], values[1::53] = high, low
-    return values
-
-
-def _spread(rng: np.random.Generator) -> Array:
-    """Numbers of all magnitudes that functions are asked for, of both signs, zero, and near 1."""
-    size = 2.0 ** rng.uniform(-20, 5, _PERIOD)
-    size[::5] = 2.0 ** rng.uniform(-100, 100, size[::5].size)
-    size[::7] = 1 + 2.0 ** rng.uniform(-24, -2, size[::7].size) * rng.choice(
-        [-1, 1], size[::7].size
-    )
-    size *= rng.choice([-1, 1], _PERIOD)
-    size[::97] = 0
-    usual = rng.normal(size=_PERIOD) * 4
-    return np.where(rng.random(_PERIOD) < 0.5, size, usual).astype(np.float32)
