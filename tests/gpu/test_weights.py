@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import gc
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
+from polydevice.dtype import ElementType
 from polydevice.network import Network
 from polydevice.ops.activation import Relu
 from polydevice.ops.arithmetic import Add, Divide, Multiply
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.reduce import ReduceSum
+from polydevice_gpu import cl
+from polydevice_gpu.graph import Value
 from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.runtime.weights import WeightStore
 from tests.gpu.graphs import Sketch, compiled, random_inputs
 
 BYTES = 4 * (64 * 16 + 64 * 64)
@@ -184,3 +191,28 @@ def test_a_matrix_that_is_read_both_ways(core) -> None:
     w = network.node("w").constant.astype(np.float64)
     y = core.load_network(network, "GPU").infer(x)["y"]
     np.testing.assert_allclose(y, x["x"] @ w + x["x"] @ w.T, rtol=1e-4, atol=1e-4)
+
+
+def test_threads_that_ask_for_equal_constants_upload_one(opencl, allocated) -> None:
+    constants = [np.random.default_rng(3).normal(size=(64, 64)).astype("f4") for _ in range(8)]
+    store, forming, together = WeightStore(opencl), [], threading.Barrier(8)
+
+    def ask(constant: np.ndarray) -> cl.Buffer:
+        def make(array: np.ndarray) -> np.ndarray:
+            forming.append(threading.get_ident())
+            time.sleep(0.05)  # for others to come
+            return array.T
+
+        value = Value("w", ElementType.f32, constant.shape, constant=constant)
+        form = Weights(value, "turned", make, ElementType.f32)
+        together.wait(30)
+        return store.buffer(constant, ElementType.f32, form)
+
+    with ThreadPoolExecutor(8) as pool:
+        buffers = set(pool.map(ask, constants))
+    assert len(buffers) == len(forming) == 1
+    assert allocated() == store.own_bytes == 64 * 64 * 4
+    got = np.empty((64, 64), "f4")
+    with opencl.queue() as queue:
+        queue.download(buffers.pop(), got)
+    np.testing.assert_array_equal(got, constants[0].T)

@@ -52,6 +52,7 @@ KERNELS = [(op, kernel) for op, kernels in OPERATIONS.items() for kernel in kern
 
 ONE_TYPE = {
     "gemm_mma": "f2",
+    "gemm_fed": "f2",
     "gemm_wgmma": "f2",
     "gemm_warps": "f2",
     "attention_mma": "f2",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -240,9 +241,14 @@ class GpuPlugin(Plugin):
                 what a user's queue makes impossible.
         """
         assert isinstance(options, GpuOptions)
-        from polydevice_gpu.tuning.tuner import Tuner
+        with ThreadPoolExecutor(1, "polydevice-open") as pool:  # a driver starts in 0.4 s
+            opening = pool.submit(self._own, context, options, device_id)
+            from polydevice_gpu.compiler import compiler  # noqa: F401
+            from polydevice_gpu.kernels.kernel import all_kernels
+            from polydevice_gpu.tuning.tuner import Tuner
 
-        own = self._own(context, options, device_id)
+            all_kernels()
+            own = opening.result()
         builder = own.builder(options.cache_dir, options.compile_threads)
         tuner = Tuner.open(options, own.device.facts)
         return self._load(network, options, own, builder, tuner)

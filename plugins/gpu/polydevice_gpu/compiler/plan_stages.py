@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 
 from polydevice.errors import DeviceError, KernelBuildError
@@ -30,12 +33,15 @@ from polydevice_gpu.runtime.plan import (
     HostStep,
     NestedStep,
     Step,
-    constant_of,
+    constant_in,
     launching,
     scratch_memory,
 )
 from polydevice_gpu.runtime.weights import WeightStore
 from polydevice_gpu.tuning.candidates import built_choice, launches_of, takes
+
+_UPLOADING = min(4, os.cpu_count() or 1)
+"""Constants that are brought into their form and uploaded at the same time."""
 
 
 @dataclass
@@ -148,12 +154,27 @@ def build_kernels(work: PlanWork) -> None:
 
 
 def upload_constants(work: PlanWork) -> None:
-    """Bring every constant that a launch reads to the device."""
-    for step in launching(work.steps):
-        for launch in step.launches:
-            for argument in launch.arguments:
-                _settle(argument)
-                constant_of(argument, work.weights)
+    """Bring every constant that a launch reads to the device, several at a time."""
+    launches = [launch for step in launching(work.steps) for launch in step.launches]
+    arguments = [argument for launch in launches for argument in launch.arguments]
+    for argument in arguments:
+        _settle(argument)
+    found = [constant_in(argument) for argument in arguments]
+    with ThreadPoolExecutor(_UPLOADING, "polydevice-upload") as pool:
+        for _ in pool.map(lambda constant: work.weights.buffer(*constant), filter(None, found)):
+            pass
+
+
+def build_and_upload(work: PlanWork) -> None:
+    """Build programs and upload constants, which do not wait for each other.
+
+    Raises:
+        KernelBuildError: a compiler refused a program, with its log.
+    """
+    with ThreadPoolExecutor(1, "polydevice-upload") as pool:
+        uploading = pool.submit(copy_context().run, upload_constants, work)
+        build_kernels(work)
+        uploading.result()
 
 
 def _settle(argument: Argument) -> None:

@@ -371,6 +371,8 @@ class Call:
         fragments = (self.node.epilogue, op.fragment if isinstance(op, Fused) else None)
         users = dict(text for fragment in fragments for text in user_functions(fragment))
         parts = [*self._macros, *head, *users, *self._functions]
+        if self.node.output.storage is ElementType.f16:
+            parts[:0] = _short_functions("\n".join(self._functions))
         parts += [_read(self._source), *users.values()]
         own_size = any("sub_group" in text for text in self._attributes)
         sub_groups = own_size or any(text.startswith("#define SHARE ") for text in self._macros)
@@ -473,6 +475,13 @@ def step_along(layout: Layout, shape: Sequence[int], groups: Groups) -> int | No
     if not blocks:
         return 0
     return blocks[0][1] if len(blocks) == 1 and blocks[0][1] in (0, 1) else None
+
+
+def _short_functions(text: str) -> list[str]:
+    """Give functions that are used their shorter forms, for results in half."""
+    widths = ("", "2", "4", "8", "16")
+    names = [f"GELU_float{width}" for width in widths if f"GELU_float{width}(" in text]
+    return [f"#define {name} {name.replace('GELU', 'GELU_HALF')}" for name in names]
 
 
 def _prelude(node: GpuNode) -> list[str]:

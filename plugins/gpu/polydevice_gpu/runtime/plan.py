@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from polydevice.dtype import Array, ElementType
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.runtime.layer_times import LayerTimes
 from polydevice_gpu import cl
@@ -192,17 +193,22 @@ def argument_of(
     return region(memory)
 
 
-def constant_of(argument: Argument, weights: WeightStore) -> cl.Buffer | None:
-    """Return the buffer of an argument that is a constant, uploading what is not there yet."""
+def constant_in(argument: Argument) -> tuple[Array, ElementType, Weights | None] | None:
+    """Return the constant that an argument is, how it is stored and in which form, if it is one."""
     if isinstance(argument, Weights):
-        value = argument.value
-        assert value.constant is not None
-        return weights.buffer(value.constant, argument.storage, argument)
+        assert argument.value.constant is not None
+        return argument.value.constant, argument.storage, argument
     memory = argument.memory if isinstance(argument, Value) else argument
     if not isinstance(memory, Memory) or memory.place is not Place.WEIGHTS:
         return None
     assert memory.data is not None
-    return weights.buffer(memory.data, memory.storage, None)
+    return memory.data, memory.storage, None
+
+
+def constant_of(argument: Argument, weights: WeightStore) -> cl.Buffer | None:
+    """Return the buffer of an argument that is a constant, uploading what is not there yet."""
+    found = constant_in(argument)
+    return None if found is None else weights.buffer(*found)
 
 
 def scratch_memory(launches: Sequence[Launch]) -> dict[Scratch, Memory]:

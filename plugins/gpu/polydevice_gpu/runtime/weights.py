@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from collections.abc import Set as AbstractSet
+from concurrent.futures import Future
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
@@ -40,15 +41,28 @@ class _Pool:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._uploads: WeakValueDictionary[Hashable, _Upload] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[Hashable, _Turn] = WeakValueDictionary()
 
-    def find(self, constant: Array, key: Hashable) -> _Upload | None:
+    def get(self, constant: Array, key: Hashable, upload: Callable[[], cl.Buffer]) -> _Upload:
+        """Return what an equal constant was uploaded to; who finds none of it uploads."""
         with self._lock:
-            found = self._uploads.get(key)
-        return found if found is not None and _are_equal(found.constant, constant) else None
+            turn = self._turns.setdefault(key, _Turn())
+        with turn.lock:
+            with self._lock:
+                found = self._uploads.get(key)
+            if found is not None and _are_equal(found.constant, constant):
+                return found
+            made = _Upload(constant, upload())
+            with self._lock:
+                self._uploads[key] = made
+            return made
 
-    def add(self, upload: _Upload, key: Hashable) -> None:
-        with self._lock:
-            self._uploads[key] = upload
+
+class _Turn:
+    """Lets those that may be equal be uploaded one after the other."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
 
 
 def _key(constant: Array, form: str, storage: ElementType) -> Hashable:
@@ -95,6 +109,8 @@ def _pool_of(device: cl.Device) -> _Pool:
 class WeightStore:
     """Constants in device memory, in the form that kernels want; each uploaded once.
 
+    Usable from many threads, which upload at the same time.
+
     One store is shared by the plans, streams and requests of an executable network. It holds the
     network's own constants; those that compiling made for one set of shapes (tables of an
     interpolation, say) lie in a store of the plan (`for_plan`), and go with it. What another
@@ -120,7 +136,7 @@ class WeightStore:
         self._memory = memory
         self._behind, self._shared = behind, shared
         self._lock = threading.Lock()
-        self._uploads: dict[tuple[int, str, ElementType], tuple[_Upload, Array]] = {}
+        self._uploads: dict[tuple[int, str, ElementType], tuple[Future[_Upload], Array]] = {}
         # What counts already: plans of other shapes make equal constants, which are uploaded once.
         self._counted: WeakSet[_Upload] = WeakSet() if behind is None else behind._counted
 
@@ -129,12 +145,22 @@ class WeightStore:
         if self._behind is not None and id(constant) in self._shared:
             return self._behind.buffer(constant, storage, form)
         key = (id(constant), form.form if form else "", storage)
-        with self._lock:
-            if key not in self._uploads:
-                upload = self._uploaded(np.asarray(constant), storage, form)
+        mine: Future[_Upload] = Future()
+        with self._lock:  # the constant is kept so that its id stays its own
+            found, _ = self._uploads.setdefault(key, (mine, constant))
+        if found is not mine:
+            return found.result().buffer
+        try:
+            upload = self._uploaded(np.asarray(constant), storage, form)
+            with self._lock:
                 self._count(upload)
-                self._uploads[key] = upload, constant  # so that its id stays its own
-            return self._uploads[key][0].buffer
+        except BaseException as error:
+            with self._lock:
+                self._uploads.pop(key, None)
+            mine.set_exception(error)
+            raise
+        mine.set_result(upload)
+        return upload.buffer
 
     def _count(self, upload: _Upload) -> None:
         """Count an upload against the network's memory, once for all its plans."""
@@ -148,26 +174,24 @@ class WeightStore:
         return WeightStore(self._device, self, shared, self._memory)
 
     def _uploaded(self, constant: Array, storage: ElementType, form: Weights | None) -> _Upload:
-        pool, name = _pool_of(self._device), form.form if form else ""
-        key = _key(constant, name, storage)
-        found = pool.find(constant, key)
-        if found is not None:
-            return found
-        array = constant if form is None else form.make(constant)
-        array = np.ascontiguousarray(array.astype(storage.dtype, copy=False))
-        buffer = self._device.memory.allocate(max(array.nbytes, 1), "weights")
-        if array.nbytes:
-            with self._device.queue() as queue:
-                queue.upload(buffer, array)
-        upload = _Upload(constant, buffer)
-        pool.add(upload, key)
-        return upload
+        def upload() -> cl.Buffer:
+            array = constant if form is None else form.make(constant)
+            array = np.ascontiguousarray(array.astype(storage.dtype, copy=False))
+            buffer = self._device.memory.allocate(max(array.nbytes, 1), "weights")
+            if array.nbytes:
+                with self._device.queue() as queue:
+                    queue.upload(buffer, array)
+            return buffer
+
+        key = _key(constant, form.form if form else "", storage)
+        return _pool_of(self._device).get(constant, key, upload)
 
     @property
     def own_bytes(self) -> int:
         """Bytes of the constants in this store."""
         with self._lock:
-            buffers = {id(upload): upload.buffer for upload, _ in self._uploads.values()}
+            done = [upload.result() for upload, _ in self._uploads.values() if upload.done()]
+        buffers = {id(upload): upload.buffer for upload in done}
         return sum(buffer.size_bytes for buffer in buffers.values())
 
     @property

@@ -24,15 +24,7 @@
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"    \
                  : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)                           \
                  : "r"(a))
-#if SIGNED
-#define INSTRUCTION "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
-#else
-#define INSTRUCTION "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 "
-#endif
-#define MULTIPLY(c, a, b0, b1)                                                      \
-    asm volatile(INSTRUCTION "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
-                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])                   \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+#include "include/mma_bytes.cl"
 // Rows are 64 bytes, four pieces of 16; exchanging pieces by row keeps ldmatrix free of conflicts.
 #define PLACE(row, piece) ((row) * 64 + (((piece) ^ (((row) >> 1) & 3)) << 4))
 

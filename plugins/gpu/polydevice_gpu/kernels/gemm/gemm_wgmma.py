@@ -30,17 +30,19 @@ from polydevice_gpu.kernels.target import Target
 # 16 terms, copies that stay in the processor's own cache, and rows that go to registers instead of
 # local memory, with columns copied in bulk behind one barrier or not.
 _TILES = (
-    ({"BM": 64, "BN": 128, "BK": 64, "STAGES": 2, "TALL": 1}, Pace(0.44, 0.247, 4)),
+    ({"BM": 64, "BN": 128, "BK": 64, "STAGES": 2, "TALL": 1}, Pace(0.35, 0.247, 4)),
     ({"BM": 64, "BN": 192, "BK": 32, "STAGES": 3, "TALL": 1}, Pace(0.32, 0.225, 4)),
     ({"BM": 64, "BN": 64, "BK": 64, "STAGES": 3, "TALL": 1}, Pace(0.22, 0.165, 4)),
     ({"BM": 128, "BN": 128, "BK": 32, "STAGES": 3, "TALL": 2}, Pace(0.42, 0.232, 3)),
     ({"BM": 128, "BN": 256, "BK": 64, "STAGES": 4, "TALL": 1, "LATE": 1}, Pace(0.75, 0.75, 1)),
     ({"BM": 128, "BN": 192, "BK": 64, "STAGES": 5, "TALL": 1, "LATE": 1}, Pace(0.54, 0.54, 1)),
-    ({"BM": 256, "BN": 192, "BK": 64, "STAGES": 4, "TALL": 2, "LATE": 1}, Pace(1.08, 1.08, 1)),
+    ({"BM": 256, "BN": 192, "BK": 64, "STAGES": 4, "TALL": 2, "LATE": 1}, Pace(1.16, 1.16, 1)),
 )
 
 _STORED_PER_US = 3.2e6
 _BETWEEN_US = 0.7
+_BESIDE_US = 0.5
+"""That groups take longer to begin where they share processors."""
 _BYTES_PER_US = 12.6e6
 """What an H200's cache gives to tiles."""
 
@@ -78,6 +80,10 @@ class WgmmaEngine(MmaEngine):
         """A warp group of 128 for every 64 rows."""
         return 2 * mode["BM"] // mode["TALL"]
 
+    def is_alone(self, mode: Mode) -> bool:
+        """Whether a work-group has a processor for itself."""
+        return "LATE" in mode
+
     def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
         """Copy twice as many stages ahead where processors have few groups.
 
@@ -87,10 +93,11 @@ class WgmmaEngine(MmaEngine):
         """
         rows, columns, _ = self.sizes(node)
         groups = -(-rows // mode["BM"]) * -(-columns // mode["BN"]) * mode["SPLIT"]
-        if "LATE" not in mode and mode["TALL"] == 1 and groups <= self.few * target.compute_units:
+        alone = self.is_alone(mode)
+        if not alone and mode["TALL"] == 1 and groups <= self.few * target.compute_units:
             mode = {**mode, "STAGES": 2 * mode["STAGES"]}
         found = super().launches(node, mode, target)
-        if "LATE" in mode:  # it takes all local memory and registers: no part of other launches
+        if alone:  # it takes all local memory and registers: no part of other launches
             found = [dataclasses.replace(launch, body=None) for launch in found]
         return found
 
@@ -115,8 +122,10 @@ class WgmmaEngine(MmaEngine):
         moved = 1.0 * tiles * (mode["BM"] + mode["BN"]) * terms * self.element_bytes
         moving = self.start_us + moved / _BYTES_PER_US
         computing = super().expected_us(node, number, target)
-        if "LATE" in mode:  # nobody computes while a processor's only group begins and stores
+        if self.is_alone(mode):  # nobody computes while a processor's only group begins and stores
             computing += tiles // target.compute_units * _BETWEEN_US
+        elif tiles * mode["SPLIT"] > target.compute_units:
+            computing += _BESIDE_US
         stored = rows * columns * self.element_bytes / 2
         return max(moving, computing) + stored / _STORED_PER_US
 

@@ -12,15 +12,7 @@
 #define IMAGE_Y ((TILE_Y - 1) * STRIDE_Y + (KERNEL_Y - 1) * DILATION_Y + 1)
 #define IMAGE_X (15 * STRIDE_X + (KERNEL_X - 1) * DILATION_X + 1)
 #define WORDS (STEPS * TILES_N * 64)
-#if SIGNED
-#define INSTRUCTION "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
-#else
-#define INSTRUCTION "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 "
-#endif
-#define MULTIPLY(c, a, b0, b1)                                                       \
-    asm volatile(INSTRUCTION "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
-                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])                    \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+#include "include/mma_bytes.cl"
 #if HAS_STARTS
 #define BEGIN(eight, n) eight += *(__global const int8*)(starts + n);
 #else

@@ -57,6 +57,44 @@ GELU(float2)
 GELU(float4)
 GELU(float8)
 GELU(float16)
+// The same for results in half: by a logistic function of a polynomial with an error below 2.6e-5, half
+// of what rounding costs where that is largest. On an H200 the other took 20 of the 80 us of a product
+// of 6304x3072x768, its two native functions each with care for numbers that are not normal.
+#ifdef __NV_CL_C_VERSION
+static inline float SHORT_EXP2_float(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+static inline float SHORT_RECIPROCAL_float(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+#define HALVES(name, F, half)                                                       \
+    static inline F name##_##F(F x) { return (F)(name##_##half(x.lo), name##_##half(x.hi)); }
+#define SHORT(F, half) HALVES(SHORT_EXP2, F, half) HALVES(SHORT_RECIPROCAL, F, half)
+SHORT(float2, float)
+SHORT(float4, float2)
+SHORT(float8, float4)
+SHORT(float16, float8)
+#define SHORT_EXP2(F, x) SHORT_EXP2_##F(x)
+#define SHORT_RECIPROCAL(F, x) SHORT_RECIPROCAL_##F(x)
+#else
+#define SHORT_EXP2(F, x) native_exp2(x)
+#define SHORT_RECIPROCAL(F, x) (1.0f / (x))
+#endif
+#define GELU_HALF(F) \
+    static inline F GELU_HALF_##F(F x) { \
+        const F square = fmin(x * x, (F)(40.0f)); /* the polynomial turns back beyond */ \
+        const F p = (0.0010142635f * square - 0.10677572f) * square - 2.3011212f; \
+        return x * SHORT_RECIPROCAL(F, 1.0f + SHORT_EXP2(F, x * p)); \
+    }
+GELU_HALF(float)
+GELU_HALF(float2)
+GELU_HALF(float4)
+GELU_HALF(float8)
+GELU_HALF(float16)
 #define GELU_double(x) (0.5 * (x) * (1 + erf((x) * 0.70710678118654752)))
 
 // x to the power y, truncated towards zero; x^-n is 0 except for x = 1 and -1.

@@ -29,9 +29,9 @@ _TILES = (
 
 MOST_ROWS = 256
 """Larger products are faster with both factors in local memory."""
-_WIDE, _WIDE_ROWS = 2, 128
-"""So are products of so many times more columns than terms, up to so many rows: 128x3072x768 took
-5.8 us there on an H200, as a stage of one launch, and 8.1 here; 197x3072x768 14.5 and 11.1."""
+_WIDE = 2
+"""So are those of so many times more columns than terms: on an H200, weights outside its cache,
+197x3072x768 took 10.3 us there and 12.5 here, 197x2304x768 7.6 and 11.9."""
 _START_US, _ROWS_PER_US, _COLUMNS_PER_US = 4.2, 55e3, 80e3
 """Measured on an H200: bytes that a processor reads of rows (for each warp across) and columns."""
 
@@ -50,7 +50,7 @@ class MatmulWarps(MatmulMma):
     def yields(self, node: GpuNode, target: Target) -> str:
         """Many rows, or many columns for each term."""
         rows, columns, terms = self.sizes(node)
-        wide = rows <= _WIDE_ROWS and columns > _WIDE * terms
+        wide = columns > _WIDE * terms
         return unless(
             (rows <= MOST_ROWS, f"{rows} rows fill tiles in local memory"),
             (not wide, f"{columns} columns of {terms} terms fill tiles in local memory"),

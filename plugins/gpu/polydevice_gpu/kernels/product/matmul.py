@@ -21,6 +21,7 @@ from polydevice_gpu.kernels.gemm.gemm_async import MatmulAsync
 from polydevice_gpu.kernels.gemm.gemm_bytes import MatmulOfBytes
 from polydevice_gpu.kernels.gemm.gemm_bytes_mma import MatmulBytesMma
 from polydevice_gpu.kernels.gemm.gemm_bytes_wgmma import MatmulBytesWgmma
+from polydevice_gpu.kernels.gemm.gemm_fed import MatmulFed
 from polydevice_gpu.kernels.gemm.gemm_mma import MatmulMma
 from polydevice_gpu.kernels.gemm.gemm_subgroup import MatmulSubgroup
 from polydevice_gpu.kernels.gemm.gemm_tiled import MatmulTiled
@@ -46,6 +47,7 @@ def _lanes(target: Target, n: int) -> int:
 
 
 kernel(MatMul)(MatmulWarps)
+kernel(MatMul)(MatmulFed)
 kernel(MatMul)(MatmulWgmma)
 kernel(MatMul)(MatmulMma)
 kernel(MatMul)(MatmulAsync)
