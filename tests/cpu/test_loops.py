@@ -7,6 +7,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from polydevice.errors import InferenceError
 from tests.cpu.loading import load
 
 F, WHOLE, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -87,3 +88,68 @@ def test_as_onnx_runtime(core, kind, limit, trips):
             np.testing.assert_allclose(ours, theirs, 1e-5, 1e-5)
         assert before is None or trips == 0 or not np.array_equal(found[0], before)
         before = found[0]
+
+
+UNJOINED = {
+    "number unread, condition passed on": [node("Mul", "a half", "p"), node("Neg", "b", "q")],
+    "swapped": [node("Neg", "b", "p"), node("Mul", "a half", "q")],
+    "one passed on": [node("Identity", "a", "p"), node("Add", "b a", "q")],
+    "counted": [
+        node("Cast", "number", "c", to=F),
+        node("Add", "a c", "p"),
+        node("Add", "b p", "q"),
+    ],
+}
+
+
+@pytest.mark.parametrize("ends", ["by count", "by condition"])
+@pytest.mark.parametrize("kind", UNJOINED)
+def test_nothing_is_joined(core, kind, ends):
+    """Iterations get and give what they carry; each inference begins with its own values."""
+    shape = [2, 3]
+    last = [node("Identity", "given", "goes")]
+    if ends == "by condition":
+        last = [node("Less", "number four", "goes")]
+    body = helper.make_graph(
+        [*UNJOINED[kind], *last],
+        "body",
+        [info("number", WHOLE, []), info("given", B, []), info("a", F, shape), info("b", F, shape)],
+        [info("goes", B, []), info("p", F, shape), info("q", F, shape)],
+        [numpy_helper.from_array(np.int64(4), "four")],
+    )
+    loop = node("Loop", "n go x z", "p q")
+    loop.attribute.append(helper.make_attribute("body", body))
+    ports = [info("n", WHOLE, []), info("go", B, []), info("x", F, shape), info("z", F, shape)]
+    results = [info("p", F, shape), info("q", F, shape)]
+    half = numpy_helper.from_array(np.float32(0.5), "half")
+    graph = helper.make_graph([loop], "g", ports, results, [half])
+    imports = [helper.make_opsetid("", 17)]
+    made = helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
+    session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
+    request = load(core, made).create_infer_request()
+    rng = np.random.default_rng(1)
+    for trips, go in ((9, True), (1, True), (2, True), (3, False), (0, True), (8, True)):
+        feed = {"n": np.array(trips), "go": np.array(go)}
+        feed |= {name: rng.standard_normal(shape).astype(np.float32) for name in "xz"}
+        for got, wanted in zip(request.infer(feed).values(), session.run(None, feed), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+def test_endless(core, monkeypatch):
+    monkeypatch.setattr("polydevice_cpu.plan.array_steps.control_flow.ITERATION_LIMIT", 50)
+    body = helper.make_graph(
+        [node("Identity", "given", "goes"), node("Neg", "a", "p")],
+        "body",
+        [info("number", WHOLE, []), info("given", B, []), info("a", F, [2])],
+        [info("goes", B, []), info("p", F, [2])],
+    )
+    loop = node("Loop", "", "p")
+    loop.input[:] = ["", "go", "x"]
+    loop.attribute.append(helper.make_attribute("body", body))
+    ports = [info("go", B, []), info("x", F, [2])]
+    graph = helper.make_graph([loop], "g", ports, [info("p", F, [2])])
+    imports = [helper.make_opsetid("", 17)]
+    made = helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
+    feed = {"go": np.array(True), "x": np.ones(2, np.float32)}
+    with pytest.raises(InferenceError, match="50 iterations without an end"):
+        load(core, made).infer(feed)

@@ -24,7 +24,7 @@ def cum_sum(op: CumSum, x: Array, *axis: Array) -> Array:
     wide = widen(x) if is_float(x.dtype) else x.astype(np.int64)
     if op.reverse:
         wide = np.flip(wide, along)
-    total = np.cumsum(wide, axis=along)
+    total = np.add.accumulate(wide, along)  # `cumsum` spends 2 us on finding it
     if op.exclusive and total.shape[along]:
         total = np.roll(total, 1, along)
         first = [slice(None)] * total.ndim

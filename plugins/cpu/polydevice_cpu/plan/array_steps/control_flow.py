@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.rounds import Rounds
 from polydevice_cpu.plan.compiled import RequestPlans, shapes_of
 from polydevice_cpu.plan.step import Compute, Start
+
+_NO_VALUES: Mapping[int, Array] = {}
 
 ITERATION_LIMIT = 1 << 24
 """Iterations after which a loop without a bound counts as endless."""
@@ -87,6 +89,8 @@ def start_iteration(op: Iteration) -> Start:
 def _iterate(op: Iteration, plans: RequestPlans, inputs: Sequence[Array]) -> list[Array]:
     given = {tie.parameter: inputs[tie.input] for tie in op.body_inputs if tie.slicing is None}
     changing = _changing(op, inputs)
+    number = _number(op)
+    given.update(number)
     count, goes_on = _bounds(op, inputs)
     condition = op.execution_condition if isinstance(op, Loop) else None
     parts: dict[int, list[Array]] = {t.output: [] for t in op.body_outputs if t.slicing}
@@ -97,12 +101,14 @@ def _iterate(op: Iteration, plans: RequestPlans, inputs: Sequence[Array]) -> lis
     while goes_on and (count is None or iteration < count):
         if iteration >= ITERATION_LIMIT:
             raise InferenceError(f"{op.type} has run {ITERATION_LIMIT} iterations without an end")
-        values = changing(iteration)
+        values = _NO_VALUES if changing is None else changing(iteration)
         if iteration == 0:
             given.update(values)
             rounds = _rounds(op, plans, given)
         if rounds is None:
             given.update(values)
+            for array in number.values():
+                array.fill(iteration)
             results = _infer(op, plans, given)
         else:
             results = rounds.run(iteration, values)
@@ -116,6 +122,10 @@ def _iterate(op: Iteration, plans: RequestPlans, inputs: Sequence[Array]) -> lis
         if condition is not None:
             goes_on = _holds(results[condition])
         iteration += 1
+        if rounds is not None and changing is None and not parts and goes_on:
+            end = ITERATION_LIMIT if count is None else min(count, ITERATION_LIMIT)
+            iteration, goes_on = rounds.go_on(iteration, end, condition)
+            results = rounds.results(iteration - 1)
     if rounds is not None and results is not None:
         results = [result.copy() for result in results]
     return _collect(op, inputs, given, results, parts)
@@ -130,10 +140,10 @@ def _infer(op: Iteration, plans: RequestPlans, given: dict[int, Array]) -> Seque
     return results
 
 
-def _changing(op: Iteration, inputs: Sequence[Array]) -> Callable[[int], dict[int, Array]]:
-    """What each iteration gets that is its own, by parameter: slices, and its number."""
-    counter = op.current_iteration if isinstance(op, Loop) else None
-    number = None if counter is None else _number(op, counter)
+def _changing(
+    op: Iteration, inputs: Sequence[Array]
+) -> Callable[[int], Mapping[int, Array]] | None:
+    """The slices that each iteration gets, by parameter; None where there are none."""
     slices = [
         (tie.parameter, tie.slicing, whole, normalize_axis(tie.slicing.axis, whole.ndim))
         for tie in op.body_inputs
@@ -146,12 +156,9 @@ def _changing(op: Iteration, inputs: Sequence[Array]) -> Callable[[int], dict[in
         for parameter, slicing, whole, axis in slices:
             where = slicing.part(iteration, whole.shape[axis])
             found[parameter] = whole[(slice(None),) * axis + (where,)]
-        if counter is not None and number is not None:
-            number[...] = iteration
-            found[counter] = number
         return found
 
-    return values
+    return values if slices else None
 
 
 def _rounds(op: Iteration, plans: RequestPlans, given: dict[int, Array]) -> Rounds | None:
@@ -178,11 +185,14 @@ def _holds(condition: Array) -> bool:
     return bool(condition.item() if condition.size == 1 else condition.all())
 
 
-def _number(op: Iteration, parameter: int) -> Array:
-    """An array of the form in which a parameter takes the iteration's number."""
+def _number(op: Iteration) -> dict[int, Array]:
+    """The parameter that takes the iteration's number, if one does, and an array of its form."""
+    parameter = op.current_iteration if isinstance(op, Loop) else None
+    if parameter is None:
+        return {}
     own = op.body.parameters[parameter].output.desc
     shape = own.shape.static if own.shape is not None and own.shape.is_static else ()
-    return np.zeros(shape, own.element_type.dtype)
+    return {parameter: np.zeros(shape, own.element_type.dtype)}
 
 
 def _described(value: Array) -> TensorDesc:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any
 from weakref import WeakMethod
@@ -81,8 +82,7 @@ class BoundPlan:
         self._first_threads = counts[0] if counts else None
         self._most_threads = max(counts, default=1)
         self._changes_threads = len(set(counts)) > 1
-        run = self._with_threads()
-        self._stretches = [run[first : first + STRETCH] for first in range(0, len(run), STRETCH)]
+        self._stretches = self._in_stretches(frozenset())
         self.lacks_arrays = False
         """Whether inputs and outputs must be set again, since something was bound besides."""
         self._giving_way: GivingWay[BoundPlan] | None = None
@@ -137,12 +137,16 @@ class BoundPlan:
         finally:
             self._set_threads(before)
 
-    def repeated(self) -> Call:
-        """Return what runs all steps as `run` does, called by this thread within these bounds.
+    def repeated(self, without: AbstractSet[int] = frozenset()) -> Call:
+        """Return what runs the steps as `run` does, called by this thread within these bounds.
+
+        Args:
+            without: numbers of steps that are not to run.
 
         Where no number of threads is to be set, it asks for nothing that stays as it is, which is
         some 0.7 µs of an iteration.
         """
+        self._stretches = self._in_stretches(without)
         threads = self._first_threads
         is_set = threads is None or (self._most_threads == 1 and self._get_threads() == threads)
         return partial(self._run_all, current_bounds().check) if is_set else self.run
@@ -182,16 +186,18 @@ class BoundPlan:
                 raise self._failure(call, status)
         return marks
 
-    def _with_threads(self) -> list[Call]:
+    def _in_stretches(self, without: AbstractSet[int]) -> list[list[Call]]:
         """The calls, and between them those that change the number of threads."""
         run: list[Call] = []
         threads = self._first_threads
-        for step, call in zip(self.plan.steps, self._calls, strict=True):
+        for number, (step, call) in enumerate(zip(self.plan.steps, self._calls, strict=True)):
+            if number in without:
+                continue
             if isinstance(step, PrimitiveStep) and step.primitive.threads != threads:
                 threads = step.primitive.threads
                 run.append(partial(self._set_threads, threads))
             run.append(call)
-        return run
+        return [run[first : first + STRETCH] for first in range(0, len(run), STRETCH)]
 
     def _failure(self, call: Call, status: int) -> InferenceError:
         step = self.plan.steps[self._calls.index(call)]

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.ops.control_flow import Iteration
+from polydevice.ops.control_flow import Iteration, Loop
 from polydevice.runtime.plan_cache import Shapes
+from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.plan.binding.bound import BoundPlan
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
+from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep
+from polydevice_cpu.plan.value import Kind, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +39,8 @@ class Rounds:
         self._results = [[np.empty(*result) for result in plan.results] for _ in range(2)]
         self._runs = [bound.run for bound in self._plans]
         self._carried = {edge.parameter: edge.result for edge in op.back_edges}
+        self._copies = _copies(plan, self._carried)
+        self._constant = {_written(plan, number) for number in self._copies}
         self._own: dict[int, Array] = {}
         for bound, written, read in zip(
             self._plans, self._results, reversed(self._results), strict=True
@@ -45,13 +50,16 @@ class Rounds:
             for parameter, result in self._carried.items():
                 bound.set_input(parameter, read[result])
         changing = [tie.parameter for tie in op.body_inputs if tie.slicing is not None]
-        counter = getattr(op, "current_iteration", None)
+        counter = op.current_iteration if isinstance(op, Loop) else None
         for parameter in [*changing, *([] if counter is None else [counter])]:
             desc = plan.inputs[parameter]
             assert desc.shape is not None
             array = self._own[parameter] = np.empty(desc.shape.static, desc.element_type.dtype)
             for bound in self._plans:
                 bound.set_input(parameter, array)
+        self._counter = counter
+        number = None if counter is None else self._own.pop(counter)
+        self._number = number if counter in _read(plan) else None
 
     @staticmethod
     def suit(op: Iteration, plan: Plan) -> bool:
@@ -73,16 +81,88 @@ class Rounds:
         """Take the values before the first iteration; the caller keeps them until the last."""
         for parameter, array in given.items():
             if parameter in self._carried:
-                np.copyto(self._results[1][self._carried[parameter]], array)
-            elif parameter not in self._own:
+                for results in self._results:  # both, for what no iteration writes
+                    np.copyto(results[self._carried[parameter]], array)
+            elif parameter not in self._own and parameter != self._counter:
                 for bound in self._plans:
                     bound.set_input(parameter, array)
-        self._runs = [bound.repeated() for bound in self._plans]
+        self._runs = [bound.repeated(self._copies) for bound in self._plans]
 
     def run(self, iteration: int, values: Mapping[int, Array]) -> Sequence[Array]:
         """Run an iteration with values of its own; the next but one writes the results anew."""
         for parameter, value in values.items():
             np.copyto(self._own[parameter], value)
+        if self._number is not None:
+            self._number.fill(iteration)
         which = iteration & 1
         self._runs[which]()
         return self._results[which]
+
+    def go_on(self, iteration: int, end: int, condition: int | None) -> tuple[int, bool]:
+        """Run iterations that get no values of their own, up to `end` or until one says so.
+
+        Args:
+            iteration: number of the first one.
+            end: number of the one that is not to run.
+            condition: which result says whether there is another one; None for none.
+
+        Returns:
+            the number of the next iteration, and whether the last one wants it.
+        """
+        runs, number = self._runs, self._number
+        flags = None
+        if condition is not None and condition not in self._constant:
+            flags = [results[condition] for results in self._results]
+        while iteration < end:
+            if number is not None:
+                number.fill(iteration)
+            which = iteration & 1
+            runs[which]()
+            iteration += 1
+            if flags is not None and not flags[which].all():
+                return iteration, False
+        return iteration, True
+
+    def results(self, iteration: int) -> Sequence[Array]:
+        """Return the results of an iteration, until the next but one."""
+        return self._results[iteration & 1]
+
+
+def _read(plan: Plan) -> set[int]:
+    """Which inputs some step reads."""
+    roots = (value.storage.root for step in plan.steps for value in step.values)
+    return {root.index for root in roots if root.kind is Kind.INPUT}
+
+
+def _copies(plan: Plan, carried: Mapping[int, int]) -> frozenset[int]:
+    """Numbers of steps that copy a carried value to where the next iteration reads it.
+
+    Both places have it before the first iteration, and nothing else writes there.
+    """
+    found = []
+    for number in range(len(plan.steps)):
+        ends = _ends(plan, number)
+        if ends is None:
+            continue
+        source, target = ends
+        is_whole = source.kind is Kind.INPUT and target.kind is Kind.OUTPUT
+        if is_whole and carried.get(source.index) == target.index:
+            found.append(number)
+    return frozenset(found)
+
+
+def _ends(plan: Plan, number: int) -> tuple[Storage, Storage] | None:
+    """From where to where a step copies; None for others."""
+    step = plan.steps[number]
+    if isinstance(step, ArrayStep) and step.type == "Copy":
+        return step.inputs[0].storage.root, step.outputs[0].storage.root
+    if isinstance(step, PrimitiveStep) and step.type == "Reorder":
+        return step.arguments[Arg.SRC].storage.root, step.arguments[Arg.DST].storage.root
+    return None
+
+
+def _written(plan: Plan, number: int) -> int:
+    """Which output a step copies to."""
+    ends = _ends(plan, number)
+    assert ends is not None
+    return ends[1].index
