@@ -19,6 +19,8 @@ from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.activation import Gelu, Relu
 from polydevice.ops.attention import ScaledDotProductAttention
+from polydevice.ops.convolution_special import DeformableConvolution
+from polydevice.ops.grid_sample import GridSample
 from polydevice.ops.io import Parameter, Result
 from polydevice.ops.normalization import GRN, MVN, NormalizeL2
 from polydevice.ops.reduce import ReduceMean
@@ -225,3 +227,19 @@ def test_files_are_called_as_those_of_their_operations(package: str) -> None:
                 continue  # an operation of a test's, or of the documentation's
             own = rule.function.__module__.rpartition(".")[2]
             assert own == op.__module__.rpartition(".")[2], op
+
+
+@pytest.mark.parametrize("op", [GridSample, DeformableConvolution])
+@pytest.mark.parametrize(
+    ("shape", "kind", "plain"),
+    [
+        ((9, 9, 4096, 4095), ElementType.f32, True),
+        ((1, 1, 4096, 4096), ElementType.f32, False),  # f32 counts to 2^24
+        ((9, 9, 1, 1), ElementType.f16, True),
+        ((9, 9, 0, 5), ElementType.f32, False),
+        ((9, 9, 5, 4), ElementType.i32, False),
+    ],
+)
+def test_filters_are_taken_apart_where_positions_are_exact(op, shape, kind, plain):
+    x = Node("x", Parameter(element_type=kind, shape=Shape(shape)))
+    assert rules()[op].where(op(), [x.output]) is plain

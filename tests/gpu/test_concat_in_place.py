@@ -5,15 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from polydevice import Core
 from polydevice.ops.activation import Relu
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.concat import Concat
+from polydevice.ops.math import Negative
 from polydevice.ops.pooling import AvgPool
 from polydevice.ops.reshape import Reshape
+from polydevice.ops.search import Unique
 from polydevice.ops.split import Split
 from polydevice.ops.transpose import Transpose
 from polydevice_gpu import cl
-from tests.gpu.graphs import Sketch, check_answers, compiled, launching
+from tests.gpu.graphs import (
+    Sketch,
+    check_answers,
+    compiled,
+    launching,
+    openvino_answers,
+    random_inputs,
+)
 
 NHWC = np.array([0, 2, 3, 1])
 
@@ -135,3 +145,17 @@ def test_a_planar_concatenation_keeps_kernels_that_read_channels_in_vectors_righ
     large = s.add("large", Add(), x, s.weights("w", 1, 16, 9, 8))  # planar, and the example
     network = s.network(y=s.add("join", Concat(axis=1), large, small), pooled=pooled)
     check_answers(network, opencl, builder)
+
+
+def test_what_the_host_reads_too_stays_where_it_lies_side_by_side(needs_gpu):
+    s = Sketch()
+    x = s.input("x", 2, 8, 4, 3)
+    a, b = s.add("a", Relu(), x), s.add("b", Negative(), x)
+    ranks = s.node("ranks", Unique(), a).outputs[2]
+    y = s.add("pool", AvgPool(kernel=(2, 2), strides=(1, 1)), s.add("join", Concat(axis=1), a, b))
+    network = s.network(y=y, ranks=ranks)
+    inputs = random_inputs(network)
+    with Core() as core:
+        outputs = core.load_network(network, "GPU").infer(inputs)
+    for name, answer in openvino_answers(network, inputs).items():
+        np.testing.assert_allclose(outputs[name], answer, 1e-5, 1e-6, err_msg=name)

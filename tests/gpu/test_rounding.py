@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from polydevice import Core
+from polydevice.ops.activation import Relu
 from polydevice.ops.arithmetic import Divide
 from polydevice.ops.math import Sqrt
-from tests.gpu.graphs import Sketch
+from polydevice_gpu.kernels.pointwise.fragment import ROUNDED_DIVISIONS
+from polydevice_gpu.kernels.target import Target
+from tests.gpu.graphs import Sketch, compiled
 
 
 def test_quotients_and_roots_are_correctly_rounded(opencl) -> None:
@@ -23,3 +26,19 @@ def test_quotients_and_roots_are_correctly_rounded(opencl) -> None:
         result = core.load_network(network, "GPU").infer({"a": a, "b": b})
     assert np.array_equal(result["q"], a / b)
     assert np.array_equal(result["r"], np.sqrt(a))
+
+
+@pytest.mark.parametrize("op", [Sqrt, Relu])
+@pytest.mark.parametrize("behind", [False, True], ids=["alone", "behind_a_convolution"])
+def test_programs_that_take_roots_ask_for_rounding_and_no_others(op, behind) -> None:
+    # Many drivers round without being asked, so answers do not tell.
+    s = Sketch()
+    x = s.input("x", 1, 8, 5, 5)
+    nodes = compiled(s.network(y=s.add("last", op(), s.conv("conv", x, 8) if behind else x))).nodes
+    asked = [
+        ROUNDED_DIVISIONS in launch.options
+        for node in nodes
+        if (choice := node.choice) is not None
+        for launch in choice.kernel.launches(node, choice.kernel.modes[choice.mode], Target())
+    ]
+    assert sum(asked) == (op is Sqrt)
