@@ -6,16 +6,17 @@ the child processes alone see. Nothing in them is changed.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.kept import kept
 from tests.models.fetch import installed
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -58,9 +59,10 @@ def printed(folder: Path, *command: object) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@functools.cache
 def with_onnxruntime(package: str) -> Any:
-    return printed(installed(PACKAGES[package]), PROGRAMS / f"package_{package}.py")
+    program = PROGRAMS / f"package_{package}.py"
+    depends = [PACKAGES[package], program.read_text(), version("onnxruntime")]
+    return kept("programs", depends, lambda: printed(installed(PACKAGES[package]), program))
 
 
 def assert_equal(here: Any, there: Any, at: str = "answer") -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from tests.kept import kept
+
 PROGRAMS = Path(__file__).parent / "programs"
 
 
-@functools.cache
 def with_onnxruntime(program: str) -> str:
+    text = (PROGRAMS / program).read_text()
+    return kept("programs", [text, version("onnxruntime")], lambda: _printed(program))
+
+
+def _printed(program: str) -> str:
     done = subprocess.run(
         [sys.executable, PROGRAMS / program, "a", "--b"],
         capture_output=True,

@@ -132,6 +132,7 @@ def test_the_runtime_module_of_former_releases_is_the_same() -> None:
 def test_graphs_are_changed_through_their_nodes(model: ov.Model) -> None:
     (node,) = [each for each in model.get_ops() if each.get_type_name() == "Relu"]
     (reader,) = node.output(0).get_target_inputs()
+    assert reader == reader.get_node().input(reader.get_index()) != node.input(0)
     reader.replace_source_output(ops.negative(node).output(0))
     model.validate_nodes_and_infer_types()
     assert ov.compile_model(model, "CPU")(IMAGE)[0].tolist() == [[0, -2, 0, -4]]

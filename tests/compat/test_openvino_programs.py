@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import functools
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from tests.kept import kept
 from tests.models.fetch import ROOT
 
 PROGRAMS = Path(__file__).parent / "programs"
+SAMPLES = ROOT / "samples"
 
 pytestmark = pytest.mark.timeout(1200)  # PoCL 6 compiles for minutes on a busy machine
 
 
-@functools.cache
 def with_openvino(program: str) -> str:
+    text = (PROGRAMS / program).read_text()
+    files = sorted((str(path), path.stat().st_size) for path in SAMPLES.glob("[im]*/**/*"))
+    return kept("programs", [text, version("openvino"), files], lambda: _printed(program))
+
+
+def _printed(program: str) -> str:
     done = subprocess.run(
         # OpenVINO may fork, and what is buffered then is printed twice.
-        [sys.executable, "-u", PROGRAMS / program, ROOT / "samples", "--b"],
+        [sys.executable, "-u", PROGRAMS / program, SAMPLES, "--b"],
         capture_output=True,
         text=True,
         timeout=540,
@@ -43,7 +50,7 @@ def with_openvino(program: str) -> str:
 def test_the_same_is_printed(program: str, device: str) -> None:
     command = [sys.executable, "-m", "polydevice", "run", "--as", "openvino", "-d", device]
     done = subprocess.run(
-        [*command, PROGRAMS / program, ROOT / "samples", "--b"],
+        [*command, PROGRAMS / program, SAMPLES, "--b"],
         capture_output=True,
         text=True,
         timeout=540,

@@ -106,7 +106,9 @@ def infer_all(request: InferRequest, shapes: Sequence[tuple[int, ...]]) -> None:
     for shape in shapes:
         x = data.reshape(shape)
         y = request.infer({"x": x})["y"]
-        np.testing.assert_allclose(y, x * (sum(shape) / 2), rtol=1e-6)
+        assert y.shape == x.shape
+        # A fifth of what assert_allclose takes; two factors, each rounded.
+        assert (np.abs(y - x * np.float32(sum(shape) / 2)) <= 1e-6 * np.abs(y)).all()
 
 
 def growth(device: str) -> tuple[int, int]:

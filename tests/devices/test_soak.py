@@ -1,6 +1,6 @@
 """Many threads, networks and requests at once: every answer right and its own, nothing grows.
 
-Runs for POLYDEVICE_SOAK_SECONDS (continuous integration: 10). What a network answers is tested
+Runs for POLYDEVICE_SOAK_SECONDS (continuous integration: 5). What a network answers is tested
 elsewhere; here each request must give, under load, exactly what it gave alone.
 """
 

@@ -8,6 +8,11 @@ import pytest
 
 from polydevice import Core
 from polydevice_gpu import cl
+from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.kernel import Choice
+from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.tuning import tuner
+from polydevice_gpu.tuning.candidates import candidates
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +37,17 @@ def user(opencl: cl.Device):
     from tests.gpu.remote import User  # imports pyopencl and the CPU tests' ONNX models
 
     return User(opencl)
+
+
+@pytest.fixture
+def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tune among the first four candidates of a layer and the last one, of up to 87.
+
+    Compiling those is most of what tuning takes; that each is right is for `test_kernels`.
+    """
+
+    def few(node: GpuNode, target: Target) -> list[Choice]:
+        found = candidates(node, target)
+        return [*found[:4], *found[4:][-1:]]
+
+    monkeypatch.setattr(tuner, "candidates", few)

@@ -51,7 +51,7 @@ def test_what_is_not_in_the_cache_is_named(opencl, tmp_path, monkeypatch) -> Non
         core.load_network(MODEL, "GPU", {"CACHE_DIR": str(tmp_path / "kernels")})
 
 
-PROCESSES = 8
+PROCESSES = 4
 
 
 @pytest.mark.full

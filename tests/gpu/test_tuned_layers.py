@@ -46,7 +46,7 @@ def builder(opencl):
 
 
 @pytest.fixture
-def load(monkeypatch, opencl, builder, core):
+def load(monkeypatch, opencl, builder, core, few_candidates):
     """Return a function that loads a network with tuning, on a device with fast local memory."""
     target = dataclasses.replace(
         target_of(opencl), local_memory_bytes=49152, max_work_group_size=1024

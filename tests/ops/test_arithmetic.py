@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -40,6 +42,18 @@ def test_f32_against_openvino(op, a, b, device):
     if op is not ops.Power:
         x *= np.where(RANDOM.random(a) < 0.5, -1, 1).astype(np.float32)
     check(openvino_case(op(), x, y), device)
+
+
+@pytest.mark.parametrize("op", BINARY)
+@pytest.mark.parametrize("number", [4, 3])
+def test_with_a_number_that_is_known(op, number):
+    """On either side; CPU makes functions of oneDNN's of most, and of division by powers of two."""
+    x = RANDOM.uniform(0.5, 4, (3, 8)).astype(np.float32)
+    for place in (0, 1):
+        inputs = [x, x]
+        inputs[place] = np.float32(number)
+        case = openvino_case(op(), *inputs)
+        check(dataclasses.replace(case, constants=(place,)), "CPU")
 
 
 @pytest.mark.parametrize("op", BINARY)

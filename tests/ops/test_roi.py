@@ -175,6 +175,16 @@ def test_roi_align_rotated(device, ratio, clockwise):
     check(openvino_case(op, *inputs), device)
 
 
+def test_a_rotated_region_of_many_samples_is_taken(device):
+    """130 × 130 of them in one bin: more than the sides of the map suggest, fewer than its area."""
+    op = ROIAlignRotated(
+        pooled_h=1, pooled_w=1, sampling_ratio=0, spatial_scale=1.0, clockwise_mode=True
+    )
+    x = RNG.standard_normal((1, 2, 80, 70)).astype(np.float32)
+    rois = np.float32([[35, 40, 129.5, 129.5, 0.3]])
+    check(openvino_case(op, x, rois, np.zeros(1, np.int32)), device)
+
+
 def test_unknown_sizes():
     op = ROIAlign(pooled_h=2, pooled_w=3, sampling_ratio=2, spatial_scale=1.0, mode=RoiMode.AVG)
     x = TensorDesc(ElementType.f32, Shape([None, 3, None, None]))

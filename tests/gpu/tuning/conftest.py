@@ -12,7 +12,7 @@ from polydevice_gpu.tuning.candidate_runner import CandidateRunner, Outcome
 
 
 @pytest.fixture
-def core(opencl):
+def core(opencl, few_candidates):
     with Core() as core:
         yield core
 
