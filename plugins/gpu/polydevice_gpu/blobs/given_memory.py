@@ -33,8 +33,10 @@ class GivenMemory:
         """
         self.inputs, self.outputs = inputs, outputs
         self.arrays = {n: each for n, each in inputs.items() if isinstance(each, np.ndarray)}
-        read = {n: each for n, each in inputs.items() if not isinstance(each, np.ndarray)}
-        written = _written(outputs)
+        self._read = read = {
+            n: each for n, each in inputs.items() if not isinstance(each, np.ndarray)
+        }
+        self._written = written = _written(outputs)
         self.remote = [*read.values(), *written]
         self.owners = list(dict.fromkeys(blob.whole for blob in self.remote))
         self.overwritten = frozenset(
@@ -45,6 +47,12 @@ class GivenMemory:
     def is_remote(self) -> bool:
         """Whether all of it is on the device."""
         return len(self.remote) == len(self.inputs) + len(self.outputs)
+
+    @property
+    def used_in_place(self) -> list[GpuBlob]:
+        """What launches read and write without copies."""
+        kept = [blob for name, blob in self._read.items() if name not in self.overwritten]
+        return [blob for blob in (*kept, *self._written) if blob.buffer is not None]
 
     def is_of(
         self, inputs: Mapping[str, Array | GpuBlob], outputs: Mapping[str, Array | GpuBlob]

@@ -54,6 +54,7 @@ class BoundPlan(BoundSteps):
         self._own = {port.memory: self.region(port.memory) for port in ports}
         self._on_host: OnHost = {}
         self._memory: GivenMemory | None = None
+        self._is_settled = False  # launches read and write that memory, and nothing is copied
 
     @property
     def uses_host(self) -> bool:
@@ -85,6 +86,7 @@ class BoundPlan(BoundSteps):
         if memory is None or not memory.is_of(inputs, outputs):
             memory = GivenMemory(inputs, outputs)
             self._memory = memory if memory.is_remote else None  # arrays are not kept for longer
+            self._is_settled = False
         for blob in memory.remote:
             blob.check_usable()
         owned: list[GpuBlob] = []
@@ -106,6 +108,9 @@ class BoundPlan(BoundSteps):
 
     def _enqueue_all(self, queue: cl.Queue, memory: GivenMemory) -> None:
         """Enqueue inputs, stretches and outputs, while all blobs are ours."""
+        if self._is_settled:
+            self.run(queue, self._on_host)
+            return
         given = self.plan.graph.inputs
         self._on_host = {given[name]: array for name, array in memory.arrays.items()}
         for value in self.plan.graph.outputs.values():
@@ -119,6 +124,9 @@ class BoundPlan(BoundSteps):
         self.run(queue, self._on_host)
         for name, port in self._outputs.items():
             self._collect(queue, port, memory.outputs[name])
+        if memory is self._memory and not self._on_host:
+            ports = len(self._inputs) + len(self._outputs)
+            self._is_settled = len(memory.used_in_place) == ports
 
     def _feed(
         self, queue: cl.Queue, port: Transfer, given: Array | GpuBlob, is_overwritten: bool
