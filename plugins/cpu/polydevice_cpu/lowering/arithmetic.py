@@ -21,7 +21,7 @@ from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, row_major
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import binary, prelu
-from polydevice_cpu.plan.building.pending import Flow, Operand, Packed, Pending
+from polydevice_cpu.plan.building.pending import Flow, Make, Operand, Packed, Pending
 from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.proof import refusal
@@ -206,30 +206,38 @@ def _binary_primitive(builder: PlanBuilder, node: Node) -> bool:
 
     links = [Link(Binary(algorithm, second), Arg.SRC_1, second, second.shape), *map(Link, head)]
     arguments: dict[int, Flow | Packed] = {Arg.SRC: Flow(left), Arg.SRC_1: Flow(right)}
-    return _hold(builder, node, make, arguments, links, len(head))
+    return _hold(builder, node, make, arguments, layout, links, len(head))
 
 
 def _hold(
     builder: PlanBuilder,
     node: Node,
-    make: object,
+    make: Make,
     arguments: dict[int, Flow | Packed],
+    layout: Descriptor,
     links: Sequence[Link],
     own_post_ops: int = 0,
 ) -> bool:
-    primitive = make([], False)  # type: ignore[operator]
-    if primitive is None:
-        return False
-    reason = refusal(Claim(primitive, None, links))
-    if reason:
-        builder.refuse(node.name, reason)
-        return False
+    key = (node.name, "own primitive")
+    primitive = None
+    if builder.decisions.assumed(key) is None:
+        primitive = make([], False)
+        if primitive is None:
+            return False
+        reason = refusal(Claim(primitive, None, links))
+        if reason:
+            builder.refuse(node.name, reason)
+            return False
+        if primitive.dst == layout:
+            builder.decisions.note(key, True)
     pending = Pending(
         node,
-        make,  # type: ignore[arg-type]
+        make,
         arguments,
         primitive,
         builder.decisions,
+        dst=layout,
+        assumed=[key] if primitive is None else [],
         own_links=links,
         own_post_ops=own_post_ops,
     )
@@ -276,4 +284,4 @@ def lower_prelu(builder: PlanBuilder, node: Node) -> bool:
     mask = sum(1 << d for d, n in enumerate(array.shape) if n != 1)
     links = [Link(Prelu(mask), Arg.WEIGHTS, weights, array.shape)]
     arguments: dict[int, Flow | Packed] = {Arg.SRC: Flow(value), Arg.WEIGHTS: Packed(array)}
-    return _hold(builder, node, make, arguments, links)
+    return _hold(builder, node, make, arguments, layout, links)

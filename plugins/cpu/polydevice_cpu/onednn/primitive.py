@@ -238,10 +238,10 @@ def _key(kind: str, arguments: Sequence[Argument]) -> _Key | None:
                 return None
             parts.append(argument.key)
         elif isinstance(argument, tuple):
-            keys = [each.key if isinstance(each, Descriptor) else each for each in argument]
+            keys = _keys(argument)
             if None in keys:
                 return None
-            parts.append(tuple(keys))
+            parts.append(keys)
         elif isinstance(argument, float):
             parts.append(argument.hex())  # by bits: 0 and -0 are equal
         elif not isinstance(argument, c.c_void_p):  # the engine, of which there is one
@@ -249,13 +249,20 @@ def _key(kind: str, arguments: Sequence[Argument]) -> _Key | None:
     return tuple(parts)
 
 
+def _keys(argument: tuple[Descriptor, ...] | tuple[int, ...]) -> tuple[Hashable, ...]:
+    """The keys of layouts; sizes are their own."""
+    if argument and isinstance(argument[0], Descriptor):
+        return tuple([each.key for each in argument])
+    return argument  # type: ignore[return-value]
+
+
 def _passed(argument: Argument) -> object:
     """The argument as the C function takes it."""
     if isinstance(argument, (Descriptor, Attributes)):
         return argument.handle
     if isinstance(argument, tuple):
-        handles = [each.handle.value for each in argument if isinstance(each, Descriptor)]
-        if handles:
+        if argument and isinstance(argument[0], Descriptor):
+            handles = [each.handle.value for each in argument]
             return (c.c_void_p * len(handles))(*handles)
         return dims(argument)
     return argument

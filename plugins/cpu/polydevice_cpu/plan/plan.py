@@ -108,8 +108,10 @@ class Plan:
         found: dict[int, Storage] = {}
         for number, step in enumerate(self.steps):
             for value in step.values:
-                root = value.storage.root
-                root.touch(number)
+                root = value.storage
+                if root.is_shared:  # its lives are noted already, but those of what it shares
+                    root = root.root
+                    root.touch(number)
                 if root.kind is Kind.ARENA:
                     found[id(root)] = root
         return list(found.values())

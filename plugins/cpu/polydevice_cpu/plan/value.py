@@ -55,6 +55,11 @@ class Storage:
         """The storage whose bytes these are: itself, or the one it shares."""
         return self if self._shared is None else self._shared.root
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether it lies in the bytes of another one."""
+        return self._shared is not None
+
     def share(self, other: Storage) -> None:
         """Lie in the bytes of another storage of the same size from now on."""
         self._shared = other

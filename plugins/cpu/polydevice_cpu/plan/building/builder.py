@@ -25,7 +25,7 @@ from polydevice_cpu.plan.array_steps.start import starter
 from polydevice_cpu.plan.building.decisions import Decisions
 from polydevice_cpu.plan.building.integers import Integers
 from polydevice_cpu.plan.building.pending import Pending
-from polydevice_cpu.plan.building.sizes import Sized
+from polydevice_cpu.plan.building.sizes import Needed, Sized
 from polydevice_cpu.plan.building.weights import WeightStore, constant_value, pack
 from polydevice_cpu.plan.building.worth import threads_worth
 from polydevice_cpu.plan.plan import Plan
@@ -66,7 +66,7 @@ class PlanBuilder:
         make_tail: Callable[[PlanBuilder, list[Node]], TailStep],
     ) -> None:
         self.network = sized.network
-        self._nodes = sized.nodes
+        self._sized = sized
         self.settings = settings
         self.weights = weights
         self.decisions = decisions
@@ -312,12 +312,20 @@ class PlanBuilder:
 
     def _needed(self) -> list[Node]:
         """The nodes that something computed at run time depends on; counts uses."""
+        if not self._sized.needed:
+            self._sized.needed.append(self._find_needed())
+        (needed,) = self._sized.needed
+        self._uses = dict(needed.uses)
+        return needed.nodes
+
+    def _find_needed(self) -> Needed:
         network = self.network
         wanted: set[Node] = set()
         stack: list[Node] = []
+        uses: dict[Port, int] = {}
 
         def read(port: Port) -> None:
-            self._uses[port] = self._uses.get(port, 0) + 1
+            uses[port] = uses.get(port, 0) + 1
             if port.desc.constant is None and port.node not in wanted:
                 wanted.add(port.node)
                 stack.append(port.node)
@@ -328,7 +336,7 @@ class PlanBuilder:
         while stack:
             for port in stack.pop().inputs:
                 read(port)
-        return [node for node in self._nodes if node in wanted]
+        return Needed([node for node in self._sized.nodes if node in wanted], uses)
 
     def _place_inputs(self) -> None:
         for index, parameter in enumerate(self.network.parameters):

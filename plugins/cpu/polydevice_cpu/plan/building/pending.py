@@ -350,7 +350,7 @@ class Pending:
         if self._primitive is not None:
             return self._primitive
         bias = Arg.BIAS in self._arguments
-        if not self._post_ops and not bias:
+        if not self._post_ops and not bias and not self._own_links:
             made: Primitive | None = self._plain()
         else:
             made = self._proved(self.node, self._post_ops, bias=bias)

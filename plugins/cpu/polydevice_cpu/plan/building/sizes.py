@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -37,6 +37,8 @@ class Sized:
         stable: addresses of arrays that are the same for all shapes: the network's constants.
         followers: those of `nodes` whose outputs may change with the shapes.
         fixed: numbers of what the others' outputs are.
+        needed: what is computed when the network runs; forgotten where other values are known
+            ahead of that.
     """
 
     network: Network
@@ -45,6 +47,20 @@ class Sized:
     stable: set[int]
     followers: Sequence[Node]
     fixed: _Numbers
+    needed: list[Needed] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Needed:
+    """What something computed at run time depends on.
+
+    Attributes:
+        nodes: producers before consumers.
+        uses: how many inputs of nodes and results of the network read a port.
+    """
+
+    nodes: list[Node]
+    uses: Mapping[Port, int]
 
 
 class Sizes:
@@ -120,6 +136,8 @@ class Sizes:
                         port.desc = known
                     else:
                         changed.add(port)
+                        if (known.constant is None) is not (port.desc.constant is None):
+                            sized.needed.clear()
         check_sizes(touched, host_memory_bytes(), "CPU")
         return not any(
             isinstance(node.op, If) and node.inputs[0].desc.constant is not None
