@@ -233,9 +233,9 @@ def broadcast(a: Shape | None, b: Shape | None) -> Shape | None:
             x if x == y or y == 1 else y if x == 1 else broadcast_dim(x, y)
             for x, y in zip(left, right, strict=True)
         ]
-        return Shape(sizes)
     except ShapeError:
         raise ShapeError(f"shapes {a} and {b} cannot be broadcast") from None
+    return tuple.__new__(Shape, sizes)  # all of them are checked
 
 
 def normalize_axis(axis: int, rank: int, what: str = "axis") -> int:
