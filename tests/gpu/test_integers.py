@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from polydevice_gpu.compiler.device_target import target_of
+from polydevice_gpu.kernels.gemm.gemm_bytes_mma import _interleaved
 from polydevice_gpu.ops import INTEGER_PRODUCTS
 from tests.cpu.test_integers import Graph, activated, convolution, final, pick, reference, spread
 
@@ -161,3 +162,11 @@ def test_residual_sums_read_bytes(core, opencl, shortcut) -> None:
         assert not any(value.storage.is_float for value in values), executable.explain()
         steps = {step.op.type for n in nodes if n.epilogue for step in n.epilogue.steps}
         assert not steps & {"Divide", "Round", "Clamp"}, steps
+
+
+def test_columns_are_ordered_so_that_a_lanes_results_are_neighbours() -> None:
+    """By PTX's picture of m16n8k32: lane t has columns 2 t and 2 t + 1 of each tile of 8."""
+    order = _interleaved(np.arange(48)[:, None])[:, 0].reshape(3, 2, 8)
+    for lane in range(4):
+        held = order[:, :, 2 * lane : 2 * lane + 2].reshape(3, 4)
+        assert held.tolist() == [[16 * n + 4 * lane + i for i in range(4)] for n in range(3)]
