@@ -45,7 +45,7 @@ def test_goes(item, device): pass
 """
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", ["0", "1"])
 @pytest.mark.parametrize(("option", "count"), [((), 12), (("--quick",), 12), (("--all",), 27)])
 def test_which_tests_run(tmp_path: Path, workers: str, option: tuple[str, ...], count: int) -> None:
     pytest.importorskip("xdist")

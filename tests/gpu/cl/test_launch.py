@@ -15,6 +15,7 @@ from polydevice.errors import DeviceError, OptionValueError
 from polydevice_gpu import cl
 from polydevice_gpu.cl.queues import command_buffer
 from polydevice_gpu.cl.queues.launch_loop import Record, launch_loop
+from polydevice_gpu.cl.queues.profile import LaunchEvents
 
 SOURCE = """
 __kernel void scale(__global const int* x, __global int* y, int factor, __local int* tile) {
@@ -324,3 +325,15 @@ def test_queue_hint_that_the_device_lacks(opencl, hint, key) -> None:
         return
     with pytest.raises(OptionValueError, match=f"GPU_PLUGIN_{key}=1: .* no cl_khr_{hint}_hints"):
         opencl.queue(**{hint: 1})
+
+
+@pytest.mark.parametrize(
+    ("marks", "begun", "enqueuing"),
+    [([100, 140], [100] * 3, [40] * 3), ([100, 110, 115, 140], [100, 110, 115], [10, 5, 25])],
+    ids=["of all", "of each"],
+)
+def test_what_is_known_of_the_time_on_the_host(marks, begun, enqueuing) -> None:
+    events, slots = LaunchEvents(3), (ctypes.c_void_p * 3)()
+    events.take(slots, marks)
+    assert events.begun_ns == begun
+    assert events.enqueuing_ns == enqueuing
