@@ -26,6 +26,9 @@ Kind = type[O]
 Evaluate = Callable[[Op, Sequence[Array]], "list[Array] | None"]
 """Computes an operation on arrays; None where it cannot. Core gets it from the hook `evaluate`."""
 
+FLOAT_REASON = "computed in floating point"
+"""Key of a node's notes: why a quantised layer is not computed on integers."""
+
 VALUE_LIMIT = 1 << 16
 """Largest number of elements that shape inference computes ahead; shapes are far smaller."""
 

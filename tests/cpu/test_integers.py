@@ -482,3 +482,34 @@ def test_sums_that_f32_cannot_hold_stay_exact(core, rng, transposed):
     right = x.astype(np.int64) @ w
     assert right.min() > 1 << 24 and (right % 2).any()
     np.testing.assert_array_equal(y, right)
+
+
+def test_recurrent_weights(core) -> None:
+    """Weights of 8 bits whose input is quantised at run time are computed in f32; it is said."""
+    rng = np.random.default_rng(2)
+    size, hidden = 5, 4
+    stored = {
+        "w": rng.integers(-128, 128, (1, size, 4 * hidden)).astype(np.int8),
+        "r": rng.integers(-128, 128, (1, hidden, 4 * hidden)).astype(np.int8),
+        "s": rng.uniform(0.002, 0.004, 1).astype(np.float32),
+        "z": np.zeros(1, np.int8),
+    }
+    names = ["x", "w", "r", "", "", "", "", "", "s", "z", "s", "z"]
+    node = helper.make_node(
+        "DynamicQuantizeLSTM", names, ["y"], name="lstm", domain="com.microsoft", hidden_size=hidden
+    )
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 2, size])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 1, 2, hidden])],
+        [numpy_helper.from_array(array, name) for name, array in stored.items()],
+    )
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
+    x = rng.standard_normal((3, 2, size)).astype(np.float32)
+    network = core.load_network(core.read_network(model), "CPU")
+    (answer,) = network.infer({"x": x}).values()
+    # ONNX Runtime rounds x and what is carried to 8 bits.
+    np.testing.assert_allclose(answer, reference(model, {"x": x})[0], atol=2e-2)
+    assert "computed in floating point, no constant scale is given" in network.explain()

@@ -10,7 +10,7 @@ from polydevice.dtype import Array, ElementType
 from polydevice.emitter import Emitter
 from polydevice.network import Network
 from polydevice.network.kept_layers import KeptLayers
-from polydevice.node import Node, Port, constant
+from polydevice.node import FLOAT_REASON, Node, Port, constant
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.convolution import (
     Convolution,
@@ -35,8 +35,6 @@ PRODUCTS = (
     GroupConvolutionBackpropData,
     MatMul,
 )
-FLOAT_REASON = "computed in floating point"
-"""Key of a node's notes: why a quantised layer is not computed on integers."""
 _LARGEST_TERM = 255 * 128
 _LARGEST_SUM = (1 << 31) - 1
 

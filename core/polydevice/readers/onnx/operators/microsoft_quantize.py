@@ -91,7 +91,8 @@ def dynamic_quantize_lstm(n: OnnxNode) -> list[Port]:
         else:
             matrix = n.emit(DequantizeLinear(0), *inputs)
         matrices.append(n.emit(Transpose(), matrix, [0, 2, 1]))
-    return emit_lstm(n, matrices[0], matrices[1])
+    reason = "no constant scale is given for what its 8-bit weights are multiplied with"
+    return emit_lstm(n, matrices[0], matrices[1], in_floats=reason)
 
 
 @translates("GatherBlockQuantized", domain=_MS)

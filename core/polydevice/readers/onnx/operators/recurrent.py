@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import ElementType
-from polydevice.node import Port
+from polydevice.node import FLOAT_REASON, Port
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.concat import Concat
@@ -164,8 +164,11 @@ def lstm(n: OnnxNode) -> list[Port]:
     return emit_lstm(n, n.input(1), n.input(2))
 
 
-def emit_lstm(n: OnnxNode, weights: Port, recurrence: Port) -> list[Port]:
-    """Emit an LSTM by the attributes and the other inputs of an ONNX LSTM."""
+def emit_lstm(n: OnnxNode, weights: Port, recurrence: Port, *, in_floats: str = "") -> list[Port]:
+    """Emit an LSTM by the attributes and the other inputs of an ONNX LSTM.
+
+    `in_floats` says why its weights are not those integers that the model has.
+    """
     bias, peepholes = n.optional(3), n.optional(7)
     if n.attribute("input_forget", 0):
         weights, recurrence = _coupled(n, weights, 4), _coupled(n, recurrence, 4)
@@ -184,6 +187,8 @@ def emit_lstm(n: OnnxNode, weights: Port, recurrence: Port) -> list[Port]:
         parts.summed_bias(_LSTM_GATES),
         *([] if peepholes is None else [peepholes]),
     )
+    if in_floats:
+        made[0].node.rt_info[FLOAT_REASON] = in_floats
     return parts.outputs(made)
 
 

@@ -11,9 +11,8 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.network.kept_layers import NONE_KEPT, KeptLayers
-from polydevice.node import Node, Port
+from polydevice.node import FLOAT_REASON, Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
-from polydevice.rewrites.integers.products import FLOAT_REASON
 from polydevice_cpu.lower import find_lowering
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes
