@@ -40,7 +40,9 @@ _OPEN, _CLOSE = "\ue000", "\ue001"
 
 _NAMED = re.compile(f"{_OPEN}(.*?){_CLOSE}")
 
-Formulas = Callable[[Sequence[int]], "list[Number] | None"]
+Formulas = Callable[[Sequence[int]], "tuple[list[Number], list[int]] | None"]
+"""From sizes to what is wanted of them, and the numbers of choices that may be others; None where a
+guard does not hold."""
 
 
 class Trace:
@@ -49,16 +51,20 @@ class Trace:
     Attributes:
         is_live: whether it still takes notes; afterwards the sizes are plain numbers.
         steps: lines of a function of the sizes, in their order.
+        asked: number of a choice → what tells whether it stays the same, and of what it was one.
     """
 
     def __init__(self) -> None:
         """Begin with nothing noted."""
         self.is_live = True
         self.steps: list[str] = []
+        self.asked: dict[int, tuple[Callable[[Any], bool], Any]] = {}
         self._known: dict[tuple[object, ...], SymbolicSize] = {}
         self._guards: set[str] = set()
         self._named: dict[str, SymbolicSize] = {}
         self._inputs: list[SymbolicSize] = []
+        self._made = 0
+        self._choices: dict[str, int] = {}
 
     def input(self, value: int) -> SymbolicSize:
         """Return a size from which others are computed."""
@@ -80,10 +86,44 @@ class Trace:
         """Return what a formula gives; one that was noted before is computed once."""
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = SymbolicSize(self, f"t{len(self._known)}", value)
+            self._made += 1
+            known = self._known[key] = SymbolicSize(self, f"t{self._made}", value)
             self._named[known.name] = known
             self.steps.append(f"{known.name} = {text}")
         return known
+
+    @contextlib.contextmanager
+    def choice(self) -> Iterator[list[int]]:
+        """Note a choice among ways that all are right, by a model of costs, say.
+
+        Where a guard in it does not hold, the choice may still be the same: `formulas` then tells
+        its number, which is in the list once the block has ended. Choices by equal formulas have
+        one. What is computed in the block is not for anything outside of it.
+        """
+        around = self.steps, self._known, self._guards
+        self.steps, self._known, self._guards = [], dict(self._known), set(self._guards)
+        number: list[int] = []
+        try:
+            yield number
+        finally:
+            own = self.steps
+            self.steps, self._known, self._guards = around
+        if not any(line.startswith("if ") for line in own):
+            return  # it does not depend on sizes
+        text = "\n".join(own)
+        for place, name in enumerate(re.findall(r"^(t\d+) = ", text, re.MULTILINE)):
+            text = re.sub(rf"\b{name}\b", f"u{place}", text)
+        known = self._choices.get(text)
+        if known is None:
+            known = self._choices[text] = len(self._choices)
+            broken = f"others.append({known}); break"
+            lines = [line.replace("return None", broken) for line in own]
+            self.steps += ["while True:", *(f" {line}" for line in lines), " break"]
+        number.append(known)
+
+    def ask(self, number: int, is_same: Callable[[Any], bool], about: object) -> None:
+        """Note how to find out, of what takes a thing's place, whether a choice stays the same."""
+        self.asked.setdefault(number, (is_same, about))
 
     def guard(self, text: str, holds: bool) -> None:
         """Note what was found to hold, or not to."""
@@ -102,24 +142,29 @@ class Trace:
             item.name if type(item) is SymbolicSize else repr(item) for item in wanted
         )
         names = "".join(f"{item.name}, " for item in self._inputs)
-        lines = ["def formulas(sizes):", *([f"{names} = sizes"] if names else []), *self.steps]
-        lines.append(f"return [{results}]")
-        for notes in (self.steps, self._known, self._guards, self._named, self._inputs):
+        lines = ["def formulas(sizes):", *([f"{names} = sizes"] if names else []), "others = []"]
+        lines += [*self.steps, f"return [{results}], others"]
+        for notes in (self.steps, self._known, self._guards, self._named, self._choices):
             notes.clear()  # they take more than what was made
         scope: dict[str, Any] = dict(_CALLED)
         exec(compile("\n ".join(lines), "<formulas>", "exec"), scope)  # noqa: S102 - our own text
         function = scope["formulas"]
 
-        def formulas(sizes: Sequence[int]) -> list[Number] | None:
+        def formulas(sizes: Sequence[int]) -> tuple[list[Number], list[int]] | None:
             try:
                 return function(sizes)  # type: ignore[no-any-return]
-            except ArithmeticError:  # would have been one while tracing, but for other sizes
+            except (ArithmeticError, NameError):  # the latter: of a choice that was broken off
                 return None
 
         return formulas
 
 
 _TRACE: ContextVar[Trace | None] = ContextVar("trace", default=None)
+
+
+def current_trace() -> Trace | None:
+    """Return the trace of what is going on in this thread; None where sizes are numbers."""
+    return _TRACE.get()
 
 
 @contextlib.contextmanager

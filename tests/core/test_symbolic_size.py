@@ -54,7 +54,7 @@ def test_formulas_give_what_other_sizes_give(function):
         with tracing() as trace:
             own = [rng.randrange(33, 130) for _ in range(2)]
             formulas = trace.formulas(function(*map(trace.input, own)))
-        assert formulas(own) == function(*own)
+        assert formulas(own) == (function(*own), [])
         for _ in range(40):
             other = [
                 own[0] if rng.random() < 0.5 else rng.randrange(33, 130),
@@ -63,8 +63,9 @@ def test_formulas_give_what_other_sizes_give(function):
             found = formulas(other)
             if found is not None:
                 filled += 1
-                assert found == function(*other)
-                kinds = [[np.asarray(x).dtype.kind for x in y] for y in (found, function(*other))]
+                assert found == (function(*other), [])
+                both = found[0], function(*other)
+                kinds = [[np.asarray(x).dtype.kind for x in each] for each in both]
                 assert kinds[0] == kinds[1]
     assert filled >= 3
 
@@ -79,7 +80,7 @@ def test_texts_name_sizes_until_they_decide_something():
         assert settled(text) == "rows of 24 and 12"
         formulas = trace.formulas([size + 1])
     assert str(size) == "12"
-    assert formulas([12]) == [13]
+    assert formulas([12]) == ([13], [])
     assert formulas([13]) is None
 
 
@@ -95,9 +96,36 @@ def test_shapes_and_arrays_keep_formulas():
         assert is_symbolic(whole(array[0]))
         assert array_of([4, 3], np.int64).dtype == np.int64
         formulas = trace.formulas([shape.elements])
-    assert formulas([7]) == [42]
+    assert formulas([7]) == ([42], [])
     assert size + 1 == 6  # a plain number from now on
     assert type(size + 1) is int
     with tracing() as trace:
         zero = trace.formulas([10 // trace.input(5)])
     assert zero([0]) is None
+
+
+def test_choices_that_may_be_others_are_told():
+    def cost(way, size):
+        return max(5.0, size * 0.25) if way else 3 + size / 8
+
+    def best(size):
+        return min((0, 1), key=lambda way: cost(way, size))
+
+    with tracing() as trace:
+        size = trace.input(12)
+        with trace.choice() as first:
+            chosen = best(size * 2)
+        with trace.choice() as again:
+            assert best(size * 2) == chosen
+        with trace.choice() as other:
+            best(size * 3)
+        with trace.choice() as none:
+            assert best(7) == 0
+        formulas = trace.formulas([size * 2])
+    assert first == again != other
+    assert none == []
+    assert formulas([12]) == ([24], [])
+    for number in range(1, 90):
+        result, others = formulas([number])
+        assert result == [number * 2]
+        assert best(number * 2) == chosen or others[0] == first[0]

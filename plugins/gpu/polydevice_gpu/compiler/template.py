@@ -49,6 +49,7 @@ class PlanTemplate:
         self._worded = found.worded(source.graph)
         self._names = [item.name for item in found.items]
         self._formulas = trace.formulas(found.items)
+        self._asked = trace.asked
 
     def is_overtaken(self, builder: Builder) -> bool:
         """Whether programs that others stand in for are built by now."""
@@ -57,11 +58,14 @@ class PlanTemplate:
 
     def plan(self, sizes: Sequence[int]) -> Plan | None:
         """Return the plan for these sizes; None where another one might be made for them."""
-        numbers = self._formulas(sizes)
-        if numbers is None:
+        found = self._formulas(sizes)
+        if found is None:
             return None
+        numbers, choices = found
         filled = _Filled(dict(zip(self._names, numbers, strict=True)), self._worded)
-        return filled.plan(self.source, self._memory_pool)
+        plan = filled.plan(self.source, self._memory_pool)
+        asked = map(self._asked.__getitem__, choices)
+        return plan if all(is_same(filled.nodes[node]) for is_same, node in asked) else None
 
 
 class _Formulas:
@@ -151,7 +155,7 @@ class _Filled:
         self._worded = worded
         self._values: dict[Value, Value] = {}
         self._memory: dict[Memory, Memory] = {}
-        self._nodes: dict[GpuNode, GpuNode] = {}
+        self.nodes: dict[GpuNode, GpuNode] = {}
 
     def plan(self, source: Plan, memory_pool: bool) -> Plan:
         graph = self._graph(source.graph)
@@ -177,7 +181,7 @@ class _Filled:
         nodes = [self._node(node) for node in source.nodes]
         for old, new in self._values.items():
             if old.producer is not None:
-                new.producer = self._nodes.get(old.producer)
+                new.producer = self.nodes.get(old.producer)
         return dataclasses.replace(
             source,
             inputs={name: self._values[value] for name, value in source.inputs.items()},
@@ -228,13 +232,13 @@ class _Filled:
                 for name, text in old.choice.passed.items()
             }
             made.choice = dataclasses.replace(old.choice, passed=passed)
-        self._nodes[old] = made
+        self.nodes[old] = made
         return made
 
     def _step(self, old: Step) -> Step:
         scratch = {s: Scratch(self._size(s.elements), s.storage, s.kept) for s in old.scratch}
         launches = [self._launch(launch, scratch) for launch in old.launches]
-        return Step(self._nodes[old.node], launches, old.kernels, scratch_memory(launches))
+        return Step(self.nodes[old.node], launches, old.kernels, scratch_memory(launches))
 
     def _launch(self, old: Launch, scratch: dict[Scratch, Scratch]) -> Launch:
         local = None if old.local_size is None else self._sizes(old.local_size)

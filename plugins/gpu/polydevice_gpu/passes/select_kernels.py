@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from polydevice.dtype import ElementType
 from polydevice.errors import UnsupportedNetworkError
+from polydevice.symbolic_size import current_trace, written
 from polydevice_gpu import views
 from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Place, Value
 from polydevice_gpu.kernels.kernel import Choice, Kernel, kernels_of
@@ -55,10 +56,34 @@ def select_kernels(graph: GpuGraph, target: Target) -> None:
         for value, layout in zip(node.outputs, kernel.output_layouts(node, target), strict=True):
             wanted = value.is_output and not kernel.fixes_layout
             value.layout = planar(value.shape) if wanted else layout
-        node.choice = Choice(kernel, kernel.default_mode(node, target), passed=passed)
+        node.choice = Choice(kernel, _mode(kernel, node, target), passed=passed)
     if unsupported:
         raise UnsupportedNetworkError("; ".join(unsupported))
     _copy_outputs(graph, target)
+
+
+def _yields(kernel: Kernel, node: GpuNode, target: Target) -> str:
+    """Say why a later kernel is expected to be faster, with symbolic sizes too."""
+    trace = current_trace()
+    if trace is None:
+        return kernel.yields(node, target)
+    with trace.choice() as number:
+        reason = kernel.yields(node, target)
+    for each in number:
+        trace.ask(each, lambda filled: bool(kernel.yields(filled, target)) == bool(reason), node)
+    return written(reason, lambda _: "so many")  # which are not for anything outside
+
+
+def _mode(kernel: Kernel, node: GpuNode, target: Target) -> int:
+    """Return the mode that is expected to be fastest, with symbolic sizes too."""
+    trace = current_trace()
+    if trace is None:
+        return kernel.default_mode(node, target)
+    with trace.choice() as number:
+        mode = kernel.default_mode(node, target)
+    for each in number:
+        trace.ask(each, lambda filled: kernel.default_mode(filled, target) == mode, node)
+    return mode
 
 
 def own_memory(value: Value) -> None:
@@ -83,7 +108,7 @@ def choose_kernel(node: GpuNode, target: Target) -> tuple[Kernel | None, dict[st
     """
     passed: dict[str, str] = {}
     for kernel in kernels_of(type(node.op)):
-        reason = kernel.refuses(node, target) or kernel.yields(node, target)
+        reason = kernel.refuses(node, target) or _yields(kernel, node, target)
         if not reason:
             return kernel, passed
         passed[kernel.name] = reason
@@ -148,7 +173,7 @@ def copy(
     made.layout = layout
     place_constant(value)
     (kernel,) = kernels_of(Fused)
-    node.choice = Choice(kernel, kernel.default_mode(node, target))
+    node.choice = Choice(kernel, _mode(kernel, node, target))
     if before is None:
         graph.nodes.append(node)
     else:
