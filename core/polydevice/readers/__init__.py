@@ -12,6 +12,7 @@ from polydevice.bounds import computing_ahead
 from polydevice.errors import ModelFileError, ModelLimitError, PluginError
 from polydevice.files.safe_open import open_given
 from polydevice.isolation import contained
+from polydevice.readers.freed_memory import give_back
 from polydevice.readers.limits import ReadLimits
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ def read(
         ModelError: (a subclass) the content is not valid.
     """
     with computing_ahead():
-        return _read(model, weights, evaluate, registry, limits)
+        network = _read(model, weights, evaluate, registry, limits)
+    give_back()
+    return network
 
 
 def _read(
