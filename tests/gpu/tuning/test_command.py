@@ -126,7 +126,7 @@ def test_a_crash_and_a_hang_cost_one_candidate_each(path, tmp_path) -> None:
     (tmp_path / "model.onnx").write_bytes(MODEL)
     command = [
         sys.executable, "-m", "polydevice", "tune", str(tmp_path / "model.onnx"),
-        "--file", str(path), "--limit", "8",
+        "--file", str(path), "--limit", "12",
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=500,
