@@ -18,12 +18,12 @@ from polydevice.ops.convolution import (
 from polydevice.ops.window import Window
 from polydevice.shape import bounds
 from polydevice_cpu.lower import lowers
-from polydevice_cpu.lowering.column import Order, as_is, orders, sight, turned
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp
 from polydevice_cpu.onednn.constants import Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import convolution, deconvolution, matmul
+from polydevice_cpu.plan.building.column import Order, as_is, orders, sight, turned
 from polydevice_cpu.plan.building.pending import Flow, Make, Packed, Pending
 from polydevice_cpu.plan.building.sight import Rows
 

@@ -11,7 +11,6 @@ from polydevice.ops.convolution import Convolution, ConvolutionBackpropData, Con
 from polydevice.ops.matmul import MatMul
 from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice_cpu.lower import lowers
-from polydevice_cpu.lowering.column import Order, orders, sight, turned
 from polydevice_cpu.lowering.convolution import end_padding
 from polydevice_cpu.lowering.integers import lower_in_float
 from polydevice_cpu.lowering.matmul import matrix
@@ -20,6 +19,7 @@ from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
 from polydevice_cpu.onednn.primitive import Primitive, built
 from polydevice_cpu.onednn.primitives import convolution, deconvolution, matmul
+from polydevice_cpu.plan.building.column import Order, orders, sight, turned
 from polydevice_cpu.plan.building.pending import Basis, Flow, Narrow, Packed, Pending
 from polydevice_cpu.plan.building.sight import AS_IS, Sight
 from polydevice_cpu.plan.value import Value

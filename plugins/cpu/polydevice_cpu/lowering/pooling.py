@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from polydevice.dtype import ElementType
 from polydevice.ops.pooling import AvgPool, MaxPool, MaxPoolWithIndices, Pool
 from polydevice_cpu.lower import lowers
-from polydevice_cpu.lowering.column import Order, orders, sight, turned
 from polydevice_cpu.lowering.convolution import end_padding
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import pooling
+from polydevice_cpu.plan.building.column import Order, orders, sight, turned
 from polydevice_cpu.plan.building.pending import Flow, Packed, Pending
 from polydevice_cpu.plan.value import Value
 
