@@ -479,8 +479,7 @@ def step_along(layout: Layout, shape: Sequence[int], groups: Groups) -> int | No
 
 def _short_functions(text: str) -> list[str]:
     """Give functions that are used their shorter forms, for results in half."""
-    widths = ("", "2", "4", "8", "16")
-    names = [f"GELU_float{width}" for width in widths if f"GELU_float{width}(" in text]
+    names = [f"GELU_float{n}" for n in ("", 2, 4, 8, 16) if f"GELU_float{n}(" in text]
     return [f"#define {name} {name.replace('GELU', 'GELU_HALF')}" for name in names]
 
 
