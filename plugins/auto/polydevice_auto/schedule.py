@@ -18,8 +18,8 @@ LOOK_SECONDS = 0.05
 """How long a request waits for a device before it looks whether it was cancelled."""
 
 SLOWER = 1.2
-"""A request stays on its device while no free one is quicker by more than this: on another it has
-other memory, which costs a look at whose outputs lie where, and its time in Python."""
+"""A request stays on its device while no free one is quicker by more than this: on another it takes
+memory, too, and its outputs lie elsewhere than before."""
 
 PATIENCE = 10
 """A device stays idle when it would take so many times longer than waiting for a busy one."""
