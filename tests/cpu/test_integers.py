@@ -8,6 +8,7 @@ by one step where that number lies at a half as good as exactly, and by more now
 from __future__ import annotations
 
 import dataclasses
+import os
 
 import numpy as np
 import onnxruntime
@@ -353,7 +354,8 @@ def test_fake_quantize_becomes_integers(core, tmp_path, levels, signed):
     values = integers / (levels - 1) * (high - low) + low
     sums = np.einsum("nchw,oc->nohw", values, (whole.astype(np.float64) * scale)[..., 0, 0])
     wanted = [np.rint(np.clip(sums, 0, 12.75) / 0.05) * 0.05]
-    if levels != 255:
+    # OpenVINO's own oneDNN heeds the variable too, and its sums of pairs saturate without VNNI.
+    if levels != 255 and "ONEDNN_MAX_CPU_ISA" not in os.environ:
         wanted += openvino.compile_model(model, "CPU")({"x": feed}).values()
     executable = core.load_network(core.read_network(tmp_path / "m.xml"), "CPU")
     request = executable.create_infer_request()
