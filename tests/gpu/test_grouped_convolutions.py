@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from polydevice.ops.activation import PRelu, Relu, Sigmoid
 from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.concat import Concat
-from polydevice.ops.convolution import Convolution
+from polydevice.ops.convolution import Convolution, GroupConvolution
 from polydevice.ops.quantize import FakeQuantize
 from polydevice.ops.split import Split, VariadicSplit
 from polydevice_gpu import cl
+from polydevice_gpu.compiler import compiler
+from polydevice_gpu.compiler.device_target import target_of
 from tests.gpu.graphs import (
     Sketch,
     check_answers,
@@ -146,3 +150,26 @@ def test_joined_in_another_way_they_stay_apart(opencl, builder, case):
     apart = s.network(**{f"p{number}": part for number, part in enumerate(parts)})
     wanted = list(openvino_answers(apart, inputs).values())
     np.testing.assert_allclose(found, np.concatenate(wanted, axis), 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("strides", "dilations"), [((1, 1), (1, 1)), ((2, 3), (1, 1)), ((1, 2), (2, 3))]
+)
+def test_depthwise_where_work_items_run_in_lockstep(
+    monkeypatch, opencl, builder, strides, dilations
+):
+    """Windows that lie across every border, and beyond it; all taps are read, and some count."""
+    target = dataclasses.replace(target_of(opencl), scalar_lanes=32)
+    monkeypatch.setattr(compiler, "target_of", lambda _: target)
+    s = Sketch()
+    x = s.input("x", 2, 12, 9, 11)
+    op = GroupConvolution(strides=strides, pads_begin=(3, 1), pads_end=(2, 4), dilations=dilations)
+    y = s.add("depthwise", op, x, s.weights("w", 12, 1, 1, 3, 5))
+    network = s.network(y=s.add("relu", Relu(), y))
+    executable = loaded(network, opencl, builder)
+    assert "runs by convolution_depthwise" in executable.explain()
+    request = executable.create_infer_request()
+    for seed in (0, 1):
+        inputs = random_inputs(network, seed)
+        wanted = openvino_answers(network, inputs)["y"]
+        np.testing.assert_allclose(request.infer(inputs)["y"], wanted, 1e-5, 1e-5)

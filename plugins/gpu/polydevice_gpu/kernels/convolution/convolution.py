@@ -166,6 +166,7 @@ class ConvolutionDepthwise(SingleLaunch):
         declare_sizes(call, "IN", x)
         declare_sizes(call, "OUT", out)
         call.define(LANES=lanes, PIXELS=mode["PIXELS"])
+        call.define(READS_AHEAD=int(call.target.is_throughput))
         declare_sums(call)
         blocks, tiles = channels // lanes, -(-out.shape[-1] // mode["PIXELS"])
         call.scalars(CHANNELS=channels, BLOCKS=blocks, TILES=tiles)
