@@ -22,7 +22,7 @@ from polydevice.ops.softmax import SoftMax
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.compiler.specialiser import RUNS
-from polydevice_gpu.one_launch import trial
+from polydevice_gpu.one_launch import joined_launches, trial
 from polydevice_gpu.one_launch.choose import Rules
 from polydevice_gpu.one_launch.turns import Turn
 from polydevice_gpu.runtime import joining_trial
@@ -232,6 +232,7 @@ def test_groups_that_never_run_together(monkeypatch, opencl, builder, caplog) ->
     many = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=2048)
     monkeypatch.setattr(opencl, "capabilities", many)
     monkeypatch.setattr(trial, "meet", lambda *_: True)
+    monkeypatch.setattr(joined_launches, "WAIT_NS", 20_000_000)  # many cores look slowly
     network = small()
     executable = loaded(network, opencl, builder, settings=TOGETHER)
     (stretch,) = set(executable.latest_plan().joined.values())
