@@ -29,6 +29,7 @@ from polydevice.errors import (
     PolydeviceError,
 )
 from polydevice.foreign_errors import foreign_error
+from polydevice.memory_budget import give_back
 from polydevice.plugin import DeviceReport, Line, Section, Version
 from polydevice.runtime.executor import closing_time
 
@@ -273,6 +274,7 @@ class Core:
         executable._reserve_requests(number or num_requests or 1)
         with self._lock:
             self._networks.add(executable)
+        give_back()
         return executable
 
     def create_context(self, device_name: str, params: Mapping[str, Any]) -> RemoteContext:

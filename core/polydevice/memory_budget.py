@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from polydevice.errors import DeviceMemoryError
 
@@ -152,3 +154,21 @@ class MemoryBudget:
         """Take memory that is given back when `owner` is gone."""
         self.take(size_bytes, what)
         weakref.finalize(owner, self.give, size_bytes).atexit = False
+
+
+def give_back() -> None:
+    """Let the system have what reading or loading a model has freed again; takes some 0.1 ms.
+
+    glibc keeps it: of an ONNX file of 24 MB 23 MB stayed besides its constants.
+    """
+    trim = _trim()
+    if trim is not None:
+        trim(0)
+
+
+@functools.lru_cache(maxsize=1)
+def _trim() -> Any:
+    """glibc's `malloc_trim`; None with another C library."""
+    if not sys.platform.startswith("linux"):
+        return None
+    return getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -12,7 +12,7 @@ from polydevice.bounds import computing_ahead
 from polydevice.errors import ModelFileError, ModelLimitError, PluginError
 from polydevice.files.safe_open import open_given
 from polydevice.isolation import contained
-from polydevice.readers.freed_memory import give_back
+from polydevice.memory_budget import give_back
 from polydevice.readers.limits import ReadLimits
 
 if TYPE_CHECKING:
