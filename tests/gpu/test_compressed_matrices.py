@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -15,9 +18,15 @@ from polydevice.ops.io import Parameter, Result
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.reshape import Reshape
 from polydevice.shape import Shape
+from polydevice_gpu import cl
+from polydevice_gpu.compiler.device_target import target_of
+from polydevice_gpu.kernels.product.matmul_compressed import MatmulCompressedMma
 from polydevice_gpu.ops import CompressedMatMul
 from polydevice_gpu.rewrites.compressed import compress_products
 from tests.cpu.test_integers import reference
+from tests.gpu import graphs
+from tests.gpu.mma_in_c import in_c
+from tests.gpu.trials import only
 
 ROWS, TERMS, COLUMNS, BLOCK = 2, 256, 19, 64
 BLOCKS = TERMS // BLOCK
@@ -129,3 +138,81 @@ def test_a_shorter_last_block_stays_a_matrix_of_floats(core) -> None:
     ]
     network = core.read_network(_onnx(nodes, stored, terms=192))
     assert _compressed(network) == 0
+
+
+UNITS_IN_C = """
+#undef FMA_HALVES
+#undef AS_HALVES
+#undef FROM_HALVES
+#undef LARGEST_OF_WARP
+#undef READ
+static inline float half_of(uint pair, int number) {
+    ushort halves[2] = {pair & 0xFFFF, pair >> 16};
+    return vload_half(number, (const half*)halves);
+}
+static inline uint halves_of(float low, float high) {
+    ushort halves[2];
+    vstore_half_rte(low, 0, (half*)halves);
+    vstore_half_rte(high, 1, (half*)halves);
+    return halves[0] | (uint)halves[1] << 16;
+}
+static inline uint fma_halves(uint x, uint by, uint shift) {
+    return halves_of(half_of(x, 0) * half_of(by, 0) + half_of(shift, 0),
+                     half_of(x, 1) * half_of(by, 1) + half_of(shift, 1));
+}
+#define FMA_HALVES(result, x, factor, shift) result = fma_halves(x, factor, shift)
+#define AS_HALVES(result, low, high) result = halves_of(low, high)
+#define FROM_HALVES(low, high, x) low = half_of(x, 0), high = half_of(x, 1)
+#define READ(to, from) to = vload4(0, (__global const uint*)(from))
+#define LARGEST_OF_WARP(result, x) \
+    { \
+        exchange[thread] = x; \
+        barrier(CLK_LOCAL_MEM_FENCE); \
+        for (int w = 0; w < 32; w++) result = max(result, exchange[warp * 32 + w]); \
+        barrier(CLK_LOCAL_MEM_FENCE); \
+    }
+"""
+
+
+@pytest.mark.parametrize(
+    ("bits", "rows", "columns", "terms", "block", "mode"),
+    [(4, 1, 35, 640, 128, 4), (4, 3, 19, 384, 384, 4), (8, 1, 21, 960, 64, 0)],
+)
+def test_matrix_units_multiply_numbers_as_they_are_stored(
+    core, opencl, monkeypatch, bits, rows, columns, terms, block, mode
+) -> None:
+    """Rows of very different sizes, one of them infinite: f32's precision, though of halves."""
+    module = importlib.import_module("polydevice_gpu.compiler.compiler")
+    target = dataclasses.replace(target_of(opencl), matrix_unit=True)
+    launches = MatmulCompressedMma.launches
+    monkeypatch.setattr(module, "target_of", lambda _: target)
+    monkeypatch.setattr(
+        MatmulCompressedMma,
+        "launches",
+        lambda *given: [in_c(launch, UNITS_IN_C) for launch in launches(*given)],
+    )
+    monkeypatch.setattr(MatmulCompressedMma, "default_mode", lambda *_: mode)
+    only(monkeypatch, CompressedMatMul, MatmulCompressedMma())
+    random = np.random.default_rng(terms + bits)
+    q = random.integers(0, 1 << bits, (columns, terms)).astype("u1")
+    packed = q if bits == 8 else q[:, ::2] | q[:, 1::2] << 4
+    zeros = random.integers(0, 1 << bits, (columns, terms // block)).astype("u1")
+    scales = random.uniform(0.001, 1, zeros.shape).astype("f4")
+    s = graphs.Sketch()
+    constants = [s.const(*each) for each in (("w", packed), ("s", scales), ("z", zeros))]
+    network = s.network(y=s.add("p", CompressedMatMul(bits), s.input("x", rows, terms), *constants))
+    executable = graphs.loaded(network, opencl, cl.ProgramBuilder(opencl), core)
+    assert "matmul_compressed_mma" in executable.explain()
+    blocks = (q.reshape(columns, -1, block).astype("f8") - zeros[..., None]) * scales[..., None]
+    matrix = blocks.reshape(columns, terms).T
+    for size in (1.0, 1e30, 1e-30):
+        x = (random.standard_normal((rows, terms)) * size).astype("f4")
+        x[:, ::7] *= np.float32(1e-4)
+        (found,) = executable.infer({"x": x}).values()
+        least = 3e-7 * np.abs(x).astype("f8") @ np.abs(matrix)
+        assert (np.abs(found - x.astype("f8") @ matrix) <= least).all()
+    x[-1, 3] = np.inf
+    (found,) = executable.infer({"x": x}).values()
+    right = np.where(matrix[3] > 0, np.inf, -np.inf)
+    np.testing.assert_array_equal(found[-1][matrix[3] != 0], right[matrix[3] != 0])
+    assert np.isfinite(found[:-1]).all()

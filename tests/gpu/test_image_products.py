@@ -7,15 +7,24 @@ fragments for mma.m16n8k32"), and is done here for a row of sixteen pixels.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 
 import numpy as np
 import pytest
 
 from polydevice.dtype import ElementType
+from polydevice.ops.activation import Clamp
+from polydevice.ops.arithmetic import Add, Divide
+from polydevice.ops.convert import Convert
+from polydevice.ops.math import Round, RoundMode
+from polydevice_gpu import cl
+from polydevice_gpu.compiler.device_target import target_of
+from polydevice_gpu.kernels.convolution.image_floats_mma import ConvolutionImageFloatsMma
 from polydevice_gpu.kernels.gemm.image_bytes_mma import ConvolutionImageBytesMma
 from polydevice_gpu.kernels.launch import Weights
-from polydevice_gpu.ops import IntegerConvolution
-from tests.gpu.graphs import Sketch, compiled
+from polydevice_gpu.ops import IntegerConvolution, QuantisedConvolution
+from tests.gpu.graphs import Sketch, compiled, loaded
+from tests.gpu.mma_in_c import in_c
 from tests.gpu.test_default_choices import GPU
 
 TARGET = dataclasses.replace(GPU, matrix_unit=True, byte_product="ptx")
@@ -65,3 +74,44 @@ def test_lanes_find_their_words(channels, columns, kernel, stride):
                 got = sums[:, first // 8 + place // 2, lane * 2 + place % 2]
                 if n < columns:
                     np.testing.assert_array_equal(got, right[:, n])
+
+
+@pytest.mark.parametrize(("kind", "zero"), [(ElementType.u8, 3), (ElementType.i8, -7)])
+def test_bytes_are_made_of_floats_where_they_are_read(core, opencl, monkeypatch, kind, zero):
+    """The first layer of a quantised network; halves between two numbers included."""
+    module = importlib.import_module("polydevice_gpu.compiler.compiler")
+    target = dataclasses.replace(target_of(opencl), matrix_unit=True)
+    launches = ConvolutionImageFloatsMma.launches
+    monkeypatch.setattr(module, "target_of", lambda _: target)
+    monkeypatch.setattr(
+        ConvolutionImageFloatsMma,
+        "launches",
+        lambda *given: [in_c(launch, of_bytes=True) for launch in launches(*given)],
+    )
+    random = np.random.default_rng(zero % 11)
+    limits, scale = np.iinfo(kind.dtype), np.float32(0.0371)
+    w = random.integers(-128, 128, (24, 3, 5, 3)).astype("i1")
+    s = Sketch()
+    levels = s.add("levels", Divide(), s.input("x", 2, 3, 17, 23), s.const("scale", scale))
+    rounded = s.add("rounded", Round(RoundMode.HALF_TO_EVEN), levels)
+    moved = s.add("moved", Add(), rounded, s.const("zero", np.float32(zero)))
+    clamped = s.add("clamped", Clamp(limits.min, limits.max), moved)
+    q = s.add("q", Convert(destination_type=kind), clamped)
+    op = IntegerConvolution(
+        strides=(2, 1), pads_begin=(2, 1), pads_end=(2, 1), dilations=(1, 1), zero=zero
+    )
+    network = s.network(y=s.add("y", op, q, s.const("w", w)))
+    executable = loaded(network, opencl, cl.ProgramBuilder(opencl), core)
+    (node,) = executable.latest_plan().graph.nodes
+    assert isinstance(node.op, QuantisedConvolution)
+    x = random.uniform(-8, 12, (2, 3, 17, 23)).astype("f4")
+    x[:, :, ::2] = (random.integers(-150, 280, x[:, :, ::2].shape) + np.float32(0.5)) * scale
+    x[0, 0, 0, :2] = np.inf, -np.inf
+    with np.errstate(all="ignore"):
+        numbers = np.clip(np.rint(x / scale) + np.float32(zero), limits.min, limits.max) - zero
+    padded = np.pad(numbers.astype(int), ((0, 0), (0, 0), (2, 2), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (5, 3), (2, 3))[:, :, ::2]
+    right = np.einsum("ncyxij,ocij->noyx", windows, w.astype(int))
+    for _ in range(2):
+        (found,) = executable.infer({"x": x}).values()
+        np.testing.assert_array_equal(found, right)

@@ -5,13 +5,17 @@ The networks are those of the CPU device's tests, in which a step is explained.
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
+from polydevice_gpu.compiler import stages
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.kernels.gemm.gemm_bytes_mma import _interleaved
 from polydevice_gpu.ops import INTEGER_PRODUCTS
+from polydevice_gpu.passes.fusing.requantise import requantise
 from tests.cpu.test_integers import Graph, activated, convolution, final, pick, reference, spread
 
 
@@ -170,3 +174,60 @@ def test_columns_are_ordered_so_that_a_lanes_results_are_neighbours() -> None:
     for lane in range(4):
         held = order[:, :, 2 * lane : 2 * lane + 2].reshape(3, 4)
         assert held.tolist() == [[16 * n + 4 * lane + i for i in range(4)] for n in range(3)]
+
+
+@pytest.mark.parametrize("by_256", [True, False])
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+def test_halves_go_to_the_even_level(core, opencl, monkeypatch, kind, by_256) -> None:
+    """Scales of powers of two: no sum is rounded, and a third of the quotients are halves."""
+
+    def shorter(graph, target) -> None:
+        requantise(graph, dataclasses.replace(target, byte_product="ptx" if by_256 else "x86"))
+
+    passes = tuple(shorter if each is requantise else each for each in stages.GRAPH)
+    monkeypatch.setattr(stages, "GRAPH", passes)
+    rng = np.random.default_rng(by_256)
+    stored: dict[str, np.ndarray] = {}
+    nodes = []
+
+    def emit(kind_of: str, *inputs: str, **attributes: object) -> str:
+        name = f"{kind_of}{len(nodes)}"
+        nodes.append(helper.make_node(kind_of, inputs, [name], **attributes))
+        return name
+
+    def keep(name: str, value: object, dtype: type) -> str:
+        stored[name] = np.asarray(value, dtype)
+        return name
+
+    def quantised(value: str, scale: float, zero: int, of: type) -> tuple[str, str]:
+        number = len(nodes)
+        pair = keep(f"s{number}", scale, np.float32), keep(f"z{number}", zero, of)
+        made = emit("QuantizeLinear", value, *pair)
+        return made, emit("DequantizeLinear", made, *pair)
+
+    x = emit("DequantizeLinear", "x", keep("s", 0.25, np.float32), keep("z", 3, np.uint8))
+    keep("w", rng.integers(-9, 9, (16, 16, 1, 1)), np.int8)
+    w = emit("DequantizeLinear", "w", keep("sw", 0.5, np.float32), keep("zw", 0, np.int8))
+    keep("b", rng.integers(-64, 64, 16) / 8, np.float32)
+    y = quantised(emit("Conv", x, w, "b"), 4.0, 7, np.int8)[1]
+    result, _ = quantised(
+        emit("Relu", emit("Add", y, x)), 0.5, -100 if kind is np.int8 else 9, kind
+    )
+    to_onnx = helper.np_dtype_to_tensor_dtype
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, [2, 16, 5, 9])],
+        [helper.make_tensor_value_info(result, to_onnx(np.dtype(kind)), [2, 16, 5, 9])],
+        [numpy_helper.from_array(value, name) for name, value in stored.items()],
+    )
+    imports = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=8).SerializeToString()
+    feed = {"x": rng.integers(0, 256, (2, 16, 5, 9)).astype(np.uint8)}
+    executable = core.load_network(core.read_network(model), "GPU")
+    steps = [
+        s.op for n in executable.latest_plan().graph.nodes if n.epilogue for s in n.epilogue.steps
+    ]
+    if target_of(opencl).byte_product:
+        assert {s.by_256 for s in steps if hasattr(s, "by_256")} == {by_256}
+    np.testing.assert_array_equal(executable.infer(feed)[result], reference(model, feed)[0])

@@ -24,7 +24,7 @@ from polydevice_gpu.custom.operation import Custom
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Kernel, Mode, all_kernels, kernels_of
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.ops import ResampleYuv
+from polydevice_gpu.ops import QuantisedConvolution, ResampleYuv
 from tests.gpu.arrangements import ARRANGEMENTS, Arrangement, Trial
 from tests.gpu.kernel_cases import cases_of
 from tests.seeds import seeded
@@ -45,8 +45,9 @@ ABLE = (
 
 
 # Custom layers and operations written in Python bring their own kernels, and no single operation
-# becomes a ResampleYuv; test_custom_layers, test_python_operation and test_fused_frames have those.
-ELSEWHERE = (Custom, PythonOperation, ResampleYuv)
+# becomes one of the last two; test_custom_layers, test_python_operation, test_fused_frames and
+# test_image_products have those.
+ELSEWHERE = (Custom, PythonOperation, ResampleYuv, QuantisedConvolution)
 OPERATIONS = {op: kernels for op, kernels in all_kernels().items() if op not in ELSEWHERE}
 KERNELS = [(op, kernel) for op, kernels in OPERATIONS.items() for kernel in kernels]
 

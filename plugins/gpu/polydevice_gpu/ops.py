@@ -282,6 +282,23 @@ class IntegerConvolution(Convolution):
 
 
 @dataclass(frozen=True)
+class QuantisedConvolution(IntegerConvolution):
+    """IntegerConvolution of an image of floats, of which it makes the bytes where it reads them.
+
+    Inputs:  x        [N, C, spatial...], floating point
+             w        [O, C, kernel...], i8, constant
+             numbers  the fragment's other inputs, constants of one element
+    Outputs: y        [N, O, spatial...], i32
+    Source:  made from IntegerConvolution
+    """
+
+    type = "QuantisedConvolution"
+
+    fragment: Fragment = Fragment((ElementType.u8,))
+    """Makes a byte of a float, and of the numbers."""
+
+
+@dataclass(frozen=True)
 class IntegerGroupConvolution(GroupConvolution):
     """GroupConvolution of 8-bit integers: the exact sums of (x - zero) * w.
 
@@ -324,7 +341,7 @@ class IntegerMatMul(MatMul):
 class ToWhole(Op):
     """The nearest whole number within limits, halves to even; NaN becomes the lower one.
 
-    Inputs:  x  f32
+    Inputs:  x  f32; (x - low) / 256 where `by_256`
     Outputs: y  f32
     Source:  made of QuantizeLinear and DequantizeLinear behind products of bytes
     """
@@ -335,6 +352,7 @@ class ToWhole(Op):
     low: float
     high: float
     """At most 2^22 away from 0."""
+    by_256: bool = False
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the input's shape."""
@@ -345,7 +363,7 @@ class ToWhole(Op):
 class ToByte(Op):
     """The nearest whole number within limits, and a zero point added to it, as a byte.
 
-    Inputs:  x  f32
+    Inputs:  x  f32; (x - low) / 256 where `by_256`
     Outputs: y  u8 or i8
     Source:  made of QuantizeLinear behind products of bytes
     """
@@ -358,6 +376,7 @@ class ToByte(Op):
     """Before `zero` is added."""
     zero: int
     element_type: ElementType
+    by_256: bool = False
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the input's shape."""

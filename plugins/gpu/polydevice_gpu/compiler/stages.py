@@ -27,6 +27,7 @@ from polydevice_gpu.passes.fusing.fuse_frame import fuse_frame
 from polydevice_gpu.passes.fusing.fuse_pad import fuse_pad
 from polydevice_gpu.passes.fusing.fuse_pointwise import fuse_neighbours, fuse_pointwise
 from polydevice_gpu.passes.fusing.read_bytes import read_bytes
+from polydevice_gpu.passes.fusing.read_floats import read_floats
 from polydevice_gpu.passes.fusing.requantise import requantise
 from polydevice_gpu.passes.group_convolutions import group_convolutions
 from polydevice_gpu.passes.group_products import group_products
@@ -70,6 +71,7 @@ GRAPH: tuple[Pass, ...] = (
     group_products,  # likewise, with their biases
     fuse_pointwise,  # so that kernels are chosen knowing their epilogue
     read_bytes,  # when nothing else may join what makes floats of bytes
+    read_floats,  # when what makes the bytes of an image is whole
     requantise,  # when epilogues are whole
     select_kernels,  # layouts, views and kernels depend on one another
     concat_in_place,  # last: needs to know who reads and writes what, and in which layout

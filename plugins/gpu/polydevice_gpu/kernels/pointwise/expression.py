@@ -112,11 +112,17 @@ def expression(
     on_floats = any(kind.is_float for kind in kinds)
     template = form.template
     if width > 1 and isinstance(op, Convert) and compute_type(kinds[0]) != compute_type(result):
+        given = compute_type(kinds[0])
+        if width in _WORDS and target == f"float{width}" and given in ("char", "uchar"):
+            return f"FLOATS_{given}{width}({arguments[0]})"
         # Bytes by way of i32: from what was clamped to their range, this is the same number.
         x = arguments[0] if is_float(target) else f"convert_int{suffix}({arguments[0]})"
         return f"convert_{target}({x})"
     if isinstance(op, ToByte):
-        inner = _fill(str(template), op, arguments, f"float{suffix}")
+        inner = template(op, kinds) if callable(template) else template
+        inner = _fill(inner, op, arguments, f"float{suffix}")
+        if width in _WORDS:
+            return f"BYTES_{target}(as_int{suffix}({inner}) + ({op.zero}))"
         return f"convert_{target}(as_int{suffix}({inner}) + ({op.zero} - 0x4B400000))"
     if not on_floats and not form.any_type:
         if form.integer:
@@ -187,7 +193,10 @@ def literal(value: float, kind: str = "float") -> str:
     return f"({text})" if kind.startswith("double") else f"({text}f)"
 
 
-_TOKEN = re.compile(r"\b([xyzwvF]|WHERE|ROUND_HALF|ROUND_BFLOAT|GELU)\b|\{(\w+)\}")
+_WORDS = (4, 8)
+"""Lengths of vectors of bytes that bytes.cl has."""
+
+_TOKEN = re.compile(r"\b([xyzwvF]|WHERE|ROUND_HALF|ROUND_BFLOAT|GELU|SATURATE)\b|\{(\w+)\}")
 
 
 def _fill(template: str, op: Op, arguments: list[str], kind: str) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
 
 import numpy as np
 
@@ -127,9 +130,18 @@ def function(
         kind = types.compute_type(fragment.inputs[handed_over[0]]) + suffix
         parameters = f"const {kind} t{handed_over[0]}, {parameters}"
     body = "\n".join(lines)
-    return (
-        f"static inline {result} {name}({parameters}PARAMETERS) {{\n{body}\n    return t{last};\n}}"
-    )
+    helpers = _bytes() if _OF_BYTES.search(body) else ""
+    head = f"{helpers}static inline {result} {name}({parameters}PARAMETERS)"
+    return f"{head} {{\n{body}\n    return t{last};\n}}"
+
+
+_OF_BYTES = re.compile(r"\b(SATURATE|FLOATS|BYTES)_")
+
+
+@functools.cache
+def _bytes() -> str:
+    """Return what is written for one compiler only."""
+    return resources.files(__package__).joinpath("bytes.cl").read_text("utf-8")
 
 
 def _load(operand: Operand, rank: int, width: int, kind: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polydevice.dtype import ElementType
 from polydevice.ops import quantize
-from polydevice_gpu.kernels.pointwise.expression import declare
+from polydevice_gpu.kernels.pointwise.expression import declare, literal
 from polydevice_gpu.ops import ToByte, ToWhole
 
 
@@ -17,7 +17,17 @@ def _fake_quantize(op: quantize.FakeQuantize, _: list[ElementType]) -> str:
 declare(quantize.FakeQuantize, _fake_quantize)
 
 # Added to what lies within 2^22 around 0, this leaves the nearest whole number in the lower bits.
-_LARGE = "(F)(0x1.8p23f)"
-_WITHIN = "fmin(fmax(x, (F)({low})), (F)({high}))"
-declare(ToWhole, f"({_WITHIN} + {_LARGE}) - {_LARGE}")
-declare(ToByte, f"{_WITHIN} + {_LARGE}")  # see `expression`, which takes the lower bits
+_LARGE = 1.5 * 2**23
+
+
+def _in_lower_bits(op: ToWhole | ToByte, _: list[ElementType]) -> str:
+    low, high = literal(op.low), literal(op.high)
+    if not op.by_256:
+        return f"fmin(fmax(x, (F)({low})), (F)({high})) + (F)({literal(_LARGE)})"
+    # Limits of 0 and 1 come with the addition before, for nothing.
+    whole = f"fma(SATURATE(x), (F)(256.0f), (F)({literal(_LARGE + op.low)}))"
+    return f"fmin({whole}, (F)({literal(_LARGE + op.high)}))"
+
+
+declare(ToWhole, lambda op, kinds: f"({_in_lower_bits(op, kinds)}) - (F)({literal(_LARGE)})")
+declare(ToByte, _in_lower_bits)  # see `expression`, which takes the lower bits

@@ -6,7 +6,7 @@ import math
 
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
-from polydevice_gpu.kernels.reason import LOCAL_MEMORY_IS_FASTER, ON_PROCESSORS, unless
+from polydevice_gpu.kernels.reason import LOCAL_MEMORY_IS_FASTER, NO_UNIT, ON_PROCESSORS, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.layout import Layout, planar
@@ -16,6 +16,10 @@ _LANES = 32
 _MOST_THREADS = 256
 _MOST_HELD = 64
 """Terms of rows that a work-item keeps in registers."""
+_LONG = 8192
+"""Terms of columns that keep more warps busy."""
+_LOCAL_BYTES = 40 << 10
+"""For rows in local memory: less than every device with matrix units has."""
 
 
 class CompressedKernel(SingleLaunch):
@@ -41,7 +45,7 @@ class CompressedKernel(SingleLaunch):
         call.pointer("SCALES", scales)
         call.access("SCALES", scales.storage)
         call.pointer("ZEROS", zeros)
-        call.define(BITS=op.bits, MOST_ROWS=1 << max(rows - 1, 0).bit_length())
+        call.define(BITS=op.bits, MOST_ROWS=_most_rows(node))
         call.scalars(ROWS=rows, COLUMNS=columns, COUNT=count, BLOCK=count // blocks, BLOCKS=blocks)
         call.result(groups)
 
@@ -58,6 +62,64 @@ class MatmulCompressedVector(CompressedKernel):
         """One work-item for each column."""
         self.declare(call, op, 16)
         call.dispatch((call.node.output.shape[-1],))
+
+
+@kernel(CompressedMatMul)
+class MatmulCompressedMma(CompressedKernel):
+    """Matrix units multiply numbers as they are stored, in half, with rows of two halves.
+
+    Four numbers are three instructions there, and thirteen where work-items multiply. One row, 4
+    bits, H200, events, the best of the others behind: 4096x14336 18.5 and 22.8 us, 14336x4096 21.1
+    and 26.1, 4096x4096 11.3 and 11.6; of 8 bits 4096x14336 25.0 and 23.8, 4096x4096 13.6 and 11.8.
+    """
+
+    modes = tuple(
+        {"TILES": tiles, "WARPS": warps, "DEPTH": depth}
+        for tiles, warps, depth in ((1, 4, 4), (1, 8, 4), (2, 4, 8), (1, 8, 2), (2, 8, 2))
+    )
+
+    def refuses(self, node: GpuNode, target: Target) -> str:
+        """Blocks of whole shares of a column."""
+        share = self._share(node)
+        block = node.inputs[0].shape[-1] // node.inputs[2].shape[1]
+        return unless(
+            (target.matrix_unit, NO_UNIT),
+            (block % share == 0, f"its blocks of {block} terms are no multiples of {share}"),
+        )
+
+    def yields(self, node: GpuNode, target: Target) -> str:
+        """Those of 8 bits wait for memory anyway; more rows were not measured."""
+        return unless(
+            (node.operation(CompressedMatMul).bits == 4, LOCAL_MEMORY_IS_FASTER),
+            (math.prod(node.inputs[0].shape[:-1]) == 1, LOCAL_MEMORY_IS_FASTER),
+        )
+
+    def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
+        """Rows fit in local memory, and every work-item has some of them."""
+        each = mode["DEPTH"] * self._share(node) // 256
+        halves = _most_rows(node) * mode["WARPS"] * mode["DEPTH"] * self._share(node) * 4
+        return each > 0 and halves <= _LOCAL_BYTES and each * _most_rows(node) * 8 <= _MOST_HELD
+
+    def default_mode(self, node: GpuNode, target: Target) -> int:
+        """More warps for long columns, more columns for each where there are few."""
+        columns, terms = node.output.shape[-1], node.inputs[0].shape[-1]
+        wanted = 1 if terms > _LONG else 2 if columns <= 32 * target.compute_units else 0
+        order = (wanted, *range(len(self.modes)))
+        found: int = next(n for n in order if self.mode_supports(node, self.modes[n], target))
+        return found
+
+    def describe(self, call: Call, op: CompressedMatMul, mode: Mode) -> None:
+        """A group computes tiles of 16 columns of all rows."""
+        self.declare(call, op, 4)
+        call.define(**mode)
+        threads = _LANES * mode["WARPS"]
+        tiles = -(-call.node.output.shape[-1] // (16 * mode["TILES"]))
+        call.dispatch((tiles * threads,), (threads,))
+
+    def _share(self, node: GpuNode) -> int:
+        """Return the terms of a column that four lanes have of 16 bytes each."""
+        bits: int = node.operation(CompressedMatMul).bits
+        return 512 // bits
 
 
 @kernel(CompressedMatMul)
@@ -102,6 +164,11 @@ class MatmulCompressedStream(CompressedKernel):
         call.dispatch((tiles * threads,), (threads,))
 
 
+def _most_rows(node: GpuNode) -> int:
+    """Return the power of two that the number of rows goes into."""
+    return 1 << max(math.prod(node.inputs[0].shape[:-1]) - 1, 0).bit_length()
+
+
 def _threads(node: GpuNode, pieces: int) -> int:
     """Return the work-items, in warps, that hold all terms in so many pieces each."""
     held = pieces * 128 // node.operation(CompressedMatMul).bits
@@ -110,8 +177,7 @@ def _threads(node: GpuNode, pieces: int) -> int:
 
 def _pieces(node: GpuNode) -> int:
     """Return how many pieces of 16 bytes a work-item holds; 0 where these would be too many."""
-    rows = math.prod(node.inputs[0].shape[:-1])
-    each = 128 // node.operation(CompressedMatMul).bits * (1 << max(rows - 1, 0).bit_length())
+    each = 128 // node.operation(CompressedMatMul).bits * _most_rows(node)
     fitting = (
         n for n in (1, 2, 4) if n * each <= _MOST_HELD and _threads(node, n) <= _MOST_THREADS
     )
