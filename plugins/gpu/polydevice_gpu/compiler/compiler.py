@@ -108,7 +108,7 @@ class Compiler:
         def make(shapes: Shapes) -> Plan:
             return self._plan_for(prepared, shapes, weights, memory, stand_in=stand_in)
 
-        return prepared.templates.plan(shapes, make, self.builder)
+        return prepared.templates.plan(shapes, make)
 
     def _plan_for(
         self,

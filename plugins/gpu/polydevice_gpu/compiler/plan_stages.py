@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from polydevice.errors import DeviceError, KernelBuildError
 from polydevice.plugin import Services
-from polydevice.symbolic_size import is_formula
+from polydevice.symbolic_size import current_trace, is_formula
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.control_flow.branch import IfStep
@@ -42,6 +42,10 @@ from polydevice_gpu.tuning.candidates import built_choice, launches_of, takes
 
 _UPLOADING = min(4, os.cpu_count() or 1)
 """Constants that are brought into their form and uploaded at the same time."""
+
+
+class NotBuiltError(Exception):
+    """A program is missing that others stand in for: until it is there, no plan serves others."""
 
 
 @dataclass
@@ -261,6 +265,8 @@ def _stages(step: Step | HostStep | NestedStep, arena: ArenaPlan) -> list[Stage]
 def _launching_step(work: PlanWork, node: GpuNode, choice: Choice) -> Step:
     launches = launches_of(choice, node, work.target)
     missing = [each for each in launches if not work.is_built(each)] if work.stand_in else []
+    if missing and current_trace() is not None:
+        raise NotBuiltError
     if missing and not choice.tuned:
         other = work.stand_in_for(node, launches)
         instead = [] if other is None else launches_of(other, node, work.target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -26,13 +26,6 @@ from polydevice_gpu.passes.plan_memory import plan_memory
 from polydevice_gpu.runtime.plan import Plan, Step, scratch_memory
 
 
-class Builder(Protocol):
-    """What knows which programs are built."""
-
-    def has(self, source: str, options: Sequence[str] = ()) -> bool:
-        """Whether the program of a source is there."""
-
-
 class PlanTemplate:
     """A plan whose sizes are formulas; `plan` fills in numbers.
 
@@ -50,11 +43,6 @@ class PlanTemplate:
         self._names = [item.name for item in found.items]
         self._formulas = trace.formulas(found.items)
         self._asked = trace.asked
-
-    def is_overtaken(self, builder: Builder) -> bool:
-        """Whether programs that others stand in for are built by now."""
-        wanted = self.source.wanted.values()
-        return any(builder.has(each.source, each.options) for each in wanted)
 
     def plan(self, sizes: Sequence[int]) -> Plan | None:
         """Return the plan for these sizes; None where another one might be made for them."""
@@ -164,7 +152,7 @@ class _Filled:
         scratch = {places[step.node]: list(step.scratch.values()) for step in steps}
         arena = plan_memory(graph, scratch, memory_pool)
         made = Plan(source.device, graph, list(steps), arena, source.weights)
-        made.apart, made.wanted = dict(source.apart), dict(source.wanted)
+        made.apart = dict(source.apart)
         made.binding = source.binding  # their kernels are the same
         return made
 

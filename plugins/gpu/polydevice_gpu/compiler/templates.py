@@ -7,11 +7,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from polydevice.errors import InferCancelledError
+from polydevice.errors import InferCancelledError, PolydeviceError
 from polydevice.network import Network
 from polydevice.runtime.plan_cache import Shapes
 from polydevice.symbolic_size import tracing
-from polydevice_gpu.compiler.template import Builder, PlanTemplate
+from polydevice_gpu.compiler.plan_stages import NotBuiltError
+from polydevice_gpu.compiler.template import PlanTemplate
 from polydevice_gpu.graph import GpuGraph
 from polydevice_gpu.runtime.plan import Plan
 
@@ -56,13 +57,12 @@ class Templates:
         self._lock = threading.Lock()
         self.filled = self._made = self._failed = 0
 
-    def plan(self, shapes: Shapes, make: Callable[[Shapes], Plan], builder: Builder) -> Plan:
+    def plan(self, shapes: Shapes, make: Callable[[Shapes], Plan]) -> Plan:
         """Return the plan for these shapes: filled in, or made where no template fits.
 
         Args:
             shapes: of the inputs.
             make: makes a plan stage by stage.
-            builder: knows which programs are built.
 
         Raises:
             Exception: what `make` raises.
@@ -70,7 +70,9 @@ class Templates:
         sizes = self._sizes(shapes)
         if sizes is None:
             return make(shapes)
-        for template in self._current(builder):
+        with self._lock:
+            known = list(self._found)
+        for template in known:
             plan = template.plan(sizes)
             if plan is not None:
                 if self._choosing(plan.graph):
@@ -93,11 +95,7 @@ class Templates:
             if plan is not None and not self._choosing(plan.graph):
                 plan.programs_compiled = traced.source.programs_compiled
                 return plan
-        plan = make(shapes)
-        if traced is None and pays:
-            self._failed += 1
-            self._may_trace = self._may_trace and self._failed < FAILURES
-        return plan
+        return make(shapes)
 
     def _sizes(self, shapes: Shapes) -> list[int] | None:
         """Return the sizes that vary; None where no template could be for these shapes."""
@@ -119,12 +117,6 @@ class Templates:
             self._found.clear()
             self._may_trace = False
 
-    def _current(self, builder: Builder) -> list[PlanTemplate]:
-        """Return the templates, without those whose wanted programs are there by now."""
-        with self._lock:
-            self._found = [each for each in self._found if not each.is_overtaken(builder)]
-            return list(self._found)
-
     def _traced(self, shapes: Shapes, make: Callable[[Shapes], Plan]) -> PlanTemplate | None:
         """Make a plan with symbolic sizes; None where that is not possible."""
         try:
@@ -139,9 +131,16 @@ class Templates:
                 return PlanTemplate(make(symbolic), trace, self._memory_pool)
         except InferCancelledError:
             raise
+        except NotBuiltError:
+            return None
+        except PolydeviceError as error:  # the shapes may be at fault
+            _log.debug("no plan with symbolic sizes: %s", error)
+            return None
         except UntraceableError:
             self._may_trace = False
             return None
         except Exception as error:  # noqa: BLE001 - made with numbers, it works or says what is wrong
             _log.debug("no plan with symbolic sizes: %s", error)
+            self._failed += 1
+            self._may_trace = self._may_trace and self._failed < FAILURES
             return None
