@@ -194,7 +194,7 @@ def literal(value: float, kind: str = "float") -> str:
 
 
 _WORDS = (4, 8)
-"""Lengths of vectors of bytes that bytes.cl has."""
+"""Lengths of vectors of bytes that include/words.cl has."""
 
 _TOKEN = re.compile(r"\b([xyzwvF]|WHERE|ROUND_HALF|ROUND_BFLOAT|GELU|SATURATE)\b|\{(\w+)\}")
 

@@ -130,18 +130,18 @@ def function(
         kind = types.compute_type(fragment.inputs[handed_over[0]]) + suffix
         parameters = f"const {kind} t{handed_over[0]}, {parameters}"
     body = "\n".join(lines)
-    helpers = _bytes() if _OF_BYTES.search(body) else ""
+    helpers = _words() if _OF_WORDS.search(body) else ""
     head = f"{helpers}static inline {result} {name}({parameters}PARAMETERS)"
     return f"{head} {{\n{body}\n    return t{last};\n}}"
 
 
-_OF_BYTES = re.compile(r"\b(SATURATE|FLOATS|BYTES)_")
+_OF_WORDS = re.compile(r"\b(SATURATE|FLOATS|BYTES)_")
 
 
 @functools.cache
-def _bytes() -> str:
+def _words() -> str:
     """Return what is written for one compiler only."""
-    return resources.files(__package__).joinpath("bytes.cl").read_text("utf-8")
+    return resources.files("polydevice_gpu.kernels").joinpath("include/words.cl").read_text("utf-8")
 
 
 def _load(operand: Operand, rank: int, width: int, kind: str) -> str:
