@@ -274,7 +274,7 @@ class Core:
         executable._reserve_requests(number or num_requests or 1)
         with self._lock:
             self._networks.add(executable)
-        give_back()
+        give_back(copy.constant_bytes)
         return executable
 
     def create_context(self, device_name: str, params: Mapping[str, Any]) -> RemoteContext:

@@ -181,13 +181,11 @@ def _check(load, opencl, pair, dtype, modes, facts, most) -> None:
         most = 1  # f4 has the same places, the kernel's first operation the other loads and stores
     offered = candidates(op, kernel, dtype, _willing(opencl))
     found = [*itertools.islice(offered, None if simulated or most is None else FEW)]
-    if simulated and found:
+    if simulated:
+        found = [each for each in found if not _has_signed_bytes(each.trial)]
+    if found and (simulated or most is not None):
         size = max(MOST_ELEMENTS, min(each.trial.elements for each in found))
-        found = [
-            each
-            for each in found
-            if each.trial.elements <= size and not _has_signed_bytes(each.trial)
-        ]
+        found = [each for each in found if each.trial.elements <= size]
     for trial, mode in itertools.islice(chosen(found, modes, facts), most):
         what = f"{trial.case.op} mode {mode}, {trial.arrangement}"
         answers = trial.answers()

@@ -165,6 +165,12 @@ class Graph:
         names = [getattr(node.op, "variable_id", None) for node in self.nodes()]
         return sorted({name for name in names if isinstance(name, str)})
 
+    @property
+    def constant_bytes(self) -> int:
+        """How much memory the values of its constants take."""
+        found = (node.constant for node in self)
+        return sum(value.nbytes for value in found if value is not None)
+
     def clone(self) -> Self:
         """Copy the graph; operations and constant data are shared, since they never change."""
         copies: dict[Port, Port] = {}

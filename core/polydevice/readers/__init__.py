@@ -50,7 +50,7 @@ def read(
     """
     with computing_ahead():
         network = _read(model, weights, evaluate, registry, limits)
-    give_back()
+    give_back(network.constant_bytes)
     return network
 
 
