@@ -75,6 +75,17 @@ def test_operands_that_are_computed_go_along_where_that_is_free(opencl, builder)
     check_answers(network, opencl, builder)
 
 
+def test_an_operand_whose_axes_of_one_size_change_places_is_turned(opencl, builder):
+    """Its shape without axes of size 1 is (4, 4) before the transposition and behind it."""
+    s = Sketch()
+    y = s.conv("conv", s.input("x", 2, 4, 4, 6), 8)
+    y = s.add("cut", Reshape(), y, s.const("shape", np.array([2, 2, 4, 6, 4])))
+    y = s.add("first", Add(), y, s.add("row", Relu(), s.input("r", 1, 1, 1, 1, 4)))
+    y = s.add("turn", Transpose(), y, s.const("order", np.array([0, 1, 3, 4, 2])))
+    y = s.add("sum", Add(), y, s.add("square", Relu(), s.input("z", 1, 1, 1, 4, 4)))
+    check_answers(s.network(y=y), opencl, builder)
+
+
 def test_an_activation_behind_a_concatenation_joins_all_its_parts(opencl, builder):
     s = Sketch()
     x = s.input("x", 2, 4, 5, 6)

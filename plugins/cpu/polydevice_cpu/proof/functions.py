@@ -22,6 +22,8 @@ UNITS = 64
 """Roundings allowed to an approximated function: four to six decimal digits stay right."""
 TINY = 1.2e-38
 """Below this f32 has fewer digits, and some instructions none."""
+_FLUSHED = 4 * TINY
+"""AMD's processors return 0 for reciprocals below this, by which Swish multiplies x."""
 
 Bounded = tuple[Array, Array]
 """(value, bound of its absolute error)."""
@@ -91,6 +93,8 @@ def eltwise(function: Eltwise, given: Bounded) -> Bounded:
         own = EPSILON * np.abs(y) * (1 if algorithm in _EXACT else UNITS)
         if algorithm in _CANCELS:
             own = own + EPSILON * UNITS * _CANCELS[algorithm](x, a, b)
+        if algorithm in (Algorithm.LOGISTIC, Algorithm.SWISH):
+            own = own + _FLUSHED * np.clip(np.abs(x), 1, 128)
         moved = np.where(np.isfinite(moved), moved, np.where(np.isfinite(y), np.inf, 0))
         return y, np.where(np.isfinite(y), moved + own + TINY, 0)
 

@@ -187,7 +187,8 @@ def _seen_back(operand: Value, view: GpuNode, way: Way) -> Value | None:
             data = np.asarray(operand.constant).reshape(shape).transpose(back)
             return _constant(operand, data, "turned")
         target = tuple(shape[axis] for axis in back)
-        if _without_ones(shape) == _without_ones(target):
+        kept = [axis for axis in back if shape[axis] != 1]
+        if kept == sorted(kept):  # equal sizes would say so of axes that changed places, too
             return _reshaped(operand, target, view, made)
         full = _reshaped(operand, shape, view, made)
         turned = _like(operand, f"{full.name}/turned before {view.name}", target)
