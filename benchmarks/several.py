@@ -4,10 +4,11 @@
     python benchmarks/several.py CPU GPU --models efficientnet_lite0 -c MULTI_DEVICE_TIMEOUT_MS=0
 
 Each network runs on every device alone and on `MULTI` of all, from an `InferQueue` with the
-device's optimal number of requests, whose inputs lie in host memory and are read at every
-inference. `CPU` is the time that an inference takes of the process's own cores. `parts` is `HETERO`
-of all devices where none holds all weights (`HETERO_MEMORY`), so that requests follow each other
-through them. BERT needs PyTorch, which exports it.
+device's optimal number of requests (or `--requests`), whose inputs lie in host memory and are read
+at every inference. `CPU` is the time that an inference takes of the process's own cores. `apart` is
+what the devices do side by side without MULTI, each with a queue and a thread that feeds it.
+`parts` is `HETERO` of all devices where none holds all weights (`HETERO_MEMORY`), so that requests
+follow each other through them. BERT needs PyTorch, which exports it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -59,9 +61,11 @@ def read(core: Core, name: str, folder: Path) -> tuple[Network, dict[str, Any]]:
 class Load:
     """A network on a device, and how many inferences it ends in a second."""
 
-    def __init__(self, executable: ExecutableNetwork, given: dict[str, Any]) -> None:
+    def __init__(
+        self, executable: ExecutableNetwork, given: dict[str, Any], requests: int = 0
+    ) -> None:
         self.executable = executable
-        self.queue = executable.infer_queue()
+        self.queue = executable.infer_queue(requests)
         for request in self.queue:
             self.answer = {n: a.copy() for n, a in request.infer(given).items()}
         self.rates: list[float] = []
@@ -77,6 +81,10 @@ class Load:
         self.rates.append(ended / (time.perf_counter() - start))
         self.costs.append((time.process_time() - cost) / ended * 1e3)
 
+    def close(self) -> None:
+        """Let go of the network."""
+        self.executable.close()
+
     @property
     def rate(self) -> float:
         """Inferences per second: the median of rounds."""
@@ -86,6 +94,29 @@ class Load:
         """How far answers are from another's, as a part of the largest."""
         pairs = zip(self.answer.values(), other.answer.values(), strict=True)
         return max(float(np.abs(a - b).max() / (np.abs(b).max() or 1)) for a, b in pairs)
+
+
+class Apart(Load):
+    """What several loads do at the same time, each fed by a thread of its own."""
+
+    def __init__(self, loads: list[Load]) -> None:
+        self.loads = loads
+        self.answer = loads[-1].answer
+        self.queue = [request for load in loads for request in load.queue]
+        self.rates, self.costs = [], []
+
+    def measure(self, seconds: float) -> None:
+        """Run all for a while, and note the sum of their rates."""
+        threads = [threading.Thread(target=load.measure, args=(seconds,)) for load in self.loads]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.rates.append(sum(load.rates.pop() for load in self.loads))
+        self.costs.append(float(np.mean([load.costs.pop() for load in self.loads])) / len(threads))
+
+    def close(self) -> None:
+        """Leave the networks to the loads."""
 
 
 def measure(core: Core, options: argparse.Namespace, name: str, folder: Path) -> dict[str, Any]:
@@ -98,16 +129,22 @@ def measure(core: Core, options: argparse.Namespace, name: str, folder: Path) ->
     own = {k: v for k, v in config.items() if not k.startswith(("MULTI_", "HETERO_"))}
     several = ",".join(options.devices)
     asked: dict[str, tuple[str, dict[str, str]]] = {d: (d, own) for d in options.devices}
-    asked["MULTI"] = (f"MULTI:{several}", config)
+    numbers = options.requests
+    asked.update({_multi(number): (f"MULTI:{several}", config) for number in numbers})
     if options.parts:
         memory = ",".join(f"{device}:{share}" for device in options.devices)
         asked["parts"] = (f"HETERO:{several}", {**own, "HETERO_MEMORY": memory})
     loads: dict[str, Load] = {}
     for key, (device, settings) in asked.items():
         try:
-            loads[key] = Load(core.load_network(network, device, settings), given)
+            executable = core.load_network(network, device, settings)
+            loads[key] = Load(
+                executable, given, dict(zip(map(_multi, numbers), numbers)).get(key, 0)
+            )
         except PolydeviceError as error:
             print(f"{name:<20}{key:<8}{type(error).__name__}: {str(error).splitlines()[0][:110]}")
+    if options.apart:
+        loads["apart"] = Apart([loads[device] for device in options.devices])
     for number in range(options.rounds):
         for load in list(loads.values())[:: -1 if number % 2 else 1]:
             load.measure(options.seconds)
@@ -127,10 +164,16 @@ def measure(core: Core, options: argparse.Namespace, name: str, folder: Path) ->
             f"   differs {found[key]['differs']:.0e}",
             flush=True,
         )
-        if key == "MULTI":
+        if key.startswith("MULTI"):
             print(f"{'':<28}{load.executable.get_metric('INFERENCES')}")
-        load.executable.close()
+    for load in loads.values():
+        load.close()
     return found
+
+
+def _multi(requests: int) -> str:
+    """Return how MULTI with so many requests is called."""
+    return f"MULTI-{requests}" if requests else "MULTI"
 
 
 def main() -> int:
@@ -140,6 +183,10 @@ def main() -> int:
     parser.add_argument("--models", default=",".join(MODELS), help="NAME[:BATCH], joined by commas")
     parser.add_argument("-c", dest="config", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--no-parts", dest="parts", action="store_false", help="without HETERO")
+    parser.add_argument(
+        "--requests", type=int, nargs="+", default=[0], help="of MULTI, each; 0 for its optimum"
+    )
+    parser.add_argument("--apart", action="store_true", help="also without MULTI, side by side")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0, help="of a round")
     parser.add_argument("--json", type=Path, help="also write every figure here")

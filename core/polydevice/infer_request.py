@@ -295,6 +295,8 @@ class InferRequest(RequestMemory):
             began = self._begin(self._outcome.start, this_thread.bounds)
             enclosing = enter_bounds(began)
             try:
+                if self._is_plain and self.runner.start(self._complete):
+                    return
                 self._ending = None if self._shared else self.runner.begin()
             finally:
                 enter_bounds(enclosing)
@@ -398,7 +400,7 @@ class InferRequest(RequestMemory):
         if self._ending is not None:
             return
         self._bounds.cancel(reason)
-        if self.executable._withdraw(self):
+        if self.executable._withdraw(self) or self.runner.withdraw():
             self._complete(InferCancelledError(f"{reason} before it ran"))
 
     def set_completion_callback(self, callback: Callback | None, data: Any = None) -> None:

@@ -31,11 +31,13 @@ class Trouble:
         self.memory: int | None = None  # bytes, where the device is to say how much it has
         self.loads = 0
         self.closed = 0
-        self.runs: list[int] = []  # threads
+        self.calls = 0
+        self.runs: list[int] = []  # threads of those that ended well
         self.lock = threading.Lock()
 
     def live(self) -> None:
         with self.lock:
+            self.calls += 1
             if self.lives != 0:
                 self.lives -= self.lives > 0
                 self.runs.append(threading.get_ident())

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from polydevice import Blob, opset
-from polydevice.errors import DeviceError, DeviceMemoryError, InferenceError, ShapeError
+from polydevice.errors import (
+    DeviceError,
+    DeviceMemoryError,
+    InferCancelledError,
+    InferenceError,
+    ShapeError,
+)
 from polydevice_auto import schedule
 
 from .conftest import right
@@ -122,6 +128,85 @@ def test_a_device_that_hangs_is_left_behind(core, troubles, network, rng, caplog
     hanging.hangs.set()
     executable.close()  # waits for what was left behind, which ends now
     np.testing.assert_array_equal(outputs, before)
+
+
+def test_a_request_needs_one_thread(core, troubles, network) -> None:
+    """The device's, which calls back and takes what waits; to watch it nobody is woken."""
+    executable = core.load_network(network, "MULTI:SHAKY(1),SHAKY2(1)")
+    queue, callers = executable.infer_queue(4), []
+    queue.set_callback(lambda request, userdata: callers.append(threading.get_ident()))
+    for _ in range(40):
+        queue.start_async(np.zeros(5, "f4"))
+    queue.wait_all()
+    ran = {device: set(trouble.runs) for device, trouble in troubles.items()}
+    assert len(ran["SHAKY"]) == len(ran["SHAKY2"]) == 1
+    assert set(callers) == ran["SHAKY"] | ran["SHAKY2"]
+
+
+def test_what_waits_is_begun_in_order(core, troubles, network) -> None:
+    troubles["SHAKY"].seconds = 0.002
+    executable = core.load_network(network, "MULTI:SHAKY(1)")
+    queue, ended = executable.infer_queue(20), []
+    queue.set_callback(lambda request, number: ended.append(number))
+    for number in range(60):
+        queue.start_async(np.zeros(5, "f4"), number)
+    queue.wait_all()
+    assert ended == list(range(60))
+
+
+def test_what_waits_is_cancelled_at_once(core, troubles, network) -> None:
+    troubles["SHAKY"].seconds = 0.5
+    executable = core.load_network(network, "MULTI:SHAKY(1)")
+    first, second = (executable.create_infer_request() for _ in range(2))
+    first.start_async(np.zeros(5, "f4"))
+    second.start_async(np.zeros(5, "f4"))
+    second.cancel()
+    assert not second.is_busy
+    assert first.is_busy
+    with pytest.raises(InferCancelledError, match="before it ran"):
+        second.wait()
+    first.wait()
+    assert executable.get_metric("INFERENCES") == {"SHAKY": 1}
+
+
+def test_a_callback_infers_and_may_take_its_time(core, troubles, network, rng) -> None:
+    """It has the only thread of the device, and may keep it for longer than devices may take."""
+    config = {"MULTI_DEVICE_TIMEOUT_MS": 300}
+    executable = core.load_network(network, "MULTI:SHAKY(1)", config)
+    queue, inner = executable.infer_queue(3), executable.create_infer_request()
+    x = rng.standard_normal(5).astype("f4")
+    inner.infer(x)
+    got: list[np.ndarray] = []
+
+    def done(request, number) -> None:
+        time.sleep(0.5 if number == 0 else 0)
+        got.append(inner.infer(x)["y"].copy())
+
+    queue.set_callback(done)
+    for number in range(6):
+        queue.start_async(x, number)
+    queue.wait_all()
+    np.testing.assert_array_equal(got, [right(x)] * 6)
+    assert executable.get_metric("EXECUTION_DEVICES") == ["SHAKY"]
+
+
+def test_nothing_goes_where_an_inference_hangs(core, troubles, network, rng) -> None:
+    """Before another device has run it, which takes the hanging one out; nor is anything lost
+    when that one comes back."""
+    hanging, other = troubles["SHAKY"], troubles["SHAKY2"]
+    hanging.lives, hanging.hangs, other.seconds = 2, threading.Event(), 0.02
+    config = {"MULTI_DEVICE_TIMEOUT_MS": 1000}
+    executable = core.load_network(network, "MULTI:SHAKY(1),SHAKY2(1)", config)
+    seen, wrong = start_many(executable.infer_queue(8, ordered=True), rng, 40)
+    assert seen == list(range(40))
+    assert not wrong
+    assert hanging.calls == 3
+    hanging.hangs.set()
+    hanging.lives = -1
+    seen, wrong = start_many(executable.infer_queue(8), rng, 10)
+    assert sorted(seen) == list(range(10))
+    assert not wrong
+    executable.close()
 
 
 def test_all_devices_fail(core, troubles, network, rng) -> None:

@@ -80,6 +80,25 @@ class Runner(ABC):
         """
         return None
 
+    def start(self, end: Callable[[BaseException | None], None]) -> bool:
+        """Take an asynchronous inference, if the device computes in threads that are its own.
+
+        The bounds of the calling thread (`polydevice.bounds.current_bounds`) are the inference's.
+
+        Args:
+            end: to be called once, from any thread, when the outputs are ready, with None; or with
+                what went wrong. It runs the user's callback; from then on the request may be
+                started again.
+
+        Returns:
+            Whether it was taken; False has one of the network's streams call `begin` or `run`.
+        """
+        return False
+
+    def withdraw(self) -> bool:
+        """Forget what `start` took, if it has not begun; says whether `end` will not be called."""
+        return False
+
     def wait(self, seconds: float | None) -> bool:
         """Wait for what `run` left for somebody else to wait for; True once nothing is left.
 

@@ -241,7 +241,12 @@ class AutoExecutable(SharedExecutable):
         if not runner.holds(self._first) or self._first is self._preferred:
             return
         runner.leave(self._first)
-        if not self._keeps and self.schedule.close_idle(self._first):
+
+    def freed(self, member: Member) -> None:
+        """Close the network on the CPU when the last inference there has ended."""
+        if self._keeps or member is not self._first or self._first is self._preferred:
+            return
+        if self.schedule.close_idle(self._first):
             self._first.executable.close()
 
     # -- questions ----------------------------------------------------------------------------

@@ -50,6 +50,9 @@ class SharedExecutable(ExecutableNetwork):
     def ran(self, runner: SharedRunner, member: Member) -> None:
         """Called after every inference, with the device that ran it or failed to."""
 
+    def freed(self, member: Member) -> None:
+        """Called then, when the device may run something else."""
+
     def follow(self, follower: Follower) -> None:
         """Tell a follower of inferences, and of what runs on the devices."""
         super().follow(follower)

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import time
+
 from polydevice.executable_network import ExecutableNetwork
-from polydevice_auto.watch import Watch
+from polydevice.runtime.executor import Executor
 
 WEIGHT = 0.2
 """Of the latest inference in the moving mean of times."""
+
+TIMES = 100
+"""A device counts as hanging when an inference takes so many times as long as it did on average."""
+
+FIRST = 10
+"""How many time limits the first inference may take, which prepares much."""
+
+LEFT_SECONDS = 1.0
+"""How long closing waits for a thread that was left behind."""
 
 
 class Member:
@@ -18,13 +29,13 @@ class Member:
         device: the name it was asked for by.
         executable: the network, loaded there.
         slots: how many requests it runs at a time.
+        threads: those that run them, one for each slot.
         free: numbers of the slots that run nothing.
         beyond: how many run besides, in threads of the user's.
         seconds: mean time of an inference while it runs as many as it did; 0 before it is known.
         inferences: how many ended well.
         failure: why it gets no more requests; empty while it does.
-        watch: runs its inferences in threads that are left behind where they hang; None for
-            without.
+        left: inferences that were waited for in vain, and whose threads hang.
     """
 
     def __init__(
@@ -41,12 +52,26 @@ class Member:
         self.device = device
         self.executable = executable
         self.slots = slots or executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
+        self.threads = Executor(f"{device}-shared", self.slots)
         self.free = list(range(self.slots))
         self.beyond = 0
         self.seconds = 0.0
         self.inferences = 0
         self.failure = ""
-        self.watch = Watch(device, self.slots, limit_s) if limit_s else None
+        self.left = 0
+        self._limit_s = limit_s
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether its inferences run in threads that are left behind where they hang."""
+        return self._limit_s > 0
+
+    @property
+    def limit_s(self) -> float:
+        """Seconds after which an inference that begins now hangs."""
+        if not self.seconds:
+            return FIRST * self._limit_s
+        return max(self._limit_s, TIMES * self.seconds)
 
     @property
     def is_idle(self) -> bool:
@@ -81,8 +106,7 @@ class Member:
 
     def close(self, end: float) -> None:
         """Close the network there; waits until `end`, of ``time.monotonic()``."""
-        if self.watch is not None:
-            self.watch.close(end)
+        self.threads.close(min(end, time.monotonic() + LEFT_SECONDS) if self.left else end)
         self.executable.close_by(end)
 
     def describe(self) -> str:

@@ -2,69 +2,30 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polydevice.blob import Blob
+from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
-from polydevice.errors import (
-    BlobError,
-    InferCancelledError,
-    InferenceError,
-    InferTimeoutError,
-    PolydeviceError,
-)
+from polydevice.errors import InferenceError, PolydeviceError
 from polydevice.profiling import LayerCount
 from polydevice.remote import Copies
+from polydevice.runtime.executor import is_stream_thread
 from polydevice.runtime.runner import Runner
 from polydevice.runtime.variable import RequestVariable
+from polydevice_auto.attempt import Attempt, holds_slot
 from polydevice_auto.member import Member
+from polydevice_auto.part import Part
 
 if TYPE_CHECKING:
     from polydevice_auto.executable import SharedExecutable
 
-_OF_THE_REQUEST = (BlobError, InferCancelledError, InferTimeoutError)
-"""What would be the same on any device."""
-
-
-class _Part:
-    """The request's counterpart on one device, and which memory it was given."""
-
-    def __init__(self, member: Member) -> None:
-        self.request = member.executable.create_infer_request()
-        self.request.runner.is_part = True
-        self.member = member
-        self._streams = member.executable.streams
-        self._inputs: dict[str, Blob] = {}
-        self._outputs: dict[str, Blob] = {}
-
-    def infer(
-        self, blobs: dict[str, Blob], outputs: dict[str, Blob], slot: int
-    ) -> dict[str, Array]:
-        watch = self.member.watch
-        changed = {n: blob for n, blob in blobs.items() if self._inputs.get(n) is not blob}
-
-        def infer(stream: int) -> dict[str, Array]:
-            return self.request.infer(changed or None, stream=stream % self._streams)
-
-        if watch is None:
-            self._write_to(outputs)
-            results = infer(slot)
-        elif slot == self.member.slots:  # beyond them there are no threads
-            results = infer(slot)
-        else:
-            results = watch.run(infer, self.member.seconds)
-        self._inputs.update(changed)
-        return results
-
-    def _write_to(self, outputs: dict[str, Blob]) -> None:
-        for name, blob in outputs.items():
-            if self._outputs.get(name) is not blob:
-                self.request.set_blob(name, blob, "output")
-                self._outputs[name] = blob
+LOOK_SECONDS = 0.05
+"""How long a request waits for a device before it looks whether it was cancelled."""
 
 
 class SharedRunner(Runner):
@@ -72,6 +33,10 @@ class SharedRunner(Runner):
 
     Inputs are used in place by every device. Outputs lie where the user set memory, else where the
     device that ran last left them. A network with variables keeps a request on one device.
+
+    Attributes:
+        pinned: the device that the request stays on; None for any.
+        attempt: the asynchronous inference that waits or runs.
     """
 
     executable: SharedExecutable
@@ -79,16 +44,22 @@ class SharedRunner(Runner):
     def __init__(self, executable: SharedExecutable) -> None:
         """Make nothing yet, except where variables are kept."""
         super().__init__(executable)
-        self._parts: dict[Member, _Part] = {}
+        self._parts: dict[Member, Part] = {}
         self._left: dict[str, Blob] = {}  # outputs that lie where a device left them
-        self._last: _Part | None = None
-        self._pinned = executable.schedule.pin() if executable.has_variables else None
-        if self._pinned is not None:
-            self._last = self._parts[self._pinned] = _Part(self._pinned)
+        self._last: Part | None = None
+        self.attempt: Attempt | None = None
+        self.pinned = executable.schedule.pin() if executable.has_variables else None
+        if self.pinned is not None:
+            self._last = self._parts[self.pinned] = Part(self.pinned)
+
+    @property
+    def last(self) -> Member | None:
+        """The device that ran the last inference."""
+        return None if self._last is None else self._last.member
 
     def variables(self) -> Sequence[RequestVariable]:
         """Return the variables, which are those of the one device that runs this request."""
-        return self._last.request.runner.variables() if self._pinned and self._last else ()
+        return self._last.request.runner.variables() if self.pinned and self._last else ()
 
     @property
     def copies(self) -> Copies:
@@ -100,46 +71,57 @@ class SharedRunner(Runner):
         parts = (part.request.runner.written() for part in self._parts.values())
         return [*super().written(), *(array for arrays in parts for array in arrays)]
 
+    def start(self, end: Callable[[BaseException | None], None]) -> bool:
+        """Run in a thread of the device that gets it, which calls back as well."""
+        self.attempt = Attempt(self, end, waits=True)
+        try:
+            self.attempt.go()
+        except PolydeviceError:  # a stream raises it
+            self.attempt = None
+            return False
+        return True
+
+    def withdraw(self) -> bool:
+        """Forget an asynchronous inference that waits for a device."""
+        attempt = self.attempt
+        if attempt is None or not attempt.withdraw():
+            return False
+        self.attempt = None
+        return True
+
     def run(self, stream: int) -> None:
         """Run on a device; where that fails, on another, and then take the first one out."""
-        schedule = self.executable.schedule
-        failed: dict[Member, PolydeviceError] = {}
-        while True:
-            member, slot = self._next(failed)
-            start, seconds = time.perf_counter(), None
-            try:
-                self._run_on(member, slot)
-                seconds = time.perf_counter() - start
-                break
-            except _OF_THE_REQUEST:
-                raise
-            except PolydeviceError as error:
-                if self._pinned is not None:
-                    raise
-                failed[member] = error
-                if self._parts[member].request.is_busy:  # left behind, in a thread that hangs
-                    self.leave(member)
-            finally:
-                schedule.give_back(member, slot, seconds)
-                self.executable.ran(self, member)
-        schedule.take_out(failed)
+        outcome: list[BaseException | None] = []
+        ended = threading.Lock()  # an event takes three times as long
+        ended.acquire()
 
-    def _next(self, failed: dict[Member, PolydeviceError]) -> tuple[Member, int]:
-        """Take a device; where this request's time is over, those that hang are taken out first."""
-        schedule = self.executable.schedule
-        last = self._last.member if self._last is not None else None
+        def end(error: BaseException | None) -> None:
+            outcome.append(error)
+            ended.release()
+
+        waits = is_stream_thread() and not holds_slot()
+        attempt = Attempt(self, end, waits=waits)
+        attempt.go()
+        while not ended.acquire(timeout=LOOK_SECONDS if waits else -1):
+            self._look(attempt)
+        if (error := outcome[0]) is not None:
+            raise error
+
+    def _look(self, attempt: Attempt) -> None:
+        """Wait no longer for a device where the time is over; one that runs it looks itself."""
         try:
-            return schedule.take(self._pinned, failed, last)
-        except _OF_THE_REQUEST:
-            hanging = {m: error for m, error in failed.items() if m.watch and m.watch.left}
-            if schedule.has_others(hanging):
-                schedule.take_out(hanging)
-            raise
+            current_bounds().check()
+        except PolydeviceError:
+            if attempt.withdraw():
+                raise
 
-    def _run_on(self, member: Member, slot: int) -> None:
-        part = self._parts.get(member)
-        if part is None:
-            part = self._parts[member] = _Part(member)
+    def compute(self, member: Member, stream: int) -> tuple[Part, dict[str, Array]]:
+        """Compute on a device; changes nothing else, since who does may be left behind.
+
+        Returns:
+            What computed, and name → output.
+        """
+        part = self._parts.get(member) or Part(member)
         network = self.executable
         inputs = {name: self.blob(name) for name in network.inputs}
         outputs = {
@@ -148,8 +130,11 @@ class SharedRunner(Runner):
             if (blob := self.blobs.get(port.key)) is not None
             and blob is not self._left.get(port.key)
         }
-        results = part.infer(inputs, outputs, slot)
-        for name, port in network.outputs.items():
+        return part, part.infer(inputs, outputs, stream)
+
+    def keep_results(self, part: Part, results: dict[str, Array]) -> None:
+        """Let the outputs be what a device computed."""
+        for name, port in self.executable.outputs.items():
             held, result = self.blobs.get(port.key), results[name]
             if held is not None and held.array is result:
                 continue
@@ -159,7 +144,7 @@ class SharedRunner(Runner):
                 continue
             self.give(port.key, result)
             self._left[port.key] = self.blobs[port.key]
-        self._last = part
+        self._parts[part.member] = self._last = part
 
     def holds(self, member: Member) -> bool:
         """Whether the request has something on a device."""

@@ -7,15 +7,10 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 
-from polydevice.bounds import current_bounds
 from polydevice.errors import DeviceError, DeviceMemoryError, PolydeviceError
-from polydevice.runtime.executor import is_stream_thread
 from polydevice_auto.member import Member
 
 _log = logging.getLogger(__name__)
-
-LOOK_SECONDS = 0.05
-"""How long a request waits for a device before it looks whether it was cancelled."""
 
 SLOWER = 1.2
 """A request stays on its device while no free one is quicker by more than this: on another it takes
@@ -25,23 +20,49 @@ PATIENCE = 10
 """A device stays idle when it would take so many times longer than waiting for a busy one."""
 
 
+class Waiting(ABC):
+    """An inference that wants a device.
+
+    Attributes:
+        only: the one device that will do; None for any.
+        failed: devices on which it failed just now, which do not get it again.
+        last: the device that ran the request before, where it has its memory.
+    """
+
+    only: Member | None = None
+    last: Member | None = None
+    failed: Mapping[Member, PolydeviceError]
+
+    @abstractmethod
+    def begin(self, member: Member, slot: int) -> None:
+        """Run on a device, in a slot that is taken for it; returns at once."""
+
+    @abstractmethod
+    def give_up(self, error: PolydeviceError) -> None:
+        """End, since no device is left."""
+
+
+Ready = list[tuple[Waiting, Member, int]]
+"""What begins now, on which devices, in which slots."""
+
+
 class Schedule(ABC):
-    """The devices of a network, and the requests that wait for them.
+    """The devices of a network, and the inferences that wait for them, in the order they came.
 
     Every method may be called from any thread.
 
     Attributes:
         name: of the network, for messages.
-        changed: held to look at members; notified when a device becomes free, comes or goes.
+        changed: held to look at members.
     """
 
     def __init__(self, name: str, members: Iterable[Member]) -> None:
         """Begin with these devices, in order of preference."""
         self.name = name
-        self.changed = threading.Condition()
+        self.changed = threading.Lock()
         self._members = list(members)
         self._pinned = dict.fromkeys(self._members, 0)
-        self._waiting = 0
+        self._waiting: list[Waiting] = []
 
     @property
     def members(self) -> list[Member]:
@@ -55,8 +76,14 @@ class Schedule(ABC):
         return [member for member in self.members if not member.failure]
 
     @abstractmethod
-    def _choose(self, able: Sequence[Member], last: Member | None) -> Member | None:
-        """Return the device for the next request, which has a free slot; None to wait."""
+    def _choose(self, able: Sequence[Member], last: Member | None, others: int) -> Member | None:
+        """Return the device for the next request, which has a free slot; None to wait.
+
+        Args:
+            able: those that may run it.
+            last: the one that ran it before.
+            others: how many wait besides.
+        """
 
     @abstractmethod
     def _choose_busy(self, able: Sequence[Member]) -> Member:
@@ -67,7 +94,7 @@ class Schedule(ABC):
         with self.changed:
             self._members.insert(0, member)
             self._pinned[member] = 0
-            self.changed.notify_all()
+        self.begin_ready()
 
     def pin(self) -> Member:
         """Return the device for a request that stays on one: that with the fewest for its slots.
@@ -81,66 +108,113 @@ class Schedule(ABC):
             self._pinned[chosen] += 1
             return chosen
 
-    def take(
-        self,
-        only: Member | None,
-        failed: Mapping[Member, PolydeviceError],
-        last: Member | None = None,
-    ) -> tuple[Member, int]:
-        """Wait for a device, and return it with the number of the slot that is taken.
+    # -- who runs where -----------------------------------------------------------------------
 
-        A thread of the user's does not wait: it computes beside what runs, as on one device.
+    def take(self, wanting: Waiting) -> tuple[Member, int]:
+        """Return a device for an inference that does not wait, and the number of its slot.
 
-        Args:
-            only: the one device that will do; None for any.
-            failed: devices on which the request failed just now, which do not get it again.
-            last: the device that ran the request before, where it has its memory.
+        Where none is free it computes beside what runs, as on one device.
 
         Raises:
             DeviceError: no device is left.
             PolydeviceError: what the request failed with first, when it failed on all.
-            InferCancelledError: the inference was cancelled; or timed out, likewise.
         """
-        bounds = current_bounds()
         with self.changed:
-            while True:
-                bounds.check()
-                able = [only] if only is not None else self._able(failed)
-                chosen = self._choose(able, last)
-                if chosen is None and not is_stream_thread():
-                    chosen = self._choose_busy(able)
-                if chosen is not None:
-                    return chosen, chosen.start()
-                self._waiting += 1
-                try:
-                    self.changed.wait(LOOK_SECONDS)
-                finally:
-                    self._waiting -= 1
+            able = self._able_for(wanting)
+            chosen = self._choose(able, wanting.last, len(self._waiting))
+            if chosen is None:
+                chosen = self._choose_busy(able)
+            return chosen, chosen.start()
+
+    def ask(self, wanting: Waiting) -> None:
+        """Have an inference begin on a device, now or when one is free.
+
+        Raises:
+            DeviceError: no device is left.
+            PolydeviceError: what the request failed with first, when it failed on all.
+        """
+        with self.changed:
+            able = self._able_for(wanting)
+            chosen = None if self._waiting else self._choose(able, wanting.last, 0)
+            if chosen is None:
+                self._waiting.append(wanting)
+                ready, lost = self._find_ready()
+            else:
+                ready, lost = [(wanting, chosen, chosen.start())], []
+        _go(ready, lost)
+
+    def withdraw(self, wanting: Waiting) -> bool:
+        """Forget an inference that waits; False where it has begun."""
+        with self.changed:
+            if wanting not in self._waiting:
+                return False
+            self._waiting.remove(wanting)
+            return True
+
+    def note(self, member: Member, seconds: float) -> None:
+        """Count an inference that ended well, and took so long."""
+        with self.changed:
+            member.note(seconds)
+
+    def give_back(self, member: Member, slot: int) -> Waiting | None:
+        """Free a slot; what waits for one begins.
+
+        Returns:
+            An inference that the calling thread, which was the slot's, is to run there.
+        """
+        with self.changed:
+            member.end(slot)
+            if not self._waiting:
+                return None
+            ready, lost = self._find_ready()
+        here = next((each for each in ready if each[1:] == (member, slot)), None)
+        _go([each for each in ready if each is not here], lost)
+        return here[0] if here is not None else None
+
+    def begin_ready(self) -> None:
+        """Begin what waits and has a device now."""
+        with self.changed:
+            ready, lost = self._find_ready()
+        _go(ready, lost)
+
+    def _find_ready(self) -> tuple[Ready, list[tuple[Waiting, PolydeviceError]]]:
+        """Take slots for what waits, first come, first served; and find what waits in vain."""
+        ready: Ready = []
+        lost: list[tuple[Waiting, PolydeviceError]] = []
+        declined = False  # by one that takes any device: so would others
+        for wanting in list(self._waiting):
+            if not any(member.free for member in self._members):
+                break
+            is_plain = wanting.only is None and not wanting.failed
+            if is_plain and declined:
+                continue
+            try:
+                able = self._able_for(wanting)
+            except PolydeviceError as error:
+                self._waiting.remove(wanting)
+                lost.append((wanting, error))
+                continue
+            chosen = self._choose(able, wanting.last, len(self._waiting) - 1)
+            if chosen is None:
+                declined = declined or is_plain
+                continue
+            self._waiting.remove(wanting)
+            ready.append((wanting, chosen, chosen.start()))
+        return ready, lost
+
+    def _able_for(self, wanting: Waiting) -> list[Member]:
+        return self._able(wanting.failed) if wanting.only is None else [wanting.only]
 
     def _able(self, failed: Mapping[Member, PolydeviceError]) -> list[Member]:
         able = [m for m in self._members if not m.failure and m not in failed]
-        if able:
-            return able
+        if able:  # one on which an inference hangs is soon taken out, unless there is no other
+            return [m for m in able if not m.left] or able
         if failed:
             raise next(iter(failed.values()))
         raise DeviceError(
             f"no device is left for network {self.name!r}; load it again. "
             + "; ".join(member.describe() for member in self._members)
         )
-
-    def give_back(self, member: Member, slot: int, seconds: float | None) -> None:
-        """Free a slot.
-
-        Args:
-            member: whose.
-            slot: which.
-            seconds: what the inference took; None when it did not end well.
-        """
-        with self.changed:
-            member.end(slot)
-            if seconds is not None:
-                member.note(seconds)
-            self.changed.notify()
 
     def has_others(self, failed: Mapping[Member, PolydeviceError]) -> bool:
         """Whether another device still gets requests."""
@@ -173,7 +247,7 @@ class Schedule(ABC):
 class InOrder(Schedule):
     """The first device that is there runs everything."""
 
-    def _choose(self, able: Sequence[Member], last: Member | None) -> Member | None:
+    def _choose(self, able: Sequence[Member], last: Member | None, others: int) -> Member | None:
         return able[0] if able[0].free else None
 
     def _choose_busy(self, able: Sequence[Member]) -> Member:
@@ -186,7 +260,7 @@ class BySpeed(Schedule):
     Every device is tried once: until its time is known, it counts as the quickest.
     """
 
-    def _choose(self, able: Sequence[Member], last: Member | None) -> Member | None:
+    def _choose(self, able: Sequence[Member], last: Member | None, others: int) -> Member | None:
         free = [member for member in able if member.free]
         if not free:
             return None
@@ -194,9 +268,7 @@ class BySpeed(Schedule):
         if last is not None and last in free and last.seconds <= SLOWER * chosen.seconds:
             return last
         expected = [
-            member.seconds * (1 + (self._waiting + 1) / member.slots)
-            for member in able
-            if not member.free
+            member.seconds * (1 + (others + 1) / member.slots) for member in able if not member.free
         ]
         if chosen.seconds and expected and chosen.seconds > PATIENCE * min(expected):
             return None
@@ -204,3 +276,10 @@ class BySpeed(Schedule):
 
     def _choose_busy(self, able: Sequence[Member]) -> Member:
         return min(able, key=lambda member: member.load)
+
+
+def _go(ready: Ready, lost: Iterable[tuple[Waiting, PolydeviceError]]) -> None:
+    for wanting, member, slot in ready:
+        wanting.begin(member, slot)
+    for wanting, error in lost:
+        wanting.give_up(error)

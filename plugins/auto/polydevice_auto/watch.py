@@ -1,95 +1,81 @@
-"""Watch: runs inferences in threads that may be left behind, since drivers hang."""
+"""Watch: finds inferences that hang, since drivers do; one thread looks at the times of all."""
 
 from __future__ import annotations
 
+import math
+import os
 import threading
 import time
-from collections.abc import Callable
-from typing import Generic, TypeVar
-
-from polydevice.bounds import current_bounds, enter_bounds
-from polydevice.errors import DeviceLostError, InferCancelledError
-from polydevice.runtime.executor import Executor
-
-T = TypeVar("T")
-
-TIMES = 100
-"""A device counts as hanging when an inference takes so many times as long as it did on average."""
-
-FIRST = 10
-"""How many time limits the first inference may take, which prepares much."""
-
-LEFT_SECONDS = 1.0
-"""How long closing waits for a thread that was left behind."""
+from abc import ABC, abstractmethod
 
 
-class _Call(Generic[T]):
-    """A call in another thread, and what became of it."""
+class Watched(ABC):
+    """What runs in a thread that may be left behind."""
 
-    def __init__(self, call: Callable[[int], T]) -> None:
-        self._call = call
-        self._bounds = current_bounds()
-        self.running = threading.Lock()  # an event takes three times as long
-        self.running.acquire()
-        self.result: T | None = None
-        self.error: BaseException | None = None
-
-    def run(self, stream: int) -> None:
-        before = enter_bounds(self._bounds)
-        try:
-            self.result = self._call(stream)
-        except BaseException as error:  # noqa: BLE001 - the thread that waits raises it
-            self.error = error
-        finally:
-            enter_bounds(before)
-            self.running.release()
-
-    def dropped(self) -> None:
-        self.error = InferCancelledError("the network was closed")
-        self.running.release()
+    @abstractmethod
+    def leave_behind(self) -> None:
+        """Go on without it, in a thread of its own: its time is over, and it has not ended."""
 
 
 class Watch:
-    """The threads of one device, and how long they may take.
+    """Calls that have begun, and when each is over.
 
-    Attributes:
-        left: calls that were waited for in vain, and whose threads hang.
+    The thread sleeps until the first of them is, looks again, and ends when nothing runs; so a call
+    that ends in time costs an entry in a dictionary, and wakes nobody.
     """
 
-    def __init__(self, device: str, threads: int, limit_s: float) -> None:
-        """Make threads for one device, which start when needed.
+    def __init__(self) -> None:
+        """Begin with nothing, and without a thread."""
+        self._reset()
 
-        Args:
-            device: its name.
-            threads: how many.
-            limit_s: seconds that any call may take.
-        """
-        self.left = 0
-        self._device = device
-        self._limit_s = limit_s
-        self._threads = Executor(f"{device}-watched", threads)
+    def _reset(self) -> None:
+        self._ends: dict[Watched, float] = {}
+        self._lock = threading.Lock()
+        self._sooner = threading.Event()
+        self._until = math.inf  # when the thread looks again, of time.perf_counter()
+        self._thread: threading.Thread | None = None
 
-    def run(self, call: Callable[[int], T], usual_s: float) -> T:
-        """Call with the number of the thread, and wait for the end.
+    def begin(self, call: Watched, seconds: float) -> None:
+        """Leave a call behind unless it ends within so many seconds."""
+        end = time.perf_counter() + seconds
+        self._ends[call] = end
+        if end < self._until:
+            self._look_by(end)
 
-        Args:
-            call: what may hang; it must not write what others may use when it was left behind.
-            usual_s: seconds that it takes on average; 0 before that is known.
+    def end(self, call: Watched) -> bool:
+        """Note that a call has ended; False where it was left behind, and others went on."""
+        return self._ends.pop(call, None) is not None
 
-        Raises:
-            DeviceLostError: it has not ended within the limit; the thread is left behind.
-            Exception: what `call` raises.
-        """
-        made = _Call(call)
-        self._threads.submit(made.run, made.dropped)
-        limit = max(self._limit_s, TIMES * usual_s) if usual_s else FIRST * self._limit_s
-        if not made.running.acquire(timeout=min(limit, threading.TIMEOUT_MAX)):
-            self.left += 1
-            raise DeviceLostError(f"{self._device} has not ended an inference within {limit:.3g} s")
-        if made.error is not None:
-            raise made.error
-        return made.result  # type: ignore[return-value]
+    def _look_by(self, end: float) -> None:
+        with self._lock:
+            self._until = min(self._until, end)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
+                self._thread.start()
+            else:
+                self._sooner.set()
 
-    def close(self, end: float) -> None:
-        """End the threads; waits until `end`, of ``time.monotonic()``, less where some hang."""
-        self._threads.close(min(end, time.monotonic() + LEFT_SECONDS) if self.left else end)
+    def _look(self) -> None:
+        while True:
+            wait = self._until - time.perf_counter()
+            self._sooner.wait(min(max(wait, 0), threading.TIMEOUT_MAX))
+            self._sooner.clear()
+            now = time.perf_counter()
+            for call, end in list(self._ends.items()):
+                if end <= now and self.end(call):
+                    name = "left-behind"
+                    threading.Thread(target=call.leave_behind, name=name, daemon=True).start()
+            with self._lock:
+                self._until = math.inf  # what begins now sees this, or is seen below
+                ends = list(self._ends.values())
+                if not ends:
+                    self._thread = None
+                    return
+                self._until = min(ends)
+
+
+WATCH = Watch()
+"""For all networks of the process."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=WATCH._reset)
