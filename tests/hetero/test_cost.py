@@ -183,10 +183,17 @@ with Core() as core:
     rng = np.random.default_rng(0)
     xs = [rng.standard_normal((2, 24)).astype("f4") for _ in range(40)]
     memory = {"HETERO_MEMORY": f"GPU.0:{BYTES * 3},GPU.1:{BYTES * 3}"}
-    for device, config in (("HETERO:GPU.0,GPU.1", memory), ("MULTI:GPU.0,GPU.1", {})):
+    cost = {"HETERO_AFFINITY": "COST"}
+    for device, config in (
+        ("HETERO:GPU.0,GPU.1", memory), ("HETERO:GPU.0,GPU.1", cost), ("MULTI:GPU.0,GPU.1", {})
+    ):
         executable = core.load_network(core.read_network(model), device, config)
-        if device.startswith("HETERO"):
+        if config is memory:
             assert [part.device for part in executable.subgraphs] == ["GPU.0", "GPU.1"]
+        if config is cost:
+            (reason,) = [row.reason for row in executable.placement() if row.node == "m0"]
+            assert " ms on GPU.0" in reason, reason
+            assert " ms on GPU.1" in reason, reason
         got = []
         queue = executable.infer_queue(4, ordered=True)
         queue.set_callback(lambda request, _: got.append(request.get_blob("y").array.copy()))
@@ -201,7 +208,7 @@ with Core() as core:
 
 @pytest.mark.full
 def test_two_gpus() -> None:
-    """Two devices of PoCL's, as a pipeline and side by side."""
+    """Real ones, else two devices of PoCL's: as a pipeline, by what they cost, and side by side."""
     environment = {**os.environ, "POCL_DEVICES": "pthread pthread"}
     root = Path(__file__).parents[2]
     done = subprocess.run(

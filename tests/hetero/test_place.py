@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from polydevice import Core
 from polydevice.cli import main
 from polydevice.inspection.placement import Placement
 from polydevice.inspection.placement_svg import placement_svg
+from tests.cpu.models import build
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "samples/models/blazeface/blazeface.xml"
@@ -25,6 +27,20 @@ def test_one_device_runs_everything(capsys):
 def test_a_refused_device_is_named(capsys):
     assert main(["place", str(MODEL), "-d", "HETERO:CPU,NPU9"]) == 1
     assert "'NPU9' is registered" in capsys.readouterr().err
+
+
+def test_what_each_part_costs(tmp_path, capsys, core):
+    """Measured times and bytes are told of each part, without an inference of the user's."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(build([("Mul", ["x", "x"], ["y"], {})], {"x": (8,)}, ("y",), {}))
+    command = ["place", str(path), "-d", "HETERO:GPU,CPU", "-c", "HETERO_AFFINITY=COST"]
+    assert main(command) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    reasons = [row[5] for row in rows if row[1] == "Multiply"]
+    assert reasons
+    for reason in reasons:
+        assert re.search(r"part 0: .*[\d.]+ ms on (GPU|CPU)", reason), reason
+        assert "bytes in and out" in reason
 
 
 def test_picture(tmp_path):

@@ -38,22 +38,36 @@ class ModelCache:
         device_id: str,
         load: Callable[[Network], ExecutableNetwork],
     ) -> ExecutableNetwork:
-        """Import the network's entry; without one, `load` it and keep that."""
+        """Import the network's entry; without one, `load` it and keep that.
+
+        Of several that want it at the same time, in any process, one loads and the others wait.
+        """
         if not self.files.usable:
             return load(network)
         key = _key(plugin, network, options, device_id)
+        if (known := self._imported(key, plugin, options, device_id)) is not None:
+            return known
+        with self.files.making(key):
+            made = self.files.has(key)  # meanwhile
+            if made and (known := self._imported(key, plugin, options, device_id)) is not None:
+                return known
+            executable = load(network)
+            if ALL_F32 not in network.rt_info:  # else options say more than what was loaded
+                self.files.store(key, executable.export())
+        return executable
+
+    def _imported(
+        self, key: bytes, plugin: Plugin, options: Options, device_id: str
+    ) -> ExecutableNetwork | None:
         content = self.files.load(key)
-        if content is not None:
-            try:
-                executable = plugin.import_network(content, options, device_id)
-            except PolydeviceError:
-                self.files.set_aside(key)
-            else:
-                executable.from_cache = True
-                return executable
-        executable = load(network)
-        if ALL_F32 not in network.rt_info:  # else options say more than what was loaded
-            self.files.store(key, executable.export())
+        if content is None:
+            return None
+        try:
+            executable = plugin.import_network(content, options, device_id)
+        except PolydeviceError:
+            self.files.set_aside(key)
+            return None
+        executable.from_cache = True
         return executable
 
 

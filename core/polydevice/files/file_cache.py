@@ -17,6 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
+from polydevice.bounds import current_bounds
 from polydevice.errors import ModelFileError
 from polydevice.files import cache_folder
 from polydevice.files.safe_open import read_given
@@ -31,6 +34,9 @@ _NAME = re.compile(r"[0-9a-f]{64}\.")
 """A key and a dot: other people's files are never listed or deleted."""
 
 MAGIC = b"polydevice CL binary 1\n"
+LOCK_LOOK_SECONDS = 0.2
+"""How long to wait for another maker of an entry before looking whether to go on."""
+
 _DIGEST_BYTES = 32
 HEADER_BYTES = len(MAGIC) + 2 * _DIGEST_BYTES
 DEFAULT_LIMIT_BYTES = 1 << 30
@@ -116,6 +122,33 @@ class FileCache:
             return
         self._count("stored")
         self._evict()
+
+    @contextlib.contextmanager
+    def making(self, key: bytes) -> Iterator[None]:
+        """Let others wait who want to make the same entry, in this process or another.
+
+        Whoever comes second finds the entry, and need not make it. Nobody waits for one that died,
+        nor where the folder's system has no locks.
+
+        Raises:
+            InferCancelledError: (or InferTimeoutError) what the thread is at ended while it waited.
+        """
+        lock = FileLock(self._path(key).with_suffix(".lock"))
+        check = current_bounds().check
+        try:
+            while not lock.is_locked:
+                check()
+                with contextlib.suppress(Timeout):
+                    lock.acquire(timeout=LOCK_LOOK_SECONDS, poll_interval=0.02)
+        except (OSError, NotImplementedError):
+            pass
+        try:
+            yield
+        finally:
+            if lock.is_locked:
+                with contextlib.suppress(OSError):
+                    Path(lock.lock_file).unlink()  # who waits for it looks for the entry next
+                lock.release()
 
     def set_aside(self, key: bytes) -> None:
         """Rename a file that is damaged, or of no use to its reader, so that it is made again."""
