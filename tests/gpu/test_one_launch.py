@@ -20,6 +20,7 @@ from polydevice.ops.pooling import MaxPool
 from polydevice.ops.search import NonZero
 from polydevice.ops.softmax import SoftMax
 from polydevice_gpu import cl
+from polydevice_gpu.cl import child_process
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.compiler.specialiser import RUNS
 from polydevice_gpu.one_launch import joined_launches, trial
@@ -199,6 +200,29 @@ def test_auto_goes_on_where_the_kernel_is_not_built(monkeypatch, opencl) -> None
     check(executable, network)
 
 
+def test_a_network_that_is_closed_ends_its_build(monkeypatch, opencl) -> None:
+    """Instead of waiting for a compiler; with the process it ends in the same way."""
+    meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
+    monkeypatch.setattr(opencl, "capabilities", meets)
+    asked = threading.Event()
+
+    def hang(device, module, argument, timeout_s, goes_on) -> child_process.Outcome:
+        while goes_on():
+            asked.set()
+            time.sleep(0.01)
+        return child_process.Outcome("hung", (), "", "")
+
+    monkeypatch.setattr(type(opencl), "run_in_child", hang)
+    network, auto = small(), CompileSettings(single_launch="AUTO")
+    executable = loaded(network, opencl, cl.ProgramBuilder(opencl), settings=auto)
+    request, inputs = executable.create_infer_request(), random_inputs(network)
+    for _ in range(RUNS + 2):
+        request.infer(inputs)
+    assert asked.wait(60)
+    executable.close()
+    assert not any(t.name == "polydevice-specialise" for t in threading.enumerate())
+
+
 def let_wait_in_vain(launches, device) -> None:
     """Let the next launch say that a group waited for others that did not come."""
     if not launches.stretch.waits:
@@ -336,8 +360,7 @@ def test_queues_take_turns() -> None:
     turn, told = Turn(), []
     first, second = _Queue(1, told), _Queue(2, told)
     for queue in (first, first, second, first):
-        with turn.taken(queue):
-            told.append(f"enqueued on {queue.pointer}")
+        turn.enqueue(queue, lambda on: told.append(f"enqueued on {on.pointer}"))
     assert told == [
         *("enqueued on 1", "enqueued on 1", "marked 1", "waited for 1"),
         *("enqueued on 2", "marked 2", "waited for 2", "enqueued on 1"),
@@ -348,11 +371,13 @@ def test_no_two_threads_enqueue_at_once() -> None:
     turn, inside, seen = Turn(), [], []
 
     def work(pointer: int) -> None:
+        def enqueue(queue) -> None:
+            inside.append(queue.pointer)
+            seen.append(len(inside))
+            inside.pop()
+
         for _ in range(200):
-            with turn.taken(_Queue(pointer, [])):
-                inside.append(pointer)
-                seen.append(len(inside))
-                inside.pop()
+            turn.enqueue(_Queue(pointer, []), enqueue)
 
     threads = [threading.Thread(target=work, args=(n,)) for n in (1, 2, 3)]
     for thread in threads:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
 
+import numpy as np
 import pytest
 
 from polydevice.errors import KernelBuildError
 from polydevice_gpu import cl
-from polydevice_gpu.cl import library
+from polydevice_gpu.cl import child_process, library
 from polydevice_gpu.cl.programs import program, warp_groups
 
 SOURCE = "__kernel void twice(__global int* x) { x[get_global_id(0)] *= FACTOR; }"
@@ -96,6 +99,51 @@ def test_compiling_can_be_forbidden(builder, monkeypatch) -> None:
     monkeypatch.setenv("POLYDEVICE_NO_COMPILE", "1")
     with pytest.raises(KernelBuildError, match="POLYDEVICE_NO_COMPILE=1 forbids"):
         builder.build("twice", SOURCE, ("-DFACTOR=17",))
+
+
+def test_a_program_that_a_child_process_compiles(builder, opencl, monkeypatch) -> None:
+    source = cl.ProgramSource("twice", SOURCE, ("-DFACTOR=5",))
+    with monkeypatch.context() as here:
+        here.setattr(program.ProgramBuilder, "_compile", None)
+        made = builder.build_apart(source, lambda: True)
+    assert made is not None
+    assert made.from_cache
+    assert builder.build_apart(source, lambda: False) is made
+    buffer, numbers = opencl.memory.allocate(32, "x"), np.arange(8, dtype=np.int32)
+    launches = cl.LaunchList(opencl)
+    launches.add(made.kernel("twice"), (8,), None, [buffer])
+    with opencl.queue() as queue:
+        queue.upload(buffer, numbers)
+        launches.enqueue(queue)
+        queue.download(buffer, numbers)
+    np.testing.assert_array_equal(numbers, 5 * np.arange(8))
+
+
+def test_a_child_that_compiles_is_ended_with_what_wants_its_program(builder) -> None:
+    began = time.monotonic()
+    source = cl.ProgramSource("twice", SOURCE, ("-DFACTOR=6",))
+    assert builder.build_apart(source, lambda: time.monotonic() < began + 0.01) is None
+    assert not builder.has(source.source, source.options)
+
+
+def test_what_no_child_compiles_is_compiled_here(builder, monkeypatch) -> None:
+    """For the messages of the compiler, and where no child can be started."""
+    broken = cl.ProgramSource("broken", "__kernel void broken(__global int* x) { x[0] = oops; }")
+    with pytest.raises(KernelBuildError, match="undeclared"):
+        builder.build_apart(broken, lambda: True)
+    monkeypatch.setattr(sys, "executable", "")
+    source = cl.ProgramSource("twice", SOURCE, ("-DFACTOR=7",))
+    made = builder.build_apart(source, lambda: True)
+    assert made is not None
+    assert not made.from_cache
+
+
+def test_a_compiler_that_dies_takes_a_child_alone(builder, monkeypatch) -> None:
+    crashed = child_process.Outcome("crashed", (), "killed by SIGSEGV", "")
+    monkeypatch.setattr(type(builder.device), "run_in_child", lambda *_: crashed)
+    source = cl.ProgramSource("twice", SOURCE, ("-DFACTOR=8",))
+    with pytest.raises(KernelBuildError, match="killed by SIGSEGV"):
+        builder.build_apart(source, lambda: True)
 
 
 @pytest.mark.parametrize(("value", "text"), [(3, "3"), (-1.5, "-1.5"), ("float", "float")])

@@ -21,6 +21,7 @@ class GivenMemory:
         remote: inputs and outputs on the device.
         owners: whom these belong to, each once: several may be regions of one.
         overwritten: inputs on the device that share memory with an output.
+        is_settled: whether launches were seen to read and write it all in place.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class GivenMemory:
             BlobError: two outputs share memory.
         """
         self.inputs, self.outputs = inputs, outputs
+        self.is_settled = False
         self.arrays = {n: each for n, each in inputs.items() if isinstance(each, np.ndarray)}
         self._read = read = {
             n: each for n, each in inputs.items() if not isinstance(each, np.ndarray)

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from polydevice.files import cache_folder
-from polydevice_gpu.cl import child_process, library
+from polydevice_gpu.cl import child_process, library, on_device
 from polydevice_gpu.cl.discovery.enumeration import probe_timeout_s
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Icd
-from polydevice_gpu.cl.discovery.icd import loader_environment
 from polydevice_gpu.cl.programs.warp_groups import DECLARED_LOCAL_BYTES
 
 _PROBING_MODULES = (
@@ -155,7 +154,8 @@ def _run(
     survived = True
     timeout_s = min(_LIMIT_FACTOR * probe_timeout_s(), limit_s)
     for _ in range(_MAXIMUM_CRASHES):
-        outcome = _ask(facts, twin, drivers, skip, timeout_s)
+        asked = {"skip": skip}
+        outcome = on_device.run("probing.probes", facts, twin, drivers, asked, timeout_s=timeout_s)
         started = "open"
         for message in outcome.messages:
             if "start" in message:
@@ -185,22 +185,6 @@ def _run(
             break
         skip.append(started)
     return values, reasons, False
-
-
-def _ask(
-    facts: DeviceFacts,
-    twin: int,
-    drivers: tuple[Icd, ...] | None,
-    skip: list[str],
-    timeout_s: float,
-) -> child_process.Outcome:
-    opencl = library.find_library()[0]
-    argument = {"opencl": opencl, "identity": facts.identity, "twin": twin, "skip": skip}
-    with contextlib.ExitStack() as stack:
-        variables = stack.enter_context(loader_environment(drivers)) if drivers is not None else {}
-        return child_process.run(
-            "probing.probes", argument, environment=variables, timeout_s=timeout_s
-        )
 
 
 def _may_pass(outcome: child_process.Outcome) -> bool:

@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 _STDERR_KEPT_BYTES = 2000
 _RAISED = "raised in the child"
+_ASKED_EVERY_S = 0.1
 _STARVED_FACTOR = 20
 """On a busy machine a process may take this many times its limit."""
 _PACKAGE = Path(__file__).resolve().parent
@@ -59,11 +60,13 @@ def run(
     *,
     environment: Mapping[str, str | None] | None = None,
     timeout_s: float,
+    goes_on: Callable[[], bool] | None = None,
 ) -> Outcome:
     """Run ``main(argument, report)`` of `module` (below this package) in a child process.
 
     `environment` overrides variables; None removes one. The time limit does not count waiting for
-    a free core (Linux). Never raises for what the child does.
+    a free core (Linux). Once `goes_on`, asked ten times a second, says no, the child is killed and
+    counts as hung. Never raises for what the child does.
     """
     if not sys.executable:
         return Outcome("failed", (), "this program embeds Python without an interpreter file", "")
@@ -85,7 +88,7 @@ def run(
             )
         except OSError as error:
             return Outcome("failed", (), f"cannot start {sys.executable}: {error}", "")
-        output, hung = _collect(process, timeout_s)
+        output, hung = _collect(process, timeout_s, goes_on)
         end = errors.seek(0, os.SEEK_END)
         errors.seek(max(0, end - _STDERR_KEPT_BYTES))
         stderr = errors.read(_STDERR_KEPT_BYTES).decode("utf-8", "replace").strip()
@@ -153,16 +156,19 @@ def _environment(overrides: Mapping[str, str | None]) -> dict[str, str]:
     return environment
 
 
-def _collect(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[bytes, bool]:
+def _collect(
+    process: subprocess.Popen[bytes], timeout_s: float, goes_on: Callable[[], bool] | None = None
+) -> tuple[bytes, bool]:
     """Return the output and whether the time limit ended the process.
 
     Time in which the process would run but no core is free does not count, within reason: when
     32 programs start at the same time on 2 cores, their drivers are slow without being at fault.
     """
     start, rest = time.monotonic(), timeout_s
-    while rest > 0:
+    while rest > 0 and (goes_on is None or goes_on()):
         try:
-            output, _ = process.communicate(timeout=rest)
+            slice_s = rest if goes_on is None else min(rest, _ASKED_EVERY_S)
+            output, _ = process.communicate(timeout=slice_s)
         except subprocess.TimeoutExpired:
             elapsed = time.monotonic() - start
             starved = min(starved_s(process.pid), (_STARVED_FACTOR - 1) * timeout_s)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyopencl as ocl
 
 from polydevice.errors import DeviceLostError, DeviceNotFoundError, OptionValueError
-from polydevice_gpu.cl import discovery, library, runtime
+from polydevice_gpu.cl import child_process, discovery, library, on_device, runtime
 from polydevice_gpu.cl.capabilities import Capabilities, capabilities, probed_capabilities
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Enumeration
 from polydevice_gpu.cl.discovery.selection import AdmittedDevice
@@ -109,6 +110,20 @@ class Device:
         self.capabilities = capabilities(probed, self.facts, device)
         self.memory = self._memory_of(self.context)
         self.enqueuing = threading.Lock()
+
+    def run_in_child(
+        self,
+        module: str,
+        argument: Mapping[str, Any],
+        timeout_s: float,
+        goes_on: Callable[[], bool],
+    ) -> child_process.Outcome:
+        """Run a module of this package on this device in a child process; see `on_device.run`."""
+        return on_device.run(
+            *(module, self.facts, self._twin, self._drivers, argument),
+            timeout_s=timeout_s,
+            goes_on=goes_on,
+        )
 
     def within(self, context: ocl.Context) -> Device:
         """Return the same device with memory, queues and programs in another OpenCL context."""

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 RUNS = 256
 """Inferences after which a kernel for launches as one is built: 5 to 18 s of a core (H200), for
-0.05 to 0.2 ms an inference. A process that ends after fewer would wait for nothing."""
+0.05 to 0.2 ms an inference. A process that ends after fewer would build it for nothing."""
 
 Remake = Callable[[Shapes, Plan], None]
 """Makes the plan for these shapes anew, when its programs are built."""
@@ -27,8 +27,9 @@ class Specialiser:
     """Of one network: builds programs once they are wanted for the second time.
 
     By shapes that have come back, or by others of the same class; one inference alone is no reason
-    to compile. What runs launches as one is built after `RUNS` inferences, as a process that ends
-    waits for it. One thread works at a time, and ends when there is nothing to do.
+    to compile. What runs launches as one is built after `RUNS` inferences, in a child process,
+    which ends with the network and with this process. One thread works at a time, and ends when
+    there is nothing to do.
     """
 
     def __init__(self, builder: cl.ProgramBuilder, remake: Remake) -> None:
@@ -99,8 +100,16 @@ class Specialiser:
 
     def _specialise(self, shapes: Shapes, plan: Plan) -> None:
         programs = []  # held until the plan holds them
-        for source in (*plan.wanted.values(), *plan.later.values()):
-            if self._is_stopped or not threading.main_thread().is_alive():
+        for source in plan.wanted.values():
+            if not self._goes_on():
                 return
             programs.append(self._builder.build(source.name, source.source, source.options))
+        for source in plan.later.values():
+            program = self._builder.build_apart(source, self._goes_on)
+            if program is None:
+                return
+            programs.append(program)
         self._remake(shapes, plan)
+
+    def _goes_on(self) -> bool:
+        return not self._is_stopped and threading.main_thread().is_alive()

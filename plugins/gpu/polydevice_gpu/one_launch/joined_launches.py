@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from polydevice.errors import InferenceError
 from polydevice_gpu import cl
-from polydevice_gpu.cl.queues.launch import Argument
+from polydevice_gpu.cl.queues.launch import MOST_QUEUES, Argument
 from polydevice_gpu.graph import Memory
 from polydevice_gpu.one_launch import trial
 from polydevice_gpu.one_launch.stretch import WAIT_NS, Stretch, word
 from polydevice_gpu.one_launch.turns import turn_of
 
 _LOG = logging.getLogger("polydevice.gpu")
-_AHEAD = True
-_CHECKS = True
 _TIMED, _PORTS = 4, 6
 """Parameters of the kernel: whether stages are timed, and the first that may be another buffer."""
 
@@ -54,6 +52,10 @@ class JoinedLaunches(cl.LaunchList):
         self._said = self.seen.data  # any() of four takes 0.2 us, NumPy's 3
         self.state: cl.Buffer | None = None
         self._on = device
+        self._turn = turn_of(device)
+        self._tell: dict[int, Callable[[], None]] = {}  # handle of a queue → reads the state on it
+        self._ports: list[Argument] = []
+        self._late: dict[tuple[int, int], Argument] = {}  # exchanged, and not yet set
         self._kept: list[cl.Buffer] = []
         self._times: cl.Buffer | None = None
         self._read_times = np.zeros(len(stretch.stages) + 1, np.uint64)
@@ -105,7 +107,7 @@ class JoinedLaunches(cl.LaunchList):
         constants = [self._given[number][at] for at in self.stretch.stages[number].constants]
         buffers = [each for each in constants if isinstance(each, cl.Buffer)]
         largest = max(buffers, key=lambda each: each.size_bytes, default=None)
-        if largest is None or not _AHEAD:
+        if largest is None:
             return 0, 0
         return lies_at[largest.pointer], largest.size_bytes
 
@@ -136,6 +138,7 @@ class JoinedLaunches(cl.LaunchList):
         ports: list[Argument] = [self.state] * len(stretch.ports)
         for (number, position), port in self._port_of.items():
             ports[port] = self._given[number][position]
+        self._ports = ports
         self._one = cl.LaunchList(device)
         size = stretch.local_size
         self._one.add(
@@ -152,35 +155,46 @@ class JoinedLaunches(cl.LaunchList):
 
     def set_argument(self, launch: int, position: int, argument: Argument) -> None:
         """Exchange an argument; see `LaunchList.set_argument`."""
-        super().set_argument(launch, position, argument)
         self._given[launch][position] = argument
-        if self._one is not None:
-            self._one.set_argument(0, _PORTS + self._port_of[launch, position], argument)
+        # The launch itself gets it when it is to run alone.
+        self._late[launch, position] = argument
+        if self._one is None:
+            return
+        port = self._port_of[launch, position]
+        if self._ports[port] is not argument:
+            self._ports[port] = argument
+            self._one.set_argument(0, _PORTS + port, argument)
 
     def enqueue(self, queue: cl.Queue) -> None:
         """Enqueue the stretch; returns at once."""
         stretch = self.stretch
         if self._one is None or stretch.failed or (queue.profiling and not stretch.has_clock):
             self._is_timed = False
-            super().enqueue(queue)
+            self.enqueue_one_by_one(queue)
             return
         if not stretch.waits:
             self._one.enqueue(queue)
             return
-        assert self.state is not None
-        assert self._times is not None
         if self._is_timed != queue.profiling:
             self._is_timed = queue.profiling
             self._one.set_argument(0, _TIMED, np.int32(self._is_timed))
-        with turn_of(self._on).taken(queue):
-            self._one.enqueue(queue)
-        if _CHECKS:
-            queue.download(self.state, self.seen, wait=False)
+        self._turn.enqueue(queue, self._one.enqueue)
+        tell = self._tell.get(queue.pointer)
+        if tell is None:
+            assert self.state is not None
+            if len(self._tell) == MOST_QUEUES:
+                self._tell.clear()
+            tell = self._tell[queue.pointer] = queue.prepared_download(self.state, self.seen)
+        tell()
         if self._is_timed:
+            assert self._times is not None
             queue.download(self._times, self._read_times, wait=False)
 
     def enqueue_one_by_one(self, queue: cl.Queue) -> None:
         """Enqueue the launches without joining them."""
+        for (launch, position), argument in self._late.items():
+            super().set_argument(launch, position, argument)
+        self._late.clear()
         super().enqueue(queue)
 
     def profile(self) -> list[cl.LaunchTime]:

@@ -66,7 +66,6 @@ def meet(kernel: cl.Kernel, device: cl.Device, ports: int, local_size: int, grou
     seen = np.zeros(STATE_BYTES // 4, np.uint32)
     with device.queue() as queue:
         queue.upload(records, words)
-        with turn_of(device).taken(queue):
-            launches.enqueue(queue)
+        turn_of(device).enqueue(queue, launches.enqueue)
         queue.download(state, seen)
     return not seen.any()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from polydevice_gpu import cl
 
@@ -16,20 +15,22 @@ class Turn:
         self._lock = threading.Lock()
         self._queue: cl.Queue | None = None
 
-    @contextmanager
-    def taken(self, queue: cl.Queue) -> Iterator[None]:
-        """Enqueue one within the ``with`` block: behind the last one, whatever queue that is on."""
+    def enqueue(self, queue: cl.Queue, launch: Callable[[cl.Queue], None]) -> None:
+        """Enqueue one, behind the last one, whatever queue that is on."""
         with self._lock:
             last, self._queue = self._queue, queue
             if last is not None and last.pointer != queue.pointer:
                 last.mark().wait()  # on the host, as its queue may be of another context
-            yield
+            launch(queue)
 
 
 def turn_of(device: cl.Device) -> Turn:
     """Return the turn of a device, one for all contexts in this process."""
     with _LOCK:
-        return _TURNS.setdefault(device.handle.int_ptr, Turn())
+        key = device.handle.int_ptr
+        if key not in _TURNS:
+            _TURNS[key] = Turn()
+        return _TURNS[key]
 
 
 _LOCK = threading.Lock()

@@ -7,16 +7,14 @@ inference.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from polydevice.blob import Blob
 from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError
 from polydevice.memory_budget import MemoryBudget
-from polydevice.remote import RemoteBlob
 from polydevice.runtime.plan_cache import Shapes
 from polydevice_gpu import cl
 from polydevice_gpu.blobs.blob import GpuBlob
@@ -26,7 +24,11 @@ from polydevice_gpu.graph import Memory
 from polydevice_gpu.runtime.backlog import Backlog
 from polydevice_gpu.runtime.bound_steps import BoundSteps, OnHost
 from polydevice_gpu.runtime.plan import Plan
+from polydevice_gpu.runtime.state import GpuVariable
 from polydevice_gpu.runtime.transfer import Transfer
+
+RECENT = 2
+"""Inferences whose memory is known when it comes again: variables read and write two in turn."""
 
 
 class BoundPlan(BoundSteps):
@@ -53,8 +55,8 @@ class BoundPlan(BoundSteps):
         ports = (*self._inputs.values(), *self._outputs.values())
         self._own = {port.memory: self.region(port.memory) for port in ports}
         self._on_host: OnHost = {}
-        self._memory: GivenMemory | None = None
-        self._is_settled = False  # launches read and write that memory, and nothing is copied
+        self._memory: GivenMemory | None = None  # which launches read and write
+        self._recent: list[GivenMemory] = []
 
     @property
     def uses_host(self) -> bool:
@@ -74,7 +76,8 @@ class BoundPlan(BoundSteps):
             queue: in order.
             inputs: arrays of the plan's shapes, not to be changed before the end; or blobs, which
                 the launches read in place wherever that is possible.
-            outputs: likewise, to fill. The dictionaries of the last inference mean its memory.
+            outputs: likewise, to fill. The dictionaries of one of the last inferences mean its
+                memory.
             turns: lock of the queue, if others may use it while a loop runs or the host computes.
 
         Raises:
@@ -84,9 +87,7 @@ class BoundPlan(BoundSteps):
         """
         memory = self._memory
         if memory is None or not memory.is_of(inputs, outputs):
-            memory = GivenMemory(inputs, outputs)
-            self._memory = memory if memory.is_remote else None  # arrays are not kept for longer
-            self._is_settled = False
+            memory = self._given(inputs, outputs)
         for blob in memory.remote:
             blob.check_usable()
         owned: list[GpuBlob] = []
@@ -99,6 +100,7 @@ class BoundPlan(BoundSteps):
         except BaseException:
             # What is enqueued already reads and writes arrays that nobody keeps any longer.
             self._memory = None
+            self._recent.clear()
             with contextlib.suppress(PolydeviceError):
                 queue.finish()
             raise
@@ -108,9 +110,12 @@ class BoundPlan(BoundSteps):
 
     def _enqueue_all(self, queue: cl.Queue, memory: GivenMemory) -> None:
         """Enqueue inputs, stretches and outputs, while all blobs are ours."""
-        if self._is_settled:
+        if memory.is_settled:
+            if memory is not self._memory:
+                self._use(memory)
             self.run(queue, self._on_host)
             return
+        self._memory = None
         given = self.plan.graph.inputs
         self._on_host = {given[name]: array for name, array in memory.arrays.items()}
         for value in self.plan.graph.outputs.values():
@@ -124,9 +129,30 @@ class BoundPlan(BoundSteps):
         self.run(queue, self._on_host)
         for name, port in self._outputs.items():
             self._collect(queue, port, memory.outputs[name])
-        if memory is self._memory and not self._on_host:
+        if memory.is_remote and not self._on_host:  # arrays are not kept for longer
             ports = len(self._inputs) + len(self._outputs)
-            self._is_settled = len(memory.used_in_place) == ports
+            memory.is_settled = len(memory.used_in_place) == ports
+            self._memory = memory
+
+    def _given(
+        self, inputs: Mapping[str, Array | GpuBlob], outputs: Mapping[str, Array | GpuBlob]
+    ) -> GivenMemory:
+        """Return the memory that dictionaries mean, of those before if they were."""
+        for memory in self._recent:
+            if memory.is_of(inputs, outputs):
+                return memory
+        memory = GivenMemory(inputs, outputs)
+        if memory.is_remote:
+            self._recent = [*self._recent[1 - RECENT :], memory]
+        return memory
+
+    def _use(self, memory: GivenMemory) -> None:
+        """Let the launches use memory in which nothing is copied."""
+        for ports, blobs in ((self._inputs, memory.inputs), (self._outputs, memory.outputs)):
+            for name, port in ports.items():
+                blob = blobs[name]
+                self._place(port.memory, None if isinstance(blob, np.ndarray) else blob.buffer)
+        self._memory = memory
 
     def _feed(
         self, queue: cl.Queue, port: Transfer, given: Array | GpuBlob, is_overwritten: bool
@@ -168,6 +194,8 @@ class BoundPlan(BoundSteps):
             WaitInVainError: what ran as one launch did not end.
         """
         self.check()
+        if self._memory is not None and self._memory.is_settled:
+            return {}
         for name, port in self._outputs.items():
             target = outputs[name]
             if isinstance(target, np.ndarray):
@@ -192,24 +220,37 @@ class Job(NamedTuple):
     shapes: Shapes
 
     @property
+    def blobs(self) -> list[GpuBlob]:
+        """What of its memory is on the device."""
+        blobs = (*self.inputs.values(), *self.outputs.values())
+        return [blob for blob in blobs if isinstance(blob, GpuBlob)]
+
+    @property
     def is_remote(self) -> bool:
         """Whether nothing of it is for the host."""
-        blobs = (*self.inputs.values(), *self.outputs.values())
-        return not self.bound.uses_host and all(isinstance(blob, GpuBlob) for blob in blobs)
+        mine = len(self.inputs) + len(self.outputs)
+        return not self.bound.uses_host and len(self.blobs) == mine
 
 
 class KnownJob(NamedTuple):
-    """An inference whose memory is all on the device, and what was bound when it was prepared."""
+    """An inference whose memory is all on the device, while what is bound stays.
+
+    Attributes:
+        job: the inference.
+        blobs: its inputs and outputs.
+        values: those of the variables, which it reads.
+    """
 
     job: Job
-    blobs: list[Blob]
-    kept: dict[str, RemoteBlob | None]
+    blobs: list[GpuBlob]
+    values: list[GpuBlob]
 
-    def holds(self, blobs: dict[str, Blob], kept: dict[str, RemoteBlob | None]) -> bool:
-        """Whether the same memory is bound, and still there."""
-        if self.blobs != list(blobs.values()) or self.kept != kept:
-            return False
-        return not any(isinstance(b, GpuBlob) and b.is_released for b in self.blobs)
+    def holds(self, variables: Iterable[GpuVariable]) -> bool:
+        """Whether its memory is still there, and the variables have these values."""
+        for blob in self.blobs:
+            if blob.is_released:
+                return False
+        return all(v.value is mine for v, mine in zip(variables, self.values, strict=True))
 
 
 def _overlap(first: Array | GpuBlob, second: Array | GpuBlob) -> bool:

@@ -84,6 +84,9 @@ class BoundSteps:
         """What runs several launches as one."""
         for each in self.joined:
             each.complete()
+        launches = [each for each in self._stretches if isinstance(each, cl.LaunchList)]
+        self.launches_only = launches if len(launches) == len(self._stretches) else None
+        """All there is, where nothing waits and nothing is copied."""
 
     def _add(self, step: Step | HostStep | NestedStep, joined: Stretch | None) -> None:
         """Add launches to the present stretch, or something else as a stretch of its own."""
@@ -200,6 +203,11 @@ class BoundSteps:
             WaitInVainError: what ran as one launch before host or loop did not end.
         """
         check = current_bounds().check
+        if self.launches_only is not None:
+            for launches in self.launches_only:
+                check()
+                launches.enqueue(queue)
+            return
         for stretch in self._stretches:
             check()
             if self.joined and not isinstance(stretch, cl.LaunchList):

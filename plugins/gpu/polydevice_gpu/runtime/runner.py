@@ -25,7 +25,7 @@ from polydevice_gpu.cl.queues.turn_lock import TurnLock
 from polydevice_gpu.graph import Value
 from polydevice_gpu.kernels.types import storage_type
 from polydevice_gpu.one_launch.joined_launches import WaitInVainError
-from polydevice_gpu.runtime.bound_plan import BoundPlan, Job, KnownJob
+from polydevice_gpu.runtime.bound_plan import RECENT, BoundPlan, Job, KnownJob
 from polydevice_gpu.runtime.plan import Plan
 from polydevice_gpu.runtime.state import GpuVariable
 
@@ -53,7 +53,7 @@ class GpuRunner(Runner):
         """Prepare everything that can be before inputs are known."""
         super().__init__(executable)
         self._last_plan: Plan | None = None
-        self._known: KnownJob | None = None
+        self._known: list[KnownJob] = []
         self._batch = executable.batch_limit
         self._on_users_queue = executable.context.has_queue
         self._copies = Copies()
@@ -87,12 +87,17 @@ class GpuRunner(Runner):
 
     def bind(self, name: str, blob: Blob) -> None:
         """Note that `blob` now is the memory of an input or output."""
-        self._known = None  # which would keep what was there before
+        self._known.clear()  # which would keep what was there before
         super().bind(name, blob)
+
+    def keep(self, name: str, memory: RemoteBlob | None) -> None:
+        """Note that an output is to be left in device memory."""
+        self._known.clear()
+        super().keep(name, memory)
 
     def release(self) -> None:
         """Let go of the memory that launches use, once the network is closed; blobs stay."""
-        self._known = None
+        self._known.clear()
         self._bindings.clear()
 
     @property
@@ -214,18 +219,17 @@ class GpuRunner(Runner):
         return self._end is None or self._end.wait(seconds)
 
     def _prepare(self) -> Job:
-        """Gather what the next inference reads and writes; the last one's, while that stays."""
-        known = self._known
-        if (
-            known is not None
-            and known.holds(self.blobs, self.kept)
-            and self._bind_plan(known.job.shapes) is known.job.bound
-        ):
-            return known.job
-        self._known = None
+        """Gather what the next inference reads and writes; as before, while that stays."""
+        variables = self._variables.values()
+        for known in self._known:
+            job = known.job
+            if known.holds(variables) and self._bind_plan(job.shapes) is job.bound:
+                return job
+        values = [variable.value for variable in variables]
         job = self._gather()
-        if job.is_remote and not self._variables and not self.executable.batch_limit:
-            self._known = KnownJob(job, list(self.blobs.values()), dict(self.kept))
+        on_device = [value for value in values if isinstance(value, GpuBlob)]
+        if job.is_remote and len(on_device) == len(values) and not self.executable.batch_limit:
+            self._known = [*self._known[1 - RECENT :], KnownJob(job, job.blobs, on_device)]
         return job
 
     def _gather(self) -> Job:

@@ -40,8 +40,8 @@ class Bench:
     extensions: frozenset[str]
     c_standard: str
 
-    def build(self, source: str, standard: str = "") -> int:
-        """Compile; return the program."""
+    def build(self, source: str, standard: str = "", options: str = "") -> int:
+        """Compile by a standard, or by these options; return the program."""
         status = ctypes.c_int()
         text = ctypes.c_char_p(source.encode())
         program = self.cl.clCreateProgramWithSource(
@@ -49,15 +49,17 @@ class Bench:
         )
         devices = (ctypes.c_void_p * 1)(self.device)
         standard = standard or self.c_standard
-        options = f"-cl-std={standard}".encode() if standard else b""
-        if status.value or self.cl.clBuildProgram(program, 1, devices, options, None, None):
+        if standard and not options:
+            options = f"-cl-std={standard}"
+        given = options.encode()
+        if status.value or self.cl.clBuildProgram(program, 1, devices, given, None, None):
             raise ProbeError("does not compile")
         if warp_groups.is_marked(source):
-            return self._with_warp_groups(program, options)
+            return self._with_warp_groups(program, given)
         return int(program)
 
-    def _with_warp_groups(self, program: int, options: bytes) -> int:
-        """Build again from the PTX of a program of this one device; return the second program."""
+    def binary(self, program: int) -> bytes:
+        """Return the binary of a program of this one device."""
         content = ctypes.create_string_buffer(
             int.from_bytes(
                 library.info_bytes(self.cl.clGetProgramInfo, program, _SIZES) or b"", "little"
@@ -65,7 +67,11 @@ class Bench:
         )
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(content))
         self.cl.clGetProgramInfo(program, _BINARIES, ctypes.sizeof(pointers), pointers, None)
-        ptx = ctypes.create_string_buffer(warp_groups.unmarked(content.raw))
+        return content.raw
+
+    def _with_warp_groups(self, program: int, options: bytes) -> int:
+        """Build again from the PTX of a program; return the second one."""
+        ptx = ctypes.create_string_buffer(warp_groups.unmarked(self.binary(program)))
         devices, status = (ctypes.c_void_p * 1)(self.device), ctypes.c_int()
         made = self.cl.clCreateProgramWithBinary(
             *(self.context, 1, devices, (ctypes.c_size_t * 1)(len(ptx) - 1)),

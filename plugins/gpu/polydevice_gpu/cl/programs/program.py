@@ -10,7 +10,7 @@ import re
 import shlex
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from polydevice_gpu.cl import library
 from polydevice_gpu.cl.capabilities import Capabilities
 from polydevice_gpu.cl.device import Device
 from polydevice_gpu.cl.programs import warp_groups
+from polydevice_gpu.cl.programs.apart import compile_apart
 from polydevice_gpu.cl.programs.binary_cache import BinaryCache, program_key
 from polydevice_gpu.cl.status import check, exception_for, name_of
 
@@ -247,6 +248,34 @@ class ProgramBuilder:
                 return True
         return key in self._binaries or (self.cache is not None and self.cache.has(key))
 
+    def build_apart(self, source: ProgramSource, goes_on: Callable[[], bool]) -> Program | None:
+        """Build a program that takes long in a child process, and then make it of its binary.
+
+        Where no child can build it, and for messages of the compiler, it is built as by `build`.
+
+        Args:
+            source: what to build.
+            goes_on: asked ten times a second; once it says no, the child is ended.
+
+        Returns:
+            The program; None when the child was ended.
+
+        Raises:
+            KernelBuildError: the compiler refused it, or died.
+        """
+        if not self.has(source.source, source.options) and _may_compile():
+            options = complete(source.options, self.device.capabilities)
+            binary = compile_apart(self.device, source.name, source.source, options, goes_on)
+            if not goes_on():
+                return None
+            if binary:
+                key = program_key(source.source, options, self.device.facts)
+                if self.cache is not None:
+                    self.cache.store(key, binary)
+                else:
+                    self._binaries[key] = binary
+        return self.build(source.name, source.source, source.options)
+
     def build_all(self, sources: Sequence[ProgramSource]) -> list[Program]:
         """Build several programs at the same time, in the order given.
 
@@ -297,7 +326,7 @@ class ProgramBuilder:
         return None if failed else program
 
     def _compile(self, name: str, source: str, key: bytes, options: str) -> Program:
-        if os.environ.get(NO_COMPILE_VARIABLE) == "1":
+        if not _may_compile():
             raise KernelBuildError(
                 f"program {name!r} is not in the cache, and {NO_COMPILE_VARIABLE}=1 forbids to "
                 "compile it; unset that variable"
@@ -333,6 +362,10 @@ class ProgramBuilder:
             )
         made.from_cache = False
         return made
+
+
+def _may_compile() -> bool:
+    return os.environ.get(NO_COMPILE_VARIABLE) != "1"
 
 
 def complete(options: Sequence[str], can: Capabilities) -> str:

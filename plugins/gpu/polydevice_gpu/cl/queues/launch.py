@@ -44,6 +44,8 @@ class LocalMemory:
     size_bytes: int
 
 
+_POINTER = ctypes.sizeof(ctypes.c_void_p)
+
 MOST_QUEUES = 32
 """For which a list keeps its calls: a network's streams, and as many while it is traced."""
 
@@ -73,12 +75,10 @@ class _BoundLaunch:
 
     def set(self, position: int, argument: Argument) -> None:
         """Set one argument of the kernel object."""
-        where = f"argument {position} of kernel {self.name!r}"
         set_argument = library.library().clSetKernelArg
         if isinstance(argument, Buffer):
             pointer = ctypes.c_void_p(argument.pointer)
-            size = ctypes.sizeof(pointer)
-            code = set_argument(self.instance.pointer, position, size, ctypes.byref(pointer))
+            code = set_argument(self.instance.pointer, position, _POINTER, ctypes.byref(pointer))
         elif isinstance(argument, LocalMemory):
             code = set_argument(self.instance.pointer, position, argument.size_bytes, None)
         elif isinstance(argument, (np.generic, bytes)):
@@ -86,10 +86,11 @@ class _BoundLaunch:
             code = set_argument(self.instance.pointer, position, len(content), content)
         else:
             raise DeviceError(
-                f"{where} is {argument!r}; give a Buffer, LocalMemory, a NumPy scalar such as "
-                "np.int32(3), or bytes"
+                f"argument {position} of kernel {self.name!r} is {argument!r}; give a Buffer, "
+                "LocalMemory, a NumPy scalar such as np.int32(3), or bytes"
             )
-        check(code, f"setting {where} to {argument!r}")
+        if code:  # the text takes longer than the call
+            check(code, f"setting argument {position} of kernel {self.name!r} to {argument!r}")
         self.arguments[position] = argument
 
 
