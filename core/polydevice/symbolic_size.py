@@ -14,6 +14,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -45,20 +46,40 @@ Formulas = Callable[[Sequence[int]], "tuple[list[Number], list[int]] | None"]
 guard does not hold."""
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What becomes of a choice for other sizes.
+
+    Attributes:
+        other: says what would be chosen of what takes a thing's place; empty for the same.
+        is_possible: whether the choice as it was made is right there all the same.
+        about: the thing.
+    """
+
+    other: Callable[[Any], str]
+    is_possible: Callable[[Any], bool]
+    about: Any
+
+
 class Trace:
     """What is done with sizes while something is made of them.
 
     Attributes:
         is_live: whether it still takes notes; afterwards the sizes are plain numbers.
         steps: lines of a function of the sizes, in their order.
-        asked: number of a choice → what tells whether it stays the same, and of what it was one.
+        asked: number of a choice → how to find out whether it stays the same.
     """
 
-    def __init__(self) -> None:
-        """Begin with nothing noted."""
+    def __init__(self, pause: Callable[[], None] | None = None) -> None:
+        """Begin with nothing noted.
+
+        Args:
+            pause: called at every note, so that other threads get on while much is noted.
+        """
         self.is_live = True
         self.steps: list[str] = []
-        self.asked: dict[int, tuple[Callable[[Any], bool], Any]] = {}
+        self.asked: dict[int, Asked] = {}
+        self._pause = pause
         self._known: dict[tuple[object, ...], SymbolicSize] = {}
         self._guards: set[str] = set()
         self._named: dict[str, SymbolicSize] = {}
@@ -90,6 +111,8 @@ class Trace:
             known = self._known[key] = SymbolicSize(self, f"t{self._made}", value)
             self._named[known.name] = known
             self.steps.append(f"{known.name} = {text}")
+            if self._pause is not None:
+                self._pause()
         return known
 
     @contextlib.contextmanager
@@ -121,9 +144,9 @@ class Trace:
             self.steps += ["while True:", *(f" {line}" for line in lines), " break"]
         number.append(known)
 
-    def ask(self, number: int, is_same: Callable[[Any], bool], about: object) -> None:
-        """Note how to find out, of what takes a thing's place, whether a choice stays the same."""
-        self.asked.setdefault(number, (is_same, about))
+    def ask(self, number: int, asked: Asked) -> None:
+        """Note how to find out what becomes of a choice."""
+        self.asked.setdefault(number, asked)
 
     def guard(self, text: str, holds: bool) -> None:
         """Note what was found to hold, or not to."""
@@ -168,15 +191,30 @@ def current_trace() -> Trace | None:
 
 
 @contextlib.contextmanager
-def tracing() -> Iterator[Trace]:
-    """Take notes of what is done with sizes until the end of the block."""
-    trace = Trace()
+def tracing(pause: Callable[[], None] | None = None) -> Iterator[Trace]:
+    """Take notes of what is done with sizes until the end of the block; see `Trace` for `pause`."""
+    trace = Trace(pause)
     token = _TRACE.set(trace)
     try:
         yield trace
     finally:
         trace.is_live = False
         _TRACE.reset(token)
+
+
+def gains(condition: Callable[[], bool]) -> bool:
+    """Whether something holds that makes things faster, and is never needed.
+
+    What is made because it does not hold is right for all sizes, so that this is a choice.
+    """
+    trace = _TRACE.get()
+    if trace is None:
+        return condition()
+    with trace.choice() as number:
+        holds = condition()
+    for each in number:
+        trace.ask(each, Asked(lambda _: "what gains by sizes", lambda _: not holds, None))
+    return holds
 
 
 def _infix(symbol: str, *, reverse: bool = False) -> Callable[..., Any]:

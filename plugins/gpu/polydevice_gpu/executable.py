@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from polydevice.errors import DeviceError, ModelFormatError, PolydeviceError
+from polydevice.errors import DeviceError, InferCancelledError, ModelFormatError, PolydeviceError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.exported import export_network
 from polydevice.files.container import pack
@@ -27,6 +28,7 @@ from polydevice_gpu import cl
 from polydevice_gpu.blobs.context import GpuContext
 from polydevice_gpu.cl.queues.turn_lock import TurnLock
 from polydevice_gpu.compiler.compiler import Compiler
+from polydevice_gpu.compiler.pauses import Pauses
 from polydevice_gpu.compiler.preparation import Prepared
 from polydevice_gpu.compiler.query import likely_shapes
 from polydevice_gpu.compiler.specialiser import Specialiser
@@ -35,6 +37,7 @@ from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.reports.execution_graph import execution_graph
 from polydevice_gpu.reports.report import explanation, layer_counts
 from polydevice_gpu.runtime.plan import HostStep, NestedStep, Plan
+from polydevice_gpu.runtime.plan_trial import why_not_faster
 from polydevice_gpu.runtime.runner import GpuRunner
 from polydevice_gpu.runtime.stream_queues import StreamQueues
 from polydevice_gpu.runtime.weights import WeightStore
@@ -130,7 +133,9 @@ class GpuExecutable(ExecutableNetwork):
             for shapes in alternatives:
                 with contextlib.suppress(PolydeviceError), np.errstate(all="ignore"):
                     work = self._prepared, shapes, self._weights, self.memory
-                    found |= self._compiler.plan(*work).programs
+                    template = self._compiler.learn(*work)
+                    plan = template.source if template else self._compiler.plan(*work)
+                    found |= plan.programs
                     break
         return frozenset(found)
 
@@ -160,14 +165,38 @@ class GpuExecutable(ExecutableNetwork):
         """
         self.check_going_on()
         plan = self.plans.get(shapes, lambda: self._compile(shapes))
-        if plan.wanted or plan.later:
+        if not plan.is_final:
             self._specialiser.note(shapes, plan)
         return plan
 
     def _remake(self, shapes: Shapes, plan: Plan) -> None:
-        """Put a plan with the programs that it wanted in its place."""
+        """Put a plan with the programs and choices that it wanted in its place, if it is faster.
+
+        Its class of sizes gets a template, from which that plan and others are filled in.
+        """
         self.check_going_on()
-        self.plans.remake(shapes, plan, lambda: self._compile(shapes))
+        learned = None
+        if plan.others or plan.may_serve:
+            with np.errstate(all="ignore"):
+                work = self._prepared, shapes, self._weights, self.memory
+                learned = self._compiler.learn(*work, Pauses(self._check_wanted))
+        if plan.may_serve and not plan.wanted:
+            plan.may_serve = False
+            return
+        made = self._compile(shapes)
+        if not plan.later:
+            reason = why_not_faster(made, plan)
+            if reason:
+                self._prepared.templates.accept(plan, learned)
+                plan.keep_as_it_is(reason)
+                return
+        self.plans.remake(shapes, plan, lambda: made)
+
+    def _check_wanted(self) -> None:
+        """Raise InferCancelledError where nobody waits for what is made in the background."""
+        self.check_going_on()
+        if not threading.main_thread().is_alive():
+            raise InferCancelledError("the process ends")
 
     def _compile(self, shapes: Shapes) -> Plan:
         varies, first = self._prepared.network.is_dynamic, self.plans.latest() is None

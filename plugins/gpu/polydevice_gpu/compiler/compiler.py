@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from polydevice_gpu.compiler.preparation import Prepared
 from polydevice_gpu.compiler.query import unsupported_nodes
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.compiler.stages import GRAPH, PLAN, PREPARE, SPECIALISE, build_graph
+from polydevice_gpu.compiler.template import PlanTemplate
 from polydevice_gpu.compiler.templates import UntraceableError
 from polydevice_gpu.graph import GpuGraph, Memory
 from polydevice_gpu.kernels.target import Target
@@ -109,6 +111,29 @@ class Compiler:
             return self._plan_for(prepared, shapes, weights, memory, stand_in=stand_in)
 
         return prepared.templates.plan(shapes, make)
+
+    def learn(
+        self,
+        prepared: Prepared,
+        shapes: Shapes,
+        weights: WeightStore,
+        memory: MemoryBudget,
+        pause: Callable[[], None] | None = None,
+    ) -> PlanTemplate | None:
+        """Make a template of the class of sizes that these shapes are of, with all its programs.
+
+        Args:
+            prepared: what `prepare` returned.
+            shapes: of inputs and variables, in the network's order.
+            weights: uploads constants.
+            memory: limit of what layers on the host may hold.
+            pause: called again and again; `Pauses` beside inferences.
+        """
+
+        def make(shapes: Shapes) -> Plan:
+            return self._plan_for(prepared, shapes, weights, memory, stand_in=False)
+
+        return prepared.templates.learn(shapes, make, pause)
 
     def _plan_for(
         self,

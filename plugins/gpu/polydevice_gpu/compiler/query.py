@@ -127,21 +127,25 @@ def _tried(network: Network) -> Iterator[dict[str, list[int]]]:
 
 _LIKELY_BATCHES = (1, 64)
 _LIKELY_SIZES = (128, 224, 64, 320, 32)
-"""What a network is compiled for before its inputs tell their sizes."""
+_ODD_SIZES = (125, 221, 61, 317, 31)
+"""What a network is compiled for before its inputs tell their sizes. Vectors align for none of the
+latter, so that what is made for them is right for all others too."""
 
 
 def likely_shapes(network: Network) -> list[list[Shapes]]:
     """Return shapes of all inputs, within what the network says of them, the likeliest first.
 
-    There is a list for each batch, of one item and of many, which take programs of their own; one
-    where the batch is known, and none where inputs have no known rank or are no tensors.
+    There is a list for each batch, of one item and of many, which take programs of their own, and
+    for odd sizes; one where the batch is known, and none where inputs have no known rank or are no
+    tensors.
     """
     descs = [node.output.desc for node in network.parameters]
     if any(desc.shape is None or desc.kind != "tensor" for desc in descs):
         return []
+    kinds = [(batch, _LIKELY_SIZES) for batch in _LIKELY_BATCHES]
     found: list[list[Shapes]] = []
-    for batch in _LIKELY_BATCHES:
-        trials = [(batch, size, size) for size in _LIKELY_SIZES]
+    for batch, sizes in [(1, _ODD_SIZES), *kinds]:
+        trials = [(batch, size, size) for size in sizes]
         shapes: list[Shapes] = [
             tuple(tuple(_sizes(trial, 0, desc)) for desc in descs) for trial in trials
         ]

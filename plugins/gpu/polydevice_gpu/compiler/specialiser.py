@@ -1,4 +1,4 @@
-"""Specialiser: builds in the background what plans would rather run than what stands in for it."""
+"""Specialiser: makes in the background what plans would rather be than what stands in for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from polydevice.errors import InferCancelledError
 from polydevice.runtime.plan_cache import Shapes
@@ -24,12 +24,13 @@ Remake = Callable[[Shapes, Plan], None]
 
 
 class Specialiser:
-    """Of one network: builds programs once they are wanted for the second time.
+    """Of one network: builds programs, and makes other choices, once they are wanted twice.
 
     By shapes that have come back, or by others of the same class; one inference alone is no reason
-    to compile. What runs launches as one is built after `RUNS` inferences, in a child process,
-    which ends with the network and with this process. One thread works at a time, and ends when
-    there is nothing to do.
+    to compile. A plan that could serve others of its class, and has all its programs, is made a
+    template at once. What runs launches as one is built after `RUNS` inferences, in a child
+    process, which ends with the network and with this process. One thread works at a time, and ends
+    when there is nothing to do.
     """
 
     def __init__(self, builder: cl.ProgramBuilder, remake: Remake) -> None:
@@ -37,7 +38,7 @@ class Specialiser:
         self._builder = builder
         self._remake = remake
         self._lock = threading.Lock()
-        self._wanted: set[str] = set()
+        self._wanted: set[Hashable] = set()
         self._runs = 0
         self._jobs: deque[tuple[Shapes, Plan]] = deque()
         self._taken: set[Plan] = set()
@@ -60,10 +61,11 @@ class Specialiser:
     def _is_due(self, plan: Plan) -> bool:
         """Whether what a plan wants was wanted before, or inferences are many."""
         self._runs += bool(plan.later)
-        if self._runs > RUNS:
+        if self._runs > RUNS or (plan.may_serve and not plan.wanted):
             return True
-        is_due = not self._wanted.isdisjoint(plan.wanted)
-        self._wanted.update(plan.wanted)
+        wanted = {*plan.wanted, *plan.others}
+        is_due = not self._wanted.isdisjoint(wanted)
+        self._wanted.update(wanted)
         return is_due
 
     def stop(self) -> None:

@@ -31,29 +31,59 @@ class PlanTemplate:
 
     Attributes:
         source: the plan with the formulas, which nothing runs.
+        accepted: sets of choices that are kept as they are where others were to be made, since
+            these were timed and are not faster.
     """
 
     def __init__(self, source: Plan, trace: Trace, memory_pool: bool) -> None:
         """Take over a plan that was just made, and end its trace."""
         self.source = source
+        self.accepted: set[frozenset[tuple[int, str]]] = set()
         self._memory_pool = memory_pool
         found = _Formulas(trace)
         found.visit(source)
         self._worded = found.worded(source.graph)
+        self._constants = {value for value in _values(source.graph) if _is_same_for_all(value)}
         self._names = [item.name for item in found.items]
         self._formulas = trace.formulas(found.items)
         self._asked = trace.asked
 
-    def plan(self, sizes: Sequence[int]) -> Plan | None:
-        """Return the plan for these sizes; None where another one might be made for them."""
-        found = self._formulas(sizes)
-        if found is None:
-            return None
-        numbers, choices = found
-        filled = _Filled(dict(zip(self._names, numbers, strict=True)), self._worded)
+    def numbers(self, sizes: Sequence[int]) -> tuple[list[Number], list[int]] | None:
+        """Return the numbers for these sizes, and the choices that may be others.
+
+        None where another plan has to be made for them.
+        """
+        return self._formulas(sizes)
+
+    def plan(self, numbers: Sequence[Number], choices: Sequence[int]) -> Plan | None:
+        """Return the plan with these numbers; None where a choice is not possible with them.
+
+        Where choices would be others, the plan says so; it is right all the same.
+
+        Args:
+            numbers: what `numbers` returned.
+            choices: likewise.
+        """
+        written = dict(zip(self._names, numbers, strict=True))
+        filled = _Filled(written, self._worded, self._constants)
         plan = filled.plan(self.source, self._memory_pool)
-        asked = map(self._asked.__getitem__, choices)
-        return plan if all(is_same(filled.nodes[node]) for is_same, node in asked) else None
+        plan.template = self
+        others = []
+        for choice in choices:
+            asked = self._asked[choice]
+            node = None if asked.about is None else filled.nodes[asked.about]
+            other = asked.other(node)
+            if not other:
+                continue
+            if not asked.is_possible(node):
+                return None
+            others.append((choice, other))
+            if node is not None and node.choice is not None:
+                node.choice = dataclasses.replace(node.choice, stands_for=other)
+        plan.others = frozenset(others)
+        if plan.others in self.accepted:
+            plan.keep_as_it_is("")
+        return plan
 
 
 class _Formulas:
@@ -138,9 +168,15 @@ class _Formulas:
 class _Filled:
     """Copies a plan, with numbers in the place of formulas; what has none is shared."""
 
-    def __init__(self, numbers: dict[str, Number], worded: AbstractSet[GpuNode]) -> None:
+    def __init__(
+        self,
+        numbers: dict[str, Number],
+        worded: AbstractSet[GpuNode],
+        constants: AbstractSet[Value],
+    ) -> None:
         self._numbers = numbers
         self._worded = worded
+        self._constants = constants
         self._values: dict[Value, Value] = {}
         self._memory: dict[Memory, Memory] = {}
         self.nodes: dict[GpuNode, GpuNode] = {}
@@ -165,10 +201,10 @@ class _Filled:
 
     def _graph(self, source: GpuGraph) -> GpuGraph:
         for value in _values(source):
-            self._values[value] = self._value(value)
+            self._values[value] = value if value in self._constants else self._value(value)
         nodes = [self._node(node) for node in source.nodes]
         for old, new in self._values.items():
-            if old.producer is not None:
+            if old.producer is not None and new is not old:
                 new.producer = self.nodes.get(old.producer)
         return dataclasses.replace(
             source,
@@ -264,3 +300,22 @@ def _values(graph: GpuGraph) -> dict[Value, None]:
         found.update(dict.fromkeys(node.inputs))
         found.update(dict.fromkeys(node.outputs))
     return found
+
+
+def _is_same_for_all(value: Value) -> bool:
+    """Whether a value is a constant of which nothing depends on sizes, so that plans share it."""
+    layout, memory = value.layout, value.memory
+    sizes = [*value.shape]
+    if layout is not None:
+        sizes += [*layout.pitches, layout.offset]
+    if memory is not None:
+        sizes.append(memory.elements)
+    return not (
+        value.constant is None
+        or value.producer is not None
+        or value.border is not None
+        or is_formula(value.constant)
+        or (memory is not None and is_formula(memory.data))
+        or mentions_sizes(value.name)
+        or any(map(is_symbolic, sizes))
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from polydevice.errors import InferCancelledError, PolydeviceError
@@ -20,6 +20,9 @@ _log = logging.getLogger(__name__)
 
 MOST = 16
 """Templates of a network: classes of sizes for which it is planned alike."""
+
+TRIED = 3
+"""Templates that are filled in at most to find one whose choices stay the same."""
 
 FAILURES = 2
 """Plans that could not be made with formulas, after which no more are tried."""
@@ -60,6 +63,10 @@ class Templates:
     def plan(self, shapes: Shapes, make: Callable[[Shapes], Plan]) -> Plan:
         """Return the plan for these shapes: filled in, or made where no template fits.
 
+        The first one made becomes a template. Later ones do by `learn`, since that takes two to
+        four times as long as making a plan; until then a template is taken whose choices are
+        possible, or the plan is made stage by stage.
+
         Args:
             shapes: of the inputs.
             make: makes a plan stage by stage.
@@ -70,32 +77,76 @@ class Templates:
         sizes = self._sizes(shapes)
         if sizes is None:
             return make(shapes)
+        plan = self._filled(sizes)
+        if plan is None and not self._made and self.learn(shapes, make):
+            plan = self._filled(sizes)
+            if plan is not None and isinstance(plan.template, PlanTemplate):
+                plan.programs_compiled = plan.template.source.programs_compiled
+        if plan is not None:
+            return make(shapes) if self._choosing(plan.graph) else plan
+        plan = make(shapes)
+        plan.may_serve = self._may_learn
+        return plan
+
+    def _filled(self, sizes: Sequence[int]) -> Plan | None:
+        """Return a plan from a template, with all its choices if there is one; None without any."""
         with self._lock:
             known = list(self._found)
-        for template in known:
-            plan = template.plan(sizes)
-            if plan is not None:
-                if self._choosing(plan.graph):
-                    return make(shapes)
-                with self._lock:
-                    self.filled += 1
-                    if template in self._found:  # the network may have been closed
-                        self._found.remove(template)
-                        self._found.insert(0, template)
-                return plan
+        ready = [(each, found) for each in known if (found := each.numbers(sizes)) is not None]
+        ready.sort(key=lambda pair: len(pair[1][1]))  # fewest choices that may be others
+        best: tuple[PlanTemplate, Plan] | None = None
+        for template, found in ready[:TRIED]:
+            plan = template.plan(*found)
+            if plan is not None and (best is None or len(plan.others) < len(best[1].others)):
+                best = template, plan
+                if not plan.others:
+                    break
+        if best is None:
+            return None
+        template, plan = best
+        with self._lock:
+            self.filled += 1
+            if template in self._found:  # the network may have been closed
+                self._found.remove(template)
+                self._found.insert(0, template)
+        return plan
+
+    @property
+    def _may_learn(self) -> bool:
+        """Whether it is still worth while to make templates."""
+        return self._may_trace and (self._made < MOST or self.filled > self._made)
+
+    def learn(
+        self,
+        shapes: Shapes,
+        make: Callable[[Shapes], Plan],
+        pause: Callable[[], None] | None = None,
+    ) -> PlanTemplate | None:
+        """Make a template of these shapes' class of sizes; None where that is not possible.
+
+        Args:
+            shapes: of the inputs.
+            make: makes a plan stage by stage.
+            pause: called again and again meanwhile.
+        """
+        if self._sizes(shapes) is None or not self._may_learn:
+            return None
         self._made += 1
-        pays = self._made <= MOST or self.filled > self._made
-        traced = self._traced(shapes, make) if pays else None
-        if traced is not None:
-            plan = traced.plan(sizes)
-            with self._lock:
-                if self._may_trace:
-                    self._found.insert(0, traced)
-                    del self._found[MOST:]
-            if plan is not None and not self._choosing(plan.graph):
-                plan.programs_compiled = traced.source.programs_compiled
-                return plan
-        return make(shapes)
+        traced = self._traced(shapes, make, pause)
+        with self._lock:
+            if traced is None or not self._may_trace:
+                return None
+            self._found.insert(0, traced)
+            del self._found[MOST:]
+        return traced
+
+    def accept(self, plan: Plan, instead: PlanTemplate | None) -> None:
+        """Keep the choices of a plan's template where those of another one are not faster."""
+        if isinstance(plan.template, PlanTemplate):
+            plan.template.accepted.add(plan.others)
+        with self._lock:
+            if instead in self._found:
+                self._found.remove(instead)
 
     def _sizes(self, shapes: Shapes) -> list[int] | None:
         """Return the sizes that vary; None where no template could be for these shapes."""
@@ -117,10 +168,12 @@ class Templates:
             self._found.clear()
             self._may_trace = False
 
-    def _traced(self, shapes: Shapes, make: Callable[[Shapes], Plan]) -> PlanTemplate | None:
+    def _traced(
+        self, shapes: Shapes, make: Callable[[Shapes], Plan], pause: Callable[[], None] | None
+    ) -> PlanTemplate | None:
         """Make a plan with symbolic sizes; None where that is not possible."""
         try:
-            with tracing() as trace:
+            with tracing(pause) as trace:
                 symbolic: Any = tuple(
                     tuple(
                         size if isinstance(declared, int) else trace.input(size)

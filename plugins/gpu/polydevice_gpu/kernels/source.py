@@ -30,6 +30,7 @@ from importlib import resources
 import numpy as np
 
 from polydevice.dtype import ElementType
+from polydevice.symbolic_size import gains
 from polydevice_gpu.graph import Border, GpuNode, Place, Value
 from polydevice_gpu.kernels import types
 from polydevice_gpu.kernels.launch import Argument, Body, Launch, Local, Weights, scalar
@@ -121,7 +122,7 @@ class Call:
         """
         axes: Groups = [(axis,) for axis in range(value.rank)] if groups is None else groups
         self.pointer(role, value)
-        self.access(role, value.storage, self._aligned(value.placed, value.shape, axes, widths))
+        self.access(role, value.storage, self.aligned(value.placed, value.shape, axes, widths))
         self.index(role, value, value.placed, value.shape, axes)
 
     def pointer(self, role: str, value: Value) -> None:
@@ -143,7 +144,7 @@ class Call:
         if value.constant is None or value.elements != 1:
             self.pointer(role, value)
             part = role if value.border is None else f"{role}_INSIDE"
-            aligned = self._aligned(layout, shape, groups, widths)
+            aligned = self.aligned(layout, shape, groups, widths)
             self.access(role, value.storage, aligned, part)
             self.index(part, value, layout, shape, groups)
             if value.border is not None:
@@ -214,7 +215,7 @@ class Call:
                 text = types.store(storage, name, "(i)", "(v)", width, aligned=aligned)
                 self.define(**{f"{role}_STORE{tail}(i, v)": text})
 
-    def _aligned(
+    def aligned(
         self, layout: Layout, shape: Sequence[int], groups: Groups, widths: Sequence[int]
     ) -> dict[int, bool]:
         """Return for each width whether its vectors are read and written as aligned ones."""
@@ -445,9 +446,11 @@ def aligned_widths(
         for axis in group
         if group is not last and shape[axis] > 1
     ]
-    return {
-        width: all(number % width == 0 for number in (layout.offset, *others)) for width in widths
-    }
+
+    def aligns(width: int) -> bool:
+        return all(number % width == 0 for number in (layout.offset, *others))
+
+    return {width: gains(functools.partial(aligns, width)) for width in widths}
 
 
 def spread(extra: Value, target: Value) -> Layout:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from polydevice.dtype import ElementType
 from polydevice.errors import UnsupportedNetworkError
-from polydevice.symbolic_size import current_trace, written
+from polydevice.symbolic_size import Asked, current_trace, written
 from polydevice_gpu import views
 from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Place, Value
 from polydevice_gpu.kernels.kernel import Choice, Kernel, kernels_of
@@ -69,8 +69,13 @@ def _yields(kernel: Kernel, node: GpuNode, target: Target) -> str:
         return kernel.yields(node, target)
     with trace.choice() as number:
         reason = kernel.yields(node, target)
-    for each in number:
-        trace.ask(each, lambda filled: bool(kernel.yields(filled, target)) == bool(reason), node)
+
+    def other(filled: GpuNode) -> str:
+        differs = bool(kernel.yields(filled, target)) != bool(reason)
+        return kernel.name if differs else ""
+
+    for each in number:  # who was to come first and who comes later both take the node
+        trace.ask(each, Asked(other, lambda _: True, node))
     return written(reason, lambda _: "so many")  # which are not for anything outside
 
 
@@ -81,8 +86,16 @@ def _mode(kernel: Kernel, node: GpuNode, target: Target) -> int:
         return kernel.default_mode(node, target)
     with trace.choice() as number:
         mode = kernel.default_mode(node, target)
+
+    def other(filled: GpuNode) -> str:
+        chosen = Choice(kernel, kernel.default_mode(filled, target))
+        return "" if chosen.mode == mode else str(chosen)
+
+    def is_possible(filled: GpuNode) -> bool:
+        return kernel.mode_supports(filled, kernel.modes[mode], target)
+
     for each in number:
-        trace.ask(each, lambda filled: kernel.default_mode(filled, target) == mode, node)
+        trace.ask(each, Asked(other, is_possible, node))
     return mode
 
 

@@ -9,7 +9,7 @@ import functools
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -105,11 +105,26 @@ class Plan:
     """Source → program that it would rather run, and another one stands in for."""
     later: dict[str, cl.ProgramSource] = field(default_factory=dict)
     """Source → program that would run several launches as one."""
+    others: frozenset[tuple[int, str]] = frozenset()
+    """Choices that a plan made for these shapes alone would make otherwise: number and choice."""
+    template: object = None
+    """From which it was filled in; None of a plan that was made stage by stage."""
+    may_serve: bool = False
+    """Whether a template of its class of sizes may be made, and none is there."""
     binding: threading.Lock = field(default_factory=threading.Lock, repr=False)
     """Held while kernels are bound: they hand out their first instance to one caller only."""
 
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing is to be made that may be better, for these shapes or others."""
+        return not (self.wanted or self.later or self.others or self.may_serve)
+
     def keep_as_it_is(self, reason: str) -> None:
-        """Want nothing more, as that cannot be built."""
+        """Want nothing more, as that cannot be built or is not faster."""
+        self.others, self.may_serve = frozenset(), False
+        for node in self.graph.nodes:
+            if node.choice is not None and node.choice.stands_for:
+                node.choice = replace(node.choice, stands_for="")
         self.wanted.clear()
         self.later.clear()
         for number in [n for n, why in self.apart.items() if why is LATER]:

@@ -95,7 +95,7 @@ def declare(call: Call, lanes: int = 1, *, by_keys: bool = False) -> Heads:
         groups = found.groups()
         read = [groups[i] for i in (0, 2, 1)] if by_keys and role == "IN1" else groups
         call.pointer(role, value)
-        call.access(role, value.storage, aligned_widths(layout, shape, read, widths))
+        call.access(role, value.storage, call.aligned(layout, shape, read, widths))
         call.index(role, value, layout, shape, groups)
     call.scalars(QUERIES=found.queries, KEYS=found.keys)
     call.define(SIZE=found.size, VALUES=found.values, CAUSAL=op.causal)

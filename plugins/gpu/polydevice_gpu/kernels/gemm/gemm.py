@@ -29,7 +29,7 @@ from polydevice_gpu.kernels.geometry import Geometry, spatial
 from polydevice_gpu.kernels.kernel import Kernel, Mode
 from polydevice_gpu.kernels.launch import Launch, Scratch, Weights
 from polydevice_gpu.kernels.reason import VARIABLE_WEIGHTS, unless
-from polydevice_gpu.kernels.source import Call, Groups, aligned_widths
+from polydevice_gpu.kernels.source import Call, Groups
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import compute_type
 from polydevice_gpu.layout import Layout, channels_last, planar
@@ -333,7 +333,7 @@ class MatmulProduct(Product):
         call.pointer("IN0", a)
         line: Groups = [(), (), (), rows, (len(rows),)]
         sizes = (*shape.batch, shape.m, shape.k)
-        call.access("IN0", a.storage, aligned_widths(shape.a, sizes, line, widths))
+        call.access("IN0", a.storage, call.aligned(shape.a, sizes, line, widths))
         call.index("IN0", a, shape.a, sizes, line)
         Geometry.of((1,), (1,), (1,), (0,)).declare(call)
         call.define(FLAT=True)

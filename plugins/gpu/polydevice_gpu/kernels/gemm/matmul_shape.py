@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from polydevice.ops.matmul import MatMul
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.source import Call, Groups, aligned_widths
+from polydevice_gpu.kernels.source import Call, Groups
 from polydevice_gpu.kernels.types import compute_type
 from polydevice_gpu.layout import Layout, broadcast
 
@@ -81,6 +81,6 @@ def declare_factors(call: Call, shape: Matrices, lanes: int = 1) -> None:
     ):
         call.pointer(role, value)
         widths = (lanes,) if lanes > 1 and role == "IN1" else ()
-        aligned = aligned_widths(layout, sizes, shape.groups(), widths)
+        aligned = call.aligned(layout, sizes, shape.groups(), widths)
         call.access(role, value.storage, aligned)
         call.index(role, value, layout, sizes, shape.groups())

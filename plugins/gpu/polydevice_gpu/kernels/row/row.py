@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from polydevice.dtype import ElementType
+from polydevice.symbolic_size import gains
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.kernel import Kernel, Mode
 from polydevice_gpu.kernels.launch import Launch, Scratch
@@ -237,7 +238,7 @@ class RowGroup(RowKernel):
         terms = self.terms(node)
         return unless(
             (target.local_memory_bytes, NO_LOCAL_MEMORY),
-            (terms >= self.least_terms, f"rows of {terms} leave lanes idle"),
+            (gains(lambda: terms >= self.least_terms), f"rows of {terms} leave lanes idle"),
         )
 
 
