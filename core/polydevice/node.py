@@ -32,6 +32,10 @@ FLOAT_REASON = "computed in floating point"
 VALUE_LIMIT = 1 << 16
 """Largest number of elements that shape inference computes ahead; shapes are far smaller."""
 
+FLOATS_LIMIT = 1 << 10
+"""The same of real numbers, which are scales and steps at most; more are weights, computed for
+nothing: 8 MB of an IR file's 6 MB of 8-bit weights."""
+
 _LARGEST_ITEM = 8
 """Bytes of an i64, which is what shapes consist of."""
 
@@ -157,7 +161,7 @@ class Node:
                 return results
         if any(r.value is not None or r.kind != "tensor" for r in results):
             return results
-        if any((r.span_bytes or 0) > VALUE_LIMIT * _LARGEST_ITEM for r in results):
+        if any((r.span_bytes or 0) > _limit(r) * _LARGEST_ITEM for r in results):
             return results
         partial = any(
             d.value is not None
@@ -171,7 +175,7 @@ class Node:
             return results  # its elements serve one size only
         arrays = [d.value for d in given if d.value is not None]
         values = compute_ahead(lambda: evaluate(self.op, arrays))
-        if values is None or any(v.size > VALUE_LIMIT for v in values):
+        if values is None or any(v.size > _limit(r) for r, v in zip(results, values, strict=True)):
             return results
         return [
             TensorDesc(r.element_type, Shape(v.shape), _held(v, r.element_type) if partial else v)
@@ -238,6 +242,10 @@ def _follows_sizes(op: Op, given: Sequence[TensorDesc]) -> bool:
     return op.shape_arithmetic or (
         isinstance(op, Comparison) and all(desc.constant is not None for desc in given)
     )
+
+
+def _limit(desc: TensorDesc) -> int:
+    return FLOATS_LIMIT if desc.element_type.is_float else VALUE_LIMIT
 
 
 def _held(value: Array, element_type: ElementType) -> Array | None:
