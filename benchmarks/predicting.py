@@ -2,16 +2,19 @@
 
     python benchmarks/predicting.py                     # EfficientNet-Lite0, one thread of the CPU
     python benchmarks/predicting.py -d GPU --num-gpus 1 --images 20000
+    python benchmarks/predicting.py --nodes 2           # of this machine, an actor on each
 
 Images lie in the object store before anything is measured. `bench` is an `InferQueue` in this
 process, before and after each. `predict` counts from the end of the first blocks to that of the
 last, so that starting an actor is left out. Ray's workers get the priority of this process; Ray's
-own default is lower.
+own default is lower. `CPU` is the processor time of all of Ray's processes for an image, meanwhile.
+With several nodes every one has a core for an actor, and the images lie on the first.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import time
@@ -29,6 +32,7 @@ from polydevice import Core
 from polydevice.ray import predict
 from polydevice.ray.predict import CALLS
 
+TICKS = os.sysconf("SC_CLK_TCK")
 MODEL = ROOT / "samples/models/efficientnet_lite0/efficientnet_lite0.xml"
 
 
@@ -59,14 +63,40 @@ def through_ray(options: argparse.Namespace, config: dict[str, Any], dataset: An
     resources = {"num_gpus": options.num_gpus} if options.num_gpus else {"num_cpus": 1}
     made = predict(
         dataset, options.model, options.device, batch_size=options.batch, config=config,
+        concurrency=options.nodes,
         columns={next(iter(Core().read_network(options.model).inputs)): "data"}, **resources,
     )  # fmt: skip
     blocks = made.iter_batches(batch_size=None, prefetch_batches=0)
-    seen = [(time.perf_counter(), len(next(iter(block.values())))) for block in blocks]
-    first = CALLS - 1  # those that an actor begins with end at about the same time
+    first = CALLS * options.nodes - 1  # those that actors begin with end at about the same time
+    seen: list[tuple[float, int]] = []
+    cost = 0.0
+    for block in blocks:
+        seen.append((time.perf_counter(), len(next(iter(block.values())))))
+        if len(seen) == first + 1:
+            cost = processor_seconds()
+    cost = processor_seconds() - cost
     rows, taken = sum(rows for _, rows in seen[first + 1 :]), seen[-1][0] - seen[first][0]
-    print(f"predict  {rows / taken:>9.1f} /s, {rows} rows in {taken:.1f} s")
+    print(
+        f"predict  {rows / taken:>9.1f} /s, {rows} rows in {taken:.1f} s, "
+        f"{cost / rows * 1e3:.2f} ms CPU an image"
+    )
     return rows / taken
+
+
+def processor_seconds() -> float:
+    """Return the processor time that this process and all that it started took so far (Linux)."""
+    parents: dict[int, int] = {}
+    seconds: dict[int, float] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            parents[int(folder.name)] = int(fields[1])
+            seconds[int(folder.name)] = (int(fields[11]) + int(fields[12])) / TICKS
+
+    def is_ours(pid: int) -> bool:
+        return pid == os.getpid() or (pid in parents and is_ours(parents[pid]))
+
+    return sum(spent for pid, spent in seconds.items() if is_ours(pid))
 
 
 def main() -> int:
@@ -79,6 +109,7 @@ def main() -> int:
     parser.add_argument("--images", type=int, default=1024, help="64 a block; 512 or more")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0, help="of a round without Ray")
+    parser.add_argument("--nodes", type=int, default=1, help="of this machine, an actor on each")
     parser.add_argument("--num-gpus", type=float, default=0, help="for Ray to give to the actor")
     options = parser.parse_args()
     config = dict(pair.split("=", 1) for pair in options.config)
@@ -88,7 +119,18 @@ def main() -> int:
     os.environ.setdefault("RAY_worker_niceness", "0")  # as this process; Ray's own is 15
     images = np.random.default_rng(0).random((options.images, 3, 224, 224), np.float32)
     store = max(4 * images.nbytes, 1 << 30)
-    ray.init(include_dashboard=False, log_to_driver=False, object_store_memory=store)
+    cluster: Any = None
+    if options.nodes > 1:
+        from ray.cluster_utils import Cluster
+
+        head = {"num_cpus": 1, "object_store_memory": store}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        for _ in range(options.nodes - 1):
+            cluster.add_node(num_cpus=1, object_store_memory=store)
+        ray.init(address=cluster.address, include_dashboard=False, log_to_driver=False)
+    else:
+        settings = {"address": "local", "object_store_memory": store}
+        ray.init(include_dashboard=False, log_to_driver=False, **settings)
     ray.data.DataContext.get_current().enable_progress_bars = False
     dataset = ray.data.from_numpy(np.array_split(images, options.images // 64)).materialize()
     rates = [bench(options, config, images)]
@@ -100,6 +142,8 @@ def main() -> int:
         print(f"         {shares[-1]:.2f} of bench before and after", flush=True)
     print(f"median {np.median(shares):.2f}")
     ray.shutdown()
+    if cluster is not None:
+        cluster.shutdown()
     return 0
 
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import ray  # the module is skipped where it lacks
 import polydevice.ray
 from polydevice import Core
 from polydevice.errors import OptionValueError, PolydeviceError
+from polydevice.ray.predict import Predictor
 from polydevice.serve.models.limits import Limits
 from tests.cpu.models import build
 
@@ -46,7 +48,7 @@ def started(**settings: object) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    with started(num_cpus=3, object_store_memory=STORE):
+    with started(address="local", num_cpus=3, object_store_memory=STORE):
         yield
 
 
@@ -119,6 +121,35 @@ def test_rows_that_cannot_be_computed(cluster: None, model: Path) -> None:
     made = polydevice.ray.predict(dataset, model, batch_size=8)
     with pytest.raises(Exception, match="there is no column 'x'"):
         made.take_all()
+
+
+def test_columns_are_read_in_place(
+    cluster: None, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the object store's memory up to the device, where the types are the network's."""
+    with Core() as core:
+        network = core.read_network(model)
+    x = np.random.default_rng(2).standard_normal((16, 16)).astype("f4")
+    table = ray.data.from_numpy(x).materialize()
+    stored = next(iter(table.iter_batches(batch_size=None, batch_format="numpy")))["data"]
+    assert not stored.flags.writeable  # the store's
+    columns = {"x": "data", "i": "i"}
+    # Only workers are told their cores.
+    module = sys.modules[Predictor.__module__]
+    monkeypatch.setattr(module, "config_here", lambda device, config: config)
+    actor = Predictor(ray.put(network), "CPU", 16, {}, columns, False)
+    seen: list[np.ndarray] = []
+    submit = actor._model.batcher.submit
+
+    def noted(inputs: dict[str, np.ndarray]) -> object:
+        seen.append(inputs["x"])
+        return submit(inputs)
+
+    monkeypatch.setattr(actor._model.batcher, "submit", noted)
+    made = actor({"data": stored, "i": np.arange(16) % 10})
+    assert np.shares_memory(seen[0], stored)
+    np.testing.assert_allclose(made["y"], np.maximum(x @ WEIGHT, 0), rtol=1e-3, atol=1e-4)
+    assert made["data"] is stored
 
 
 def test_what_is_refused_at_once(cluster: None, model: Path, tmp_path: Path) -> None:
