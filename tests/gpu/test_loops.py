@@ -209,6 +209,22 @@ def test_trip_count_that_the_device_computes(core, rng) -> None:
     np.testing.assert_allclose(found["y"], x + 4, rtol=1e-6)
 
 
+def test_parts_whose_sizes_come_late_are_the_hosts(core, rng) -> None:
+    inside = body(
+        [
+            op("next = Mul(x, two)"), op("on = Identity(go)"), op("places = NonZero(next)"),
+        ],
+        [("i", "i8", []), ("go", "b", []), ("x", "f4", [5])],
+        [("on", "b", []), ("next", "f4", [5]), ("places", "i8", [1, "n"])],
+        {"two": np.float32(2)},
+    )  # fmt: skip
+    content = model(
+        [op("last, all = Loop(trips, yes, x0)", body=inside)],
+        [("x0", "f4", [5])], ["last", "all"], {**YES, "trips": np.int64(3)},
+    )  # fmt: skip
+    check(core, content, {"x0": np.float32([1, 0, 2, 0, 0])}, where="host")
+
+
 def test_a_loop_ends_that_its_body_never_changes(core) -> None:
     """What is carried unchanged is known: the condition stays true, so the count is known too."""
     inside = body(
