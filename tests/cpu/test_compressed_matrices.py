@@ -80,6 +80,28 @@ def test_columns_of_several_tiles(core, monkeypatch) -> None:
     _check(core, _in_blocks(4, 32, 2, 150, has_zeros=False), 2, 64)
 
 
+@pytest.mark.parametrize(
+    ("bits", "block", "blocks", "has_zeros"),
+    [(4, 32, 8, True), (4, 32, 34, False), (4, 1024, 2, False), (8, 64, 6, True), (8, 16, 8, False)],
+)
+def test_many_rows(core, monkeypatch, bits, block, blocks, has_zeros) -> None:
+    """Tiles become numbers of f32: of several blocks, of one, and of a part of one."""
+    if library() is None:
+        pytest.skip("tiles are multiplied by oneDNN")
+    from polydevice_cpu.lowering import compressed
+
+    monkeypatch.setattr(compressed, "UNPACKING_MS", -1)
+    monkeypatch.setattr(compressed, "UNPACKED_COLUMNS", 128)
+    model = _in_blocks(bits, block, blocks, 192, has_zeros=has_zeros)
+    _check(core, model, 9, block * blocks)
+    network = core.load_network(core.read_network(model), "CPU")
+    x = np.ones((2, 1, block * blocks), np.float32)
+    x[1, 0, 3] = np.nan
+    (answer,) = network.infer({"x": x}).values()
+    assert np.isfinite(answer[0]).all() and np.isnan(answer[1]).all()
+    assert f"tiles of {bits} bits in f32" in network.explain()
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_one_scale_a_column(core, turned) -> None:
     rng = np.random.default_rng(3)

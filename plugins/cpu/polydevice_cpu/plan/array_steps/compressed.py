@@ -29,7 +29,7 @@ BYTES = 3
 """Of an integer that stands for a number of f32."""
 
 _MOST = (1 << 24) - 1
-_HIGH, _SIXTEEN = np.uint8(0xF0), np.uint8(16)
+HIGH_HALF, SIXTEEN = np.uint8(0xF0), np.uint8(16)
 
 
 @dataclass(frozen=True)
@@ -184,8 +184,8 @@ class _Bound:
             if stored:
                 move(self._matrix, matrix + block * step)
             elif few:
-                np.multiply(tiles[block], _SIXTEEN, low)
-                np.bitwise_and(tiles[block], _HIGH, high)
+                np.multiply(tiles[block], SIXTEEN, low)
+                np.bitwise_and(tiles[block], HIGH_HALF, high)
             else:
                 np.copyto(low, tiles[block])
             for source, scale in sources:

@@ -17,6 +17,7 @@ from polydevice.ops.matmul import MatMul
 from polydevice.ops.op import Op
 from polydevice.ops.recurrent import Recurrent, SequenceOf
 from polydevice.rewrites.integers.integer_product import IntegerProduct
+from polydevice_cpu.passes.compressed import CompressedMatMul
 
 PRODUCTS_PER_US = 70_000
 """Multiplications and additions that one thread makes, with AVX-512 in the networks measured."""
@@ -86,9 +87,10 @@ def _products(node: Node, op: Op) -> float:
         return 0.0
     if isinstance(op, IntegerProduct):
         return _products(node, op.product)
-    if isinstance(op, MatMul):
+    if isinstance(op, (MatMul, CompressedMatMul)):
         sizes = _sizes(node.inputs[0])
-        terms = sizes[-2 if op.transpose_a and len(sizes) > 1 else -1] if sizes else 1
+        turned = isinstance(op, MatMul) and op.transpose_a and len(sizes) > 1
+        terms = sizes[-2 if turned else -1] if sizes else 1
         return _size(node.outputs[0]) * float(terms)
     if isinstance(op, ConvolutionLike):
         # Each element of one side meets the window and the other side's channels of its group.
