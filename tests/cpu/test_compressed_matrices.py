@@ -82,7 +82,7 @@ def test_columns_of_several_tiles(core, monkeypatch) -> None:
 
 @pytest.mark.parametrize(
     ("bits", "block", "blocks", "has_zeros"),
-    [(4, 32, 8, True), (4, 32, 34, False), (4, 1024, 2, False), (8, 64, 6, True), (8, 16, 8, False)],
+    [(4, 32, 8, True), (4, 32, 34, False), (4, 1024, 2, False), (8, 64, 6, True), (8, 16, 8, True)],
 )
 def test_many_rows(core, monkeypatch, bits, block, blocks, has_zeros) -> None:
     """Tiles become numbers of f32: of several blocks, of one, and of a part of one."""
