@@ -13,6 +13,7 @@ from polydevice_gpu.cl import capabilities, child_process, library
 from polydevice_gpu.cl.discovery.facts import DeviceFacts
 from polydevice_gpu.cl.discovery.troubles import TROUBLES
 from polydevice_gpu.reports.diagnosis import diagnose
+from polydevice_gpu.tuning import pretuned
 
 
 @pytest.fixture
@@ -101,3 +102,24 @@ def test_driver_that_dies_in_a_probe(sections, monkeypatch) -> None:
 def test_troubles_are_those_of_the_driver(platform, driver, names) -> None:
     facts = DeviceFacts(platform, "", "OpenCL 3.0", 0, 0, driver_version=driver, type=1 << 2)
     assert {t.driver for t in TROUBLES if t.concerns(facts)} == names
+
+
+def test_pretuned_files_of_these_and_of_other_kernels(opencl, monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(pretuned, "FOLDER", tmp_path)
+    report = cl.discover()
+    device = next(found for found in report.devices if found.facts == opencl.facts)
+
+    def answers() -> dict[str, str]:
+        (section,) = [s for s in diagnose(report, 60.0) if s.title == "Pretuned kernels"]
+        lines = [line for line in section.lines if line.subject == f"GPU.{device.id}"]
+        return {line.reason: line.answer for line in lines}
+
+    beginning = pretuned.beginning(opencl.facts)
+    assert answers() == {f"{beginning}….json": "none shipped"}
+    ours = pretuned.file_name(opencl.facts, "gemm")
+    (tmp_path / ours).write_text("{}")
+    (tmp_path / f"{beginning}gemm,of-others.json").write_text("{}")
+    assert answers() == {
+        ours: "shipped",
+        f"{beginning}gemm,of-others.json": "not used: of other kernels",
+    }
