@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from polydevice.errors import KernelBuildError
+from polydevice.errors import DeviceError, KernelBuildError
 from polydevice_gpu import cl
 from polydevice_gpu.cl import child_process, library
 from polydevice_gpu.cl.programs import program, warp_groups
@@ -86,6 +86,22 @@ def test_kernel_that_is_not_there(builder) -> None:
     program = builder.build("twice", SOURCE, ("-DFACTOR=2",))
     with pytest.raises(KernelBuildError, match="'twice' has no kernel 'thrice'"):
         program.kernel("thrice")
+
+
+def test_a_driver_that_takes_no_source(builder, monkeypatch) -> None:
+    real = library.library()
+
+    class Refusing:
+        def clCreateProgramWithSource(self, *arguments: object) -> None:  # noqa: N802 - OpenCL's
+            status = arguments[-1]._obj
+            status.value = -6  # CL_OUT_OF_HOST_MEMORY
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(real, name)
+
+    monkeypatch.setattr(library, "library", Refusing)
+    with pytest.raises(DeviceError, match=r"making program 'twice'.*-6"):
+        builder.build("twice", SOURCE, ("-DFACTOR=5",))
 
 
 def test_a_driver_that_gives_no_binary(builder, monkeypatch) -> None:

@@ -31,9 +31,11 @@ def test_all_generations_are_read(path) -> None:
             "version_1": {"24": {key.hash: ["old", 0]}},
         },
     ]
+    assert TuningFile.open(path, must_exist=False).is_empty
     for content in generations:
         path.write_text(json.dumps(content))
         file = TuningFile.open(path, must_exist=True)
+        assert not file.is_empty
         assert file.find(24, key) == ("k", 1)
         assert file.find(48, key) is None
         assert file.find(24, LayerKey("GEMM", "text")) is None
