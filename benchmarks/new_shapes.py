@@ -102,6 +102,37 @@ def residual() -> bytes:
     return models.residual(16, 1, "n")
 
 
+def chosen(width: int = 512, layers: int = 6) -> bytes:
+    """Return products of those rows whose first element is above 0, as many as there are."""
+    weights: dict[str, Any] = {"zero": np.zeros(1, np.int64), "one": np.ones(1, np.int64)}
+    weights["limit"] = np.zeros(1, np.float32)
+    nodes: list[Any] = [
+        ("Slice", ["x", "zero", "one", "one"], ["first"], {}),
+        ("Greater", ["first", "limit"], ["above"], {}),
+        ("NonZero", ["above"], ["places"], {}),
+        ("Gather", ["places", "zero"], ["which"], {"axis": 0}),
+        ("Squeeze", ["which", "zero"], ["flat"], {}),
+        ("Gather", ["x", "flat"], ["y0"], {"axis": 0}),
+    ]
+    for k in range(layers):
+        weights[f"wide{k}"] = normal(width, 4 * width, scale=0.05)
+        weights[f"narrow{k}"] = normal(4 * width, width, scale=0.05)
+        nodes += [
+            ("MatMul", [f"y{k}", f"wide{k}"], [f"h{k}"], {}),
+            ("Relu", [f"h{k}"], [f"r{k}"], {}),
+            ("MatMul", [f"r{k}", f"narrow{k}"], [f"y{k + 1}"], {}),
+        ]
+    return models.build(nodes, {"x": [1024, width]}, [f"y{layers}"], weights)
+
+
+def rows(count: int) -> Iterator[Arrays]:
+    """Yield rows of which other numbers are taken."""
+    for taken in RANDOM.choice(np.arange(5, 1024), count, replace=False).tolist():
+        x = normal(1024, 512)
+        x[:, 0] = np.where(RANDOM.permutation(1024) < taken, 1, -1)
+        yield {"x": x}
+
+
 def pictures(count: int) -> Iterator[Arrays]:
     """Yield pictures of other sizes."""
     for height, width in RANDOM.integers(65, 400, (count, 2)).tolist():
@@ -124,6 +155,7 @@ MADE: dict[str, tuple[Callable[[], bytes], Callable[[int], Iterator[Arrays]]]] =
     "residual": (residual, squares),
     "blocks": (blocks, pictures),
     "attention": (attention, texts),
+    "chosen": (chosen, rows),
 }
 
 

@@ -32,7 +32,7 @@ from polydevice_gpu.compiler.pauses import Pauses
 from polydevice_gpu.compiler.preparation import Prepared
 from polydevice_gpu.compiler.query import likely_shapes
 from polydevice_gpu.compiler.specialiser import Specialiser
-from polydevice_gpu.host_layers import why_always_on_host, why_left_on_host, why_on_host
+from polydevice_gpu.host_layers import why_always_on_host, why_left_on_host
 from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.reports.execution_graph import execution_graph
 from polydevice_gpu.reports.report import explanation, layer_counts
@@ -84,16 +84,15 @@ class GpuExecutable(ExecutableNetwork):
         self.profiling = options.perf_count
         self._prepared = prepared
         self._compiler = compiler
-        # Sizes that inputs tell are known once a plan is made, which then says what the host does.
-        is_sized = all(node.output.desc.is_static for node in network.parameters)
-        why = why_on_host if is_sized else why_always_on_host
-        self._host_nodes = {
+        self._host_nodes = {  # a plan says what the host does besides, once it is made
             node.name: reason
             for node in network.nodes()
-            if _is_computed(node) and (reason := why(node))
+            if _is_computed(node) and (reason := why_always_on_host(node))
         }
         self.batch_limit = prepared.batch_limit
         """The network's batch, when requests may compute less of it; else 0."""
+        self.size_inputs = prepared.size_inputs
+        """Inputs whose values stand for their shapes where plans are asked for."""
         self.variables, self.starts = prepared.variables, prepared.starts
         """What requests carry; variable → its first value, None where inputs say it."""
         device = context.device
@@ -112,9 +111,9 @@ class GpuExecutable(ExecutableNetwork):
         self._specialiser = Specialiser(compiler.builder, self._remake)
         self._ahead: frozenset[cl.Program] = frozenset()
         """Programs for likely sizes, of a network that leaves its own open."""
-        if not network.is_dynamic:
+        if not prepared.varies:
             self._compile_ahead()
-        elif compiler.builds_ahead and not self.variables:
+        elif compiler.builds_ahead and not (self.variables or self.size_inputs):
             self._ahead = self._build_ahead()
 
     def _compile_ahead(self) -> None:
@@ -143,7 +142,7 @@ class GpuExecutable(ExecutableNetwork):
         """Say which layers run on the host."""
         graphs = [plan.graph for plan in self.plans.plans()]
         reasons = dict(self._host_nodes)
-        for node in (node for graph in graphs for node in graph.nodes if node.on_host):
+        for node in (n for graph in graphs for n in graph.nodes if n.on_host and not n.is_late):
             for name in node.origins:
                 reasons.setdefault(name, why_left_on_host(node))
         return [
@@ -199,7 +198,7 @@ class GpuExecutable(ExecutableNetwork):
             raise InferCancelledError("the process ends")
 
     def _compile(self, shapes: Shapes) -> Plan:
-        varies, first = self._prepared.network.is_dynamic, self.plans.latest() is None
+        varies, first = self._prepared.varies, self.plans.latest() is None
         with np.errstate(all="ignore"):  # constants may be infinite, or none
             plan = self._compiler.plan(
                 *(self._prepared, shapes, self._weights, self.memory),
@@ -259,7 +258,7 @@ class GpuExecutable(ExecutableNetwork):
             DeviceError: for a network with dynamic shapes before its first inference, or closed.
         """
         plan, others = self.latest_plan(), None
-        if self._prepared.network.is_dynamic:
+        if self._prepared.varies:
             others = [other for other in self.plans.plans() if other is not plan]
         return "\n".join([explanation(plan, others), *self.precision_lines])
 
@@ -322,6 +321,7 @@ class GpuExecutable(ExecutableNetwork):
         """Let go of the plans and of the constants on the device."""
         self._specialiser.wait(self.closing_end)
         self._prepared.templates.clear()
+        self._prepared.parts.close(self.closing_end)
         self._ahead = frozenset()
         self._queues.finish()
         self.plans.clear()

@@ -18,6 +18,7 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.op import Op
+from polydevice.shape import Shape
 from polydevice.symbolic_size import is_formula
 from polydevice_gpu.layout import Layout, planar
 from polydevice_gpu.ops import Fragment, Fused
@@ -91,13 +92,14 @@ class Value:
         producer: the node that computes it; None for inputs and constants.
         is_output: whether the caller reads it.
         on_host: whether it exists on the host only, because its size is not known beforehand.
+        partial: its shape as far as it is known, of a value on the host.
         border: set where only a part of it is in memory; operands of pointwise operations may be
             such, see `read_borders`.
     """
 
     __slots__ = (
         "border", "constant", "element_type", "is_output", "kind", "layout", "memory", "name",
-        "on_host", "producer", "shape", "storage",
+        "on_host", "partial", "producer", "shape", "storage",
     )  # fmt: skip
 
     def __init__(
@@ -120,6 +122,7 @@ class Value:
         self.producer: GpuNode | None = None
         self.is_output = False
         self.on_host = False
+        self.partial: Shape | None = None
         self.border: Border | None = None
 
     @property
@@ -166,12 +169,13 @@ class GpuNode:
         choice: the kernel and mode that run it.
         is_view: whether its output is another look at its first input's memory.
         on_host: whether the host computes it.
+        is_late: whether a network of the device's own computes it, once its sizes are known.
         nested: the bodies of a loop or If that the device runs.
     """
 
     __slots__ = (
-        "choice", "epilogue", "inputs", "is_view", "name", "nested", "on_host", "op", "origins",
-        "outputs", "result_type",
+        "choice", "epilogue", "inputs", "is_late", "is_view", "name", "nested", "on_host", "op",
+        "origins", "outputs", "result_type",
     )  # fmt: skip
 
     def __init__(
@@ -191,6 +195,7 @@ class GpuNode:
         self.choice: Choice | None = None
         self.is_view = False
         self.on_host = False
+        self.is_late = False
         self.nested: Nested | None = None
         self.result_type = self.outputs[0].element_type if self.outputs else ElementType.f32
         """Type of the operation's own result, before the epilogue."""

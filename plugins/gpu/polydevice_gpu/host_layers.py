@@ -78,6 +78,16 @@ def why_always_on_host(node: Node) -> str:
     return ""
 
 
+def is_late(node: GpuNode) -> bool:
+    """Whether a layer is left to the host for nothing but sizes that an inference tells."""
+    values = (*node.inputs, *node.outputs)
+    return (
+        not _kind(node.op, [value.element_type for value in node.inputs])
+        and all(_is_held(value.element_type) for value in values)
+        and any(value.on_host for value in values)
+    )
+
+
 def why_left_on_host(node: GpuNode) -> str:
     """Say the same of a layer that was left to the host."""
     reason = _kind(node.op, [value.element_type for value in node.inputs])

@@ -271,6 +271,12 @@ class GpuPlugin(Plugin):
             on_users_queue=context.has_queue,
         )
         compiler = Compiler(context.device, settings, self.services, builder)
+        if not context.has_queue:  # a user's, on which nothing waits but what the user lets wait
+
+            def load_part(part: Network) -> GpuExecutable:
+                return GpuExecutable(compiler.prepare(part), compiler, options, context)
+
+            compiler.load_part = load_part
         prepared = compiler.prepare(network)
         if network.is_dynamic:
             self._check_supported(network, compiler)

@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from polydevice.bounds import Bounds, within
+from polydevice.executable_network import ExecutableNetwork
 from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
 from polydevice.plugin import Services
@@ -37,7 +38,11 @@ class Compiler:
         settings: what the configuration says about compiling.
         services: evaluates constants, and loads what runs on the host.
         builder: builds and caches programs.
+        load_part: loads a part of a network on the device; None where the host computes all that
+            is behind late sizes.
     """
+
+    load_part: Callable[[Network], ExecutableNetwork] | None = None
 
     def __init__(
         self,
@@ -72,7 +77,7 @@ class Compiler:
             UnsupportedNetworkError: what the configuration asks for is not possible with it.
             ModelLimitError: for a value that is too large for the device.
         """
-        prepared = Prepared(network, self.device, self.services, self.settings)
+        prepared = Prepared(network, self.device, self.services, self.settings, self.load_part)
         for stage in PREPARE:
             stage(prepared)
         return prepared
@@ -154,9 +159,9 @@ class Compiler:
         if symbolic and any(node.is_opaque for node in graph.nodes):
             raise UntraceableError
         with within(Bounds(memory=memory)):  # which layers on the host share
-            return self._plan(
-                self._work(graph, target, weights.for_plan(prepared.constants), stand_in)
-            )
+            work = self._work(graph, target, weights.for_plan(prepared.constants), stand_in)
+            work.parts = prepared.parts
+            return self._plan(work)
 
     def _graph(self, prepared: Prepared, shapes: Shapes) -> tuple[GpuGraph, Target]:
         """Return the finished graph for these shapes, and what it is made for."""
@@ -164,7 +169,7 @@ class Compiler:
         network.evaluate = self.services.evaluate
         for stage in SPECIALISE:
             stage(prepared, network, shapes)
-        target = replace(self.target, sizes_vary=prepared.network.is_dynamic)
+        target = replace(self.target, sizes_vary=prepared.varies)
         return build_graph(network, target, self.services.evaluate, self.settings), target
 
     def _work(

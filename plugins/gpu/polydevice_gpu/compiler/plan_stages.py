@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 
 from polydevice.errors import DeviceError, KernelBuildError
+from polydevice.executable_network import ExecutableNetwork
 from polydevice.plugin import Services
+from polydevice.shape import Shape
 from polydevice.symbolic_size import current_trace, is_formula
 from polydevice_gpu import cl
+from polydevice_gpu.compiler.late_parts import LateParts
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.control_flow.branch import IfStep
 from polydevice_gpu.control_flow.loop import CompileBody, LoopStep
@@ -27,7 +31,7 @@ from polydevice_gpu.one_launch.stretch import Stretch, build, draft
 from polydevice_gpu.passes import plan_memory as memory
 from polydevice_gpu.passes.plan_memory import ArenaPlan
 from polydevice_gpu.reports.dumps import Dumps
-from polydevice_gpu.runtime.host import group
+from polydevice_gpu.runtime.host import HostGroup, group, known_shape
 from polydevice_gpu.runtime.plan import (
     LATER,
     HostStep,
@@ -64,6 +68,7 @@ class PlanWork:
         programs: source → program; those of the plan around are there already.
         number: of the stage, for dumps of the graph.
         stand_in: whether programs that are built already stand in for those that are not.
+        parts: runs layers behind late sizes; None in bodies, which leave them to the host.
         steps: in execution order.
         scratch: number of a node → memory that its launches need for themselves.
         compiled: how many programs were not in the cache.
@@ -85,6 +90,7 @@ class PlanWork:
     programs: dict[str, cl.Program]
     number: int
     stand_in: bool
+    parts: LateParts | None = None
     steps: list[Step | HostStep | NestedStep] = field(default_factory=list)
     scratch: dict[int, list[Memory]] = field(default_factory=dict)
     compiled: int = 0
@@ -127,10 +133,12 @@ def tune(work: PlanWork) -> None:
 def make_steps(work: PlanWork) -> None:
     """Make the launches of each node, plans of bodies, and networks of what the host computes."""
     graph = work.graph
+    if work.parts is not None:
+        work.parts.order(graph)
     for place, node in enumerate(graph.nodes):
         if node.on_host:
             if not place or not graph.nodes[place - 1].on_host:
-                work.steps.append(_host_step(work, place))
+                work.steps += _host_steps(work, place)
         elif node.nested is not None:
             nested = _nested_step(node, work.compile_body, work.target)
             work.scratch[place] = nested.memory
@@ -288,16 +296,34 @@ def _nested_step(node: GpuNode, compile_body: CompileBody, target: Target) -> Ne
     return IfStep(node, node.nested, compile_body, target)
 
 
-def _host_step(work: PlanWork, start: int) -> HostStep:
-    """Load the host nodes that follow each other from `start` on the CPU device."""
+def _host_steps(work: PlanWork, start: int) -> list[HostStep]:
+    """Load the host nodes that follow each other from `start` on the CPU device.
+
+    Those behind late sizes are a part that runs here, where that is worth while.
+    """
     nodes, end = work.graph.nodes, start
     while end < len(nodes) and nodes[end].on_host:
         end += 1
-    outside = [*nodes[:start], *nodes[end:]]
-    read = {value for node in outside for value in node.inputs} | set(work.graph.outputs.values())
-    made = group(nodes[start:end], read)
-    config = work.settings.host_config
-    return HostStep(made, work.services.load_network(made.network, "CPU", config))
+    parts = work.parts
+    late = end if parts is None else start + parts.begin(nodes[start:end])
+
+    def made(begin: int, end: int, shape_of: Callable[[Value], Shape | None]) -> HostGroup:
+        outside = [*nodes[:begin], *nodes[end:]]
+        read = {value for node in outside for value in node.inputs}
+        return group(nodes[begin:end], read | set(work.graph.outputs.values()), shape_of)
+
+    def load(group_: HostGroup) -> ExecutableNetwork:
+        return work.services.load_network(group_.network, "CPU", work.settings.host_config)
+
+    steps = []
+    if late > start:
+        first = made(start, late, known_shape)
+        steps.append(HostStep(first, load(first)))
+    if late < end:
+        assert parts is not None
+        second = made(late, end, parts.shape_of)
+        steps.append(HostStep(second, parts.executable(second), functools.partial(load, second)))
+    return steps
 
 
 def _build_programs(

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from polydevice.dtype import Array
+from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
 from polydevice.network.dynamic_batch import dynamic_batch_limit, open_batch
+from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.passes.lower_state import Variable, lower_state
 from polydevice.plugin import Services
 from polydevice.rewrites.integers import hold_integers
 from polydevice.runtime.plan_cache import Shapes
+from polydevice.shape import Dim, Shape
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
+from polydevice_gpu.compiler.late_parts import LateParts
 from polydevice_gpu.compiler.limits import check_memory
 from polydevice_gpu.compiler.settings import CompileSettings
+from polydevice_gpu.compiler.size_inputs import size_inputs
 from polydevice_gpu.compiler.templates import Templates
 from polydevice_gpu.custom.operation import use_custom_layers
 from polydevice_gpu.host_layers import bodies_of
@@ -34,11 +39,14 @@ class Prepared:
         device: where it will run.
         services: evaluates constants.
         settings: how to compile.
+        load_part: loads a part on the device; None where the host computes what late sizes have.
         batch_limit: the network's batch, when requests may compute less of it; else 0.
         variables: what requests carry from one inference to the next.
         starts: variable → its first value, None where the network computes it from its inputs.
         folded: what is copied for each set of shapes: what no shape changes is computed in it.
         templates: what plans for other shapes are filled in from.
+        size_inputs: inputs whose values say sizes, and stand for their shapes where plans are made.
+        parts: layers behind late sizes.
         constants: ids of its constants, which all plans share.
     """
 
@@ -46,17 +54,25 @@ class Prepared:
     device: cl.Device
     services: Services
     settings: CompileSettings
+    load_part: Callable[[Network], ExecutableNetwork] | None = None
     batch_limit: int = 0
     variables: list[Variable] = field(default_factory=list)
     starts: Mapping[str, Array | None] = field(default_factory=dict)
     folded: Network = field(init=False)
     templates: Templates = field(init=False)
+    parts: LateParts = field(init=False)
     constants: frozenset[int] = frozenset()
+    size_inputs: frozenset[str] = frozenset()
 
     @property
     def has_shapes_to_set(self) -> bool:
         """Whether plans may be made for other shapes than those that the network says."""
-        return self.network.is_dynamic or bool(self.batch_limit) or bool(self.variables)
+        return self.varies or bool(self.batch_limit) or bool(self.variables)
+
+    @property
+    def varies(self) -> bool:
+        """Whether inferences have sizes of their own."""
+        return self.network.is_dynamic or bool(self.size_inputs)
 
     def sizes(self, shapes: Shapes) -> dict[str, tuple[int, ...] | None]:
         """Return input → its size, variables included."""
@@ -92,6 +108,22 @@ def find_variables(prepared: Prepared) -> None:
         prepared.starts = known_starts(prepared.network, prepared.services.evaluate)
 
 
+def find_size_inputs(prepared: Prepared) -> None:
+    """Find out which inputs say sizes by their values."""
+    if not (prepared.batch_limit or prepared.variables or prepared.settings.on_users_queue):
+        prepared.network.evaluate = prepared.services.evaluate
+        prepared.size_inputs = size_inputs(prepared.network)
+
+
+def find_parts(prepared: Prepared) -> None:
+    """Prepare for layers behind late sizes."""
+    computed = [n for n in prepared.network.nodes() if not isinstance(n.op, _GIVEN)]
+    prepared.parts = LateParts(prepared.load_part, len(computed), varies=prepared.varies)
+
+
+_GIVEN = (Parameter, Constant, Result)
+
+
 def fold_ahead(prepared: Prepared) -> None:
     """Compute what no shape changes.
 
@@ -103,7 +135,7 @@ def fold_ahead(prepared: Prepared) -> None:
     network = prepared.folded = prepared.network.clone()
     if prepared.batch_limit > 1:
         open_batch(network, prepared.batch_limit)
-    if network.is_dynamic:
+    if prepared.varies:
         check_memory(network, prepared.device)
         use_custom_layers(network, prepared.settings.custom_layers)
         if prepared.settings.integers and target_of(prepared.device).byte_product:
@@ -123,8 +155,14 @@ def prepare_templates(prepared: Prepared) -> None:
         or settings.single_launch == "YES"  # which builds a program for each set of shapes
         or (tuner is not None and tuner.mode is not TuningMode.USE_EXISTING)
     )
+    shapes = []
+    for node in prepared.network.parameters:
+        shape = node.output.shape
+        if node.name in prepared.size_inputs and shape is not None:
+            shape = Shape([Dim()] * shape.elements)
+        shapes.append(shape)
     prepared.templates = Templates(
-        prepared.network if varies else None,
+        shapes if varies else None,
         settings.memory_pool,
         lambda graph: tuner is not None and tuner.has_others(graph, device),
     )

@@ -64,7 +64,7 @@ def unsupported_nodes(
         return _refused(copy, device, evaluate)
     found: dict[str, str] | None = None
     error: PolydeviceError | None = None
-    for shapes in _tried(copy):
+    for shapes in tried_shapes(copy):
         trial = copy.clone()
         try:
             trial.reshape(shapes)
@@ -107,7 +107,7 @@ def _refused(network: Network, device: Device, evaluate: Evaluate) -> dict[str, 
     return refused
 
 
-def _tried(network: Network) -> Iterator[dict[str, list[int]]]:
+def tried_shapes(network: Network) -> Iterator[dict[str, list[int]]]:
     """Yield shapes of all inputs, within what the network says of them, until time is up.
 
     First the same size everywhere, the smallest first; then pictures of batch 1, since many

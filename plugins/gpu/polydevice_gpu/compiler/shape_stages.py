@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from polydevice.network import Network
+from polydevice.node import Node
+from polydevice.ops.io import Constant
 from polydevice.passes.lower_state import keep_variable, lower_state, start_variable
 from polydevice.runtime.plan_cache import Shapes
+from polydevice.symbolic_size import array_of
 from polydevice_gpu.compiler import limits
 from polydevice_gpu.compiler.preparation import Prepared
 
@@ -19,6 +22,20 @@ def use_variables(prepared: Prepared, network: Network, shapes: Shapes) -> None:
             keep_variable(network, variable)
 
 
+def use_size_inputs(prepared: Prepared, network: Network, shapes: Shapes) -> None:
+    """Make constants of the inputs whose values say sizes; they stay inputs that nothing reads."""
+    sizes = prepared.sizes(shapes)
+    for node in network.parameters:
+        if node.name in prepared.size_inputs:
+            items, shape = sizes[node.name], node.output.desc.shape
+            assert items is not None
+            assert shape is not None
+            kind = node.output.element_type
+            value = array_of(items, kind.dtype).reshape(shape.static)
+            made = Node(f"{node.name}/value", Constant(value, kind))
+            network.replace({node.output: made.output})
+
+
 def use_shapes(prepared: Prepared, network: Network, shapes: Shapes) -> None:
     """Give inputs their sizes.
 
@@ -27,7 +44,9 @@ def use_shapes(prepared: Prepared, network: Network, shapes: Shapes) -> None:
     """
     if prepared.has_shapes_to_set:
         sizes = prepared.sizes(shapes)
-        network.reshape({name: size for name, size in sizes.items() if size is not None})
+        said = prepared.size_inputs
+        given = {name: s for name, s in sizes.items() if s is not None and name not in said}
+        network.reshape(given)
 
 
 def check_memory(prepared: Prepared, network: Network, _: Shapes) -> None:

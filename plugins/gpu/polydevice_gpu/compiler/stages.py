@@ -41,6 +41,8 @@ PREPARE: tuple[Callable[[Prepared], None], ...] = (
     preparation.split_nv12_inputs,  # first: it changes what the network's inputs are
     preparation.find_batch,  # DYN_BATCH_ENABLED is refused before anything is compiled
     preparation.find_variables,
+    preparation.find_size_inputs,  # before folding, which depends on whether sizes vary
+    preparation.find_parts,
     preparation.fold_ahead,  # what no shape changes is computed and uploaded once
     preparation.prepare_templates,  # last: when it is known what requests carry
 )
@@ -48,6 +50,7 @@ PREPARE: tuple[Callable[[Prepared], None], ...] = (
 
 SPECIALISE: tuple[Callable[[Prepared, Network, Shapes], None], ...] = (
     shape_stages.use_variables,  # before shapes: they become inputs, which have some
+    shape_stages.use_size_inputs,  # likewise
     shape_stages.use_shapes,
     shape_stages.check_memory,  # before anything that would need the memory
 )

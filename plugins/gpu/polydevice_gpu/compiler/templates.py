@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from polydevice.errors import InferCancelledError, PolydeviceError
-from polydevice.network import Network
 from polydevice.runtime.plan_cache import Shapes
+from polydevice.shape import Shape
 from polydevice.symbolic_size import tracing
 from polydevice_gpu.compiler.plan_stages import NotBuiltError
 from polydevice_gpu.compiler.template import PlanTemplate
@@ -40,16 +40,20 @@ class Templates:
     """
 
     def __init__(
-        self, network: Network | None, memory_pool: bool, choosing: Callable[[GpuGraph], bool]
+        self,
+        shapes: Sequence[Shape | None] | None,
+        memory_pool: bool,
+        choosing: Callable[[GpuGraph], bool],
     ) -> None:
         """Begin with none.
 
         Args:
-            network: whose sizes vary; None for one of which every plan is made stage by stage.
+            shapes: of the inputs, some of whose sizes vary; None for a network of which every plan
+                is made stage by stage.
             memory_pool: whether values share memory.
             choosing: whether tuning would make other choices for a graph.
         """
-        shapes = [] if network is None else [node.output.shape for node in network.parameters]
+        shapes = [] if shapes is None else shapes
         self._shapes = [shape for shape in shapes if shape is not None]
         self._memory_pool = memory_pool
         self._choosing = choosing

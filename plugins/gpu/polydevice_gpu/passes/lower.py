@@ -61,6 +61,7 @@ class _Lowering:
         if lives_on_host(port.desc):
             value = Value(port.name, kind, ())
             value.on_host, value.kind = True, port.desc.kind
+            value.partial = port.desc.shape
             return value
         assert port.shape is not None
         stored = self.stored(kind, own=own, kept=kept)

@@ -81,6 +81,8 @@ def _how(node: GpuNode) -> str:
     """Say which kernel runs a node, and why that one."""
     if node.nested is not None:
         return f"runs on the device: {node.nested}"
+    if node.is_late:
+        return "runs by a plan of its own, once an inference has told the sizes that it waits for"
     if node.on_host:
         return f"runs on the host: {why_left_on_host(node)}"
     assert node.choice is not None
@@ -160,7 +162,12 @@ def layer_counts(plan: Plan, times: Times) -> list[LayerCount]:
 
 
 def kernel_name(node: GpuNode) -> str:
-    """Return the kernel that runs a node, "CPU" for the host, "undef" for none."""
+    """Return the kernel that runs a node, "CPU" for the host, "undef" for none.
+
+    "later" stands for those of a plan that is made once sizes are known.
+    """
+    if node.is_late:
+        return "later"
     if node.on_host:
         return "CPU"
     if node.nested is not None:

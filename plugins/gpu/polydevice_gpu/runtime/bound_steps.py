@@ -91,7 +91,7 @@ class BoundSteps:
     def _add(self, step: Step | HostStep | NestedStep, joined: Stretch | None) -> None:
         """Add launches to the present stretch, or something else as a stretch of its own."""
         if isinstance(step, HostStep):
-            self._stretches.append(HostRun(step.group, step.executable))
+            self._stretches.append(HostRun(step.group, step.executable, step.spare))
             return
         if isinstance(step, NestedStep):
             self._stretches.append(step.bind(self))

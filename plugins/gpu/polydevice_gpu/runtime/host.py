@@ -1,15 +1,16 @@
 """Runs on the host what `polydevice_gpu.host_layers` leaves there.
 
 Neighbouring host layers become one network, which the CPU device computes between two stretches of
-launches.
+launches; or this one where only their sizes were not known (`polydevice_gpu.compiler.late_parts`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from polydevice.dtype import Array
+from polydevice.errors import UnsupportedNetworkError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.network import Network
 from polydevice.node import Node, Port
@@ -36,12 +37,22 @@ class HostGroup:
     network: Network
 
 
-def group(nodes: Sequence[GpuNode], read: Iterable[Value]) -> HostGroup:
+def known_shape(value: Value) -> Shape | None:
+    """Return the shape of an input of a group."""
+    return None if value.on_host else Shape(value.shape)
+
+
+def group(
+    nodes: Sequence[GpuNode],
+    read: Iterable[Value],
+    shape_of: Callable[[Value], Shape | None] = known_shape,
+) -> HostGroup:
     """Build the network of neighbouring host nodes.
 
     Args:
         nodes: in execution order.
         read: values that something outside of the group reads.
+        shape_of: says what the network is to know of the shape of an input.
     """
     ports: dict[Value, Port] = {}
     inputs: list[Value] = []
@@ -54,8 +65,8 @@ def group(nodes: Sequence[GpuNode], read: Iterable[Value]) -> HostGroup:
             if value.constant is not None:
                 made = Node(name, Constant(value.constant, value.element_type))
             else:
-                shape = None if value.on_host else Shape(value.shape)
-                made = Node(name, Parameter(value.element_type, shape, value.kind))
+                op = Parameter(value.element_type, shape_of(value), value.kind)
+                made = Node(name, op)
                 inputs.append(value)
                 parameters.append(made)
             ports[value] = made.output
@@ -71,11 +82,21 @@ def group(nodes: Sequence[GpuNode], read: Iterable[Value]) -> HostGroup:
     return HostGroup(list(nodes), inputs, outputs, Network(f"host: {name}", parameters, results))
 
 
-class HostRun:
-    """A group on the CPU device, with a request of its own."""
+Spare = Callable[[], ExecutableNetwork]
+"""Loads a group where it runs whatever its sizes turn out to be."""
 
-    def __init__(self, group_: HostGroup, executable: ExecutableNetwork) -> None:
+
+class HostRun:
+    """A group on another device, or on this one, with a request of its own."""
+
+    def __init__(
+        self, group_: HostGroup, executable: ExecutableNetwork, spare: Spare | None = None
+    ) -> None:
         self.group = group_
+        self._spare = spare
+        self._use(executable)
+
+    def _use(self, executable: ExecutableNetwork) -> None:
         self._request = executable.create_infer_request()
         self._request.runner.is_part = True
 
@@ -94,5 +115,13 @@ class HostRun:
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """Compute the group's outputs from its inputs."""
         names = [node.name for node in self.group.network.parameters]
-        results = self._request.infer(dict(zip(names, arrays, strict=True)))
+        inputs = dict(zip(names, arrays, strict=True))
+        try:
+            results = self._request.infer(inputs)
+        except UnsupportedNetworkError:
+            if self._spare is None:
+                raise
+            spare, self._spare = self._spare, None
+            self._use(spare())
+            results = self._request.infer(inputs)
         return [results[f"out{index}"] for index in range(len(self.group.outputs))]

@@ -21,7 +21,7 @@ from polydevice_gpu import cl
 from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Place, Value
 from polydevice_gpu.kernels.launch import Argument, Launch, Local, Scratch, Weights
 from polydevice_gpu.one_launch.stretch import Stretch
-from polydevice_gpu.runtime.host import HostGroup
+from polydevice_gpu.runtime.host import HostGroup, Spare
 from polydevice_gpu.runtime.weights import WeightStore
 
 if TYPE_CHECKING:
@@ -47,10 +47,17 @@ class Step:
 
 @dataclass
 class HostStep:
-    """What the host computes between launches."""
+    """What the host computes between launches, or a part of late sizes the device.
+
+    Attributes:
+        group: the layers.
+        executable: runs them.
+        spare: loads them on the host, where the device turns out not to take a part.
+    """
 
     group: HostGroup
     executable: ExecutableNetwork
+    spare: Spare | None = None
 
 
 class NestedStep(ABC):

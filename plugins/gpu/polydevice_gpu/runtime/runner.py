@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from polydevice.blob import Blob
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, InferenceError, RequestError
@@ -70,7 +72,7 @@ class GpuRunner(Runner):
             for variable in executable.variables
         }
         sizes = [port.sizes for port in executable.inputs.values()]
-        if all(size is not None for size in sizes):
+        if all(size is not None for size in sizes) and not executable.size_inputs:
             self._bind_plan((*sizes, *self._state_sizes()))
 
     def _state_sizes(self) -> Shapes:
@@ -228,7 +230,8 @@ class GpuRunner(Runner):
         values = [variable.value for variable in variables]
         job = self._gather()
         on_device = [value for value in values if isinstance(value, GpuBlob)]
-        if job.is_remote and len(on_device) == len(values) and not self.executable.batch_limit:
+        is_fixed = not (self.executable.batch_limit or self.executable.size_inputs)
+        if job.is_remote and len(on_device) == len(values) and is_fixed:
             self._known = [*self._known[1 - RECENT :], KnownJob(job, job.blobs, on_device)]
         return job
 
@@ -239,7 +242,9 @@ class GpuRunner(Runner):
         shapes: list[tuple[int, ...] | None] = []
         for name, port in self.executable.inputs.items():
             blob = self.blob(name)
-            if port.desc.kind != "tensor":
+            if name in self.executable.size_inputs:
+                shapes.append(_values(blob))
+            elif port.desc.kind != "tensor":
                 shapes.append(None)  # how many items it has is not their shape
             else:
                 shapes.append(blob.shape if batch == limit else (batch, *blob.shape[1:]))
@@ -373,3 +378,12 @@ class GpuRunner(Runner):
             )
         plan = self._last_plan or self.executable.latest_plan()
         return self.executable.layer_counts(plan)
+
+
+def _values(blob: Blob) -> tuple[int, ...]:
+    """Return the elements of an input whose values say sizes."""
+    if not isinstance(blob, GpuBlob):
+        return tuple(blob.array.reshape(-1).tolist())
+    array = np.empty(blob.shape, blob.element_type.dtype)
+    blob.copy_to(array)
+    return tuple(array.reshape(-1).tolist())
