@@ -17,6 +17,7 @@ from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.graph import Value
 from polydevice_gpu.kernels.launch import Local
 from polydevice_gpu.runtime import plan_trial
+from polydevice_gpu.runtime.plan import HostStep
 from tests.cpu import models
 from tests.cpu.loading import image
 
@@ -160,6 +161,44 @@ def test_plans_are_filled_in_as_stages_make_them(case, core, opencl):
         assert filled.is_final
         assert described(filled) == described(made)
     assert prepared.templates.filled >= 3
+
+
+def boxes(sizes):
+    """Boxes that a convolution finds, of which the host suppresses some."""
+    weights = {
+        "w": image(1, 5, 3, 4, 4) * np.float32(0.05),
+        "most": np.array([8], np.int64), "overlap": np.float32([0.3]),
+        "least": np.float32([-9]), "flat": np.array([1, 5, -1], np.int64),
+        "parts": np.array([4, 1], np.int64),
+    }  # fmt: skip
+    nodes = [
+        ("Conv", ["x", "w"], ["found"], {"strides": [4, 4]}),
+        ("Tanh", ["found"], ["limited"], {}),
+        ("Reshape", ["limited", "flat"], ["columns"], {}),
+        ("Split", ["columns", "parts"], ["sides", "scores"], {"axis": 1}),
+        ("Transpose", ["sides"], ["boxes"], {"perm": [0, 2, 1]}),
+        ("NonMaxSuppression", ["boxes", "scores", "most", "overlap", "least"], ["taken"], {}),
+        ("Cast", ["taken"], ["y"], {"to": 1}),
+    ]
+    model = models.build(nodes, {"x": [1, 3, "height", "width"]}, ["y"], weights)
+    return model, [image(k, 1, 3, *size) for k, size in enumerate(sizes)]
+
+
+def test_plans_with_layers_on_the_host_are_filled_in(core, opencl):
+    model, inputs = boxes([(64, 80), (68, 96), (100, 84), (128, 76)])
+    executable = core.load_network(core.read_network(model), "GPU")
+    request = executable.create_infer_request()
+    for x in inputs:
+        (got,) = request.infer({"x": x}).values()
+        np.testing.assert_array_equal(got, models.answer(model, {"x": x})[0])
+    assert executable._prepared.templates.filled >= 3
+    hosts = {
+        step.executable
+        for plan in executable.plans.plans()
+        for step in plan.steps
+        if isinstance(step, HostStep)
+    }
+    assert len(hosts) == 1
 
 
 def test_shapes_at_once(core, opencl):

@@ -21,7 +21,7 @@ from polydevice_gpu.compiler.query import unsupported_nodes
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.compiler.stages import GRAPH, PLAN, PREPARE, SPECIALISE, build_graph
 from polydevice_gpu.compiler.template import PlanTemplate
-from polydevice_gpu.compiler.templates import UntraceableError
+from polydevice_gpu.compiler.templates import UntraceableError, serves_one_size
 from polydevice_gpu.graph import GpuGraph, Memory
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.runtime.joining_trial import keep_faster
@@ -156,7 +156,7 @@ class Compiler:
         """
         graph, target = self._graph(prepared, shapes)
         symbolic = any(is_symbolic(size) for shape in shapes for size in shape or ())
-        if symbolic and any(node.is_opaque for node in graph.nodes):
+        if symbolic and any(map(serves_one_size, graph.nodes)):
             raise UntraceableError
         with within(Bounds(memory=memory)):  # which layers on the host share
             work = self._work(graph, target, weights.for_plan(prepared.constants), stand_in)

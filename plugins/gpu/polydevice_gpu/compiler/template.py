@@ -23,7 +23,7 @@ from polydevice_gpu.graph import Border, GpuGraph, GpuNode, Memory, Value
 from polydevice_gpu.kernels.launch import Argument, Computed, Launch, Local, Scratch
 from polydevice_gpu.layout import Layout
 from polydevice_gpu.passes.plan_memory import plan_memory
-from polydevice_gpu.runtime.plan import Plan, Step, scratch_memory
+from polydevice_gpu.runtime.plan import HostStep, NestedStep, Plan, Step, scratch_memory
 
 
 class PlanTemplate:
@@ -183,11 +183,12 @@ class _Filled:
 
     def plan(self, source: Plan, memory_pool: bool) -> Plan:
         graph = self._graph(source.graph)
-        steps = [self._step(step) for step in source.launching]
+        steps = [self._any_step(step) for step in source.steps]
         places = {node: place for place, node in enumerate(graph.nodes)}
-        scratch = {places[step.node]: list(step.scratch.values()) for step in steps}
+        launching = (step for step in steps if isinstance(step, Step))
+        scratch = {places[step.node]: list(step.scratch.values()) for step in launching}
         arena = plan_memory(graph, scratch, memory_pool)
-        made = Plan(source.device, graph, list(steps), arena, source.weights)
+        made = Plan(source.device, graph, steps, arena, source.weights)
         made.apart = dict(source.apart)
         made.binding = source.binding  # their kernels are the same
         return made
@@ -258,6 +259,18 @@ class _Filled:
             made.choice = dataclasses.replace(old.choice, passed=passed)
         self.nodes[old] = made
         return made
+
+    def _any_step(self, old: Step | HostStep | NestedStep) -> Step | HostStep | NestedStep:
+        if isinstance(old, Step):
+            return self._step(old)
+        assert isinstance(old, HostStep), "bodies have plans of their own"
+        group = dataclasses.replace(
+            old.group,
+            nodes=[self.nodes[node] for node in old.group.nodes],
+            inputs=[self._values[value] for value in old.group.inputs],
+            outputs=[self._values[value] for value in old.group.outputs],
+        )
+        return HostStep(group, old.executable, old.spare)
 
     def _step(self, old: Step) -> Step:
         scratch = {s: Scratch(self._size(s.elements), s.storage, s.kept) for s in old.scratch}

@@ -10,10 +10,10 @@ from typing import Any
 from polydevice.errors import InferCancelledError, PolydeviceError
 from polydevice.runtime.plan_cache import Shapes
 from polydevice.shape import Shape
-from polydevice.symbolic_size import tracing
+from polydevice.symbolic_size import is_formula, tracing
 from polydevice_gpu.compiler.plan_stages import NotBuiltError
 from polydevice_gpu.compiler.template import PlanTemplate
-from polydevice_gpu.graph import GpuGraph
+from polydevice_gpu.graph import GpuGraph, GpuNode
 from polydevice_gpu.runtime.plan import Plan
 
 _log = logging.getLogger(__name__)
@@ -29,7 +29,16 @@ FAILURES = 2
 
 
 class UntraceableError(Exception):
-    """The host computes layers of a network, or bodies run, which have plans of their own."""
+    """A network has bodies, or what the host computes in it is made for one size."""
+
+
+def serves_one_size(node: GpuNode) -> bool:
+    """Whether plans for other sizes have to be made stage by stage, because of a layer.
+
+    A body has a plan of its own; constants of what the host computes are numbers.
+    """
+    made = node.on_host and any(is_formula(value.constant) for value in node.inputs)
+    return node.nested is not None or made
 
 
 class Templates:

@@ -37,8 +37,9 @@ def _cuts_channels(node: GpuNode) -> bool:
     """Whether a split makes equal parts of the channels."""
     if node.on_host or not views.is_view(node) or node.inputs[0].rank < 3:
         return False
-    equal = len({value.shape for value in node.outputs}) == 1
-    return equal and normalize_axis(integers(node, 1)[0], node.inputs[0].rank) == 1
+    if normalize_axis(integers(node, 1)[0], node.inputs[0].rank) != 1:
+        return False
+    return all(value.shape == node.outputs[0].shape for value in node.outputs)
 
 
 def _only_user(value: Value, users: Users) -> GpuNode | None:

@@ -16,7 +16,8 @@ from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.runtime.layer_times import LayerTime
-from polydevice.shape import Shape
+from polydevice.shape import Dim, Shape
+from polydevice.symbolic_size import is_symbolic
 from polydevice_gpu.graph import GpuNode, Value
 
 
@@ -38,8 +39,10 @@ class HostGroup:
 
 
 def known_shape(value: Value) -> Shape | None:
-    """Return the shape of an input of a group."""
-    return None if value.on_host else Shape(value.shape)
+    """Return the shape of an input of a group; sizes that are symbolic are left open."""
+    if value.on_host:
+        return None
+    return Shape([Dim() if is_symbolic(size) else size for size in value.shape])
 
 
 def group(
