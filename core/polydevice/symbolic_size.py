@@ -15,9 +15,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 Number = Any
 """``int``, ``float`` or a `SymbolicSize`."""
@@ -29,6 +31,8 @@ _INFIX = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
     "==": operator.eq,
 }  # fmt: skip
+
+_TRUE_OF_ITSELF = ("<=", ">=", "==")
 
 _CALLED: dict[str, Callable[[Any], Any]] = {
     "neg": operator.neg, "abs": abs, "invert": operator.invert, "ceil": math.ceil,
@@ -86,6 +90,7 @@ class Trace:
         self._inputs: list[SymbolicSize] = []
         self._made = 0
         self._choices: dict[str, int] = {}
+        self._functions: dict[str, tuple[Callable[..., object], object]] = {}
 
     def input(self, value: int) -> SymbolicSize:
         """Return a size from which others are computed."""
@@ -155,27 +160,40 @@ class Trace:
             self._guards.add(line)
             self.steps.append(line)
 
-    def formulas(self, wanted: Sequence[Number]) -> Formulas:
+    def outcome(self, function: Callable[..., T], sizes: Sequence[Number]) -> T:
+        """Return what a function that no formula tells makes of sizes; it guards all that follows.
+
+        For other sizes it is asked again, and has to answer something equal.
+        """
+        found = function(*map(number_of, sizes))
+        if self.is_live:
+            name = f"f{len(self._functions)}"
+            self._functions[name] = function, found
+            arguments = ", ".join(map(_formula, sizes))
+            self.steps.append(f"if {name}({arguments}) != {name}_answer: return None")
+        return found
+
+    def formulas(self, wanted: Sequence[Number | tuple[Number, ...]]) -> Formulas:
         """Take no more notes; return the function from sizes to what is wanted of them.
 
         It returns None where a guard does not hold.
         """
         self.is_live = False
-        results = ", ".join(
-            item.name if type(item) is SymbolicSize else repr(item) for item in wanted
-        )
+        results = ", ".join(map(_formula, wanted))
         names = "".join(f"{item.name}, " for item in self._inputs)
         lines = ["def formulas(sizes):", *([f"{names} = sizes"] if names else []), "others = []"]
         lines += [*self.steps, f"return [{results}], others"]
         for notes in (self.steps, self._known, self._guards, self._named, self._choices):
             notes.clear()  # they take more than what was made
         scope: dict[str, Any] = dict(_CALLED)
+        for name, (function, answer) in self._functions.items():
+            scope[name], scope[f"{name}_answer"] = function, answer
         exec(compile("\n ".join(lines), "<formulas>", "exec"), scope)  # noqa: S102 - our own text
-        function = scope["formulas"]
+        made = scope["formulas"]
 
         def formulas(sizes: Sequence[int]) -> tuple[list[Number], list[int]] | None:
             try:
-                return function(sizes)  # type: ignore[no-any-return]
+                return made(sizes)  # type: ignore[no-any-return]
             except (ArithmeticError, NameError):  # the latter: of a choice that was broken off
                 return None
 
@@ -217,12 +235,26 @@ def gains(condition: Callable[[], bool]) -> bool:
     return holds
 
 
+def number_of(size: Number) -> Number:
+    """Return the number that a size has now, of which nothing is noted."""
+    return size.value if type(size) is SymbolicSize else size
+
+
+def _formula(item: Number | tuple[Number, ...]) -> str:
+    """A number, or several, as they stand in a formula."""
+    if isinstance(item, tuple):
+        return f"({''.join(f'{_formula(each)}, ' for each in item)})"
+    return item.name if type(item) is SymbolicSize else repr(item)
+
+
 def _infix(symbol: str, *, reverse: bool = False) -> Callable[..., Any]:
     function = _INFIX[symbol]
     is_comparison = symbol in ("<", "<=", ">", ">=", "==")
 
     def method(self: SymbolicSize, other: object) -> Any:
         kind = type(other)
+        if self is other and symbol in _TRUE_OF_ITSELF:
+            return True
         if kind is SymbolicSize:
             text, number = other.name, other.value  # type: ignore[attr-defined]
         elif kind is int or kind is float or kind is bool:

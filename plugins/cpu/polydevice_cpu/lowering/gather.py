@@ -39,12 +39,15 @@ def _look(builder: PlanBuilder, node: Node) -> bool:
     axis = int(axis_array.reshape(-1)[0]) % len(value.shape)
     size = value.shape[axis]
     flat = indices.reshape(-1).astype(np.int64)
-    if not op.negative_indices and flat.min() < 0:
-        return False
-    flat = np.where(flat < 0, flat + size, flat)
+    low, high = flat.min().item(), flat.max().item()
+    first = flat[0].item()
+    if low < 0:
+        if high >= 0 or not op.negative_indices:
+            return False  # from both ends
+        low, high, first = low + size, high + size, first + size
     steps = np.diff(flat)
     step = int(steps[0]) if steps.size else 1
-    if flat.min() < 0 or flat.max() >= size or step <= 0 or (steps != step).any():
+    if low < 0 or high >= size or step <= 0 or (steps != step).any():
         return False
     stride = value.strides[axis]
     inner = row_major(indices.shape)
@@ -54,7 +57,7 @@ def _look(builder: PlanBuilder, node: Node) -> bool:
         *(stride * step * s for s in inner),
         *value.strides[axis + 1 :],
     )
-    skip = int(flat[0]) * stride * value.dtype.itemsize
+    skip = first * stride * value.dtype.itemsize
     builder.set(node.outputs[0], value.view(shape, strides, skip_bytes=skip))
     return True
 

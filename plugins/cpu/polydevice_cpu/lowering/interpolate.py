@@ -17,6 +17,7 @@ from polydevice.ops.interpolate import (
 )
 from polydevice.ops.op import Op
 from polydevice.ops.resampling import AxisTable
+from polydevice.symbolic_size import current_trace
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
@@ -42,11 +43,10 @@ def lower_interpolate(builder: PlanBuilder, node: Node) -> bool:
     before, after = shape.static, target.static
     if any(c is None for c in constants) or 0 in before or 0 in after:
         return False
-    tables = _tables(node.op, before, [c for c in constants if c is not None])
-    linear = None if tables is None else _linear(tables, before)
-    if linear is None or tables is None:
+    way = _way(node.op, before, [c for c in constants if c is not None])
+    if way is None:
         return False
-    axes = [table.axis for table in tables]
+    linear, axes = way
     value = builder.value(source)
     if not value.in_reach:
         return False
@@ -115,6 +115,27 @@ def _channels_last(sizes: tuple[int, ...]) -> tuple[int, ...]:
     batch, channels, *spatial = sizes
     outer, _, *inner = row_major((batch, 1, *spatial))
     return outer * channels, 1, *(stride * channels for stride in inner)
+
+
+def _way(op: Op, before: tuple[int, ...], constants: list[Array]) -> tuple[bool, list[int]] | None:
+    """Whether oneDNN resizes linearly, else to the nearest, and which axes; None: neither."""
+
+    def way(*sizes: int) -> tuple[bool, list[int]] | None:
+        rest, given = iter(sizes[len(before) :]), []
+        for constant in constants:
+            is_known = constant.dtype != object
+            items = None if is_known else [next(rest) for _ in range(constant.size)]
+            given.append(constant if is_known else np.array(items).reshape(constant.shape))
+        tables = _tables(op, sizes[: len(before)], given)
+        linear = None if tables is None else _linear(tables, sizes[: len(before)])
+        if tables is None or linear is None:
+            return None
+        return linear, [table.axis for table in tables]
+
+    formulas = [item for each in constants if each.dtype == object for item in each.flat]
+    sizes = (*before, *formulas)
+    trace = current_trace()
+    return way(*sizes) if trace is None else trace.outcome(way, sizes)
 
 
 def _linear(tables: list[AxisTable], before: tuple[int, ...]) -> bool | None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ctypes as c
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from polydevice_cpu.onednn.constants import SCRATCHPAD_USER, Algorithm, Arg, DataType
-from polydevice_cpu.onednn.descriptor import Descriptor, required
+from polydevice_cpu.onednn.descriptor import (
+    Descriptor,
+    SymbolicDescriptor,
+    number_descriptor,
+    required,
+)
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,28 @@ class Attributes:
             else:
                 parts.append(post_op)
         return (*parts, *self._quantisation)
+
+    @property
+    def operands(self) -> list[Descriptor]:
+        """The layouts of what post-operations read."""
+        return [each.operand for each in self._post_ops if isinstance(each, Binary)]
+
+    @property
+    def is_formula(self) -> bool:
+        """Whether sizes of operands are formulas."""
+        return any(isinstance(operand, SymbolicDescriptor) for operand in self.operands)
+
+    def of_numbers(
+        self, number: Callable[[Descriptor], Descriptor] = number_descriptor
+    ) -> Attributes:
+        """Return the same with other descriptors: those of the numbers that sizes have now."""
+        if not self.is_formula:
+            return self
+        chain = [
+            Binary(each.algorithm, number(each.operand)) if isinstance(each, Binary) else each
+            for each in self._post_ops
+        ]
+        return Attributes(chain, self._quantisation)
 
     @property
     def handle(self) -> c.c_void_p:

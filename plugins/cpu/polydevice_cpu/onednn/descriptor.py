@@ -11,6 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from polydevice.symbolic_size import current_trace, is_symbolic, number_of
 from polydevice_cpu.onednn.constants import (
     FORMAT_KIND_BLOCKED,
     MAX_RANK,
@@ -104,24 +105,38 @@ class Descriptor:
         cls, shape: Sequence[int], tag: Tag, data_type: DataType = DataType.F32
     ) -> Descriptor:
         """A tensor in a named layout."""
-        return _tagged(tuple(shape), tag, data_type)
+        sizes = tuple(shape)
+        if current_trace() is not None and any(map(is_symbolic, sizes)):
+            return SymbolicDescriptor(_tagged(numbers(sizes), tag, data_type), sizes, None, tag)
+        return _tagged(sizes, tag, data_type)
 
     @classmethod
     def strided(
         cls, shape: Sequence[int], strides: Sequence[int], data_type: DataType = DataType.F32
     ) -> Descriptor:
         """A tensor with these strides, in elements."""
-        return _strided(tuple(shape), tuple(strides), data_type)
+        sizes, steps = tuple(shape), tuple(strides)
+        if current_trace() is not None and any(map(is_symbolic, (*sizes, *steps))):
+            return SymbolicDescriptor(
+                _strided(numbers(sizes), numbers(steps), data_type), sizes, steps
+            )
+        return _strided(sizes, steps, data_type)
 
     @classmethod
     def dense(cls, shape: Sequence[int], data_type: DataType = DataType.F32) -> Descriptor:
         """A row-major tensor without gaps."""
-        return _dense(tuple(shape), data_type)
+        sizes = tuple(shape)
+        if current_trace() is not None and any(map(is_symbolic, sizes)):
+            return cls.strided(sizes, row_major(sizes), data_type)
+        return _dense(sizes, data_type)
 
     @classmethod
     def channels_last(cls, shape: Sequence[int], data_type: DataType = DataType.F32) -> Descriptor:
         """A tensor [N, C, spatial…] whose channels lie next to each other."""
-        return _channels_last(tuple(shape), data_type)
+        sizes = tuple(shape)
+        if current_trace() is not None and any(map(is_symbolic, sizes)):
+            return cls.strided(sizes, _channels_last_strides(sizes), data_type)
+        return _channels_last(sizes, data_type)
 
     @classmethod
     def clone(cls, address: int, key: Hashable | None = None) -> Descriptor:
@@ -272,6 +287,8 @@ class Descriptor:
         )
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, SymbolicDescriptor):
+            return other == self
         return self is other or (
             isinstance(other, Descriptor)
             and bool(self._library.value("memory_desc_equal", self.handle, other.handle))
@@ -286,6 +303,85 @@ class Descriptor:
     def __del__(self) -> None:
         if hasattr(self, "handle"):
             self._library.destroy("memory_desc_destroy", self.handle)
+
+
+class SymbolicDescriptor(Descriptor):
+    """A descriptor whose sizes are formulas, while a plan with formulas is made.
+
+    Attributes:
+        known: the descriptor for the numbers that the sizes have now.
+        source: where a layout without strides comes from: a tag; the primitive that chose it and
+            the place that was asked for; or another descriptor, of which it is `turned`.
+    """
+
+    __slots__ = ("known", "source")
+
+    def __init__(
+        self,
+        known: Descriptor,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] | None,
+        source: Tag | tuple[object, Query, int] | SymbolicDescriptor | None = None,
+    ) -> None:
+        self.known = known
+        self.source = source
+        self.key = None
+        self.handle = known.handle
+        self.shape = shape
+        self.data_type = known.data_type
+        self._library = known._library
+        self._layout = known._layout
+        self._plain_strides = strides
+        self._choices = None
+        self._stride_bytes = None
+        self.size_bytes = known.size_bytes
+        if strides is not None:
+            self.size_bytes = self._taken(strides) * known.dtype.itemsize
+
+    def _taken(self, strides: tuple[int, ...]) -> int:
+        """How many elements the strides reach over; without gaps by one formula in any order."""
+        elements: int = math.prod(self.shape)
+        reach = max(n * step for n, step in zip(self.shape, strides, strict=True))
+        return elements if elements == reach else reach
+
+    @property
+    def layout(self) -> str:
+        """The order of dimensions in memory."""
+        return self.known.layout
+
+    def turned(self) -> Descriptor:
+        """The same bytes with the last two axes exchanged."""
+        if self.strides is not None:
+            return super().turned()
+        *lead, a, b = self.shape
+        return SymbolicDescriptor(self.known.turned(), (*lead, b, a), None, self)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(other, Descriptor):
+            return self is other
+        if self.data_type is not other.data_type or self.shape != other.shape:
+            return False
+        if self.strides is None or other.strides is None:
+            return self.known == number_descriptor(other)
+        return all(
+            size == 1 or one == another
+            for size, one, another in zip(self.shape, self.strides, other.strides, strict=True)
+        )
+
+    __hash__ = None
+
+    def __del__(self) -> None:
+        """Leave the handle to `known`."""
+
+
+def number_descriptor(descriptor: Descriptor) -> Descriptor:
+    """Return a descriptor with the numbers that its sizes have now."""
+    return descriptor.known if isinstance(descriptor, SymbolicDescriptor) else descriptor
+
+
+def numbers(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return the numbers that sizes have now."""
+    return tuple(map(number_of, sizes))
 
 
 @lru_cache(maxsize=KEPT)
@@ -317,8 +413,12 @@ def _dense(shape: tuple[int, ...], data_type: DataType) -> Descriptor:
 
 @lru_cache(maxsize=KEPT)
 def _channels_last(shape: tuple[int, ...], data_type: DataType) -> Descriptor:
+    return Descriptor.strided(shape, _channels_last_strides(shape), data_type)
+
+
+def _channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     moved = row_major((shape[0], *shape[2:], shape[1]))
-    return Descriptor.strided(shape, (moved[0], moved[-1], *moved[1:-1]), data_type)
+    return moved[0], moved[-1], *moved[1:-1]
 
 
 @lru_cache(maxsize=4096)

@@ -7,14 +7,22 @@ import itertools
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Union
+from typing import Any, Union
 from weakref import WeakValueDictionary
 
 from polydevice.errors import InferenceError
+from polydevice.symbolic_size import current_trace, is_symbolic, number_of
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, DataType, Query, Status
-from polydevice_cpu.onednn.descriptor import OPAQUE, Descriptor, dims, required
+from polydevice_cpu.onednn.descriptor import (
+    OPAQUE,
+    Descriptor,
+    SymbolicDescriptor,
+    dims,
+    number_descriptor,
+    required,
+)
 from polydevice_cpu.onednn.engine import MemoryObject, aligned, stream
 
 
@@ -34,7 +42,8 @@ Argument = Union[
 ]
 """What functions that make primitives take."""
 
-_Place = tuple[Query, int]
+Place = tuple[Query, int]
+"""An argument of a primitive, as it is asked for its layout."""
 _SRC, _DST = (Query.SRC, 0), (Query.DST, 0)
 _PLACES = (_SRC, _DST, (Query.WEIGHTS, 0), (Query.WEIGHTS, 1))
 _Key = tuple[Hashable, ...]
@@ -69,8 +78,8 @@ class Primitive:
     def __init__(self, description: c.c_void_p, kind: str) -> None:
         self._library = required()
         self._description = description
-        self._descriptors: dict[_Place, Descriptor] = {}
-        self._asked: dict[_Place, Descriptor] = {}
+        self._descriptors: dict[Place, Descriptor] = {}
+        self._asked: dict[Place, Descriptor] = {}
         self.number = next(_NUMBERS)
         self._scratchpad_bytes: int | None = None
         self.kind = kind.removesuffix("_forward")
@@ -89,6 +98,9 @@ class Primitive:
             kind: what stands before ``_primitive_desc_create`` in the C function's name.
             arguments: the C function's arguments; sizes as a tuple.
         """
+        if current_trace() is not None and any(map(is_formula, arguments)):
+            witness = cls.create(kind, *map(_of_numbers, arguments))
+            return None if witness is None else SymbolicPrimitive(witness, kind, arguments)
         key = _key(kind, arguments)
         if key is not None:
             with _LOCK:
@@ -132,7 +144,7 @@ class Primitive:
             known = self._descriptors[place] = self._read(place)
         return known
 
-    def _read(self, place: _Place) -> Descriptor:
+    def _read(self, place: Place) -> Descriptor:
         """The layout as oneDNN has it.
 
         To compare it with one that it may be takes some 4 us, to read it 40.
@@ -158,13 +170,16 @@ class Primitive:
     ) -> Primitive:
         """Say which layouts it was asked for with, so that they need not be read; return self."""
         for place, descriptor in zip(_PLACES, (src, dst, weights, bias), strict=True):
-            if descriptor is None:
-                continue
-            if descriptor.layout != OPAQUE:
-                self._descriptors[place] = descriptor
-            else:  # oneDNN chose
-                self._asked[place] = descriptor
+            if descriptor is not None:
+                self.note_given(place, descriptor)
         return self
+
+    def note_given(self, place: Place, descriptor: Descriptor) -> None:
+        """Remember a layout that it was asked for with."""
+        if descriptor.layout != OPAQUE:
+            self._descriptors[place] = descriptor
+        else:  # oneDNN chose
+            self._asked[place] = descriptor
 
     @property
     def src(self) -> Descriptor:
@@ -227,6 +242,128 @@ class Primitive:
             if self.handle is not None:
                 self._library.destroy("primitive_destroy", self.handle)
             self._library.destroy("primitive_desc_destroy", self._description)
+
+
+class SymbolicPrimitive(Primitive):
+    """A primitive for sizes that are formulas, while a plan with formulas is made.
+
+    Attributes:
+        witness: the primitive for the numbers that the sizes have now.
+        name, arguments: see `create`.
+        layouts: what it was asked for with, by place, so that it need not be read.
+        opaque: what it was asked for with where oneDNN chooses.
+        answers: what it chose, as formulas.
+        claims: what was proved of it; `polydevice_cpu.proof` knows them.
+        successor: what takes its place after its layouts have been settled.
+    """
+
+    __slots__ = (
+        "answers",
+        "arguments",
+        "claims",
+        "layouts",
+        "name",
+        "opaque",
+        "successor",
+        "witness",
+    )
+
+    def __init__(self, witness: Primitive, name: str, arguments: Sequence[Argument]) -> None:
+        self.witness = witness
+        self.name = name
+        self.arguments = tuple(arguments)
+        self.layouts: dict[Place, Descriptor] = {}
+        self.opaque: dict[Place, Descriptor] = {}
+        self.answers: dict[Place, Descriptor] = {}
+        self.claims: list[Any] = []
+        self.successor: SymbolicPrimitive | None = None
+        self._library, self.kind = witness._library, witness.kind
+        self._descriptors = self.layouts
+        self._asked = self.opaque
+        self.number, self.threads = witness.number, witness.threads
+        self.implementation, self.is_proved = witness.implementation, False
+        self._scratchpad_bytes = None
+
+    def compile(self) -> Primitive:
+        """Generate nothing: what runs is made for numbers."""
+        return self
+
+    def descriptor(self, query: Query, index: int = 0) -> Descriptor:
+        """Return the layout that the primitive was given, or chose."""
+        place = query, index
+        known = self.layouts.get(place) or self.answers.get(place)
+        if known is None:
+            known = self.answers[place] = self._answer(place)
+        return known
+
+    @property
+    def latest(self) -> SymbolicPrimitive:
+        """What takes its place in the end."""
+        return self if self.successor is None else self.successor.latest
+
+    def replace_by(self, other: SymbolicPrimitive) -> None:
+        """Let another one that has the same layouts take its place."""
+        self.successor = other
+        other.answers = {**self.answers, **other.answers}
+
+    def _answer(self, place: Place) -> Descriptor:
+        """What oneDNN chose as a formula.
+
+        Raises:
+            TypeError: there is none.
+        """
+        chosen, asked = self.witness.descriptor(*place), self.opaque.get(place)
+        if asked is None:
+            raise TypeError(f"no formula tells {place} of {self.kind}")
+        if not isinstance(asked, SymbolicDescriptor):
+            return SymbolicDescriptor(chosen, chosen.shape, chosen.strides, (self, *place))
+        if chosen.strides is None:
+            return SymbolicDescriptor(chosen, asked.shape, None, (self, *place))
+        forms = [Descriptor.dense(asked.shape, chosen.data_type)]
+        if len(asked.shape) > 2:
+            forms.insert(0, Descriptor.channels_last(asked.shape, chosen.data_type))
+        for form in forms:
+            if number_descriptor(form) == chosen:
+                return form
+        raise TypeError(f"no formula tells the strides of {chosen}")
+
+    def given(
+        self,
+        src: Descriptor,
+        dst: Descriptor,
+        weights: Descriptor | None = None,
+        bias: Descriptor | None = None,
+    ) -> Primitive:
+        """Say which layouts it was asked for with; return self."""
+        given = (src, dst, weights, bias)
+        self.witness.given(*(each and number_descriptor(each) for each in given))  # type: ignore[arg-type]
+        return super().given(src, dst, weights, bias)
+
+    def __del__(self) -> None:
+        """Leave everything to `witness`."""
+
+
+def is_formula(argument: Argument) -> bool:
+    """Whether sizes in an argument of `Primitive.create` are formulas."""
+    if isinstance(argument, Attributes):
+        return argument.is_formula
+    if isinstance(argument, tuple):
+        return any(isinstance(each, SymbolicDescriptor) or is_symbolic(each) for each in argument)
+    return isinstance(argument, SymbolicDescriptor) or is_symbolic(argument)
+
+
+def _of_numbers(argument: Argument) -> Argument:
+    """An argument with the numbers that its sizes have now."""
+    if isinstance(argument, Attributes):
+        return argument.of_numbers()
+    if isinstance(argument, Descriptor):
+        return number_descriptor(argument)
+    if isinstance(argument, tuple):
+        return tuple(  # type: ignore[return-value]
+            number_descriptor(each) if isinstance(each, Descriptor) else number_of(each)
+            for each in argument
+        )
+    return number_of(argument)
 
 
 def _key(kind: str, arguments: Sequence[Argument]) -> _Key | None:

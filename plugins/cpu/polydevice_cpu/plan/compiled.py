@@ -14,6 +14,8 @@ from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
 from polydevice.ops.control_flow import Iteration
 from polydevice.runtime.plan_cache import Bindings, PlanCache, Shapes, plans_limit
+from polydevice.runtime.templates import Templates
+from polydevice.symbolic_size import Trace
 from polydevice_cpu.implement import evaluate
 from polydevice_cpu.passes import prepare
 from polydevice_cpu.plan.array_steps.tail import make_tail
@@ -25,8 +27,12 @@ from polydevice_cpu.plan.building.builder import PlanBuilder, Settings
 from polydevice_cpu.plan.building.decisions import Decisions, Unlike
 from polydevice_cpu.plan.building.sizes import Sized, Sizes
 from polydevice_cpu.plan.building.weights import WeightStore
-from polydevice_cpu.plan.plan import Plan
+from polydevice_cpu.plan.filling.template import PlanTemplate
+from polydevice_cpu.plan.plan import Plan, PlanParts
 from polydevice_cpu.proof.ledger import keep_verdicts
+
+PATIENCE = 2
+"""Plans that are made with numbers before one is made with formulas."""
 
 
 class BodyStore:
@@ -74,6 +80,8 @@ class CompiledNetwork:
         self.decisions = Decisions()
         self.sizes = Sizes(network)
         self.plans = PlanCache[Plan](plans_limit(memory))
+        shapes = [parameter.output.shape for parameter in network.parameters]
+        self.templates = Templates[Plan](shapes, self._make_template, PATIENCE)
 
     def plan(self, shapes: Shapes) -> Plan:
         """Return the plan for these input shapes; makes it when they are new.
@@ -98,24 +106,45 @@ class CompiledNetwork:
         return CompiledNetwork(self.network, settings, self.weights, self.memory, self.bodies)
 
     def _make(self, shapes: Shapes) -> Plan:
-        network = self.sizes.fill(shapes, lambda body: self.body(body).network)
-        try:
-            plan = self._build(network)
-        except Unlike as unlike:
-            self.decisions.vary(unlike.assumed)
-            with self.decisions.asked():
-                plan = self._build(network)
+        plan = self.templates.plan(shapes, self._make_of_numbers)
         keep_verdicts()
         needed = plan.arena_bytes + plan.scratchpad_bytes
         self.memory.check(needed, f"the plan for inputs of shapes {shapes}")
         return plan
 
-    def _build(self, network: Sized) -> Plan:
+    def _make_of_numbers(self, shapes: Shapes) -> Plan:
+        network = self.sizes.fill(shapes, self._prepared)
+        try:
+            return Plan(self._build(network, self.decisions))
+        except Unlike as unlike:
+            self.decisions.vary(unlike.assumed)
+            with self.decisions.asked():
+                return Plan(self._build(network, self.decisions))
+
+    def _make_template(self, shapes: Shapes, trace: Trace) -> PlanTemplate:
+        """Plan for symbolic sizes.
+
+        Raises:
+            UntraceableError: something in the network is planned for numbers only.
+        """
+        network = self.sizes.formulas(shapes, self._prepared)
+        decisions = self.decisions.copy()
+        try:
+            parts = self._build(network, decisions)
+            parts.settle()
+        except Unlike as unlike:
+            raise ValueError("a layer does not turn out as it did for other sizes") from unlike
+        return PlanTemplate(parts, trace, self.weights.in_layout)
+
+    def _prepared(self, body: Network) -> Network:
+        return self.body(body).network
+
+    def _build(self, network: Sized, decisions: Decisions) -> PlanParts:
         builder = PlanBuilder(
             network,
             self.settings,
             self.weights,
-            self.decisions,
+            decisions,
             lambda made, nodes: make_tail(made, nodes, self._part),
         )
         return builder.build()
@@ -139,8 +168,10 @@ class CompiledNetwork:
         if "_in_one_thread" in vars(self):
             self._in_one_thread.plans.clear()
             self._in_one_thread.sizes.clear()
+            self._in_one_thread.templates.clear()
         self.plans.clear()
         self.sizes.clear()
+        self.templates.clear()
         self.bodies.clear()
         self.weights.clear()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,28 @@ ARRAY_BYTES = 4_000
 """What a step on arrays takes."""
 
 
+@dataclass(frozen=True)
+class PlanParts:
+    """What a plan is made of.
+
+    Attributes:
+        steps, outputs, inputs, refused, origins: see `Plan`.
+    """
+
+    steps: list[Step]
+    outputs: list[Value | None]
+    inputs: Sequence[TensorDesc]
+    refused: Mapping[str, str]
+    origins: Mapping[str, tuple[str, ...]]
+
+    def settle(self) -> None:
+        """Note how long values live, and let steps write where their operands lay."""
+        for number, step in enumerate(self.steps):
+            for value in step.values:
+                value.storage.touch(number)
+        accumulate(self.steps)
+
+
 class Plan:
     """What a request needs, besides memory, to infer with inputs of these shapes.
 
@@ -45,21 +68,13 @@ class Plan:
         held_bytes: estimate of what the plan takes by itself.
     """
 
-    def __init__(
-        self,
-        steps: list[Step],
-        outputs: list[Value | None],
-        inputs: Sequence[TensorDesc],
-        refused: Mapping[str, str],
-        origins: Mapping[str, tuple[str, ...]],
-    ) -> None:
-        self._note_lives(steps)
-        accumulate(steps)
-        self.steps = steps
-        self.outputs = outputs
-        self.inputs = list(inputs)
-        self.refused = dict(refused)
-        self.origins = dict(origins)
+    def __init__(self, parts: PlanParts) -> None:
+        parts.settle()
+        self.steps = steps = parts.steps
+        self.outputs = outputs = parts.outputs
+        self.inputs = list(parts.inputs)
+        self.refused = dict(parts.refused)
+        self.origins = dict(parts.origins)
         self.times = LayerTimes[int]()
         nothing: tuple[tuple[int, ...], np.dtype[Any]] = ((0,), np.dtype(np.float32))
         self.results = [nothing if each is None else (each.shape, each.dtype) for each in outputs]
@@ -96,12 +111,6 @@ class Plan:
         for storage, offset in zip(storages, offsets, strict=True):
             storage.offset_bytes = offset
         return size
-
-    @staticmethod
-    def _note_lives(steps: Sequence[Step]) -> None:
-        for number, step in enumerate(steps):
-            for value in step.values:
-                value.storage.touch(number)
 
     def _arena_storages(self) -> list[Storage]:
         """The storages that need a place; one that is shared lives as long as its sharers."""

@@ -60,6 +60,11 @@ class Storage:
         """Whether it lies in the bytes of another one."""
         return self._shared is not None
 
+    @property
+    def shared(self) -> Storage | None:
+        """The storage in whose bytes it lies, if not in its own."""
+        return self._shared
+
     def share(self, other: Storage) -> None:
         """Lie in the bytes of another storage of the same size from now on."""
         self._shared = other
@@ -141,6 +146,11 @@ class Value:
             and self.elements > 0
             and (self.strides is None or not _overlaps(self.shape, self.strides))
         )
+
+    @property
+    def own_descriptor(self) -> Descriptor | None:
+        """The layout for oneDNN, if it is there; where there are strides, they tell it."""
+        return self._descriptor
 
     @property
     def descriptor(self) -> Descriptor:

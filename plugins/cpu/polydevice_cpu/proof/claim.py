@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 from polydevice_cpu.onednn.attributes import Binary, Eltwise, PostOp, Prelu, Sum
@@ -74,6 +74,21 @@ class Link:
         whole = "=" if self.shape == result else _spread(self.shape)
         place = _PLACES.get(self.argument, "POST_OP")
         return f"{name}({place} {_name(memory.data_type)} {memory.layout} {whole})"
+
+    @property
+    def descriptors(self) -> list[Descriptor]:
+        """The layouts that it names."""
+        operand = [self.post_op.operand] if isinstance(self.post_op, Binary) else []
+        return operand if self.memory is None else [self.memory, *operand]
+
+    def of_numbers(self, number: Callable[[Descriptor], Descriptor]) -> Link:
+        """The same of layouts whose sizes are numbers, each from `number`."""
+        memory, post_op = self.memory, self.post_op
+        if memory is None:
+            return self
+        if isinstance(post_op, Binary):
+            post_op = Binary(post_op.algorithm, number(post_op.operand))
+        return replace(self, post_op=post_op, memory=number(memory))
 
     def is_flat(self, result: Descriptor) -> bool:
         """Whether it does the same wherever an element lies: no operand, one number, or all."""
@@ -146,6 +161,39 @@ class Claim:
             and src.layout == dst.layout == _ROW_MAJOR[: len(dst.shape)]
             and all(link.is_flat(dst) for link in self.links)
         )
+
+
+@dataclass(frozen=True)
+class NotedClaim:
+    """A claim of which sizes are formulas, without the primitive; see `Claim`."""
+
+    base: Primitive | None
+    links: tuple[Link, ...]
+    zero: int
+    window: str
+
+    def of(
+        self,
+        primitive: Primitive,
+        shapes: Sequence[tuple[int, ...]],
+        descriptor: Callable[[Descriptor], Descriptor],
+        other: Callable[[Primitive], Primitive],
+    ) -> Claim:
+        """Return the claim for numbers.
+
+        Args:
+            primitive: what it is about.
+            shapes: of the links.
+            descriptor: from a layout of formulas to one of numbers.
+            other: the same of primitives.
+        """
+        base = self.base
+        links = [
+            replace(link.of_numbers(descriptor), shape=shape)
+            for link, shape in zip(self.links, shapes, strict=True)
+        ]
+        make = None if base is None else lambda: other(base)
+        return Claim(primitive, make, links, self.zero, self.window)
 
 
 @cache

@@ -10,10 +10,10 @@ from polydevice.bounds import current_bounds
 from polydevice.errors import DeviceMemoryError
 from polydevice_cpu.onednn.attributes import Attributes, Eltwise
 from polydevice_cpu.onednn.constants import Algorithm
-from polydevice_cpu.onednn.descriptor import Descriptor
-from polydevice_cpu.onednn.primitive import Primitive
+from polydevice_cpu.onednn.descriptor import Descriptor, number_descriptor, numbers
+from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.onednn.primitives import eltwise
-from polydevice_cpu.proof.claim import SHAPES, Claim, Link
+from polydevice_cpu.proof.claim import SHAPES, Claim, Link, NotedClaim
 from polydevice_cpu.proof.ledger import ledger
 from polydevice_cpu.proof.trial import ACCURACY_ELEMENTS, failure
 
@@ -26,6 +26,8 @@ _TRIVIAL = (Algorithm.LINEAR, Algorithm.RELU, Algorithm.CLIP, Algorithm.ABS, Alg
 
 def refusal(claim: Claim) -> str:
     """Return why the primitive must not be used; empty where it is proved."""
+    if isinstance(claim.primitive, SymbolicPrimitive):
+        return _noted(claim, claim.primitive)
     for link in claim.links:
         if isinstance(link.post_op, Eltwise):
             reason = inaccuracy(link.post_op)
@@ -34,6 +36,21 @@ def refusal(claim: Claim) -> str:
     reason = _verdict(claim.key, claim)
     claim.primitive.is_proved = not reason
     return reason
+
+
+def _noted(claim: Claim, made: SymbolicPrimitive) -> str:
+    """Why it must not be used for the sizes there are now; what is claimed is noted for others."""
+    base = None if claim.base is None else claim.base()
+    noted = NotedClaim(base, tuple(claim.links), claim.zero, claim.window)
+    shapes = [numbers(link.shape) for link in claim.links]
+    reason = refusal(noted.of(made.witness, shapes, number_descriptor, _witness_of))
+    if not reason:
+        made.claims.append(noted)
+    return reason
+
+
+def _witness_of(primitive: Primitive) -> Primitive:
+    return primitive.witness if isinstance(primitive, SymbolicPrimitive) else primitive
 
 
 def inaccuracy(function: Eltwise) -> str:

@@ -13,4 +13,5 @@ def reduction(
     algorithm: Algorithm, src: Descriptor, dst: Descriptor, attributes: Attributes
 ) -> Primitive | None:
     """Reduce, by an ``Algorithm.REDUCTION_*``, the dimensions whose destination size is 1."""
-    return Primitive.create("reduction", engine(), algorithm, src, dst, 0.0, 0.0, attributes)
+    made = Primitive.create("reduction", engine(), algorithm, src, dst, 0.0, 0.0, attributes)
+    return made and made.given(src, dst)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polydevice_cpu.onednn.constants import Arg
+from polydevice_cpu.onednn.primitive import SymbolicPrimitive
 from polydevice_cpu.plan.step import PrimitiveStep, Step
 from polydevice_cpu.plan.value import Kind, Value
 
@@ -33,6 +34,9 @@ def accumulate(steps: Sequence[Step]) -> None:
                 Arg.WEIGHTS in step.arguments and primitive.weights != step.primitive.weights
             ):
                 continue  # what it reads is reordered and packed already
+            if isinstance(step.primitive, SymbolicPrimitive):
+                assert isinstance(primitive, SymbolicPrimitive)
+                step.primitive.replace_by(primitive)
             step.primitive = primitive
             del step.arguments[sum_.argument]
             step.arguments[Arg.DST].storage.share(operand.storage)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +13,18 @@ from polydevice.dtype import Array, ElementType
 from polydevice.network.kept_layers import NONE_KEPT, KeptLayers
 from polydevice.node import FLOAT_REASON, Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
+from polydevice.runtime.templates import UntraceableError
+from polydevice.symbolic_size import is_formula
 from polydevice_cpu.lower import find_lowering
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, DataType
-from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, row_major
+from polydevice_cpu.onednn.descriptor import (
+    DATA_TYPES,
+    Descriptor,
+    SymbolicDescriptor,
+    row_major,
+)
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.primitives import reorder
 from polydevice_cpu.plan.array_steps.start import starter
@@ -27,11 +34,9 @@ from polydevice_cpu.plan.building.pending import Pending
 from polydevice_cpu.plan.building.sizes import Needed, Sized
 from polydevice_cpu.plan.building.weights import WeightStore, constant_value, pack
 from polydevice_cpu.plan.building.worth import threads_worth
-from polydevice_cpu.plan.plan import Plan
+from polydevice_cpu.plan.plan import PlanParts
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep, copying
 from polydevice_cpu.plan.value import Kind, Storage, Value
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -81,8 +86,6 @@ class PlanBuilder:
         self._origins: dict[str, tuple[str, ...]] = {}
         self._threads: dict[Node, int] = {}
         self._stable = set(sized.stable)
-        self._kinds = sized.kinds
-        self._found: dict[Hashable, Any] = {}
 
     # -- what lowerings ask -------------------------------------------------------------------
 
@@ -112,6 +115,9 @@ class PlanBuilder:
         if port not in self._values:
             known = port.desc.constant
             assert known is not None, f"{port} is used before it is computed"
+            if is_formula(known):
+                self._values[port] = _of_formulas(known, port.element_type.dtype)
+                return self._values[port]
             self._values[port] = self.constant(np.ascontiguousarray(known).reshape(known.shape))
         return self._values[port]
 
@@ -165,6 +171,8 @@ class PlanBuilder:
 
     def constant(self, array: Array) -> Value:
         """A value that is the same in every inference; the array must not change."""
+        if is_formula(array):
+            raise UntraceableError("sizes are part of what a layer computes with")
         _, known = self._constants.get(id(array), (array, None))
         if known is None:
             given = array
@@ -182,6 +190,12 @@ class PlanBuilder:
         """A constant in a layout of oneDNN's; the model's own are packed once for all plans."""
         if descriptor is None:
             return self.constant(array)
+        if isinstance(descriptor, SymbolicDescriptor):  # it is packed where there are numbers
+            if address_of(array) in self._stable:
+                self.weights.packed(array, descriptor.known)
+            storage = Storage(Kind.CONSTANT, descriptor.size_bytes, array=array)
+            kind, steps = descriptor.dtype, descriptor.strides
+            return Value(storage, descriptor.shape, kind, steps, descriptor=descriptor)
         if address_of(array) in self._stable:
             return self.weights.packed(array, descriptor)
         return constant_value(pack(array, descriptor), descriptor)
@@ -193,20 +207,6 @@ class PlanBuilder:
         result = self.weights.derived(array, name, make)
         self._stable.add(address_of(result))
         return result
-
-    def alike(self, node: Node, given: Hashable, find: Callable[[], T]) -> T:
-        """``find()``, once for all nodes of the same operation that are given the same.
-
-        What is found must depend on the operation and on `given` alone.
-        """
-        kind = self._kinds.get(node)
-        if kind is None:
-            return find()
-        key = kind, given
-        if key not in self._found:
-            self._found[key] = find()
-        found: T = self._found[key]
-        return found
 
     def heavy_type(self, node: Node) -> DataType:
         """The element type that the heavy primitive of a node computes on."""
@@ -287,21 +287,21 @@ class PlanBuilder:
 
     # -- the walk -----------------------------------------------------------------------------
 
-    def build(self) -> Plan:
-        """Return the plan."""
+    def build(self) -> PlanParts:
+        """Return what the plan consists of."""
         nodes = self._needed()
         counts = threads_worth(nodes, self.settings.threads)
         self._threads = dict(zip(nodes, counts, strict=True))
         with openmp.threads(max(counts, default=1)):
             return self._build(nodes)
 
-    def _build(self, nodes: list[Node]) -> Plan:
+    def _build(self, nodes: list[Node]) -> PlanParts:
         self._place_inputs()
         late = [node for node in nodes if not self._lower(node)]
         if late or any(self.is_late(result.inputs[0]) for result in self.network.results):
             self.emit(self._make_tail(self, late))
         outputs = self._place_outputs()
-        return Plan(
+        return PlanParts(
             self._steps,
             outputs,
             [p.output.desc for p in self.network.parameters],
@@ -426,6 +426,12 @@ class PlanBuilder:
         else:
             self.emit(copying("", "Copy", value, output))
         return output
+
+
+def _of_formulas(array: Array, dtype: np.dtype[Any]) -> Value:
+    """A constant that was computed from symbolic sizes."""
+    storage = Storage(Kind.CONSTANT, array.size * dtype.itemsize, array=array)
+    return Value(storage, array.shape, dtype, row_major(array.shape))
 
 
 def _is_plain(port: Port) -> bool:

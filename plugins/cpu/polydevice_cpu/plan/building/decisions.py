@@ -55,6 +55,13 @@ class Decisions:
         self._relied_on = True
         self._fusions: dict[str, Fusion] = {}
 
+    def copy(self) -> Decisions:
+        """Return one that knows as much; what is noted there is for formulas alone."""
+        made = Decisions()
+        made._known, made._fusions = dict(self._known), dict(self._fusions)
+        made._varying = set(self._varying)
+        return made
+
     def fusion(self, node: Node) -> Fusion | None:
         """Return how a node was fused the last time; None: find out."""
         known = self._fusions.get(node.name) if self._relied_on else None

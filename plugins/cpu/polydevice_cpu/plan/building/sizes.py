@@ -19,6 +19,7 @@ from polydevice.ops.op import Op
 from polydevice.passes.check_sizes import check_sizes
 from polydevice.rewrites.control_flow.inline_branches import inline_branches
 from polydevice.runtime.plan_cache import Shapes
+from polydevice.runtime.templates import UntraceableError
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.implement import evaluate
@@ -94,6 +95,18 @@ class Sizes:
             if not can_stay:
                 sized, can_stay = self._first(shapes, prepared)
         self._latest = sized if can_stay else None
+        return sized
+
+    def formulas(self, shapes: Shapes, prepared: Callable[[Network], Network]) -> Sized:
+        """Return a network of its own for inputs of which some sizes are symbolic.
+
+        Raises:
+            UntraceableError: there are bodies in it, or variables.
+        """
+        sized, _ = self._first(shapes, prepared)
+        for node in sized.nodes:
+            if node.op.has_bodies or node.op.is_stateful or node.op.has_side_effect:
+                raise UntraceableError(f"{node.title} keeps something or has a body")
         return sized
 
     def clear(self) -> None:

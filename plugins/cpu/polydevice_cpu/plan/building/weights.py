@@ -90,6 +90,15 @@ class WeightStore:
             versions.append(made)
             return made
 
+    def in_layout(self, array: Array, descriptor: Descriptor) -> Value:
+        """Return `array` in the layout of `descriptor`: one value where its memory is kept anyway.
+
+        What a plan has computed for itself is packed anew.
+        """
+        if _identity(array) in self._packed:
+            return self.packed(array, descriptor)
+        return constant_value(pack(array, descriptor), descriptor)
+
     def derived(self, array: Array, name: str, make: Callable[[Array], Array]) -> Array:
         """Return ``make(array)``, made once per array and name."""
         key = (_identity(array), name)

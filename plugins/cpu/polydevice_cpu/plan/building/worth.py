@@ -17,6 +17,7 @@ from polydevice.ops.matmul import MatMul
 from polydevice.ops.op import Op
 from polydevice.ops.recurrent import Recurrent, SequenceOf
 from polydevice.rewrites.integers.integer_product import IntegerProduct
+from polydevice.symbolic_size import number_of
 from polydevice_cpu.passes.compressed import CompressedMatMul
 
 PRODUCTS_PER_US = 70_000
@@ -51,6 +52,7 @@ def threads_worth(nodes: Sequence[Node], most: int) -> list[int]:
     work = [(_products(node, node.op), _moved(node)) for node in nodes] if most > 1 else []
     if sum(starmap(_microseconds, work)) < NETWORK_US:
         return [1] * len(nodes)
+    work = [(number_of(products), number_of(moved)) for products, moved in work]
     alone = together = 0.0  # the least time until now, if the latest node ran on one, or on all
     stays: list[tuple[bool, bool]] = []  # whether the node before each ran as it does, for both
     for products, moved in work:

@@ -1,0 +1,124 @@
+"""Formulas: what a plan that was made with symbolic sizes needs of other sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from polydevice.runtime.templates import UntraceableError
+from polydevice.symbolic_size import Number, is_formula
+from polydevice_cpu.onednn.attributes import Attributes
+from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
+from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
+from polydevice_cpu.plan.filling.captured import serves_all_sizes
+from polydevice_cpu.plan.plan import PlanParts
+from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step
+from polydevice_cpu.plan.value import Kind, Storage, Value
+from polydevice_cpu.proof.claim import NotedClaim
+
+
+class Formulas:
+    """Collects the sizes that things of a plan are made with.
+
+    Attributes:
+        wanted: tuples of sizes, whatever a thing needs.
+        places: thing, by identity → which of them are its own.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.wanted: list[Any] = []
+        self.places: dict[int, int] = {}
+        self._kept: list[object] = []
+
+    def visit(self, parts: PlanParts) -> None:
+        """Collect what a plan is made of.
+
+        Raises:
+            UntraceableError: a step is for these sizes alone.
+        """
+        for step in parts.steps:
+            self._step(step)
+        for output in parts.outputs:
+            if output is None:
+                raise UntraceableError("an output has a size that the data tells")
+            self._value(output)
+        for desc in parts.inputs:
+            self._note(desc, tuple(desc.shape or ()))
+
+    def _note(self, thing: object, sizes: Number | tuple[Any, ...]) -> bool:
+        """Note the sizes of a thing; False where they are already."""
+        if id(thing) in self.places:
+            return False
+        self.places[id(thing)] = len(self.wanted)
+        self.wanted.append(sizes)
+        self._kept.append(thing)  # or another thing might get its identity
+        return True
+
+    def _step(self, step: Step) -> None:
+        if isinstance(step, PrimitiveStep):
+            self._primitive(step.primitive)
+        elif not isinstance(step, ArrayStep) or not serves_all_sizes(step.start):
+            raise UntraceableError(f"{step.type} {step.name!r} is made for its sizes")
+        for value in step.values:
+            self._value(value)
+
+    def _value(self, value: Value) -> None:
+        if self._note(value, (value.shape, value.strides, value.offset_bytes)):
+            self._storage(value.storage)
+            if value.own_descriptor is not None:
+                self._descriptor(value.own_descriptor)
+
+    def _storage(self, storage: Storage) -> None:
+        if storage.kind is Kind.OBJECTS:
+            raise UntraceableError("values are no numbers")
+        array = storage.array
+        if array is not None and is_formula(array):
+            self._note(storage, tuple(array.reshape(-1).tolist()))
+        else:
+            self._note(storage, storage.size_bytes)
+        if storage.shared is not None:
+            self._storage(storage.shared)
+
+    def _descriptor(self, descriptor: Descriptor) -> None:
+        if not isinstance(descriptor, SymbolicDescriptor):
+            return
+        if self._note(descriptor, (descriptor.shape, descriptor.strides)):
+            source = descriptor.source
+            if isinstance(source, SymbolicDescriptor):
+                self._descriptor(source)
+            elif isinstance(source, tuple):
+                assert isinstance(source[0], SymbolicPrimitive)
+                self._primitive(source[0].latest)
+
+    def _primitive(self, primitive: Primitive) -> None:
+        if not isinstance(primitive, SymbolicPrimitive):
+            return
+        if not self._note(primitive, tuple(map(_sizes_of, primitive.arguments))):
+            return
+        for argument in primitive.arguments:
+            if isinstance(argument, Attributes):
+                for operand in argument.operands:
+                    self._descriptor(operand)
+            for each in argument if isinstance(argument, tuple) else (argument,):
+                if isinstance(each, Descriptor):
+                    self._descriptor(each)
+        for known in (primitive.layouts, primitive.opaque, primitive.answers):
+            for descriptor in known.values():
+                self._descriptor(descriptor)
+        for claim in primitive.claims:
+            self._claim(claim)
+
+    def _claim(self, claim: NotedClaim) -> None:
+        self._note(claim, tuple(link.shape for link in claim.links))
+        if claim.base is not None:
+            self._primitive(claim.base)
+        for link in claim.links:
+            for descriptor in link.descriptors:
+                self._descriptor(descriptor)
+
+
+def _sizes_of(argument: object) -> tuple[Number, ...] | None:
+    """An argument of a primitive that is a tuple of sizes; None for others."""
+    if isinstance(argument, tuple) and not any(isinstance(each, Descriptor) for each in argument):
+        return argument
+    return None

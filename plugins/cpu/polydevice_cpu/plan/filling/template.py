@@ -1,0 +1,234 @@
+"""PlanTemplate: what a plan that was made with symbolic sizes is for other sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice.shape import Shape
+from polydevice.symbolic_size import Trace, is_formula
+from polydevice.tensor import TensorDesc
+from polydevice_cpu.onednn import openmp
+from polydevice_cpu.onednn.attributes import Attributes
+from polydevice_cpu.onednn.constants import Tag
+from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
+from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive
+from polydevice_cpu.plan.filling.formulas import Formulas
+from polydevice_cpu.plan.plan import Plan, PlanParts
+from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step
+from polydevice_cpu.plan.value import Kind, Storage, Value
+from polydevice_cpu.proof.claim import NotedClaim
+from polydevice_cpu.proof.proof import refusal
+
+Packing = Callable[[Array, Descriptor], Value]
+"""Returns a constant in a layout."""
+
+
+class _UnfitError(Exception):
+    """oneDNN answers otherwise for these sizes."""
+
+
+class PlanTemplate:
+    """A plan whose sizes are formulas; `plan` fills in numbers.
+
+    Which steps there are, what they compute together, and in which layouts is as it was for the
+    sizes that the template was made with. oneDNN is asked for each primitive that runs: where it
+    has other code than was expected, or code that is not proved, the template does not fit.
+    """
+
+    def __init__(self, parts: PlanParts, trace: Trace, packing: Packing) -> None:
+        """Take over what a plan consists of, and end its trace.
+
+        Raises:
+            UntraceableError: a step is for these sizes alone.
+        """
+        found = Formulas()
+        found.visit(parts)
+        self._parts = parts
+        self._packing = packing
+        self._found = found
+        self._formulas = trace.formulas(found.wanted)
+        found.wanted.clear()
+
+    def plan(self, sizes: Sequence[int]) -> Plan | None:
+        """Return the plan for these sizes; None where another one might be made for them."""
+        found = self._formulas(sizes)
+        if found is None:
+            return None
+        before = openmp.functions()[0]()
+        try:
+            return _Filled(found[0], self._found.places, self._packing).plan(self._parts)
+        except _UnfitError:
+            return None
+        finally:
+            openmp.functions()[1](before)
+
+
+class _Filled:
+    """Copies a plan, with numbers in the place of formulas; what has none is shared."""
+
+    def __init__(self, numbers: list[Any], places: dict[int, int], packing: Packing) -> None:
+        self._numbers = numbers
+        self._places = places
+        self._packing = packing
+        self._threads = 0
+        self._descriptors: dict[int, Descriptor] = {}
+        self._primitives: dict[int, Primitive] = {}
+        self._values: dict[int, Value] = {}
+        self._storages: dict[int, Storage] = {}
+
+    def plan(self, parts: PlanParts) -> Plan:
+        steps = [self._step(step) for step in parts.steps]
+        outputs = [None if each is None else self._value(each) for each in parts.outputs]
+        inputs = [self._input(desc) for desc in parts.inputs]
+        return Plan(PlanParts(steps, outputs, inputs, parts.refused, parts.origins))
+
+    def _sizes(self, thing: object) -> Any:
+        return self._numbers[self._places[id(thing)]]
+
+    def _input(self, desc: TensorDesc) -> TensorDesc:
+        return replace(desc, shape=Shape(self._sizes(desc)))
+
+    def _step(self, step: Step) -> Step:
+        value = self._value
+        if isinstance(step, PrimitiveStep):
+            made = self._primitive(step.primitive)
+            arguments = {index: value(each) for index, each in step.arguments.items()}
+            layers = step.layers
+            return PrimitiveStep(step.name, step.type, made, arguments, step.outputs, layers=layers)
+        assert isinstance(step, ArrayStep)
+        inputs, outputs = list(map(value, step.inputs)), list(map(value, step.outputs))
+        return replace(step, inputs=inputs, outputs=outputs)
+
+    def _value(self, given: Value) -> Value:
+        made = self._values.get(id(given))
+        if made is None:
+            made = self._values[id(given)] = self._made_value(given)
+        return made
+
+    def _made_value(self, given: Value) -> Value:
+        shape, strides, offset_bytes = self._sizes(given)
+        own, array = given.own_descriptor, given.storage.array
+        if given.storage.kind is Kind.CONSTANT and array is not None:
+            if isinstance(own, SymbolicDescriptor):
+                return self._packing(array, self._descriptor(own))
+            if (shape, strides, offset_bytes) == (
+                given.shape,
+                given.strides,
+                given.offset_bytes,
+            ) and not is_formula(array):
+                return given
+        descriptor = None if own is None else self._descriptor(own)
+        if strides is None and descriptor is not None:
+            strides = descriptor.strides
+        return Value(
+            self._storage(given),
+            shape,
+            given.dtype,
+            strides,
+            offset_bytes=offset_bytes,
+            descriptor=descriptor,
+        )
+
+    def _storage(self, value: Value) -> Storage:
+        given, array = value.storage, value.storage.array
+        if array is None:
+            return self._memory(given)
+        if not is_formula(array):
+            return given
+        made = self._storages.get(id(given))
+        if made is None:
+            array = np.array(self._sizes(given), value.dtype).reshape(array.shape)
+            made = self._storages[id(given)] = Storage(given.kind, array.nbytes, array=array)
+        return made
+
+    def _memory(self, given: Storage) -> Storage:
+        """A storage that a request provides."""
+        made = self._storages.get(id(given))
+        if made is None:
+            made = Storage(given.kind, self._sizes(given), index=given.index)
+            if given.shared is not None:
+                made.share(self._memory(given.shared))
+            self._storages[id(given)] = made
+        return made
+
+    def _descriptor(self, given: Descriptor) -> Descriptor:
+        if not isinstance(given, SymbolicDescriptor):
+            return given
+        made = self._descriptors.get(id(given))
+        if made is None:
+            made = self._descriptors[id(given)] = self._made_descriptor(given)
+        return made
+
+    def _made_descriptor(self, given: SymbolicDescriptor) -> Descriptor:
+        shape, strides = self._sizes(given)
+        source = given.source
+        if isinstance(source, Tag):
+            return Descriptor.tagged(shape, source, given.data_type)
+        if isinstance(source, SymbolicDescriptor):
+            return self._descriptor(source).turned()
+        if source is not None:
+            primitive, query, index = source
+            assert isinstance(primitive, SymbolicPrimitive)
+            return self._primitive(primitive.latest).descriptor(query, index)
+        return Descriptor.strided(shape, strides, given.data_type)
+
+    def _primitive(self, given: Primitive) -> Primitive:
+        if not isinstance(given, SymbolicPrimitive):
+            return given
+        made = self._primitives.get(id(given))
+        if made is None:
+            made = self._primitives[id(given)] = self._made_primitive(given)
+        return made
+
+    def _made_primitive(self, given: SymbolicPrimitive) -> Primitive:
+        arguments = [
+            self._argument(argument) if sizes is None else sizes
+            for argument, sizes in zip(given.arguments, self._sizes(given), strict=True)
+        ]
+        if self._threads != given.threads:
+            self._threads = given.threads
+            openmp.functions()[1](given.threads)
+        made = Primitive.create(given.name, *arguments)
+        if made is None or not _is_alike(made, given):
+            raise _UnfitError
+        for place, layout in (*given.layouts.items(), *given.opaque.items()):
+            made.note_given(place, self._descriptor(layout))
+        for place, answer in given.answers.items():
+            self._check(made.descriptor(*place), answer)
+        if not made.is_proved and any(self._refusal(made, each) for each in given.claims):
+            raise _UnfitError
+        return made
+
+    def _argument(self, given: Argument) -> Argument:
+        if isinstance(given, Attributes):
+            return given.of_numbers(self._descriptor)
+        if isinstance(given, Descriptor):
+            return self._descriptor(given)
+        if isinstance(given, tuple):
+            return tuple(  # type: ignore[return-value]
+                self._descriptor(each) if isinstance(each, Descriptor) else each for each in given
+            )
+        return given
+
+    def _check(self, got: Descriptor, answer: Descriptor) -> None:
+        """See that a layout is what was relied on; of what it chose, the order in memory."""
+        if isinstance(answer, SymbolicDescriptor) and answer.source is None:
+            if got != self._descriptor(answer):
+                raise _UnfitError
+        elif got.layout != answer.layout or got.data_type is not answer.data_type:
+            raise _UnfitError
+
+    def _refusal(self, made: Primitive, claim: NotedClaim) -> str:
+        return refusal(claim.of(made, self._sizes(claim), self._descriptor, self._primitive))
+
+
+def _is_alike(made: Primitive, given: SymbolicPrimitive) -> bool:
+    """Whether it is as fast as could be expected; layouts are chosen for the code of heavy ones."""
+    if given.has_weights:
+        return made.implementation == given.implementation
+    return given.is_reference or not made.is_reference
