@@ -72,22 +72,23 @@ class Attributes:
     """A primitive_attr, made when it is needed: the scratchpad is always the caller's.
 
     Attributes:
+        post_ops, quantisation: what it was made with.
         key: equal for equal attributes; None where a layout is not known by its numbers.
     """
 
-    __slots__ = ("_held", "_post_ops", "_quantisation", "key")
+    __slots__ = ("_held", "key", "post_ops", "quantisation")
 
     def __init__(
         self, post_ops: Sequence[PostOp] = (), quantisation: Sequence[Quantisation] = ()
     ) -> None:
-        self._post_ops = tuple(post_ops)
-        self._quantisation = tuple(quantisation)
+        self.post_ops = tuple(post_ops)
+        self.quantisation = tuple(quantisation)
         self._held: _Held | None = None
         self.key = self._key()
 
     def _key(self) -> Hashable | None:
         parts: list[Hashable] = []
-        for post_op in self._post_ops:
+        for post_op in self.post_ops:
             if isinstance(post_op, Binary):
                 if post_op.operand.key is None:
                     return None
@@ -97,12 +98,12 @@ class Attributes:
                 parts.append((post_op.algorithm, *numbers))
             else:
                 parts.append(post_op)
-        return (*parts, *self._quantisation)
+        return (*parts, *self.quantisation)
 
     @property
     def operands(self) -> list[Descriptor]:
         """The layouts of what post-operations read."""
-        return [each.operand for each in self._post_ops if isinstance(each, Binary)]
+        return [each.operand for each in self.post_ops if isinstance(each, Binary)]
 
     @property
     def is_formula(self) -> bool:
@@ -117,15 +118,15 @@ class Attributes:
             return self
         chain = [
             Binary(each.algorithm, number(each.operand)) if isinstance(each, Binary) else each
-            for each in self._post_ops
+            for each in self.post_ops
         ]
-        return Attributes(chain, self._quantisation)
+        return Attributes(chain, self.quantisation)
 
     @property
     def handle(self) -> c.c_void_p:
         """What oneDNN's functions take."""
         if self._held is None:
-            self._held = _held(self.key, self._post_ops, self._quantisation)
+            self._held = _held(self.key, self.post_ops, self.quantisation)
         return self._held.handle
 
 

@@ -352,14 +352,14 @@ def is_formula(argument: Argument) -> bool:
     return isinstance(argument, SymbolicDescriptor) or is_symbolic(argument)
 
 
-def _of_numbers(argument: Argument) -> Argument:
+def _of_numbers(argument: Any) -> Any:
     """An argument with the numbers that its sizes have now."""
     if isinstance(argument, Attributes):
         return argument.of_numbers()
     if isinstance(argument, Descriptor):
         return number_descriptor(argument)
     if isinstance(argument, tuple):
-        return tuple(  # type: ignore[return-value]
+        return tuple(
             number_descriptor(each) if isinstance(each, Descriptor) else number_of(each)
             for each in argument
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from ctypes import c_void_p
 from typing import Any
 
 from polydevice.runtime.templates import UntraceableError
-from polydevice.symbolic_size import Number, is_formula
-from polydevice_cpu.onednn.attributes import Attributes
+from polydevice.symbolic_size import Number, is_formula, is_symbolic
+from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.captured import serves_all_sizes
@@ -21,7 +23,8 @@ class Formulas:
 
     Attributes:
         wanted: tuples of sizes, whatever a thing needs.
-        places: thing, by identity → which of them are its own.
+        places: thing, by identity → which of them are its own. Layouts and primitives that are the
+            same for all sizes share a place, as those of a network's blocks do.
     """
 
     def __init__(self) -> None:
@@ -29,6 +32,7 @@ class Formulas:
         self.wanted: list[Any] = []
         self.places: dict[int, int] = {}
         self._kept: list[object] = []
+        self._alike: dict[Hashable, int] = {}
 
     def visit(self, parts: PlanParts) -> None:
         """Collect what a plan is made of.
@@ -53,6 +57,11 @@ class Formulas:
         self.wanted.append(sizes)
         self._kept.append(thing)  # or another thing might get its identity
         return True
+
+    def _share(self, thing: object, what: Hashable) -> None:
+        """Give a thing that was noted the place of one that is the same, if there is one."""
+        place = self._alike.setdefault(what, self.places[id(thing)])
+        self.places[id(thing)] = place
 
     def _step(self, step: Step) -> None:
         if isinstance(step, PrimitiveStep):
@@ -89,6 +98,10 @@ class Formulas:
             elif isinstance(source, tuple):
                 assert isinstance(source[0], SymbolicPrimitive)
                 self._primitive(source[0].latest)
+                return
+            else:
+                sizes = _named((descriptor.shape, descriptor.strides))
+                self._share(descriptor, (sizes, descriptor.data_type, source))
 
     def _primitive(self, primitive: Primitive) -> None:
         if not isinstance(primitive, SymbolicPrimitive):
@@ -107,6 +120,56 @@ class Formulas:
                 self._descriptor(descriptor)
         for claim in primitive.claims:
             self._claim(claim)
+        self._share(primitive, self._described(primitive))
+
+    def _described(self, primitive: SymbolicPrimitive) -> Hashable:
+        """Everything that a primitive is made of, and what was relied on."""
+        arguments = tuple(map(self._argument, primitive.arguments))
+        answers = tuple((place, self._layout(each)) for place, each in primitive.answers.items())
+        known = (*primitive.layouts.items(), *primitive.opaque.items())
+        layouts = tuple((place, self._layout(each)) for place, each in known)
+        claims = tuple(map(self._claimed, primitive.claims))
+        return primitive.name, primitive.threads, arguments, answers, layouts, claims
+
+    def _argument(self, argument: object) -> Hashable:
+        if isinstance(argument, Attributes):
+            return tuple(map(self._function, argument.post_ops)), argument.quantisation
+        if isinstance(argument, Descriptor):
+            return self._layout(argument)
+        if isinstance(argument, tuple):
+            return tuple(map(self._argument, argument))
+        if isinstance(argument, float):
+            return argument.hex()  # by bits: 0 and -0 are equal
+        return id(argument) if isinstance(argument, c_void_p) else _named(argument)
+
+    def _function(self, post_op: PostOp) -> Hashable:
+        if isinstance(post_op, Binary):
+            return post_op.algorithm, self._layout(post_op.operand)
+        if isinstance(post_op, Eltwise):
+            return post_op.algorithm, float(post_op.alpha).hex(), float(post_op.beta).hex()
+        return post_op
+
+    def _layout(self, descriptor: Descriptor) -> Hashable:
+        """A layout of which primitives with the same have the same; one that it chose by itself."""
+        if not isinstance(descriptor, SymbolicDescriptor):
+            return id(descriptor) if descriptor.key is None else descriptor.key
+        if isinstance(descriptor.source, tuple):
+            return _named(descriptor.shape), descriptor.layout, descriptor.data_type
+        return self.places[id(descriptor)]
+
+    def _claimed(self, claim: NotedClaim) -> Hashable:
+        links = tuple(
+            (
+                self._function(link.post_op),
+                link.argument,
+                None if link.memory is None else self._layout(link.memory),
+                _named(link.shape),
+            )
+            for link in claim.links
+        )
+        base = claim.base
+        made = base if base is None else self.places.get(id(base), base.number)
+        return made, links, claim.zero, claim.window
 
     def _claim(self, claim: NotedClaim) -> None:
         self._note(claim, tuple(link.shape for link in claim.links))
@@ -115,6 +178,13 @@ class Formulas:
         for link in claim.links:
             for descriptor in link.descriptors:
                 self._descriptor(descriptor)
+
+
+def _named(sizes: Any) -> Hashable:
+    """Sizes by the names of their formulas."""
+    if isinstance(sizes, tuple):
+        return tuple(map(_named, sizes))
+    return f"={sizes.name}" if is_symbolic(sizes) else sizes
 
 
 def _sizes_of(argument: object) -> tuple[Number, ...] | None:

@@ -159,9 +159,10 @@ class _Filled:
     def _descriptor(self, given: Descriptor) -> Descriptor:
         if not isinstance(given, SymbolicDescriptor):
             return given
-        made = self._descriptors.get(id(given))
+        place = self._places[id(given)]
+        made = self._descriptors.get(place)
         if made is None:
-            made = self._descriptors[id(given)] = self._made_descriptor(given)
+            made = self._descriptors[place] = self._made_descriptor(given)
         return made
 
     def _made_descriptor(self, given: SymbolicDescriptor) -> Descriptor:
@@ -180,9 +181,10 @@ class _Filled:
     def _primitive(self, given: Primitive) -> Primitive:
         if not isinstance(given, SymbolicPrimitive):
             return given
-        made = self._primitives.get(id(given))
+        place = self._places[id(given)]
+        made = self._primitives.get(place)
         if made is None:
-            made = self._primitives[id(given)] = self._made_primitive(given)
+            made = self._primitives[place] = self._made_primitive(given)
         return made
 
     def _made_primitive(self, given: SymbolicPrimitive) -> Primitive:
