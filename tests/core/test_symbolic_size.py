@@ -129,3 +129,22 @@ def test_choices_that_may_be_others_are_told():
         result, others = formulas([number])
         assert result == [number * 2]
         assert best(number * 2) == chosen or others[0] == first[0]
+
+
+def test_what_a_function_answers_is_asked_again_for_other_sizes():
+    with tracing() as trace:
+        size = trace.input(6)
+        rest = trace.outcome(lambda n, by: n % by, (size, 4))
+        formulas = trace.formulas([(size * 2, (1, size)), rest])
+    assert rest == 2
+    assert formulas([10]) == ([(20, (1, 10)), 2], [])
+    assert formulas([11]) is None
+
+
+def test_a_size_equals_itself_whatever_it_is():
+    with tracing() as trace:
+        size = trace.input(6)
+        assert size == size
+        assert size <= size
+        assert not size < size
+        assert trace.steps == ["if s0 < s0: return None"]

@@ -216,6 +216,12 @@ class Value:
         return f"Value({self.storage.kind.value}, {self.dtype}{list(self.shape)}, {layout})"
 
 
+class UnpackedValue(Value):
+    """A constant that is to be packed into a layout, once its formulas are numbers."""
+
+    __slots__ = ()
+
+
 def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether oneDNN refuses the strides: each must step over all that smaller ones reach.
 

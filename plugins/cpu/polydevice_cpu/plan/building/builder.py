@@ -36,7 +36,7 @@ from polydevice_cpu.plan.building.weights import WeightStore, constant_value, pa
 from polydevice_cpu.plan.building.worth import threads_worth
 from polydevice_cpu.plan.plan import PlanParts
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep, copying
-from polydevice_cpu.plan.value import Kind, Storage, Value
+from polydevice_cpu.plan.value import Kind, Storage, UnpackedValue, Value
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class PlanBuilder:
                 self.weights.packed(array, descriptor.known)
             storage = Storage(Kind.CONSTANT, descriptor.size_bytes, array=array)
             kind, steps = descriptor.dtype, descriptor.strides
-            return Value(storage, descriptor.shape, kind, steps, descriptor=descriptor)
+            return UnpackedValue(storage, descriptor.shape, kind, steps, descriptor=descriptor)
         if address_of(array) in self._stable:
             return self.weights.packed(array, descriptor)
         return constant_value(pack(array, descriptor), descriptor)

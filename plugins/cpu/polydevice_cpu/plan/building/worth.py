@@ -84,7 +84,7 @@ def _moved(node: Node) -> int:
 
 
 def _products(node: Node, op: Op) -> float:
-    """How many products of two numbers are added up."""
+    """How many products of two numbers are added up; no `float`, which ends a formula."""
     if node.constant is not None:
         return 0.0
     if isinstance(op, IntegerProduct):
@@ -93,17 +93,17 @@ def _products(node: Node, op: Op) -> float:
         sizes = _sizes(node.inputs[0])
         turned = isinstance(op, MatMul) and op.transpose_a and len(sizes) > 1
         terms = sizes[-2 if turned else -1] if sizes else 1
-        return _size(node.outputs[0]) * float(terms)
+        return _size(node.outputs[0]) * terms
     if isinstance(op, ConvolutionLike):
         # Each element of one side meets the window and the other side's channels of its group.
         back = isinstance(op, ConvolutionBackpropData)
         sizes = _sizes(node.inputs[1])
         window = sizes[1:] if op.grouped else sizes
-        return _size(node.inputs[0] if back else node.outputs[0]) * float(math.prod(window[1:]))
+        return _size(node.inputs[0] if back else node.outputs[0]) * math.prod(window[1:])
     if isinstance(op, Recurrent):
         times = _sizes(node.inputs[0])[1:2] if isinstance(op, SequenceOf) else ()
         weights = sum(_size(port) for port in node.inputs if port.node.constant is not None)
-        return weights * float(math.prod(times) * (_sizes(node.inputs[0]) or (1,))[0])
+        return weights * math.prod(times) * (_sizes(node.inputs[0]) or (1,))[0]
     return 0.0
 
 

@@ -14,7 +14,7 @@ from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.captured import serves_all_sizes
 from polydevice_cpu.plan.plan import PlanParts
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step
-from polydevice_cpu.plan.value import Kind, Storage, Value
+from polydevice_cpu.plan.value import Kind, Storage, UnpackedValue, Value
 from polydevice_cpu.proof.claim import NotedClaim
 
 
@@ -25,12 +25,14 @@ class Formulas:
         wanted: tuples of sizes, whatever a thing needs.
         places: thing, by identity → which of them are its own. Layouts and primitives that are the
             same for all sizes share a place, as those of a network's blocks do.
+        fixed: identities of constants that are the same for all sizes.
     """
 
     def __init__(self) -> None:
         """Begin with none."""
         self.wanted: list[Any] = []
         self.places: dict[int, int] = {}
+        self.fixed: set[int] = set()
         self._kept: list[object] = []
         self._alike: dict[Hashable, int] = {}
 
@@ -72,7 +74,12 @@ class Formulas:
             self._value(value)
 
     def _value(self, value: Value) -> None:
-        if self._note(value, (value.shape, value.strides, value.offset_bytes)):
+        sizes = (value.shape, value.strides, value.offset_bytes)
+        if self._note(value, sizes):
+            array = value.storage.array
+            if array is not None and not isinstance(value, UnpackedValue):
+                known = not is_formula(array) and not _has_formulas(sizes)
+                self.fixed.update([id(value)] * known)
             self._storage(value.storage)
             if value.own_descriptor is not None:
                 self._descriptor(value.own_descriptor)
@@ -178,6 +185,12 @@ class Formulas:
         for link in claim.links:
             for descriptor in link.descriptors:
                 self._descriptor(descriptor)
+
+
+def _has_formulas(sizes: Any) -> bool:
+    if isinstance(sizes, tuple):
+        return any(map(_has_formulas, sizes))
+    return is_symbolic(sizes)
 
 
 def _named(sizes: Any) -> Hashable:

@@ -20,7 +20,7 @@ from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimiti
 from polydevice_cpu.plan.filling.formulas import Formulas
 from polydevice_cpu.plan.plan import Plan, PlanParts
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step
-from polydevice_cpu.plan.value import Kind, Storage, Value
+from polydevice_cpu.plan.value import Storage, UnpackedValue, Value
 from polydevice_cpu.proof.claim import NotedClaim
 from polydevice_cpu.proof.proof import refusal
 
@@ -61,7 +61,7 @@ class PlanTemplate:
             return None
         before = openmp.functions()[0]()
         try:
-            return _Filled(found[0], self._found.places, self._packing).plan(self._parts)
+            return _Filled(found[0], self._found, self._packing).plan(self._parts)
         except _UnfitError:
             return None
         finally:
@@ -71,9 +71,10 @@ class PlanTemplate:
 class _Filled:
     """Copies a plan, with numbers in the place of formulas; what has none is shared."""
 
-    def __init__(self, numbers: list[Any], places: dict[int, int], packing: Packing) -> None:
+    def __init__(self, numbers: list[Any], found: Formulas, packing: Packing) -> None:
         self._numbers = numbers
-        self._places = places
+        self._found = found
+        self._places = found.places
         self._packing = packing
         self._threads = 0
         self._descriptors: dict[int, Descriptor] = {}
@@ -111,17 +112,12 @@ class _Filled:
         return made
 
     def _made_value(self, given: Value) -> Value:
+        if id(given) in self._found.fixed:
+            return given
         shape, strides, offset_bytes = self._sizes(given)
         own, array = given.own_descriptor, given.storage.array
-        if given.storage.kind is Kind.CONSTANT and array is not None:
-            if isinstance(own, SymbolicDescriptor):
-                return self._packing(array, self._descriptor(own))
-            if (shape, strides, offset_bytes) == (
-                given.shape,
-                given.strides,
-                given.offset_bytes,
-            ) and not is_formula(array):
-                return given
+        if isinstance(given, UnpackedValue) and own is not None and array is not None:
+            return self._packing(array, self._descriptor(own))
         descriptor = None if own is None else self._descriptor(own)
         if strides is None and descriptor is not None:
             strides = descriptor.strides

@@ -1,0 +1,260 @@
+"""Plans with formulas, and what is filled in for other sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from polydevice.ops.activation import Relu
+from polydevice.symbolic_size import tracing
+from polydevice_cpu.lowering.concat import _start
+from polydevice_cpu.onednn.library import Library, library
+from polydevice_cpu.plan.building.looks import reshaped_strides
+from polydevice_cpu.plan.filling.captured import serves_all_sizes
+from polydevice_cpu.plan.step import PrimitiveStep
+from tests.cpu import models
+from tests.cpu.loading import image, load
+from tests.cpu.proved import unproved
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
+
+
+def attention() -> bytes:
+    """Two heads over a sequence, of which the last element is taken."""
+    nodes = [
+        ("Shape", ["x"], ["sizes"], {}),
+        ("Gather", ["sizes", "zero"], ["batch"], {"axis": 0}),
+        ("Gather", ["sizes", "one"], ["length"], {"axis": 0}),
+        ("Concat", ["batch", "length", "heads"], ["split"], {"axis": 0}),
+        ("Concat", ["batch", "length", "width"], ["whole"], {"axis": 0}),
+    ]
+    for name, order in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
+        nodes += [
+            ("MatMul", ["x", f"w{name}"], [f"{name}0"], {}),
+            ("Add", [f"{name}0", "bias"], [f"{name}1"], {}),
+            ("Reshape", [f"{name}1", "split"], [f"{name}2"], {}),
+            ("Transpose", [f"{name}2"], [name], {"perm": order}),
+        ]
+    nodes += [
+        ("MatMul", ["q", "k"], ["scores"], {}),
+        ("Softmax", ["scores"], ["p"], {"axis": -1}),
+        ("MatMul", ["p", "v"], ["mixed"], {}),
+        ("Transpose", ["mixed"], ["back"], {"perm": [0, 2, 1, 3]}),
+        ("Reshape", ["back", "whole"], ["joined"], {}),
+        ("Add", ["joined", "x"], ["sum"], {}),
+        ("LayerNormalization", ["sum", "scale", "bias"], ["y"], {"axis": -1}),
+        ("Gather", ["y", "last"], ["z"], {"axis": 1}),
+    ]
+    weights = {f"w{name}": image(n, 8, 8) - np.float32(0.5) for n, name in enumerate("qkv")}
+    weights |= {"bias": image(5, 8), "scale": image(6, 8), "last": np.array(-1)}
+    weights |= {"zero": np.array([0]), "one": np.array([1]), "heads": np.array([2, 4])}
+    weights["width"] = np.array([8])
+    return models.build(nodes, {"x": ["n", "k", 8]}, ["y", "z"], weights)
+
+
+def pictures() -> bytes:
+    """Convolutions that are joined, resized and pooled, and a scale of what is left of them."""
+    nodes = [
+        ("Conv", ["x", "w0"], ["a"], {"pads": [1] * 4}),
+        ("PRelu", ["a", "slope"], ["b"], {}),
+        ("Conv", ["b", "w1"], ["c"], {"strides": [2, 2], "pads": [1] * 4, "group": 16}),
+        ("HardSwish", ["c"], ["d"], {}),
+        ("GlobalAveragePool", ["d"], ["g"], {}),
+        ("Conv", ["g", "w2"], ["h"], {}),
+        ("HardSigmoid", ["h"], ["i"], {}),
+        ("Mul", ["d", "i"], ["j"], {}),
+        ("Resize", ["j", "", "scales"], ["k"], _NEAREST),
+        ("Conv", ["k", "w2"], ["l"], {}),
+        ("Conv", ["k", "w2"], ["m"], {}),
+        ("Add", ["l", "m"], ["n"], {}),
+        ("MaxPool", ["n"], ["o"], {"kernel_shape": [2, 2], "strides": [2, 2]}),
+        ("Concat", ["o", "j"], ["p"], {"axis": 1}),
+        ("ConvTranspose", ["p", "w3"], ["q"], {"strides": [2, 2], "kernel_shape": [2, 2]}),
+        ("Transpose", ["q"], ["r"], {"perm": [0, 2, 3, 1]}),
+        ("Softmax", ["r"], ["y"], {"axis": -1}),
+    ]
+    weights = {
+        "w0": image(0, 16, 3, 3, 3) - np.float32(0.5),
+        "w1": image(1, 16, 1, 3, 3) - np.float32(0.5),
+        "w2": image(2, 16, 16, 1, 1) - np.float32(0.5),
+        "w3": image(3, 32, 4, 2, 2) - np.float32(0.5),
+        "slope": image(4, 16, 1, 1),
+        "scales": np.array([1, 1, 2, 2], np.float32),
+    }
+    return models.build(nodes, {"x": ["n", 3, "h", "v"]}, ["y"], weights)
+
+
+_NEAREST = {
+    "mode": "nearest",
+    "coordinate_transformation_mode": "asymmetric",
+    "nearest_mode": "floor",
+}
+
+
+def compare(request, model: bytes, x: np.ndarray) -> None:
+    got = request.infer({"x": x})
+    for ours, theirs in zip(got.values(), models.answer(model, {"x": x}), strict=True):
+        assert ours.shape == theirs.shape
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5 * np.abs(theirs).max())
+
+
+def sequences() -> list[tuple[int, ...]]:
+    sizes = [(2, 5), (2, 7), (1, 6), (3, 9), (1, 1), (2, 33), (4, 2), (1, 40), (5, 5), (1, 7)]
+    return [(n, k, 8) for n, k in sizes]
+
+
+def photographs() -> list[tuple[int, ...]]:
+    sizes = [
+        (1, 8, 8),
+        (1, 8, 12),
+        (1, 16, 20),
+        (2, 8, 36),
+        (1, 4, 4),
+        (3, 12, 8),
+        (1, 48, 40),
+        (1, 12, 20),
+    ]
+    return [(n, 3, height, width) for n, height, width in sizes]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("make", "shapes"), [(attention, sequences), (pictures, photographs)])
+def test_answers_of_plans_that_are_filled_in(core, make, shapes, threads):
+    model = make()
+    executable = load(core, model, CPU_THREADS_NUM=threads)
+    request = executable.create_infer_request()
+    for number, shape in enumerate(shapes()):
+        compare(request, model, image(number, *shape) - np.float32(0.5))
+        assert not list(unproved(executable.latest_plan()))
+    assert executable.compiled.templates.filled >= 3
+
+
+def test_a_filled_plan_asks_onednn_once_for_layers_that_are_alike(core, monkeypatch):
+    model = pictures()
+    executable = load(core, model)
+    request = executable.create_infer_request()
+    for number in range(3):
+        request.infer({"x": image(number, 1, 3, 16, 16 + 4 * number)})
+    before = [step.type for step in executable.latest_plan().steps]
+    asked = []
+    ask = Library.create_if_supported
+
+    def counted(self, name, *arguments):
+        asked.append(name)
+        return ask(self, name, *arguments)
+
+    monkeypatch.setattr(Library, "create_if_supported", counted)
+    request.infer({"x": image(3, 1, 3, 16, 40)})
+    plan = executable.latest_plan()
+    primitives = [step.primitive for step in plan.steps if isinstance(step, PrimitiveStep)]
+    assert [step.type for step in plan.steps] == before
+    assert executable.compiled.templates.filled == 1
+    # What adds in place settles its layouts first, and trials are made of parts.
+    assert asked.count("convolution_forward_primitive_desc_create") <= len(primitives)
+
+
+def test_memory_of_a_filled_plan_is_of_its_own_sizes(core):
+    executable = load(core, attention())
+    request = executable.create_infer_request()
+    arenas = []
+    for length in (5, 6, 7, 100, 9):
+        request.infer({"x": image(0, 1, length, 8)})
+        arenas.append(executable.latest_plan().arena_bytes)
+    assert executable.compiled.templates.filled >= 2
+    assert arenas[3] == max(arenas)
+    assert arenas[4] < arenas[3]
+
+
+def test_the_part_of_a_constant_table_that_a_size_selects(core):
+    nodes = [
+        ("Shape", ["x"], ["size"], {"start": 1, "end": 2}),
+        ("Slice", ["table", "zero", "size", "one"], ["positions"], {}),
+        ("Add", ["x", "positions"], ["y"], {}),
+    ]
+    weights = {"table": image(3, 1, 64, 8), "zero": np.array([0]), "one": np.array([1])}
+    model = models.build(nodes, {"x": ["n", "s", 8]}, ["y"], weights)
+    executable = load(core, model)
+    for number, (n, size) in enumerate([(1, 20), (3, 7), (1, 9), (2, 30), (1, 64), (1, 1)]):
+        compare(executable.requests[0], model, image(number, n, size, 8))
+    assert executable.compiled.templates.filled >= 1
+
+
+def test_what_has_caught_sizes_is_planned_with_numbers(core):
+    """Pad writes to places that its function knows."""
+    model = models.build(
+        [("Pad", ["x", "pads"], ["p"], {"mode": "reflect"}), ("Relu", ["p"], ["y"], {})],
+        {"x": ["n", "k"]},
+        ["y"],
+        {"pads": np.array([1, 0, 1, 0])},
+    )
+    executable = load(core, model)
+    request = executable.create_infer_request()
+    for number, shape in enumerate([(2, 3), (3, 3), (4, 2), (5, 7), (6, 7)]):
+        compare(request, model, image(number, *shape) - np.float32(0.5))
+    assert executable.compiled.templates.filled == 0
+
+
+def test_numbers_computed_from_sizes_are_those_of_each_shape(core):
+    nodes = [
+        ("Shape", ["x"], ["s"], {}),
+        ("Expand", ["x", "ones"], ["e"], {}),
+        ("Cast", ["s"], ["f"], {"to": onnx.TensorProto.FLOAT}),
+        ("Add", ["e", "f"], ["y"], {}),
+    ]
+    model = models.build(nodes, {"x": ["n", 2]}, ["y"], {"ones": np.array([1, 1])})
+    request = load(core, model).create_infer_request()
+    for number, rows in enumerate([2, 3, 4, 5, 9, 3]):
+        compare(request, model, image(number, rows, 2))
+
+
+def test_closed_networks_keep_no_templates(core):
+    executable = load(core, attention())
+    request = executable.create_infer_request()
+    for length in range(2, 7):
+        request.infer({"x": image(0, 1, length, 8)})
+    executable.compiled.release()
+    assert executable.compiled.templates.plan(((1, 9, 8),), lambda shapes: shapes) == ((1, 9, 8),)
+
+
+@pytest.mark.parametrize(
+    ("shape", "order", "wanted"),
+    [
+        ((4, 3, 2), (0, 1, 2), (12, 2)),
+        ((4, 3, 2), (0, 2, 1), (4, 6)),
+        ((4, 3, 2), (1, 0, 2), (3, 8)),
+        ((4, 3, 2), (1, 0, 2), (3, 2, 2, 2)),
+        ((4, 6, 2), (2, 0, 1), (2, 4, 3, 2)),
+        ((1, 6, 2), (2, 0, 1), (1, 2, 1, 6)),
+        ((6, 4), (1, 0), (2, 2, 6, 1)),
+        ((6, 4), (1, 0), (8, 3)),
+        ((2, 3, 5, 7), (0, 2, 3, 1), (2, 35, 3)),
+        ((1, 1, 1), (0, 2, 1), ()),
+        ((), (), (1, 1)),
+    ],
+)
+def test_reshaped_strides_are_numpys(shape, order, wanted):
+    x = np.arange(np.prod(shape, dtype=int), dtype=np.int8).reshape(shape).transpose(order)
+    seen = x.reshape(wanted)
+    found = reshaped_strides(x.shape, x.strides, wanted)
+    if not np.shares_memory(seen, x):
+        assert found is None
+    else:
+        assert found is not None
+        same = [n == 1 or a == b for n, a, b in zip(wanted, found, seen.strides, strict=True)]
+        assert all(same)
+
+
+def test_functions_that_have_caught_a_formula_are_told():
+    with tracing() as trace:
+        size = trace.input(3)
+
+        def caught(x):
+            return x[:size]
+
+        assert not serves_all_sizes(caught)
+        assert not serves_all_sizes([Relu(), (1, slice(0, size))])
+        assert not serves_all_sizes(np.array([size, 1], object))
+        assert not serves_all_sizes(object())  # it cannot be told
+        assert serves_all_sizes(_start(1))
+        assert serves_all_sizes({"op": Relu(), "at": np.array(2)})
