@@ -402,11 +402,13 @@ def test_floating_point_can_be_asked_for(core):
 
 
 @pytest.mark.parametrize("kind", ["matmul", "batched", "conv", "padded"])
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
-def test_dynamically_quantised_products(core, kind, dtype):
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize(("dtype", "zero"), [(np.int8, 0), (np.uint8, 127), (np.uint8, 90)])
+def test_dynamically_quantised_products(core, kind, dtype, zero, has_bias):
     """DynamicQuantizeLinear and a product of integers, as quantize_dynamic writes them.
 
     Both sum the same integers; the scales are f32 products of the same numbers in another order.
+    Weights of u8 less 90 are no bytes with a sign.
     """
     rng = np.random.default_rng(11)
     g = Graph(rng)
@@ -417,8 +419,7 @@ def test_dynamically_quantised_products(core, kind, dtype):
         "conv": ((1, 5, 9, 9), (8, 5, 3, 3)),
         "padded": ((1, 5, 9, 9), (8, 5, 3, 3)),
     }[kind]
-    whole = rng.integers(-127, 128, form)
-    zero = 0 if dtype is np.int8 else 127
+    whole = rng.integers(-127, 128, form) if zero != 90 else rng.integers(-90, 166, form)
     w, point = g.store((whole + zero).clip(0 if zero else -127).astype(dtype)), g.store(dtype(zero))
     if len(form) == 2:
         y = g.emit("MatMulInteger", "q", w, "z", point)
@@ -426,6 +427,9 @@ def test_dynamically_quantised_products(core, kind, dtype):
         y = g.emit(
             "ConvInteger", "q", w, "z", point, pads=[1, 0, 0, 1] if kind == "padded" else [0] * 4
         )
+    if has_bias:
+        size = form[1] if len(form) == 2 else (1, 8, 1, 1)
+        y = g.emit("Add", y, g.store(rng.integers(-9999, 9999, size).astype(np.int32)))
     y = g.emit("Cast", y, to=TensorProto.FLOAT)
     columns = form[1] if len(form) == 2 else (8, 1, 1) if kind == "conv" else 1
     scales = g.emit("Mul", "s", g.store(rng.uniform(0.002, 0.02, columns).astype(np.float32)))
@@ -445,7 +449,8 @@ def test_dynamically_quantised_products(core, kind, dtype):
     found = steps(executable)
     assert_integers(executable, found)
     assert "DynamicRange" in found
-    assert not has_int8() or not any("Multiply" in step for step in found), "are the product's"
+    if has_int8() and zero != 90 and not has_bias:
+        assert not any("Multiply" in step for step in found), "scales are the product's"
     assert not list(unproved(executable.latest_plan()))
 
 

@@ -8,13 +8,13 @@ from polydevice.dtype import Array, ElementType
 from polydevice.emitter import Emitter
 from polydevice.network import Network
 from polydevice.node import Evaluate, Node, Port, constant
-from polydevice.ops.arithmetic import Multiply, Subtract
+from polydevice.ops.arithmetic import Add, Multiply, Subtract
 from polydevice.ops.convert import Convert
 from polydevice.ops.convolution import Convolution
 from polydevice.ops.matmul import MatMul
 from polydevice.rewrites.integers.integer_product import IntegerProduct, check_same
 from polydevice.rewrites.integers.products import fits
-from polydevice.rewrites.integers.quantised import NARROW, integers_of
+from polydevice.rewrites.integers.quantised import NARROW, divided_integers_of
 from polydevice.rewrites.pattern import Replacements
 
 
@@ -27,31 +27,62 @@ def dynamic_products(network: Network) -> None:
         if not isinstance(node.op, (MatMul, Convolution)):
             continue
         readers = [reader for reader, _ in users[node.output]]
+        bias = _bias(node.output, readers)
+        if bias is not None:
+            readers = [reader for reader, _ in users[readers[0].output]]
         if node.output.element_type is not ElementType.i32 or not all(
             isinstance(reader.op, Convert) and reader.op.destination_type is ElementType.f32
             for reader in readers
         ):
             continue
         made = _made(node, network.evaluate, zeros)
-        if made is None:
-            continue
-        for reader in readers:
-            last, product = reader, made
+        for reader in readers if made else []:
+            last, terms = reader, [each.output for each in made]
             for scaling in users[reader.output] if len(users[reader.output]) == 1 else []:
-                scaled = _scaled(made, reader.output, scaling[0])
-                if scaled is not None:
-                    last, product = scaling[0], scaled
-            check_same(product.output, last.output)
-            replacements.put(last.output, product.output)
+                scaled = [_scaled(each, reader.output, scaling[0]) for each in made]
+                whole = [each.output for each in scaled if each is not None]
+                if bias is None and len(whole) == len(made):
+                    last, terms = scaling[0], whole
+            if bias is not None:
+                convert = Convert(destination_type=ElementType.f32)
+                build = Emitter(f"{reader.name}/bias", origins=reader.layers)
+                terms.append(build.emit(convert, bias))
+            result = _sum(terms, last)
+            check_same(result, last.output)
+            replacements.put(last.output, result)
     replacements.apply(network)
 
 
-def _made(node: Node, evaluate: Evaluate | None, zeros: dict[Port, Port]) -> Node | None:
-    found = _source(node.inputs[0])
-    weights = integers_of(node.inputs[1], evaluate)
-    if found is None or weights is None or not fits(node, weights):
+def _bias(sums: Port, readers: list[Node]) -> Port | None:
+    """What is added to sums of products before they are converted."""
+    if len(readers) != 1 or not isinstance(readers[0].op, Add):
         return None
-    x, zero = found
+    left, right = readers[0].inputs
+    bias = right if left is sums else left
+    return None if bias is sums or readers[0].output.desc.rank != sums.desc.rank else bias
+
+
+def _sum(terms: list[Port], last: Node) -> Port:
+    """The sum of terms, in the place of a node."""
+    result = terms[0]
+    for number, term in enumerate(terms[1:], 2):
+        build = Emitter(last.name, origins=last.layers)
+        if number < len(terms):
+            result = build.emit(Add(), result, term, name=f"{last.name}/terms")
+        else:
+            result = build.replacement(last, Add(), result, term)
+    return result
+
+
+def _made(node: Node, evaluate: Evaluate | None, zeros: dict[Port, Port]) -> list[Node]:
+    """What a product is the sum of: one of bytes, and where weights lack a number, that of x."""
+    found = _source(node.inputs[0])
+    divided = divided_integers_of(node.inputs[1], evaluate)
+    if found is None or divided is None or not fits(node, divided[0]):
+        return []
+    (x, zero), (weights, lacking) = found, divided
+    if lacking and weights.ndim < 2:
+        return []
     if zero is None:
         zero = constant(f"{node.name}/zero", np.int32(0)).output
     elif isinstance(zero.node.op, Convert):  # each product of a model converts it again
@@ -59,7 +90,21 @@ def _made(node: Node, evaluate: Evaluate | None, zeros: dict[Port, Port]) -> Nod
     one = constant(f"{node.name}/factor", np.float32(1)).output
     scale = constant(f"{node.name}/scale", np.float32(1)).output
     inputs = [x, constant(f"{node.name}/weights", weights).output, scale, zero, one]
-    return Emitter(node.name, origins=node.layers).emit(IntegerProduct(node.op), *inputs).node
+    build = Emitter(node.name, origins=node.layers)
+    made = [build.emit(IntegerProduct(node.op), *inputs).node]
+    if lacking:
+        inputs[1] = constant(f"{node.name}/ones", _ones(node, weights)).output
+        inputs[2] = constant(f"{node.name}/lacking", np.float32(lacking)).output
+        made.append(build.emit(IntegerProduct(node.op), *inputs, name=f"{node.name}/sums").node)
+    return made
+
+
+def _ones(node: Node, weights: Array) -> Array:
+    """Weights of one output that sum everything up."""
+    axis = 0
+    if isinstance(node.op, MatMul):
+        axis = weights.ndim - (2 if node.op.transpose_b else 1)
+    return np.ones([1 if n == axis else size for n, size in enumerate(weights.shape)], np.int8)
 
 
 def _scaled(made: Node, sums: Port, scaling: Node) -> Node | None:
@@ -77,10 +122,13 @@ def _scaled(made: Node, sums: Port, scaling: Node) -> Node | None:
         per_output = _per_output(made, numbers)
         if per_output is None:
             continue
-        x, weights, _one, zero, _factor, *rest = made.inputs
-        inputs = [x, weights, constant(f"{made.name}/scales", per_output).output, zero, factor]
+        x, weights, own, zero, _factor, *rest = made.inputs
+        number = own.node.constant
+        assert number is not None
+        scales = constant(f"{made.name}/scales", np.asarray(per_output * number, np.float32))
         build = Emitter(scaling.name, origins=scaling.layers)
-        return build.replacement(scaling, made.op, *inputs, *rest).node
+        inputs = [x, weights, scales.output, zero, factor, *rest]
+        return build.emit(made.op, *inputs, name=f"{made.name}/scaled").node
     return None
 
 

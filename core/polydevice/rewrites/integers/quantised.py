@@ -146,10 +146,23 @@ def _quantised_ahead(node: Node, evaluate: Evaluate | None) -> Array | None:
     return None if made is None else made[0]
 
 
-def integers_of(port: Port, evaluate: Evaluate | None) -> Array | None:
-    """A constant of integers that fit into i8, however they were stored; None for others."""
+def divided_integers_of(port: Port, evaluate: Evaluate | None) -> tuple[Array, int] | None:
+    """A constant of integers as some that fit into i8 and a number that all of them lack.
+
+    As u8 with a zero point that is not 128 are. None for others, and where they span more than 255.
+    """
     whole = _whole(port, evaluate)
-    return None if whole is None else _bytes(whole)
+    if whole is None or not whole.size:
+        return None
+    narrow = _bytes(whole)
+    if narrow is not None:
+        return narrow, 0
+    wide = whole.astype(np.int64)
+    least, most = int(wide.min()), int(wide.max())
+    if most - least > 255:
+        return None
+    lacking = most - _HIGH if most > _HIGH else least - _LOW
+    return (wide - lacking).astype(np.int8), lacking
 
 
 def _whole(port: Port, evaluate: Evaluate | None) -> Array | None:
