@@ -326,6 +326,7 @@ def test_a_reproduction_knows_the_users_operations(tmp_path: Path, monkeypatch) 
     assert done.returncode == 1 and "relative" in done.stdout, done.stderr
 
 
+@pytest.mark.full
 def test_memory_follows_the_group(tmp_path: Path) -> None:
     """In a process of its own, with no collections but those that `compare` asks for."""
     program = """

@@ -44,7 +44,7 @@ def _printed(program: str) -> str:
         "openvino_everyday.py",
         pytest.param("openvino_operations.py", marks=pytest.mark.full),
         pytest.param("openvino_passes.py", marks=pytest.mark.full),
-        "openvino_samples.py",
+        pytest.param("openvino_samples.py", marks=pytest.mark.full(but_on="CPU")),
     ],
 )
 def test_the_same_is_printed(program: str, device: str) -> None:

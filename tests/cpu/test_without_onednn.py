@@ -10,11 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from onnx import helper, numpy_helper
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.full
 def test_a_real_network_runs_on_numpy() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "samples/classify.py", "-d", "CPU"],

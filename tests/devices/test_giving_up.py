@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from polydevice import Core
+from tests.tiers import firsts
 
 
 def looping(trips: bool = True) -> bytes:
@@ -75,7 +76,7 @@ def test_a_negative_number_of_trips_is_none(device, trips):
             np.testing.assert_array_equal(y, x + max(trips, 0))
 
 
-@pytest.mark.parametrize("start", ["start_async", "daemon"])
+@pytest.mark.parametrize("start", firsts(1, ["start_async", "daemon"]))
 def test_exit_while_a_loop_runs_for_ever(tmp_path, device, start):
     begin = "request.start_async({'x': x})\n"
     if start == "daemon":

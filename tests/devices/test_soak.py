@@ -54,6 +54,7 @@ def resident_bytes() -> int:
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="measures memory through /proc")
 @pytest.mark.timeout(SECONDS * 4 + 300)
+@pytest.mark.full(but_on="CPU")
 def test_64_requests_of_4_networks_from_8_threads(device: str) -> None:
     """In a process of its own: what other tests left behind moves about in this one."""
     code = f"from tests.devices.test_soak import soak; print(*soak({device!r}))"

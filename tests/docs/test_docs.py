@@ -33,7 +33,20 @@ def python_blocks(page: Path) -> list[str]:
     return [m[2] for m in blocks if not NOT_RUN.search(text[: m.start()])]
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if python_blocks(p)], ids=name)
+FIRST_PAGES = ("README.md", "docs/quickstart.md")
+"""Each page is a process of its own, of 1 to 10 s where its networks are compiled for the first
+time; what the others show of features has tests of its own."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(p, marks=() if name(p) in FIRST_PAGES else pytest.mark.full)
+        for p in PAGES
+        if python_blocks(p)
+    ],
+    ids=name,
+)
 def test_python_blocks_run(page: Path) -> None:
     """All blocks of a page, in order, in one process of their own."""
     program = "\n".join(python_blocks(page))

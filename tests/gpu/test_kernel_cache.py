@@ -24,6 +24,7 @@ answer.tofile(sys.argv[3])
 """
 
 
+@pytest.mark.full  # `cl/test_binary_cache.py` has one program
 def test_second_process_compiles_nothing_and_answers_the_same(opencl, tmp_path) -> None:
     answers = []
     for forbid in ("0", "1"):

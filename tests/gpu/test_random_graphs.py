@@ -306,6 +306,7 @@ def test_fused_unfused_and_elsewhere(opencl, builder, data):
         np.testing.assert_allclose(fused[name], wanted, 2e-4, 2e-5, err_msg=name)
 
 
+@pytest.mark.full
 @RARELY
 @given(data=st.data())
 def test_quantised(opencl, builder, data):
@@ -321,6 +322,7 @@ def test_quantised(opencl, builder, data):
         np.testing.assert_allclose(fused[name], wanted, 0.1, 0.1, err_msg=name)
 
 
+@pytest.mark.full
 @RARELY
 @given(data=st.data())
 def test_stored_as_half(opencl, builder, data):

@@ -191,8 +191,8 @@ def test_work_groups_have_room_for_their_registers():
     [
         (300, Direction.FORWARD, True),
         (256, Direction.FORWARD, False),
-        (300, Direction.BIDIRECTIONAL, False),
-        (370, Direction.BIDIRECTIONAL, True),
+        pytest.param(300, Direction.BIDIRECTIONAL, False, marks=pytest.mark.full),
+        pytest.param(370, Direction.BIDIRECTIONAL, True, marks=pytest.mark.full),
     ],
 )
 def test_large_weights_are_not_read_by_one_processor(

@@ -146,6 +146,7 @@ def test_import_into_a_context(core, user, monkeypatch, rng) -> None:
     assert request.copies == Copies(downloads=1)
 
 
+@pytest.mark.full  # compiles everything for a device that no other test uses
 def test_several_devices_in_a_context(opencl) -> None:
     if "Portable Computing Language" not in opencl.handle.platform.name:
         pytest.skip("only PoCL makes several devices of one processor")

@@ -62,6 +62,7 @@ class FakeContainer:
         return [self.frame]
 
 
+@pytest.mark.full
 def test_as_a_stranger_runs_it(sample, opencl, tmp_path) -> None:
     output = tmp_path / "faces.mp4"
     done = run(SCRIPT, "--frames", 5, "-o", output)

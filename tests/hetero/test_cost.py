@@ -105,29 +105,29 @@ def test_room_that_is_not_there(core) -> None:
             core.load_network(network, "HETERO:CPU,SHAKY", {"HETERO_MEMORY": memory})
 
 
-def test_what_measuring_says_is_slow_moves(core, rng) -> None:
+@pytest.mark.parametrize(
+    ("slow", "device", "wanted"),
+    [
+        ("SHAKY", "HETERO:SHAKY,CPU", "CPU"),
+        pytest.param("SHAKY", "HETERO:SHAKY,SHAKY2", "SHAKY2", marks=pytest.mark.full),
+        pytest.param(  # the default is the quickest
+            *("SHAKY2", "HETERO:SHAKY,SHAKY2", "SHAKY"), marks=pytest.mark.full
+        ),
+    ],
+)
+def test_what_measuring_says_is_slow_moves(core, rng, slow, device, wanted) -> None:
     model, weights = chain(3)
     x = rng.standard_normal((2, SIDE)).astype("f4")
-    for slow, device, wanted in (
-        ("SHAKY", "HETERO:SHAKY,CPU", "CPU"),
-        ("SHAKY", "HETERO:SHAKY,SHAKY2", "SHAKY2"),
-        ("SHAKY2", "HETERO:SHAKY,SHAKY2", "SHAKY"),  # the default is the quickest
-    ):
-        TROUBLES["SHAKY"].seconds = TROUBLES["SHAKY2"].seconds = 0.0
-        TROUBLES[slow].seconds = 0.1
-        default = core.load_network(core.read_network(model), device)
-        assert set(places(default)) == {"SHAKY"}
-        executable = core.load_network(
-            core.read_network(model), device, {"HETERO_AFFINITY": "COST"}
-        )
-        assert set(places(executable)) == {wanted}
-        np.testing.assert_allclose(
-            executable.infer(x)["y"], right(x, weights), rtol=1e-3, atol=1e-4
-        )
-        (row,) = [row for row in executable.placement() if row.node == "m0"]
-        assert "part 0: " in row.reason
-        assert " ms on SHAKY" in row.reason
-        assert f"{2 * 2 * SIDE * 4} bytes in and out" in row.reason
+    TROUBLES[slow].seconds = 0.1
+    default = core.load_network(core.read_network(model), device)
+    assert set(places(default)) == {"SHAKY"}
+    executable = core.load_network(core.read_network(model), device, {"HETERO_AFFINITY": "COST"})
+    assert set(places(executable)) == {wanted}
+    np.testing.assert_allclose(executable.infer(x)["y"], right(x, weights), rtol=1e-3, atol=1e-4)
+    (row,) = [row for row in executable.placement() if row.node == "m0"]
+    assert "part 0: " in row.reason
+    assert " ms on SHAKY" in row.reason
+    assert f"{2 * 2 * SIDE * 4} bytes in and out" in row.reason
 
 
 class Warming(Trouble):

@@ -30,6 +30,7 @@ _PROBING_MODULES = (
     "probing/bench",
     "queues/command_buffer",
     "library",
+    "programs/builtins",
     "programs/warp_groups",
     "child_process",
 )
@@ -47,6 +48,8 @@ class ProbedCapabilities:
     Attributes:
         c_standard: OpenCL C that programs are compiled as unless they choose themselves: ``CL1.2``,
             or the newest that runs where extensions need it (``CL3.0``, ``CL2.0``).
+        own_declarations: programs may declare built-in functions themselves, which spares the
+            compiler a header of all; see `programs.builtins`.
         fp16_storage: half can be loaded and stored (``vload_half``, ``vstore_half``).
         fp16_arithmetic: half can be computed with; ``cl_khr_fp16``.
         fp64: double can be computed with.
@@ -73,6 +76,7 @@ class ProbedCapabilities:
     """
 
     c_standard: str = ""
+    own_declarations: bool = False
     fp16_storage: bool = False
     fp16_arithmetic: bool = False
     fp64: bool = False

@@ -83,11 +83,17 @@ class Bench:
         return int(made)
 
     def run(
-        self, source: str, *, items: int = LANES, local_bytes: int = 0, standard: str = ""
+        self,
+        source: str,
+        *,
+        items: int = LANES,
+        local_bytes: int = 0,
+        standard: str = "",
+        options: str = "",
     ) -> list[int]:
         """Run ``probe(__global int* out[, __local int* tile])`` in one work-group of `items`."""
         status = ctypes.c_int()
-        program = self.build(source, standard)
+        program = self.build(source, standard, options)
         kernel = self.cl.clCreateKernel(program, b"probe", ctypes.byref(status))
         words = (ctypes.c_uint * WORDS)(*range(WORDS))
         buffer = ctypes.c_void_p(

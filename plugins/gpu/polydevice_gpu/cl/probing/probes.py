@@ -22,6 +22,7 @@ from polydevice_gpu.cl.probing.bench import (
     ProbeError,
     open_bench,
 )
+from polydevice_gpu.cl.programs import builtins
 from polydevice_gpu.cl.programs.warp_groups import DECLARED_LOCAL_BYTES
 from polydevice_gpu.cl.queues import command_buffer
 
@@ -35,6 +36,25 @@ _DEVICE_TYPE, _IS_PROCESSOR = 0x1000, 2
 _DRIVER_VERSION = 0x102D
 _KHR_DOT_PRODUCT = "cl_khr_integer_dot_product"
 _SHUFFLE_EXPECTED = [i ^ 1 for i in range(LANES)]
+
+
+def own_declarations(bench: Bench) -> bool:
+    """Declare built-in functions in the program, where the driver leaves its header of them out."""
+    source = """__kernel void probe(__global int* out, __local int* tile) {
+        int lane = get_local_id(0);
+        tile[lane] = (int)rint(ldexp(exp((float)(lane - lane)), 3)) + max(lane, 5);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        int4 read = vload4(15 - lane / 4, tile);
+        atomic_add(out + lane, 0);
+        out[lane] = select(read.x, (int)convert_float4(read).w, lane > 31); }"""
+    options = f"-cl-std={bench.c_standard} {builtins.OPTION}"
+    try:
+        bench.build(source, options=options)
+    except ProbeError:
+        expected = [8 + max(60 - i // 4 * 4 + (3 if i > 31 else 0), 5) for i in range(LANES)]
+        declared = builtins.declared(source)
+        return bench.expect(declared, expected, options=options, local_bytes=4 * LANES)
+    raise ProbeError("the compiler has no such header, or reads it always")
 
 
 def fp16_storage(bench: Bench) -> bool:
@@ -406,6 +426,7 @@ def native_sub_group_width(bench: Bench) -> int:
 
 
 PROBES: tuple[Callable[[Bench], Any], ...] = (
+    own_declarations,
     fp16_storage,
     fp16_arithmetic,
     fp64,

@@ -23,7 +23,7 @@ from polydevice.files.file_cache import DEFAULT_LIMIT_BYTES
 from polydevice_gpu.cl import library
 from polydevice_gpu.cl.capabilities import Capabilities
 from polydevice_gpu.cl.device import Device
-from polydevice_gpu.cl.programs import warp_groups
+from polydevice_gpu.cl.programs import builtins, warp_groups
 from polydevice_gpu.cl.programs.apart import compile_apart
 from polydevice_gpu.cl.programs.binary_cache import BinaryCache, program_key
 from polydevice_gpu.cl.status import check, exception_for, name_of
@@ -331,24 +331,33 @@ class ProgramBuilder:
                 f"program {name!r} is not in the cache, and {NO_COMPILE_VARIABLE}=1 forbids to "
                 "compile it; unset that variable"
             )
-        cl, status = library.library(), ctypes.c_int()
-        text = ctypes.c_char_p(source.encode())
-        pointer = cl.clCreateProgramWithSource(
-            self.device.context.int_ptr, 1, ctypes.byref(text), None, ctypes.byref(status)
-        )
-        check(status.value, f"making program {name!r}")
-        program = Program(self.device, name, pointer, key, from_cache=False)
-        device = self.device.handle.int_ptr
-        devices = (ctypes.c_void_p * 1)(device)
-        code = cl.clBuildProgram(pointer, 1, devices, options.encode(), None, None)
+        program, code = None, 0
+        if self.device.capabilities.own_declarations:
+            declared = builtins.declared(source)
+            program, code = self._built(name, declared, key, f"{options} {builtins.OPTION}")
+        if program is None or code:
+            program, code = self._built(name, source, key, options)
         if code:
-            log = library.info_text(cl.clGetProgramBuildInfo, pointer, device, _BUILD_LOG)
+            query, device = library.library().clGetProgramBuildInfo, self.device.handle.int_ptr
+            log = library.info_text(query, program.pointer, device, _BUILD_LOG)
             raise _build_error(name, self.device.name, source, options, log, code)
         if warp_groups.is_marked(source):
             program = self._with_warp_groups(program, options)
         if self.cache is not None:
             self.cache.store(key, program.binary)
         return program
+
+    def _built(self, name: str, text: str, key: bytes, options: str) -> tuple[Program, int]:
+        """Compile a text; return its program, and OpenCL's code for how that went."""
+        cl, status = library.library(), ctypes.c_int()
+        source = ctypes.c_char_p(text.encode())
+        pointer = cl.clCreateProgramWithSource(
+            self.device.context.int_ptr, 1, ctypes.byref(source), None, ctypes.byref(status)
+        )
+        check(status.value, f"making program {name!r}")
+        program = Program(self.device, name, pointer, key, from_cache=False)
+        devices = (ctypes.c_void_p * 1)(self.device.handle.int_ptr)
+        return program, cl.clBuildProgram(pointer, 1, devices, options.encode(), None, None)
 
     def _with_warp_groups(self, program: Program, options: str) -> Program:
         """Build a program again from its PTX, with the instructions that are marked there."""
