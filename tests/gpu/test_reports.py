@@ -25,6 +25,7 @@ from polydevice_cpu.implement import evaluate
 from polydevice_gpu import cl
 from tests.gpu.graphs import Sketch, random_inputs
 from tests.models.models import MODELS
+from tests.tiers import firsts
 
 PERF = {"PERF_COUNT": "YES"}
 
@@ -86,6 +87,7 @@ def test_an_explanation_says_why_this_kernel(executable) -> None:
         assert f"{name}={value}" in line
 
 
+@pytest.mark.usefixtures("few_candidates")
 def test_an_explanation_says_what_tuning_chose(core, tmp_path) -> None:
     config = {"TUNING_MODE": "TUNING_CREATE", "TUNING_FILE": str(tmp_path / "tuned.json")}
     executable = core.load_network(small(), "GPU", config)
@@ -348,7 +350,7 @@ def check_opens_in_netron(path) -> None:
 LOCAL = [m for m in MODELS if type(m.file).__name__ == "Bundled"]
 
 
-@pytest.mark.parametrize("model", LOCAL, ids=[m.name for m in LOCAL])
+@pytest.mark.parametrize("model", firsts(2, LOCAL), ids=[m.name for m in LOCAL])
 def test_every_layer_of_a_real_model_appears_once(model, opencl, tmp_path) -> None:
     """In the explanation, and as a row of the counters."""
     with Core() as core:

@@ -49,7 +49,12 @@ def _parting(op):
     return [kernel for kernel in kernels_of(op) if "PARTS" in kernel.modes[0]]
 
 
-MODES = [(kernel, mode) for kernel in kernels_of(MEAN) for mode in range(len(kernel.modes))]
+MODES = [
+    pytest.param((kernel, mode), marks=() if mode in ends else pytest.mark.full)
+    for kernel in kernels_of(MEAN)
+    for ends in [(0, len(kernel.modes) - 1)]
+    for mode in range(len(kernel.modes))
+]
 
 
 @pytest.fixture(scope="module")

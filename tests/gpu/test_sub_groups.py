@@ -26,7 +26,6 @@ from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.tuning.candidates import candidates
 from tests.gpu.graphs import Sketch, compiled, loaded, random_inputs
 from tests.gpu.trials import only
-from tests.tiers import firsts
 
 GPU = {
     "local_memory_bytes": 32768,
@@ -153,7 +152,8 @@ def mode_of(kernel, size: int, split: int = 1) -> int:
 @pytest.mark.parametrize(
     ("share", "size", "kind"),
     [
-        *firsts(1, [("", size, ElementType.f32) for size in SIZES]),
+        ("", SIZES[0], ElementType.f32),
+        *(pytest.param("", size, ElementType.f32, marks=pytest.mark.full) for size in SIZES[1:]),
         *(("intel_sub_group_shuffle", size, ElementType.f32) for size in SIZES),
         ("", 16, ElementType.f16),
         ("intel_sub_group_shuffle", 16, ElementType.f16),

@@ -106,7 +106,7 @@ def test_room_that_is_not_there(core) -> None:
 
 
 @pytest.mark.parametrize(
-    ("slow", "device", "wanted"),
+    ("slow", "devices", "wanted"),
     [
         ("SHAKY", "HETERO:SHAKY,CPU", "CPU"),
         pytest.param("SHAKY", "HETERO:SHAKY,SHAKY2", "SHAKY2", marks=pytest.mark.full),
@@ -115,13 +115,13 @@ def test_room_that_is_not_there(core) -> None:
         ),
     ],
 )
-def test_what_measuring_says_is_slow_moves(core, rng, slow, device, wanted) -> None:
+def test_what_measuring_says_is_slow_moves(core, rng, slow, devices, wanted) -> None:
     model, weights = chain(3)
     x = rng.standard_normal((2, SIDE)).astype("f4")
     TROUBLES[slow].seconds = 0.1
-    default = core.load_network(core.read_network(model), device)
+    default = core.load_network(core.read_network(model), devices)
     assert set(places(default)) == {"SHAKY"}
-    executable = core.load_network(core.read_network(model), device, {"HETERO_AFFINITY": "COST"})
+    executable = core.load_network(core.read_network(model), devices, {"HETERO_AFFINITY": "COST"})
     assert set(places(executable)) == {wanted}
     np.testing.assert_allclose(executable.infer(x)["y"], right(x, weights), rtol=1e-3, atol=1e-4)
     (row,) = [row for row in executable.placement() if row.node == "m0"]
