@@ -25,6 +25,7 @@ from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.compiler.specialiser import RUNS
 from polydevice_gpu.one_launch import joined_launches, trial
 from polydevice_gpu.one_launch.choose import Rules
+from polydevice_gpu.one_launch.stretch import Stretch
 from polydevice_gpu.one_launch.turns import Turn
 from polydevice_gpu.runtime import joining_trial
 from polydevice_gpu.runtime.plan import LATER
@@ -228,6 +229,7 @@ def let_wait_in_vain(launches, device) -> None:
     if not launches.stretch.waits:
         launches.seen[2] = 1
         return
+    launches.since = time.perf_counter() - 1  # groups wait for a second before they say so
     with device.queue() as queue:  # groups leave where they find that
         queue.upload(launches.state, np.array([1 << 31, 0, 1, 0], np.uint32))
 
@@ -249,6 +251,32 @@ def test_a_wait_in_vain_is_repeated_launch_by_launch(opencl, builder, caplog) ->
     assert caplog.text.count("run one by one from now on") == 1
     assert stretch.failed in executable.explain()
     check(executable, network)
+
+
+def test_what_took_long_is_asked_whether_it_ended(monkeypatch, opencl, builder) -> None:
+    """Where the device has a clock, and a wait in vain takes a second by it."""
+    one = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
+    monkeypatch.setattr(opencl, "capabilities", one)
+    network = small()
+    executable = loaded(network, opencl, builder, settings=TOGETHER)
+    (stretch,) = set(executable.latest_plan().joined.values())
+    monkeypatch.setattr(Stretch, "waits", True)
+    stretch.tells = False
+    request = executable.create_infer_request()
+    check(executable, network)
+    inputs = random_inputs(network)
+    request.infer(inputs)
+    (launches,) = request.runner.last.joined
+    assert not launches.since
+    launches.seen[0] = 7
+    launches.since = time.perf_counter() - 1
+    launches.check()  # reads that nothing is wrong
+    assert not launches.seen.any()
+    let_wait_in_vain(launches, opencl)
+    wanted = openvino_answers(network, inputs)
+    for name, array in request.infer(inputs).items():
+        np.testing.assert_allclose(array, wanted[name], 2e-4, 2e-5)
+    assert stretch.failed
 
 
 def test_groups_that_never_run_together(monkeypatch, opencl, builder, caplog) -> None:

@@ -234,6 +234,8 @@ def join_launches(work: PlanWork) -> None:
         except (KernelBuildError, DeviceError) as error:
             work.apart.update(dict.fromkeys(mine, str(error).splitlines()[0]))
         else:
+            # Of what is on a user's queue nobody here knows how long it took.
+            stretch.tells = work.settings.on_users_queue or not stretch.has_clock
             work.joined.update(dict.fromkeys(mine, stretch))
 
 

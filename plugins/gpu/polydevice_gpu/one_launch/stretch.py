@@ -38,7 +38,9 @@ class Stretch:
         local_size: work-items of its groups.
         groups: how many of them there are.
         meets: for each stage, whether all groups meet before it.
-        has_clock: whether it can tell when each stage began.
+        has_clock: whether it can tell when each stage began, and how long a group has waited.
+        tells: whether each run tells at once whether it ended. Else that is asked of runs that took
+            long enough to have waited in vain.
         failed: why it is not used any more; empty while it is.
     """
 
@@ -53,6 +55,7 @@ class Stretch:
     groups: int
     meets: list[bool] = field(default_factory=list)
     has_clock: bool = False
+    tells: bool = True
     failed: str = ""
 
     @property

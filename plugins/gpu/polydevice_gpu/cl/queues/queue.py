@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -96,25 +95,6 @@ class Queue:
         code = self._transfer(self._cl.clEnqueueReadBuffer, buffer, array, wait)
         if code:
             check(code, f"downloading {array.nbytes} bytes of {buffer.name!r} from {self._name}")
-
-    def prepared_download(self, buffer: Buffer, array: npt.NDArray[Any]) -> Callable[[], None]:
-        """Return a call that does what `download` does without waiting, and counts as no copy.
-
-        Buffer and array have to live as long as the call.
-        """
-        self._fits(buffer, array)
-        enqueue = functools.partial(
-            library.undeclared("clEnqueueReadBuffer"),
-            *(ctypes.c_void_p(self.pointer), ctypes.c_void_p(buffer.pointer), _ASYNCHRONOUS),
-            *(ctypes.c_size_t(0), ctypes.c_size_t(array.nbytes)),
-            *(ctypes.c_void_p(array.ctypes.data), 0, None, None),
-        )
-
-        def download() -> None:
-            if code := enqueue():
-                check(code, f"downloading {buffer.name!r} from {self._name}")
-
-        return download
 
     def _transfer(
         self, enqueue: Callable[..., int], buffer: Buffer, array: npt.NDArray[Any], wait: bool
