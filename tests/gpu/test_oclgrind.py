@@ -14,8 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 KERNELS = "test_kernels and not test_called_kernel and not Integer"
 """Oclgrind 21.10 lacks the absolute value of integers (llvm.abs.i32), which its compiler makes of
 what stands behind products of integers."""
-CALLED = "test_called_kernel and (SoftMax or topk_group)"
-"""Kernels with and without local memory, called by another."""
+CALLED = "test_called_kernel and not Integer and not attention_tiled"
+"""The same kernels as functions that another calls. Oclgrind 21.10 computes attention_tiled wrong
+then; kernels with barriers are called on NVIDIA's devices alone."""
 
 
 @pytest.mark.full
