@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -103,8 +104,9 @@ def _emit(
             _state_view(builder, state, sequence), descriptors.state
         )
     for index, array, position in ((Arg.WEIGHTS, w, 0), (Arg.WEIGHTS_ITER, r, 1)):
-        ordered = builder.derived(array, f"recurrent {op.type}", lambda a: _weights(op, a))
-        arguments[index] = builder.packed(ordered, made.descriptor(Query.WEIGHTS, position))
+        name, order = f"recurrent {op.type}", partial(_weights, op)
+        layout = made.descriptor(Query.WEIGHTS, position)
+        arguments[index] = builder.packed_from(array, name, order, layout)
     bias = rest[0] if rest else np.zeros((count, op.bias_gates * hidden), np.float32)
     arguments[Arg.BIAS] = builder.constant(
         builder.derived(bias, f"recurrent {op.type}", lambda a: _bias(op, a))

@@ -200,6 +200,14 @@ class PlanBuilder:
             return self.weights.packed(array, descriptor)
         return constant_value(pack(array, descriptor), descriptor)
 
+    def packed_from(
+        self, array: Array, name: str, make: Callable[[Array], Array], descriptor: Descriptor
+    ) -> Value:
+        """``make(array)`` in a layout of oneDNN's; it is kept in no other form."""
+        if isinstance(descriptor, SymbolicDescriptor) or address_of(array) not in self._stable:
+            return self.packed(make(array), descriptor)
+        return self.weights.packed_from(array, name, make, descriptor)
+
     def derived(self, array: Array, name: str, make: Callable[[Array], Array]) -> Array:
         """``make(array)``; for the model's own constants computed once for all plans."""
         if address_of(array) not in self._stable:

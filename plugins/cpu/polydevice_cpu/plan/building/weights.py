@@ -73,22 +73,16 @@ class WeightStore:
         self._shelf = _Shelf()
         self._derived: dict[tuple[_Identity, str], tuple[Array, Array]] = {}
         self._packed: dict[_Identity, tuple[Array, list[Value]]] = {}
+        self._made: dict[tuple[_Identity, str], tuple[Array, list[Value]]] = {}
 
     def packed(self, array: Array, descriptor: Descriptor) -> Value:
         """Return `array` in the layout and type of `descriptor`, one value for all plans.
 
         The array is recognised by address, sizes and strides; it must not change.
         """
-        key = _identity(array)
         with self._lock:
-            _, versions = self._packed.setdefault(key, (array, []))
-            for known in versions:
-                if known.descriptor == descriptor:
-                    return known
-            self._memory.hold(self, descriptor.size_bytes, "a packed constant")
-            made = constant_value(pack(array, descriptor, self._shelf.place), descriptor)
-            versions.append(made)
-            return made
+            _, versions = self._packed.setdefault(_identity(array), (array, []))
+            return self._version(versions, descriptor, lambda: array)
 
     def in_layout(self, array: Array, descriptor: Descriptor) -> Value:
         """Return `array` in the layout of `descriptor`: one value where its memory is kept anyway.
@@ -98,6 +92,25 @@ class WeightStore:
         if _identity(array) in self._packed:
             return self.packed(array, descriptor)
         return constant_value(pack(array, descriptor), descriptor)
+
+    def packed_from(
+        self, array: Array, name: str, make: Callable[[Array], Array], descriptor: Descriptor
+    ) -> Value:
+        """Return ``make(array)`` packed; what was made is kept in no other form."""
+        with self._lock:
+            _, versions = self._made.setdefault((_identity(array), name), (array, []))
+            return self._version(versions, descriptor, lambda: make(array))
+
+    def _version(
+        self, versions: list[Value], descriptor: Descriptor, plain: Callable[[], Array]
+    ) -> Value:
+        for known in versions:
+            if known.descriptor == descriptor:
+                return known
+        self._memory.hold(self, descriptor.size_bytes, "a packed constant")
+        made = constant_value(pack(plain(), descriptor, self._shelf.place), descriptor)
+        versions.append(made)
+        return made
 
     def derived(self, array: Array, name: str, make: Callable[[Array], Array]) -> Array:
         """Return ``make(array)``, made once per array and name."""
@@ -112,13 +125,15 @@ class WeightStore:
         with self._lock:
             self._derived.clear()
             self._packed.clear()
+            self._made.clear()
             self._shelf = _Shelf()
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all packed weights together."""
         with self._lock:
-            values = [value for _, versions in self._packed.values() for value in versions]
+            kept = (*self._packed.values(), *self._made.values())
+            values = [value for _, versions in kept for value in versions]
             return sum(value.storage.size_bytes for value in values)
 
 
