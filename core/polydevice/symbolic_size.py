@@ -45,6 +45,8 @@ _OPEN, _CLOSE = "\ue000", "\ue001"
 
 _NAMED = re.compile(f"{_OPEN}(.*?){_CLOSE}")
 
+_COMPUTED = re.compile(r"t\d+ = ")
+
 Formulas = Callable[[Sequence[int]], "tuple[list[Number], list[int]] | None"]
 """From sizes to what is wanted of them, and the numbers of choices that may be others; None where a
 guard does not hold."""
@@ -104,6 +106,15 @@ class Trace:
         """Return the number that the size of a name has; what is made with it serves no other."""
         return self._named[name].known()
 
+    @contextlib.contextmanager
+    def silent(self) -> Iterator[None]:
+        """Take no notes in the block, of which nothing is used for other sizes."""
+        self.is_live, before = False, self.is_live
+        try:
+            yield
+        finally:
+            self.is_live = before
+
     def named_in(self, text: str) -> list[SymbolicSize]:
         """Return the sizes that a text names."""
         return [self._named[name] for name in _NAMED.findall(text)]
@@ -126,26 +137,26 @@ class Trace:
 
         Where a guard in it does not hold, the choice may still be the same: `formulas` then tells
         its number, which is in the list once the block has ended. Choices by equal formulas have
-        one. What is computed in the block is not for anything outside of it.
+        one. What is computed in the block may be used outside of it.
         """
-        around = self.steps, self._known, self._guards
-        self.steps, self._known, self._guards = [], dict(self._known), set(self._guards)
+        around = self.steps, self._guards
+        self.steps, self._guards = [], set(self._guards)
         number: list[int] = []
         try:
             yield number
         finally:
             own = self.steps
-            self.steps, self._known, self._guards = around
-        if not any(line.startswith("if ") for line in own):
+            self.steps, self._guards = around
+        self.steps += [line for line in own if _COMPUTED.match(line)]
+        guards = [line for line in own if not _COMPUTED.match(line)]
+        if not guards:
             return  # it does not depend on sizes
-        text = "\n".join(own)
-        for place, name in enumerate(re.findall(r"^(t\d+) = ", text, re.MULTILINE)):
-            text = re.sub(rf"\b{name}\b", f"u{place}", text)
+        text = "\n".join(guards)
         known = self._choices.get(text)
         if known is None:
             known = self._choices[text] = len(self._choices)
             broken = f"others.append({known}); break"
-            lines = [line.replace("return None", broken) for line in own]
+            lines = [line.replace("return None", broken) for line in guards]
             self.steps += ["while True:", *(f" {line}" for line in lines), " break"]
         number.append(known)
 
@@ -194,7 +205,7 @@ class Trace:
         def formulas(sizes: Sequence[int]) -> tuple[list[Number], list[int]] | None:
             try:
                 return made(sizes)  # type: ignore[no-any-return]
-            except (ArithmeticError, NameError):  # the latter: of a choice that was broken off
+            except (ArithmeticError, ValueError):  # computed of sizes that a guard excludes
                 return None
 
         return formulas

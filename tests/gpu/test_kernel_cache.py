@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.gpu.test_new_shapes import attention
+
 MODEL = Path(__file__).parents[1] / "models" / "data" / "wechat_qr_sr.xml"
 
 PROGRAM = """
@@ -41,6 +43,37 @@ def test_second_process_compiles_nothing_and_answers_the_same(opencl, tmp_path) 
         answers.append(answer.read_bytes())
     assert len(answers[0]) == 4 * 447 * 447
     assert answers[0] == answers[1]
+
+
+SHAPES = """
+import sys
+import numpy as np
+from polydevice import Core
+with Core() as core:
+    network = core.load_network(sys.argv[1], "GPU", {"CACHE_DIR": sys.argv[2]})
+    request = network.create_infer_request()
+    for length in map(int, sys.argv[3:]):
+        x = np.linspace(-1, 1, 24 * length, dtype=np.float32).reshape(1, length, 24)
+        (answer,) = request.infer({"x": x}).values()
+        assert answer.shape == x.shape
+        assert np.isfinite(answer).all()
+"""
+
+
+def test_the_cache_has_the_programs_of_every_shape(opencl, tmp_path) -> None:
+    model = tmp_path / "attention.onnx"
+    model.write_bytes(attention([])[0])
+    # The later process meets them in another order, and shapes that the first one never saw.
+    for forbid, lengths in (("0", "40 100"), ("1", "100 101 40 64")):
+        done = subprocess.run(
+            [sys.executable, "-c", SHAPES, model, tmp_path / "kernels", *lengths.split()],
+            env={**os.environ, "POLYDEVICE_NO_COMPILE": forbid},
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+        assert done.returncode == 0, done.stderr
 
 
 def test_what_is_not_in_the_cache_is_named(opencl, tmp_path, monkeypatch) -> None:

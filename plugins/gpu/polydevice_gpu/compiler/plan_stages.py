@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable, Sequence
@@ -200,10 +201,12 @@ def _settle(argument: Argument) -> None:
 
 
 def plan_memory(work: PlanWork) -> None:
-    """Give every value and scratch memory its place."""
-    work.arena = memory.plan_memory(
-        work.graph, work.scratch, work.settings.memory_pool, work.outside
-    )
+    """Give every value and scratch memory its place; plans that are filled in have their own."""
+    trace = current_trace()
+    with contextlib.nullcontext() if trace is None else trace.silent():
+        work.arena = memory.plan_memory(
+            work.graph, work.scratch, work.settings.memory_pool, work.outside
+        )
 
 
 def join_launches(work: PlanWork) -> None:

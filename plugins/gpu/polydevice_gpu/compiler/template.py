@@ -55,6 +55,11 @@ class PlanTemplate:
         """
         return self._formulas(sizes)
 
+    def is_possible(self, choices: Sequence[int]) -> bool:
+        """Whether choices may be kept that are about no single node, but for what gains by them."""
+        asked = map(self._asked.__getitem__, choices)
+        return all(each.about is not None or each.is_possible(None) for each in asked)
+
     def plan(self, numbers: Sequence[Number], choices: Sequence[int]) -> Plan | None:
         """Return the plan with these numbers; None where a choice is not possible with them.
 

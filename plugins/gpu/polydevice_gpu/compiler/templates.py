@@ -105,7 +105,11 @@ class Templates:
         """Return a plan from a template, with all its choices if there is one; None without any."""
         with self._lock:
             known = list(self._found)
-        ready = [(each, found) for each in known if (found := each.numbers(sizes)) is not None]
+        ready = [
+            (each, found)
+            for each in known
+            if (found := each.numbers(sizes)) is not None and each.is_possible(found[1])
+        ]
         ready.sort(key=lambda pair: len(pair[1][1]))  # fewest choices that may be others
         best: tuple[PlanTemplate, Plan] | None = None
         for template, found in ready[:TRIED]:

@@ -322,14 +322,15 @@ class Call:
         along y and z (1,300,003 tried, driver 580.159.04).
         """
         if local_size is None:
-            self._global = tuple(max(1, size) for size in global_size)
+            self._global = tuple(size or 1 for size in global_size)
             if not self.target.sizes_vary or self.target.is_throughput:
                 return
             self._across = self._global[0]
-            local_size = (_GROUP if self._across > 1 else 1, *[1] * (len(global_size) - 1))
+            is_one = gains(lambda: self._across <= 1)
+            local_size = (1 if is_one else _GROUP, *[1] * (len(global_size) - 1))
         self._local = tuple(local_size)
         self._global = tuple(
-            -(-max(1, g) // n) * n for g, n in zip(global_size, local_size, strict=True)
+            -(-(g or 1) // n) * n for g, n in zip(global_size, local_size, strict=True)
         )
 
     def function(self, text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from polydevice.symbolic_size import gains
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Launch
@@ -185,7 +186,7 @@ class ElementwiseRef(SingleLaunch):
         layouts, groups, sizes = iteration.layouts, iteration.groups, iteration.sizes
         width = mode["WIDTH"]
         contiguous = step_along(out.placed, out.shape, groups) == 1
-        if not (_is_vectorizable(node) and contiguous and sizes[2] >= width):
+        if not (_is_vectorizable(node) and contiguous and gains(lambda: sizes[2] >= width)):
             width = 1
         widths = (width,) if width > 1 else ()
         operands = []

@@ -233,13 +233,13 @@ class RowGroup(RowKernel):
 
     def refuses(self, node: GpuNode, target: Target) -> str:
         """Rows long enough to keep a work-group busy, on devices with real local memory."""
-        if refused := super().refuses(node, target):
+        refused = super().refuses(node, target)
+        refused = refused or unless((target.local_memory_bytes, NO_LOCAL_MEMORY))
+        if refused:
             return refused
         terms = self.terms(node)
-        return unless(
-            (target.local_memory_bytes, NO_LOCAL_MEMORY),
-            (gains(lambda: terms >= self.least_terms), f"rows of {terms} leave lanes idle"),
-        )
+        is_long = gains(lambda: terms >= self.least_terms)
+        return unless((is_long, f"rows of {terms} leave lanes idle"))
 
 
 class RowHeld(RowKernel):
