@@ -3,10 +3,12 @@
     python benchmarks/nvidia.py                  # ResNet-50, transformers and the tests' models
     python benchmarks/nvidia.py --models bert_base,vit_b_16 --batches 1,32 --precisions f16
     python benchmarks/nvidia.py --models resnet50 --no-peers
+    python benchmarks/nvidia.py --models product_4096 --precisions f16 --half-ports
 
 `wall`: one synchronous inference from NumPy arrays to NumPy arrays, median. `there`: the same with
 inputs that are on the device already, and the answer left there. `ratio`: that over the faster of
-PyTorch's CUDA graph and torch.compile, which have their inputs there too. `device`: the time of all
+PyTorch's CUDA graph and torch.compile, which have their inputs there too, in f16 as halves; ours
+stay floats, as the model says, unless `--half-ports`. `device`: the time of all
 kernels, from events. `idle`: what the device waits between two kernels, in µs. `error`: largest
 difference from ONNX Runtime's or OpenVINO's answer on CPU, as part of the largest element.
 ResNet-50 and the networks of benchmarks/transformers.py (MobileNetV2 of torchvision, BERT-base,
@@ -82,6 +84,9 @@ def main() -> int:
     )
     parser.add_argument(
         "--beside", default="", metavar="KEY=VALUE", help="also time `there` with this, in turn"
+    )
+    parser.add_argument(
+        "--half-ports", action="store_true", help="f16 inputs and outputs in f16, as PyTorch's are"
     )
     parser.add_argument("--json", type=Path, help="also write every figure here")
     options = parser.parse_args()
@@ -188,6 +193,9 @@ def _measure(
 ) -> dict[str, Any]:
     config = {"INFERENCE_PRECISION_HINT": precision}
     network = core.read_network(path)
+    if options.half_ports and precision == "f16":
+        for port in (*network.inputs.values(), *network.outputs.values()):
+            port.precision = "FP16" if port.precision == "FP32" else port.precision
     with contextlib.ExitStack() as stack, core.load_network(network, "GPU", config) as executable:
         request = executable.create_infer_request()
         answers = [np.array(array) for array in request.infer(given).values()]
