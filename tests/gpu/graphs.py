@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from polydevice.ops.io import Parameter, Result
 from polydevice.ops.op import Op
 from polydevice.shape import Shape
 from polydevice_cpu.implement import evaluate
+from polydevice_gpu import cl
 from polydevice_gpu.blobs.context import GpuContext
 from polydevice_gpu.compiler.compiler import Compiler
 from polydevice_gpu.compiler.settings import CompileSettings
@@ -70,6 +72,22 @@ def compiled(network: Network, **target: int) -> GpuGraph:
     copy = network.clone()
     copy.evaluate = evaluate
     return build_graph(copy, Target(**target), evaluate, CompileSettings())
+
+
+class SparingBuilder(cl.ProgramBuilder):
+    """Compiles for processors without optimising, for tests that ask for answers alone.
+
+    26 programs of products of bytes take 7.9 instead of 47.9 s of CPU time (PoCL 3.1).
+    """
+
+    def build(self, name: str, source: str, options: Sequence[str] = ()) -> cl.Program:
+        return super().build(name, source, self._sparing(options))
+
+    def has(self, source: str, options: Sequence[str] = ()) -> bool:
+        return super().has(source, self._sparing(options))
+
+    def _sparing(self, options: Sequence[str]) -> Sequence[str]:
+        return (*options, "-cl-opt-disable") if self.device.facts.kind == "CPU" else options
 
 
 class HostServices:

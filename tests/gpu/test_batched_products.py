@@ -14,17 +14,16 @@ from polydevice.ops.arithmetic import Add
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.slice import Slice
 from polydevice.ops.transpose import Transpose
-from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.views import is_view
-from tests.gpu.graphs import Sketch, compiled, loaded, random_inputs
+from tests.gpu.graphs import Sketch, SparingBuilder, compiled, loaded, random_inputs
 
 GPU = {"local_memory_bytes": 32768, "scalar_lanes": 32}
 
 
 @pytest.fixture(scope="module")
 def builder(opencl):
-    return cl.ProgramBuilder(opencl)
+    return SparingBuilder(opencl)
 
 
 def product(a=(2, 3, 7, 9), b=(2, 3, 9, 13), **settings):

@@ -18,7 +18,6 @@ from polydevice.ops.io import Parameter, Result
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.reshape import Reshape
 from polydevice.shape import Shape
-from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.kernels.product.matmul_compressed import MatmulCompressedMma
 from polydevice_gpu.ops import CompressedMatMul
@@ -205,7 +204,7 @@ def test_matrix_units_multiply_numbers_as_they_are_stored(
     s = graphs.Sketch()
     constants = [s.const(*each) for each in (("w", packed), ("s", scales), ("z", zeros))]
     network = s.network(y=s.add("p", CompressedMatMul(bits), s.input("x", rows, terms), *constants))
-    executable = graphs.loaded(network, opencl, cl.ProgramBuilder(opencl), core)
+    executable = graphs.loaded(network, opencl, graphs.SparingBuilder(opencl), core)
     assert "matmul_compressed_mma" in executable.explain()
     blocks = (q.reshape(columns, -1, block).astype("f8") - zeros[..., None]) * scales[..., None]
     matrix = blocks.reshape(columns, terms).T

@@ -15,9 +15,9 @@ from polydevice.ops.reshape import Reshape
 from polydevice.ops.search import Unique
 from polydevice.ops.split import Split
 from polydevice.ops.transpose import Transpose
-from polydevice_gpu import cl
 from tests.gpu.graphs import (
     Sketch,
+    SparingBuilder,
     check_answers,
     compiled,
     launching,
@@ -30,7 +30,7 @@ NHWC = np.array([0, 2, 3, 1])
 
 @pytest.fixture(scope="module")
 def builder(opencl):
-    return cl.ProgramBuilder(opencl)
+    return SparingBuilder(opencl)
 
 
 def copies(network) -> int:

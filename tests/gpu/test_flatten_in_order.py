@@ -12,13 +12,12 @@ from polydevice.ops.matmul import MatMul
 from polydevice.ops.pooling import MaxPool
 from polydevice.ops.reshape import Reshape
 from polydevice.ops.transpose import Transpose
-from polydevice_gpu import cl
-from tests.gpu.graphs import Sketch, check_answers, compiled, launching
+from tests.gpu.graphs import Sketch, SparingBuilder, check_answers, compiled, launching
 
 
 @pytest.fixture(scope="module")
 def builder(opencl):
-    return cl.ProgramBuilder(opencl)
+    return SparingBuilder(opencl)
 
 
 def _features(s: Sketch, batch: int):

@@ -16,15 +16,14 @@ from polydevice.ops.reshape import Reshape
 from polydevice.ops.select import Select
 from polydevice.ops.softmax import LogSoftmax, SoftMax
 from polydevice.ops.transpose import Transpose
-from polydevice_gpu import cl
-from tests.gpu.graphs import Sketch, compiled, loaded, random_inputs
+from tests.gpu.graphs import Sketch, SparingBuilder, compiled, loaded, random_inputs
 
 RANDOM = np.random.default_rng(99)
 
 
 @pytest.fixture(scope="module")
 def builder(opencl):
-    return cl.ProgramBuilder(opencl)
+    return SparingBuilder(opencl)
 
 
 @pytest.fixture

@@ -20,8 +20,7 @@ from polydevice.ops.arithmetic import (
 from polydevice.ops.math import Negative, Sqrt
 from polydevice.ops.pooling import MaxPool, MaxPoolWithIndices
 from polydevice.ops.reduce import ReduceMean
-from polydevice_gpu import cl
-from tests.gpu.graphs import Sketch, check_answers, compiled, launching, loaded
+from tests.gpu.graphs import Sketch, SparingBuilder, check_answers, compiled, launching, loaded
 
 LAYER_NORM = """
 <ir_version: 8, opset_import: ["" : 13]>
@@ -51,7 +50,7 @@ net (float[2,5,12] x, float[12] gamma, float[12] beta) => (float[2,5,12] y)
 
 @pytest.fixture(scope="module")
 def builder(opencl):
-    return cl.ProgramBuilder(opencl)
+    return SparingBuilder(opencl)
 
 
 @pytest.mark.usefixtures("needs_gpu")

@@ -11,13 +11,12 @@ from polydevice.ops.pad import Pad, PadMode
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.transpose import Transpose
 from polydevice.ops.window import PadType
-from polydevice_gpu import cl
-from tests.gpu.graphs import Sketch, check_answers, compiled
+from tests.gpu.graphs import Sketch, SparingBuilder, check_answers, compiled
 
 
 @pytest.fixture(scope="module")
 def builder(opencl):
-    return cl.ProgramBuilder(opencl)
+    return SparingBuilder(opencl)
 
 
 def _pad(s: Sketch, x, begin, end, name="pad", value=None, mode=PadMode.CONSTANT):

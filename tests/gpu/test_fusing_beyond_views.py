@@ -17,14 +17,13 @@ from polydevice.ops.matmul import MatMul
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.split import Split
 from polydevice.ops.transpose import Transpose
-from polydevice_gpu import cl
 from polydevice_gpu.passes.fusing.fuse_beyond_views import _shape_before
-from tests.gpu.graphs import Sketch, check_answers, compiled, launching
+from tests.gpu.graphs import Sketch, SparingBuilder, check_answers, compiled, launching
 
 
 @pytest.fixture(scope="module")
 def builder(opencl):
-    return cl.ProgramBuilder(opencl)
+    return SparingBuilder(opencl)
 
 
 def _squeezed(s: Sketch, x, name: str):

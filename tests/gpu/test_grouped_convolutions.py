@@ -13,11 +13,11 @@ from polydevice.ops.concat import Concat
 from polydevice.ops.convolution import Convolution, GroupConvolution
 from polydevice.ops.quantize import FakeQuantize
 from polydevice.ops.split import Split, VariadicSplit
-from polydevice_gpu import cl
 from polydevice_gpu.compiler import compiler
 from polydevice_gpu.compiler.device_target import target_of
 from tests.gpu.graphs import (
     Sketch,
+    SparingBuilder,
     check_answers,
     compiled,
     loaded,
@@ -28,7 +28,7 @@ from tests.gpu.graphs import (
 
 @pytest.fixture(scope="module")
 def builder(opencl):
-    return cl.ProgramBuilder(opencl)
+    return SparingBuilder(opencl)
 
 
 def _split(s: Sketch, x, count: int, axis: int = 1):

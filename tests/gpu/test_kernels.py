@@ -96,7 +96,7 @@ def core():
 
 @pytest.fixture(scope="module")
 def builder(opencl):
-    return cl.ProgramBuilder(opencl, threads=1)  # oclgrind compiles one program at a time
+    return graphs.SparingBuilder(opencl, threads=1)  # oclgrind compiles one program at a time
 
 
 @pytest.fixture

@@ -10,13 +10,12 @@ from polydevice.ops.convolution import Convolution
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.reshape import Reshape
 from polydevice.ops.transpose import Transpose
-from polydevice_gpu import cl
-from tests.gpu.graphs import Sketch, check_answers, compiled
+from tests.gpu.graphs import Sketch, SparingBuilder, check_answers, compiled
 
 
 @pytest.fixture(scope="module")
 def builder(opencl):
-    return cl.ProgramBuilder(opencl)
+    return SparingBuilder(opencl)
 
 
 def _stem(shape, kernel, outputs=24, strides=None, pad=0):

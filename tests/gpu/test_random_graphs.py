@@ -35,9 +35,8 @@ from polydevice.ops.slice import Slice
 from polydevice.ops.softmax import SoftMax
 from polydevice.ops.split import Split
 from polydevice.ops.transpose import Transpose
-from polydevice_gpu import cl
 from polydevice_gpu.compiler.settings import CompileSettings
-from tests.gpu.graphs import Sketch, loaded, openvino_answers, random_inputs
+from tests.gpu.graphs import Sketch, SparingBuilder, loaded, openvino_answers, random_inputs
 
 CHANNELS, ROWS, COLUMNS = 8, 6, 4
 SHAPE = (2, CHANNELS, ROWS, COLUMNS)
@@ -46,7 +45,7 @@ Draw = Callable[[st.SearchStrategy], object]
 
 @pytest.fixture(scope="module")
 def builder(opencl):
-    return cl.ProgramBuilder(opencl)
+    return SparingBuilder(opencl)
 
 
 class Drawing:

@@ -13,10 +13,10 @@ from polydevice.ops.convolution import ConvolutionBackpropData
 from polydevice.ops.pad import Pad, PadMode
 from polydevice.ops.pooling import MaxPool
 from polydevice.ops.reshape import Reshape
-from polydevice_gpu import cl
 from polydevice_gpu.compiler.settings import CompileSettings
 from tests.gpu.graphs import (
     Sketch,
+    SparingBuilder,
     check_answers,
     compiled,
     launching,
@@ -28,7 +28,7 @@ from tests.gpu.graphs import (
 
 @pytest.fixture(scope="module")
 def builder(opencl):
-    return cl.ProgramBuilder(opencl)
+    return SparingBuilder(opencl)
 
 
 def _pad(s: Sketch, x, begin, end, name="pad", fill=None, mode=PadMode.CONSTANT):

@@ -17,7 +17,6 @@ from polydevice.ops.normalization import MVN, EpsMode, NormalizeL2
 from polydevice.ops.pooling import AvgPool
 from polydevice.ops.softmax import LogSoftmax, SoftMax
 from polydevice.ops.transpose import Transpose
-from polydevice_gpu import cl
 from polydevice_gpu.compiler import compiler
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.kernels.kernel import kernels_of
@@ -59,7 +58,7 @@ MODES = [
 
 @pytest.fixture(scope="module")
 def builder(opencl):
-    return cl.ProgramBuilder(opencl, threads=1)
+    return graphs.SparingBuilder(opencl, threads=1)
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from polydevice_gpu.kernels.gemm.gemm_tiled import ConvolutionTiled
 from polydevice_gpu.kernels.product.batched import BatchedSubgroup
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.tuning.candidates import candidates
-from tests.gpu.graphs import Sketch, compiled, loaded, random_inputs
+from tests.gpu.graphs import Sketch, SparingBuilder, compiled, loaded, random_inputs
 from tests.gpu.trials import only
 
 GPU = {
@@ -46,7 +46,7 @@ TOLERANCES = {ElementType.f32: 1e-5, ElementType.f16: 5e-3}
 
 @pytest.fixture(scope="module")
 def builder(opencl):
-    return cl.ProgramBuilder(opencl, threads=1)  # oclgrind compiles one program at a time
+    return SparingBuilder(opencl, threads=1)  # oclgrind compiles one program at a time
 
 
 def can(device: cl.Device, share: str) -> bool:

@@ -12,7 +12,6 @@ from polydevice.dtype import ElementType
 from polydevice.ops.activation import Relu
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.transpose import Transpose
-from polydevice_gpu import cl
 from polydevice_gpu.compiler import compiler
 from polydevice_gpu.compiler.device_target import target_of
 from tests.gpu import graphs
@@ -32,7 +31,7 @@ KINDS = [np.float32, np.float16, np.int32, np.uint8, np.int64]
 
 @pytest.fixture(scope="module")
 def builder(opencl):
-    return cl.ProgramBuilder(opencl, threads=1)
+    return graphs.SparingBuilder(opencl, threads=1)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: np.dtype(kind).name)
