@@ -208,12 +208,12 @@ def _measure(
         }
         if error is not None and not error < AGREEMENT[precision]:
             raise WrongAnswerError(f"off by {error:.2g} of the largest element: not timed")
-        fed = _fed_on_device(executable, given)
+        fed = fed_on_device(executable, given)
         runs: dict[str, Run] = {"wall": lambda: request.infer(given), "there": fed.infer}
         if options.beside:
             more = dict([options.beside.split("=", 1)])
             other = stack.enter_context(core.load_network(network, "GPU", {**config, **more}))
-            runs[f"{options.beside} there"] = _fed_on_device(other, given).infer
+            runs[f"{options.beside} there"] = fed_on_device(other, given).infer
         if not options.no_peers:
             runs.update(_peers(name, path, given, precision, options))
         row.update(interleave(runs, options.rounds))
@@ -228,7 +228,7 @@ def _measure(
     return row
 
 
-def _fed_on_device(executable: Any, given: dict[str, Array]) -> Any:
+def fed_on_device(executable: Any, given: dict[str, Array]) -> Any:
     """Return a request whose inputs are in device memory, where they can be."""
     request = executable.create_infer_request()
     context = executable.get_context()
