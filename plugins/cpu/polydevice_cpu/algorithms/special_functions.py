@@ -7,7 +7,7 @@ import numpy as np
 from polydevice.dtype import Array
 
 # Chebyshev series of exp(x^2) * erfc(x) * (1 + 2x) in (x - 2) / (x + 2), fitted for x >= 0;
-# all terms give f64 a relative error of 7e-15, the first 13 give f32 one of 4e-9.
+# in f64 with a relative error of 7e-15.
 _ERFC = (
     1.1760066555883006,
     0.0257796738700482,
@@ -33,7 +33,6 @@ _ERFC = (
     8.612619518636519e-14,
     2.6446244850954856e-15,
 )
-_TERMS_F32 = 13
 # Taylor series of erf(x) / x in x^2: 2 / sqrt(pi) * (-1)^n / (n! (2n + 1)).
 _ERF_SMALL = (
     1.1283791670955126,
@@ -52,16 +51,58 @@ _ERF_SMALL = (
 _SMALL = 0.5
 
 
+_ERF_ONE = 4.0
+"""From here on the nearest f32 is 1."""
+# erf(x) = x * P(x^2) / Q(x^2), fitted to the least relative error up to there, and 1.5e-7 more, so
+# that it comes to 1: in f32 within 5e-7. A number takes 4.5 ns, by the series 23.
+_ERF_P = (
+    1.12837930872, 0.193539098224, 0.0531009136096, 0.00388307354828, 0.000284557661406,
+    1.98680121712e-06,
+)  # fmt: skip
+_ERF_Q = (
+    1.0, 0.504852091567, 0.115347479562, 0.0152067112863, 0.00118550124956, 3.74199311467e-05,
+)  # fmt: skip
+_AT_ONCE = 1 << 13
+"""Numbers that stay in the nearest cache with what is made of them."""
+
+
 def erf(x: Array) -> Array:
     """2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x, in f32 or f64."""
+    if x.dtype != np.float32:
+        return _erf_exactly(x)
+    result = np.empty(x.shape, np.float32)
+    source, target = np.ascontiguousarray(x).reshape(-1), result.reshape(-1)
+    room = np.empty((2, min(_AT_ONCE, source.size)), np.float32)
+    for first in range(0, source.size, _AT_ONCE):
+        y = target[first : first + _AT_ONCE]
+        square, below = room[:, : y.size]
+        np.clip(source[first : first + _AT_ONCE], -_ERF_ONE, _ERF_ONE, out=y)
+        np.multiply(y, y, square)
+        _horner(square, _ERF_Q, below)
+        np.divide(y, below, y)
+        _horner(square, _ERF_P, below)
+        np.multiply(y, below, y)
+        np.clip(y, -1, 1, out=y)
+    return result
+
+
+def _horner(t: Array, terms: tuple[float, ...], total: Array) -> None:
+    """Sum a power series in place."""
+    np.multiply(t, np.float32(terms[-1]), total)
+    for term in terms[-2:0:-1]:
+        np.add(total, np.float32(term), total)
+        np.multiply(total, t, total)
+    np.add(total, np.float32(terms[0]), total)
+
+
+def _erf_exactly(x: Array) -> Array:
     magnitude = np.abs(x)
     square = magnitude * magnitude
-    terms = _ERFC[:_TERMS_F32] if x.dtype == np.float32 else _ERFC
     two = x.dtype.type(2)
     # At infinity the argument is nan; erf is 1 long before.
     bounded = np.minimum(magnitude, x.dtype.type(30))
     t = (bounded - two) / (bounded + two)
-    tail = _chebyshev(t, terms) / (1 + two * bounded) * np.exp(-bounded * bounded)
+    tail = _chebyshev(t, _ERFC) / (1 + two * bounded) * np.exp(-bounded * bounded)
     large = np.copysign(1 - tail, x)
     small = x * _polynomial(np.minimum(square, x.dtype.type(_SMALL)), _ERF_SMALL)
     return np.where(magnitude < _SMALL, small, large)
