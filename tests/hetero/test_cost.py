@@ -128,6 +128,8 @@ def test_what_measuring_says_is_slow_moves(core, rng, slow, devices, wanted) -> 
     assert "part 0: " in row.reason
     assert " ms on SHAKY" in row.reason
     assert f"{2 * 2 * SIDE * 4} bytes in and out" in row.reason
+    told = {row.node for row in executable.placement() if " ms as by FIRST" in row.reason}
+    assert told == {row.node for row in executable.placement() if row.subgraph is not None}
 
 
 class Warming(Trouble):
@@ -161,6 +163,7 @@ def test_a_device_that_cannot_be_measured_leaves_the_default(core, rng) -> None:
         core.read_network(model), "HETERO:SHAKY,SHAKY2", {"HETERO_AFFINITY": "COST"}
     )
     assert set(places(executable)) == {"SHAKY"}
+    assert not any("whole network" in row.reason for row in executable.placement())
     x = rng.standard_normal((2, SIDE)).astype("f4")
     np.testing.assert_allclose(executable.infer(x)["y"], right(x, weights), rtol=1e-3, atol=1e-4)
     network = core.read_network(model)
