@@ -170,16 +170,18 @@ class Primitive:
     ) -> Primitive:
         """Say which layouts it was asked for with, so that they need not be read; return self."""
         for place, descriptor in zip(_PLACES, (src, dst, weights, bias), strict=True):
-            if descriptor is not None:
-                self.note_given(place, descriptor)
+            if descriptor is None:
+                continue
+            if descriptor.layout != OPAQUE:
+                self._descriptors[place] = descriptor
+            else:  # oneDNN chose
+                self._asked[place] = descriptor
         return self
 
-    def note_given(self, place: Place, descriptor: Descriptor) -> None:
-        """Remember a layout that it was asked for with."""
-        if descriptor.layout != OPAQUE:
-            self._descriptors[place] = descriptor
-        else:  # oneDNN chose
-            self._asked[place] = descriptor
+    def note(self, given: Mapping[Place, Descriptor], asked: Mapping[Place, Descriptor]) -> None:
+        """Say which layouts it was asked for with, and where oneDNN chose."""
+        self._descriptors.update(given)
+        self._asked.update(asked)
 
     @property
     def src(self) -> Descriptor:

@@ -26,6 +26,8 @@ class Formulas:
         places: thing, by identity → which of them are its own. Layouts and primitives that are the
             same for all sizes share a place, as those of a network's blocks do.
         fixed: identities of constants that are the same for all sizes.
+        relied_on: identities of layouts that values have, or are brought into, and not constants
+            alone, which are packed into whatever layout is chosen.
     """
 
     def __init__(self) -> None:
@@ -33,6 +35,7 @@ class Formulas:
         self.wanted: list[Any] = []
         self.places: dict[int, int] = {}
         self.fixed: set[int] = set()
+        self.relied_on: set[int] = set()
         self._kept: list[object] = []
         self._alike: dict[Hashable, int] = {}
 
@@ -62,8 +65,10 @@ class Formulas:
 
     def _share(self, thing: object, what: Hashable) -> None:
         """Give a thing that was noted the place of one that is the same, if there is one."""
-        place = self._alike.setdefault(what, self.places[id(thing)])
-        self.places[id(thing)] = place
+        own = self.places[id(thing)]
+        place = self.places[id(thing)] = self._alike.setdefault(what, own)
+        if place != own:
+            self.wanted[own] = ()
 
     def _step(self, step: Step) -> None:
         if isinstance(step, PrimitiveStep):
@@ -81,8 +86,11 @@ class Formulas:
                 known = not is_formula(array) and not _has_formulas(sizes)
                 self.fixed.update([id(value)] * known)
             self._storage(value.storage)
-            if value.own_descriptor is not None:
-                self._descriptor(value.own_descriptor)
+            own = value.own_descriptor
+            if own is not None:
+                self._descriptor(own)
+                if not isinstance(value, UnpackedValue):
+                    self.relied_on.add(id(own))
 
     def _storage(self, storage: Storage) -> None:
         if storage.kind is Kind.OBJECTS:
@@ -122,6 +130,7 @@ class Formulas:
             for each in argument if isinstance(argument, tuple) else (argument,):
                 if isinstance(each, Descriptor):
                     self._descriptor(each)
+                    self.relied_on.add(id(each))
         for known in (primitive.layouts, primitive.opaque, primitive.answers):
             for descriptor in known.values():
                 self._descriptor(descriptor)

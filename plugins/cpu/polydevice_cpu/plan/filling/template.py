@@ -14,7 +14,7 @@ from polydevice.symbolic_size import Trace, is_formula
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes
-from polydevice_cpu.onednn.constants import Tag
+from polydevice_cpu.onednn.constants import DataType, Tag
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.formulas import Formulas
@@ -192,10 +192,13 @@ class _Filled:
             self._threads = given.threads
             openmp.functions()[1](given.threads)
         made = Primitive.create(given.name, *arguments)
-        if made is None or not _is_alike(made, given):
+        if made is None or not self._is_as_good(made, given, arguments):
             raise _UnfitError
-        for place, layout in (*given.layouts.items(), *given.opaque.items()):
-            made.note_given(place, self._descriptor(layout))
+        number = self._descriptor
+        made.note(
+            {place: number(layout) for place, layout in given.layouts.items()},
+            {place: number(layout) for place, layout in given.opaque.items()},
+        )
         for place, answer in given.answers.items():
             self._check(made.descriptor(*place), answer)
         if not made.is_proved and any(self._refusal(made, each) for each in given.claims):
@@ -218,15 +221,40 @@ class _Filled:
         if isinstance(answer, SymbolicDescriptor) and answer.source is None:
             if got != self._descriptor(answer):
                 raise _UnfitError
-        elif got.layout != answer.layout or got.data_type is not answer.data_type:
+        elif id(answer) in self._found.relied_on and (
+            got.layout != answer.layout or got.data_type is not answer.data_type
+        ):
             raise _UnfitError
+
+    def _is_as_good(
+        self, made: Primitive, given: SymbolicPrimitive, arguments: Sequence[Argument]
+    ) -> bool:
+        """Whether it has the code that was expected, or for a convolution what oneDNN likes best.
+
+        Layouts of heavy primitives are chosen for their code, and some code is refused.
+        """
+        if not given.has_weights:
+            return given.is_reference or not made.is_reference
+        if made.implementation == given.implementation:
+            return True
+        sides = [self._descriptor(each) for each in (given.src, given.dst)]
+        if given.kind != "convolution" or any(x.data_type is not DataType.F32 for x in sides):
+            return False
+        free = [
+            Descriptor.any(side.shape) if (side := _same(sides, each)) is not None else each
+            for each in arguments
+        ]
+        best = Primitive.create(given.name, *free)
+        return (
+            best is not None
+            and best.implementation == made.implementation
+            and made.implementation.startswith(("jit:", "brg"))
+        )
 
     def _refusal(self, made: Primitive, claim: NotedClaim) -> str:
         return refusal(claim.of(made, self._sizes(claim), self._descriptor, self._primitive))
 
 
-def _is_alike(made: Primitive, given: SymbolicPrimitive) -> bool:
-    """Whether it is as fast as could be expected; layouts are chosen for the code of heavy ones."""
-    if given.has_weights:
-        return made.implementation == given.implementation
-    return given.is_reference or not made.is_reference
+def _same(descriptors: Sequence[Descriptor], thing: object) -> Descriptor | None:
+    """The one of these that a thing is."""
+    return next((each for each in descriptors if each is thing), None)
