@@ -93,7 +93,7 @@ class Bounds:
             self.memory = MemoryBudget(0, "this process")
         self.memory.check(size_bytes, what)
 
-    def acquire(self, lock: threading.Lock) -> None:
+    def acquire(self, lock: threading.Lock | threading.RLock) -> None:
         """Take a lock that other work holds for long; raises what `check` does while waiting."""
         while not lock.acquire(timeout=WAIT_SECONDS):
             self.check()

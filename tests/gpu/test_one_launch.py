@@ -26,7 +26,7 @@ from polydevice_gpu.compiler.specialiser import RUNS
 from polydevice_gpu.one_launch import joined_launches, trial
 from polydevice_gpu.one_launch.choose import Rules
 from polydevice_gpu.one_launch.stretch import Stretch
-from polydevice_gpu.one_launch.turns import Turn
+from polydevice_gpu.one_launch.turns import Turn, turn_of
 from polydevice_gpu.runtime import joining_trial
 from polydevice_gpu.runtime.plan import LATER
 from tests.gpu.graphs import Sketch, loaded, openvino_answers, random_inputs
@@ -152,8 +152,8 @@ def test_auto_keeps_what_is_faster(monkeypatch, opencl, builder, faster) -> None
     meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
     monkeypatch.setattr(opencl, "capabilities", meets)
 
-    def times(joined, queue) -> tuple[float, float]:
-        real = real_times(joined, queue)
+    def times(joined, queue, device) -> tuple[float, float]:
+        real = real_times(joined, queue, device)
         assert min(real) > 0
         return (1e-6, 2e-6) if faster else (2e-6, 2e-6)
 
@@ -174,6 +174,40 @@ def test_auto_keeps_what_is_faster(monkeypatch, opencl, builder, faster) -> None
         np.testing.assert_array_equal(array, wanted[name])
     assert bool(request.runner.last.joined) is faster
     check(executable, network)
+
+
+def test_nobody_enqueues_while_a_way_is_timed(monkeypatch, opencl, builder) -> None:
+    """And nobody waits for another for ever: launches as one take two locks, the trial too."""
+    one = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
+    monkeypatch.setattr(opencl, "capabilities", one)
+    monkeypatch.setattr(Stretch, "waits", True)
+    network = small()
+    executable = loaded(network, opencl, builder, settings=TOGETHER)
+    request, other = executable.create_infer_request(), executable.create_infer_request()
+    inputs = random_inputs(network)
+    request.infer(inputs)
+    other.infer(inputs)
+    (joined,), is_over, runs = other.runner.last.joined, threading.Event(), []
+
+    def work() -> None:
+        while not is_over.is_set():
+            request.infer(inputs)
+            runs.append(1)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        with opencl.queue() as queue:
+            assert min(joining_trial.both_times(joined, queue, opencl)) > 0
+            with turn_of(opencl).lock, opencl.enqueuing:
+                time.sleep(0.05)
+                before = len(runs)
+                time.sleep(0.05)
+                assert len(runs) == before
+    finally:
+        is_over.set()
+        thread.join()
+    assert not executable.latest_plan().joined[0].failed
 
 
 def test_auto_joins_at_once_what_is_built(monkeypatch, opencl, builder) -> None:

@@ -177,7 +177,9 @@ def test_queues_in_turn_are_prepared_once(opencl, program, launches, monkeypatch
     queues[0].download(a, result)
     assert (result == 4**6).all()
     assert made == [queue.pointer for queue in queues]
-    assert not opencl.enqueuing.locked()
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(opencl.enqueuing.acquire, timeout=1).result()
+        other.submit(opencl.enqueuing.release).result()
 
 
 def test_times(opencl, program) -> None:

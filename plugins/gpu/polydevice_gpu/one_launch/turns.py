@@ -9,15 +9,19 @@ from polydevice_gpu import cl
 
 
 class Turn:
-    """Which queue of a device had the last such launch."""
+    """Which queue of a device had the last such launch.
+
+    Attributes:
+        lock: held while one is enqueued; before `Device.enqueuing`, by whoever holds both.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.lock = threading.RLock()
         self._queue: cl.Queue | None = None
 
     def enqueue(self, queue: cl.Queue, launch: Callable[[cl.Queue], None]) -> None:
         """Enqueue one, behind the last one, whatever queue that is on."""
-        with self._lock:
+        with self.lock:
             last, self._queue = self._queue, queue
             if last is not None and last.pointer != queue.pointer:
                 last.mark().wait()  # on the host, as its queue may be of another context
