@@ -7,12 +7,15 @@ import onnx
 import pytest
 
 from polydevice.ops.activation import Relu
+from polydevice.runtime.templates import UntraceableError
 from polydevice.symbolic_size import tracing
 from polydevice_cpu.lowering.concat import _start
 from polydevice_cpu.onednn.library import Library, library
 from polydevice_cpu.plan.building.looks import reshaped_strides
 from polydevice_cpu.plan.filling.captured import serves_all_sizes
-from polydevice_cpu.plan.step import PrimitiveStep
+from polydevice_cpu.plan.filling.formulas import Formulas
+from polydevice_cpu.plan.plan import PlanParts
+from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep
 from tests.cpu import models
 from tests.cpu.loading import image, load
 from tests.cpu.proved import unproved
@@ -180,19 +183,26 @@ def test_the_part_of_a_constant_table_that_a_size_selects(core):
     assert executable.compiled.templates.filled >= 1
 
 
-def test_what_has_caught_sizes_is_planned_with_numbers(core):
-    """Pad writes to places that its function knows."""
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
+def test_borders_of_filled_plans_follow_the_sizes(core, mode):
     model = models.build(
-        [("Pad", ["x", "pads"], ["p"], {"mode": "reflect"}), ("Relu", ["p"], ["y"], {})],
+        [("Pad", ["x", "pads"], ["p"], {"mode": mode}), ("Relu", ["p"], ["y"], {})],
         {"x": ["n", "k"]},
         ["y"],
-        {"pads": np.array([1, 0, 1, 0])},
+        {"pads": np.array([1, 0, 1, 2])},
     )
     executable = load(core, model)
-    request = executable.create_infer_request()
-    for number, shape in enumerate([(2, 3), (3, 3), (4, 2), (5, 7), (6, 7)]):
-        compare(request, model, image(number, *shape) - np.float32(0.5))
-    assert executable.compiled.templates.filled == 0
+    for number, shape in enumerate([(2, 3), (3, 3), (4, 4), (5, 7), (6, 4), (2, 9)]):
+        compare(executable.requests[0], model, image(number, *shape) - np.float32(0.5))
+    assert executable.compiled.templates.filled >= 2
+
+
+def test_a_step_that_has_caught_sizes_is_for_them_alone():
+    with tracing() as trace:
+        size = trace.input(3)
+        step = ArrayStep("a", "Pad", lambda _: lambda x: (x[:size],), [], [])
+        with pytest.raises(UntraceableError, match="Pad 'a'"):
+            Formulas().visit(PlanParts([step], [], [], {}, {}))
 
 
 def test_numbers_computed_from_sizes_are_those_of_each_shape(core):

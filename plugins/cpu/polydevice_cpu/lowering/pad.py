@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,22 +37,34 @@ def lower_pad(builder: PlanBuilder, node: Node) -> bool:
     value = builder.value(source)
     if value.strides is None or 0 in value.shape:
         return False
-    shape = tuple(n + int(b) + int(e) for n, b, e in zip(value.shape, begin, end, strict=True))
+    before, behind = (tuple(map(int, each.tolist())) for each in (begin, end))
+    shape = tuple(n + b + e for n, b, e in zip(value.shape, before, behind, strict=True))
     storage = Storage(Kind.ARENA, math.prod(shape) * value.dtype.itemsize)
     result = Value(storage, shape, value.dtype, order_like(value.strides, shape))
-    inside = tuple(slice(int(b), int(b) + n) for b, n in zip(begin, value.shape, strict=True))
-    if op.pad_mode is PadMode.CONSTANT:
-        number = fill[0][0].astype(value.dtype) if fill else value.dtype.type(0)
-        write = _filling(inside, shape, number)
-    else:
-        write = _repeating(op.pad_mode, inside, shape)
-
-    def start(_: Context) -> Compute:
-        return write
-
+    number = fill[0][0].astype(value.dtype) if fill else value.dtype.type(0)
+    start = partial(_start, op.pad_mode, before, behind, number)
     builder.emit(ArrayStep(node.name, node.type, start, [value], [result], writes=True))
     builder.set(node.outputs[0], result)
     return True
+
+
+def _start(
+    mode: PadMode, begin: tuple[int, ...], end: tuple[int, ...], number: np.generic, _: Context
+) -> Compute:
+    """Return what pads; where to is worked out at the first call, since a plan knows its sizes."""
+    made: list[Compute] = []
+
+    def write(x: Array, out: Array) -> Array | Sequence[Array]:
+        if not made:
+            limits = zip(out.shape, begin, end, strict=True)
+            inside = tuple(slice(before, size - behind) for size, before, behind in limits)
+            if mode is PadMode.CONSTANT:
+                made.append(_filling(inside, out.shape, number))
+            else:
+                made.append(_repeating(mode, inside, out.shape))
+        return made[0](x, out)
+
+    return write
 
 
 Box = tuple[slice | Array, ...]
