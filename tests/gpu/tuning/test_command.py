@@ -79,6 +79,7 @@ def test_command(path, tmp_path) -> None:
     assert "no layer was left to tune" in again.stderr
 
 
+@pytest.mark.usefixtures("needs_gpu")
 def test_sizes_that_are_not_known_are_asked_for(path, tmp_path, monkeypatch, capsys) -> None:
     """In the process that another one watches, which gets the sizes of the command line."""
     nodes = [("Relu", ["x"], ["y"], {})]
@@ -116,6 +117,7 @@ runner.CandidateRunner.run = run
 """
 
 
+@pytest.mark.usefixtures("needs_gpu")
 @pytest.mark.full
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_a_crash_and_a_hang_cost_one_candidate_each(path, tmp_path) -> None:
