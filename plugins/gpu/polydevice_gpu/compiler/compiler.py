@@ -160,7 +160,7 @@ class Compiler:
             raise UntraceableError
         with within(Bounds(memory=memory)):  # which layers on the host share
             work = self._work(graph, target, weights.for_plan(prepared.constants), stand_in)
-            work.parts = prepared.parts
+            work.parts, work.made = prepared.parts, prepared.choices
             return self._plan(work)
 
     def _graph(self, prepared: Prepared, shapes: Shapes) -> tuple[GpuGraph, Target]:

@@ -70,6 +70,7 @@ class PlanWork:
         number: of the stage, for dumps of the graph.
         stand_in: whether programs that are built already stand in for those that are not.
         parts: runs layers behind late sizes; None in bodies, which leave them to the host.
+        made: choices of the network's plans so far; built programs are mostly theirs.
         steps: in execution order.
         scratch: number of a node → memory that its launches need for themselves.
         compiled: how many programs were not in the cache.
@@ -92,6 +93,7 @@ class PlanWork:
     number: int
     stand_in: bool
     parts: LateParts | None = None
+    made: set[Choice] = field(default_factory=set)
     steps: list[Step | HostStep | NestedStep] = field(default_factory=list)
     scratch: dict[int, list[Memory]] = field(default_factory=dict)
     compiled: int = 0
@@ -115,12 +117,15 @@ class PlanWork:
         """Return a choice whose programs are built; looked for once for layers that are alike."""
         key = tuple(launch.text for launch in launches)
         if key not in self._stand_ins:
-            self._stand_ins[key] = built_choice(node, self.target, self.is_built)
+            self._stand_ins[key] = self._built_choice(node)
             return self._stand_ins[key]
         known = self._stand_ins[key]
         if known is None or takes(node, known, self.target):
             return known
-        return built_choice(node, self.target, self.is_built)
+        return self._built_choice(node)
+
+    def _built_choice(self, node: GpuNode) -> Choice | None:
+        return built_choice(node, self.target, self.is_built, list(self.made))
 
 
 def tune(work: PlanWork) -> None:
@@ -164,6 +169,7 @@ def build_kernels(work: PlanWork) -> None:
     for step in steps:
         step.kernels = [work.programs[each.text].kernel(each.kernel) for each in step.launches]
     work.compiled = sum(not program.from_cache for program in made.values())
+    work.made.update(node.choice for node in work.graph.nodes if node.choice is not None)
 
 
 def upload_constants(work: PlanWork) -> None:

@@ -25,6 +25,7 @@ from polydevice_gpu.compiler.size_inputs import size_inputs
 from polydevice_gpu.compiler.templates import Templates
 from polydevice_gpu.custom.operation import use_custom_layers
 from polydevice_gpu.host_layers import bodies_of
+from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.passes import split_nv12_inputs as nv12
 from polydevice_gpu.runtime.state import known_starts
 from polydevice_gpu.tuning.tuner import TuningMode
@@ -47,6 +48,7 @@ class Prepared:
         templates: what plans for other shapes are filled in from.
         size_inputs: inputs whose values say sizes, and stand for their shapes where plans are made.
         parts: layers behind late sizes.
+        choices: kernels and modes that its plans run.
         constants: ids of its constants, which all plans share.
     """
 
@@ -63,6 +65,7 @@ class Prepared:
     parts: LateParts = field(init=False)
     constants: frozenset[int] = frozenset()
     size_inputs: frozenset[str] = frozenset()
+    choices: set[Choice] = field(default_factory=set)
 
     @property
     def has_shapes_to_set(self) -> bool:

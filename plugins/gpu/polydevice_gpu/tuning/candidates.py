@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Choice, Kernel, Mode, kernels_of
@@ -72,14 +72,28 @@ def _compared(choice: Choice, node: GpuNode, target: Target) -> object:
 
 
 def built_choice(
-    node: GpuNode, target: Target, is_built: Callable[[Launch], bool]
+    node: GpuNode,
+    target: Target,
+    is_built: Callable[[Launch], bool],
+    likely: Collection[Choice] = (),
 ) -> Choice | None:
     """Return a choice whose programs are built already; None without one.
 
     Modes of the node's own kernel come first, those like its own before others.
+
+    Args:
+        node: of a finished graph.
+        target: the device.
+        is_built: whether the program of a launch is there.
+        likely: choices that are looked at before all others, of which there may be a hundred,
+            each with a text to be written.
     """
     own = node.choice
     assert own is not None
+    for choice in sorted(likely, key=lambda each: _unlike(own, each)):
+        fits = choice.kernel in kernels_of(type(node.op)) and takes(node, choice, target)
+        if fits and all(map(is_built, launches_of(choice, node, target))):
+            return choice
     others = [kernel for kernel in kernels_of(type(node.op)) if kernel is not own.kernel]
     for kernel in (own.kernel, *others):
         choices = _of_kernel(kernel, node, target)
@@ -90,6 +104,13 @@ def built_choice(
             if all(map(is_built, launches_of(choice, node, target))):
                 return choice
     return None
+
+
+def _unlike(one: Choice, other: Choice) -> float:
+    """How unlike another choice is: one of another kernel more than any mode of its own."""
+    if one.kernel is not other.kernel:
+        return math.inf
+    return _distance(one.kernel.modes[one.mode], other.kernel.modes[other.mode])
 
 
 def _distance(one: Mode, other: Mode) -> float:
