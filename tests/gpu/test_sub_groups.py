@@ -152,8 +152,7 @@ def mode_of(kernel, size: int, split: int = 1) -> int:
 @pytest.mark.parametrize(
     ("share", "size", "kind"),
     [
-        ("", SIZES[0], ElementType.f32),
-        *(pytest.param("", size, ElementType.f32, marks=pytest.mark.full) for size in SIZES[1:]),
+        *(("", size, ElementType.f32) for size in SIZES),
         *(("intel_sub_group_shuffle", size, ElementType.f32) for size in SIZES),
         ("", 16, ElementType.f16),
         ("intel_sub_group_shuffle", 16, ElementType.f16),
