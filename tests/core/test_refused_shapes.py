@@ -17,6 +17,7 @@ from polydevice.ops.color import NV12toBGR
 from polydevice.ops.concat import Concat
 from polydevice.ops.ctc import CTCGreedyDecoder
 from polydevice.ops.detection_output import DetectionOutput
+from polydevice.ops.detectron import ExperimentalDetectronTopKROIs
 from polydevice.ops.embedding import (
     EmbeddingBagOffsetsSum,
     EmbeddingBagPackedSum,
@@ -71,6 +72,8 @@ RULES: list[tuple[Op, tuple[Input, ...], str]] = [
     (CTCGreedyDecoder(), ((4, 2, 0), (4, 2)), "scores [4,2,0] have no classes"),
     (CTCGreedyDecoder(), ((4, 2, 3), (4,)), "mask [4] is not [T, N]"),
     (DetectionOutput(nms_threshold=0.5), ((1, 8),), "1 inputs are given; it takes 3 or 5"),
+    (ExperimentalDetectronTopKROIs(2), ((3, 4),), "1 inputs are given"),
+    (ExperimentalDetectronTopKROIs(-1), ((3, 4), (3,)), "max_rois -1 is negative"),
     (EmbeddingBagPackedSum(), ((), (2, 3)), "the table is a scalar"),
     (EmbeddingBagOffsetsSum(), ((), (2,), (2,)), "the table is a scalar"),
     (EmbeddingBagOffsetsSum(), ((5, 2), (2,), (2, 1)), "[2,1] must have one axis"),

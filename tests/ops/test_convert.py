@@ -12,6 +12,7 @@ from polydevice.interval import Interval
 from polydevice.ops.convert import Convert, ConvertLike, ConvertPromoteTypes
 from polydevice.testing.op_case import OpCase, network_of
 from polydevice_cpu.implement import run
+from polydevice_cpu.ops.convert import power_of_two
 from tests.ops.check import check
 
 T = ElementType
@@ -165,3 +166,22 @@ def test_pytorch_scalars_take_the_tensor_type(device):
     op = ConvertPromoteTypes(pytorch_scalar_promotion=True, promote_unsafe=True)
     x, y = np.array([1.5], np.float16), np.array(2.0, np.float32)
     check(OpCase(op, [x, y], [x, y.astype(np.float16)], dynamic=False), device)
+
+
+@pytest.mark.parametrize(
+    ("rounding", "exponents"),
+    [
+        ("nearest", [127, 127, 128, 128, 128, 0, 255, 255]),  # what lies between goes up
+        ("up", [127, 128, 128, 128, 128, 1, 255, 255]),
+        ("down", [127, 127, 127, 127, 128, 0, 255, 255]),
+    ],
+)
+def test_powers_of_two(rounding, exponents):
+    x = np.array([1, 1.25, 1.5, 1.75, -2, 2.0**-127, np.inf, np.nan], np.float32)
+    got = power_of_two(x, rounding, saturate=True)
+    assert got.view(np.uint8).tolist() == exponents
+    largest = np.array([3.4e38], np.float32)
+    kept = [
+        power_of_two(largest, rounding, saturate=each).view(np.uint8)[0] for each in (True, False)
+    ]
+    assert kept == ([254, 254] if rounding == "down" else [254, 255])
