@@ -135,9 +135,9 @@ latter, so that what is made for them is right for all others too."""
 def likely_shapes(network: Network) -> list[list[Shapes]]:
     """Return shapes of all inputs, within what the network says of them, the likeliest first.
 
-    There is a list for each batch, of one item and of many, which take programs of their own, and
-    for odd sizes; one where the batch is known, and none where inputs have no known rank or are no
-    tensors.
+    There is a list for odd sizes, and for each batch, of one item and of many, which take programs
+    of their own; one less where the batch is known, and none where inputs have no known rank or
+    are no tensors.
     """
     descs = [node.output.desc for node in network.parameters]
     if any(desc.shape is None or desc.kind != "tensor" for desc in descs):
