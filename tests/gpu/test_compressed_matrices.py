@@ -18,8 +18,12 @@ from polydevice.ops.io import Parameter, Result
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.reshape import Reshape
 from polydevice.shape import Shape
+from polydevice_gpu.cl.programs import warp_groups
 from polydevice_gpu.compiler.device_target import target_of
-from polydevice_gpu.kernels.product.matmul_compressed import MatmulCompressedMma
+from polydevice_gpu.kernels.product.matmul_compressed import (
+    MatmulCompressedFed,
+    MatmulCompressedMma,
+)
 from polydevice_gpu.ops import CompressedMatMul
 from polydevice_gpu.rewrites.compressed import compress_products
 from tests.cpu.test_integers import reference
@@ -173,29 +177,55 @@ static inline uint fma_halves(uint x, uint by, uint shift) {
 """
 
 
+COPIES_IN_C = """
+#undef SET_BARRIER
+#undef FENCE_BARRIERS
+#undef EXPECT
+#undef COPY
+#undef AWAIT
+#define SET_BARRIER(stage)
+#define FENCE_BARRIERS()
+#define EXPECT(stage, bytes)
+#define COPY(to, from, bytes, stage) \\
+    for (int b = 0; b < bytes; b++) (to)[b] = ((__global const uchar*)(from))[b];
+#define AWAIT(stage, phase) barrier(CLK_LOCAL_MEM_FENCE);
+"""
+MMA, FED = MatmulCompressedMma, MatmulCompressedFed
+
+
 @pytest.mark.parametrize(
-    ("bits", "rows", "columns", "terms", "block", "mode"),
+    ("kernel", "bits", "rows", "columns", "terms", "block", "mode"),
     [
-        (4, 1, 35, 640, 128, 4),
-        pytest.param(4, 3, 19, 384, 384, 4, marks=pytest.mark.full),
-        pytest.param(8, 1, 21, 960, 64, 0, marks=pytest.mark.full),
+        (MMA, 4, 1, 35, 640, 128, 4),
+        pytest.param(MMA, 4, 3, 19, 384, 384, 4, marks=pytest.mark.full),
+        pytest.param(MMA, 8, 1, 21, 960, 64, 0, marks=pytest.mark.full),
+        (FED, 4, 1, 83, 2080, 32, 5),
+        pytest.param(FED, 4, 3, 19, 1280, 640, 0, marks=pytest.mark.full),
+        pytest.param(FED, 8, 1, 50, 1088, 64, 5, marks=pytest.mark.full),
     ],
 )
 def test_matrix_units_multiply_numbers_as_they_are_stored(
-    core, opencl, monkeypatch, bits, rows, columns, terms, block, mode
+    core, opencl, monkeypatch, kernel, bits, rows, columns, terms, block, mode
 ) -> None:
     """Rows of very different sizes, one of them infinite: f32's precision, though of halves."""
     module = importlib.import_module("polydevice_gpu.compiler.compiler")
-    target = dataclasses.replace(target_of(opencl), matrix_unit=True)
-    launches = MatmulCompressedMma.launches
+    target = dataclasses.replace(target_of(opencl), matrix_unit=True, warp_group_unit=True)
+    target = dataclasses.replace(target, compute_units=1)
+    launches = kernel.launches
     monkeypatch.setattr(module, "target_of", lambda _: target)
+    instructions = UNITS_IN_C + (COPIES_IN_C if kernel is FED else "")
     monkeypatch.setattr(
-        MatmulCompressedMma,
+        kernel,
         "launches",
-        lambda *given: [in_c(launch, UNITS_IN_C) for launch in launches(*given)],
+        lambda *given: [
+            dataclasses.replace(made, text=made.text.replace(warp_groups.MARK, ""))
+            for made in (in_c(launch, instructions) for launch in launches(*given))
+        ],
     )
-    monkeypatch.setattr(MatmulCompressedMma, "default_mode", lambda *_: mode)
-    only(monkeypatch, CompressedMatMul, MatmulCompressedMma())
+    product = "polydevice_gpu.kernels.product.matmul_compressed"
+    monkeypatch.setattr(f"{product}._ALL_LOCAL_BYTES", 96 << 10)
+    monkeypatch.setattr(kernel, "default_mode", lambda *_: mode)
+    only(monkeypatch, CompressedMatMul, kernel())
     random = np.random.default_rng(terms + bits)
     q = random.integers(0, 1 << bits, (columns, terms)).astype("u1")
     packed = q if bits == 8 else q[:, ::2] | q[:, 1::2] << 4
@@ -205,7 +235,7 @@ def test_matrix_units_multiply_numbers_as_they_are_stored(
     constants = [s.const(*each) for each in (("w", packed), ("s", scales), ("z", zeros))]
     network = s.network(y=s.add("p", CompressedMatMul(bits), s.input("x", rows, terms), *constants))
     executable = graphs.loaded(network, opencl, graphs.SparingBuilder(opencl), core)
-    assert "matmul_compressed_mma" in executable.explain()
+    assert kernel.name in executable.explain()
     blocks = (q.reshape(columns, -1, block).astype("f8") - zeros[..., None]) * scales[..., None]
     matrix = blocks.reshape(columns, terms).T
     for size in (1.0, 1e30, 1e-30):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
+from polydevice_gpu.kernels.launch import Launch, Weights
 from polydevice_gpu.kernels.reason import LOCAL_MEMORY_IS_FASTER, NO_UNIT, ON_PROCESSORS, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
@@ -20,6 +25,10 @@ _LONG = 8192
 """Terms of columns that keep more warps busy."""
 _LOCAL_BYTES = 40 << 10
 """For rows in local memory: less than every device with matrix units has."""
+_LARGE = 1 << 25
+"""Elements of a matrix that is worth launches of its own."""
+_ALL_LOCAL_BYTES = 224 << 10
+"""Of a processor with matrix units of warp groups."""
 
 
 class CompressedKernel(SingleLaunch):
@@ -36,17 +45,22 @@ class CompressedKernel(SingleLaunch):
     def declare(self, call: Call, op: CompressedMatMul, width: int) -> None:
         """Declare all tensors and sizes; rows are read in vectors of that width."""
         node = call.node
-        x, matrix, scales, zeros = node.inputs[:4]
-        rows, columns = math.prod(x.shape[:-1]), node.output.shape[-1]
-        count, blocks = x.shape[-1], scales.shape[1]
-        groups = [tuple(range(x.rank - 1)), (x.rank - 1,)]
-        call.tensor("IN0", x, groups, (width,))
+        matrix, scales, zeros = node.inputs[1:4]
         call.pointer("MATRIX", matrix)
         call.pointer("SCALES", scales)
         call.access("SCALES", scales.storage)
         call.pointer("ZEROS", zeros)
-        call.define(BITS=op.bits, MOST_ROWS=_most_rows(node))
-        call.scalars(ROWS=rows, COLUMNS=columns, COUNT=count, BLOCK=count // blocks, BLOCKS=blocks)
+        count, blocks = node.inputs[0].shape[-1], scales.shape[1]
+        call.scalars(BLOCK=count // blocks, BLOCKS=blocks)
+        self.declare_rows(call, op, width)
+
+    def declare_rows(self, call: Call, op: CompressedMatMul, width: int) -> None:
+        """Declare rows and results; rows are read in vectors of that width."""
+        x, columns = call.node.inputs[0], call.node.output.shape[-1]
+        groups = [tuple(range(x.rank - 1)), (x.rank - 1,)]
+        call.tensor("IN0", x, groups, (width,))
+        call.define(BITS=op.bits, MOST_ROWS=_most_rows(call.node))
+        call.scalars(ROWS=math.prod(x.shape[:-1]), COLUMNS=columns, COUNT=x.shape[-1])
         call.result(groups)
 
 
@@ -62,6 +76,151 @@ class MatmulCompressedVector(CompressedKernel):
         """One work-item for each column."""
         self.declare(call, op, 16)
         call.dispatch((call.node.output.shape[-1],))
+
+
+@kernel(CompressedMatMul)
+class MatmulCompressedFed(CompressedKernel):
+    """Matrix units as below; the matrix is copied to local memory in bulk, far ahead.
+
+    One row, H200, events, the best mode of the others behind: 14336 columns of 4096 terms of 4 bits
+    in blocks of 32 18.1 and 22.7 us, 4096 of 14336 20.4 and 24.2, 4096 of 4096 11.1 and 12.1; in
+    blocks of 128 17.4 and 17.8, 19.7 and 18.6, 10.8 and 10.0; of 8 bits 23.1 and 24.0, 25.3 and
+    30.4, 13.0 and 12.3. All but a floor of 7 us grows with the bytes, at 2.8 TB/s of 4 bits and
+    3.7 of 8; that more of them are under way changes little.
+    """
+
+    modes = tuple(
+        {"WARPS": warps, "DEPTH": depth, "EACH": each}
+        for warps, depth, each in (
+            (8, 2, 1),
+            (8, 2, 2),
+            (8, 1, 2),
+            (8, 4, 1),
+            (16, 1, 1),
+            (4, 4, 2),
+        )
+    )
+
+    def refuses(self, node: GpuNode, target: Target) -> str:
+        """Blocks of parts of 32 terms, and not too many of these."""
+        block = node.inputs[0].shape[-1] // node.inputs[2].shape[1]
+        fits = any(self.mode_supports(node, mode, target) for mode in self.modes)
+        return unless(
+            (target.warp_group_unit, NO_UNIT),
+            (block % _LANES == 0, f"its blocks of {block} terms are no multiples of {_LANES}"),
+            (fits, f"it has {node.inputs[0].shape[-1]} terms"),
+        )
+
+    def yields(self, node: GpuNode, target: Target) -> str:
+        """Small matrices become a part of larger launches; more rows were not measured."""
+        columns, terms = node.output.shape[-1], node.inputs[0].shape[-1]
+        block = terms // node.inputs[2].shape[1]
+        others = node.operation(CompressedMatMul).bits == 4 and block % 128 == 0
+        return unless(
+            (math.prod(node.inputs[0].shape[:-1]) == 1, LOCAL_MEMORY_IS_FASTER),
+            (columns * terms >= _LARGE, LOCAL_MEMORY_IS_FASTER),
+            (not others or columns > 32 * target.compute_units, LOCAL_MEMORY_IS_FASTER),
+        )
+
+    def default_mode(self, node: GpuNode, target: Target) -> int:
+        """The fewest meetings of a group's warps."""
+        return next(n for n, m in enumerate(self.modes) if self.mode_supports(node, m, target))
+
+    def mode_supports(self, node: GpuNode, mode: Mode, target: Target) -> bool:
+        """Rows and two stages fit in local memory."""
+        return _Feeding.of(node, mode).stages > 1
+
+    def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
+        """It takes a processor's local memory: no part of other launches."""
+        found = super().launches(node, mode, target)
+        return [dataclasses.replace(launch, body=None) for launch in found]
+
+    def describe(self, call: Call, op: CompressedMatMul, mode: Mode) -> None:
+        """A group computes some tiles of 16 columns of all rows."""
+        node, feeding = call.node, _Feeding.of(call.node, mode)
+        form, numbers = feeding.form, (ElementType.u32, ElementType.f32, ElementType.u8)
+        makes = (feeding.words_of, feeding.spans_of, feeding.spans_of)
+        names = ("WORDS", "SCALES", "ZEROS")
+        for name, value, make, kind in zip(names, node.inputs[1:4], makes, numbers, strict=True):
+            call.weights(name, Weights(value, f"{form}, {name}", make, kind))
+        self.declare_rows(call, op, 4)
+        tiles = -(-node.output.shape[-1] // 16)
+        groups = min(tiles, mode["EACH"] * call.target.compute_units)
+        stages = max(min(feeding.stages, -(-tiles // groups) * feeding.steps), 2)
+        call.define(WARPS=mode["WARPS"], DEPTH=mode["DEPTH"], SPAN=feeding.span)
+        call.define(EIGHTS=feeding.eights, STAGES=stages)
+        call.scalars(STEPS=feeding.steps, TILES=tiles, GROUPS=groups)
+        threads = _LANES * mode["WARPS"]
+        call.dispatch((groups * threads,), (threads,))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Feeding:
+    """How a matrix is copied.
+
+    Attributes:
+        bits: of its integers.
+        terms: of its columns.
+        block: terms that share a scale in the model.
+        chunk: terms of a stage, which are 16 columns.
+        stages: how many find room in local memory beside the rows.
+    """
+
+    bits: int
+    terms: int
+    block: int
+    chunk: int
+    stages: int
+
+    @classmethod
+    def of(cls, node: GpuNode, mode: Mode) -> _Feeding:
+        """By the sizes of a node."""
+        bits, rows = node.operation(CompressedMatMul).bits, _most_rows(node)
+        terms = node.inputs[0].shape[-1]
+        chunk = mode["WARPS"] * mode["DEPTH"] * 512 // bits
+        alone = cls(bits, terms, terms // node.inputs[2].shape[1], chunk, 0)
+        kept = 2 * rows * 16 * (alone.eights + 4) + 4 * rows * mode["WARPS"] * 2 * 16
+        stage = 16 * (chunk * bits // 8 + chunk // alone.span * 5) + 8
+        room = _ALL_LOCAL_BYTES // mode["EACH"] - kept - 256
+        return dataclasses.replace(alone, stages=room // stage)
+
+    @property
+    def span(self) -> int:
+        """Terms that share a scale in a stage."""
+        return math.gcd(self.block, self.chunk)
+
+    @property
+    def steps(self) -> int:
+        """Stages that hold all terms."""
+        return -(-self.terms // self.chunk)
+
+    @property
+    def eights(self) -> int:
+        """Eight terms each, of all of them and what is left of the last stage."""
+        return self.steps * self.chunk // 8
+
+    @property
+    def form(self) -> str:
+        """Names what lies in memory."""
+        return f"{self.bits} bits in stages of {self.chunk} terms, spans of {self.span}"
+
+    def words_of(self, packed: Array) -> Array:
+        """[tile, stage, share, half, lane] of 16 bytes: every fourth eight of a share."""
+        bits, tiles = self.bits, -(-len(packed) // 16)
+        every = np.zeros((tiles * 16, self.steps * self.chunk * bits // 8), np.uint8)
+        every[: len(packed), : packed.shape[1]] = packed
+        shares, parts = self.chunk * bits // 512, 16 // bits
+        split = every.reshape(tiles, 2, 8, self.steps, shares, parts, 4, bits)
+        return np.ascontiguousarray(split.transpose(0, 3, 4, 1, 2, 6, 5, 7)).view(np.uint32)
+
+    def spans_of(self, array: Array) -> Array:
+        """[tile, stage, span, column] of [column, block]; 0 beyond the last."""
+        tiles, spans = -(-len(array) // 16), self.chunk // self.span
+        inside = self.terms // self.span
+        every = np.zeros((tiles * 16, self.steps * spans), array.dtype)
+        every[: len(array), :inside] = np.repeat(array, self.block // self.span, axis=1)[:, :inside]
+        split = every.reshape(tiles, 16, self.steps, spans)
+        return np.ascontiguousarray(split.transpose(0, 2, 3, 1))
 
 
 @kernel(CompressedMatMul)
