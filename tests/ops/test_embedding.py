@@ -124,3 +124,9 @@ def test_unknown_sizes():
     assert y.shape == Shape([4, 3])
     y = SegmentMax(fill_mode=EmptySegment.ZERO).infer([table, unknown])[0]
     assert y.shape == Shape([None, 3])
+
+
+def test_no_segments_make_no_rows(device):
+    inputs = [np.zeros((0, 3), np.float32), np.zeros(0, np.int64)]
+    op = SegmentMax(fill_mode=EmptySegment.ZERO)
+    check(OpCase(op, inputs, [np.zeros((0, 3), np.float32)]), device)
