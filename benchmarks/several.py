@@ -130,7 +130,9 @@ def measure(core: Core, options: argparse.Namespace, name: str, folder: Path) ->
     several = ",".join(options.devices)
     asked: dict[str, tuple[str, dict[str, str]]] = {d: (d, own) for d in options.devices}
     numbers = options.requests
-    asked.update({_multi(number): (f"MULTI:{several}", config) for number in numbers})
+    slots = f"({options.slots})" if options.slots else ""
+    members = ",".join(f"{device}{slots}" for device in options.devices)
+    asked.update({_multi(number): (f"MULTI:{members}", config) for number in numbers})
     if options.parts:
         memory = ",".join(f"{device}:{share}" for device in options.devices)
         asked["parts"] = (f"HETERO:{several}", {**own, "HETERO_MEMORY": memory})
@@ -186,6 +188,7 @@ def main() -> int:
     parser.add_argument(
         "--requests", type=int, nargs="+", default=[0], help="of MULTI, each; 0 for its optimum"
     )
+    parser.add_argument("--slots", type=int, default=0, help="of each of MULTI's devices")
     parser.add_argument("--apart", action="store_true", help="also without MULTI, side by side")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0, help="of a round")
