@@ -383,6 +383,31 @@ class ToByte(Op):
         return [inputs[0].with_type(self.element_type)]
 
 
+@dataclass(frozen=True)
+class NormalizedMatMul(MatMul):
+    """Product of normalised rows: y = (x - mean(x)) / sqrt(variance(x) + eps) @ w + shift.
+
+    Kernels may compute it as (x @ w - mean(x) * sums) / sqrt(variance(x) + eps) + shift.
+
+    Inputs:  x      [..., K], floating point
+             w      [K, N], with `transpose_b` [N, K], constant
+             sums   [N] f32, constant: of the columns of w, as w is stored
+             shift  [N] f32, constant
+    Outputs: y      [..., N], type of x
+    Source:  made from MVN along the last axis and MatMul; scale and shift of the former are in w
+             and shift
+    """
+
+    type = "NormalizedMatMul"
+    domain = "polydevice_gpu"
+
+    eps: float = 0.0
+
+    def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
+        """Return the product's shape."""
+        return super().infer(inputs[:2])
+
+
 INTEGER_PRODUCTS = (IntegerConvolution, IntegerGroupConvolution, IntegerMatMul)
 """Products of 8-bit integers."""
 

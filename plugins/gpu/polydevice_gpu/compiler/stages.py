@@ -24,6 +24,7 @@ from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.passes.concat_in_place import concat_in_place
 from polydevice_gpu.passes.drop_unused import drop_unused
 from polydevice_gpu.passes.fusing.fuse_frame import fuse_frame
+from polydevice_gpu.passes.fusing.fuse_normalization import fuse_normalization
 from polydevice_gpu.passes.fusing.fuse_pad import fuse_pad
 from polydevice_gpu.passes.fusing.fuse_pointwise import fuse_neighbours, fuse_pointwise
 from polydevice_gpu.passes.fusing.read_bytes import read_bytes
@@ -73,6 +74,7 @@ GRAPH: tuple[Pass, ...] = (
     group_convolutions,  # while what follows the concatenation is still behind it
     group_products,  # likewise, with their biases
     fuse_pointwise,  # so that kernels are chosen knowing their epilogue
+    fuse_normalization,  # when scales and shifts have joined normalisations
     read_bytes,  # when nothing else may join what makes floats of bytes
     read_floats,  # when what makes the bytes of an image is whole
     requantise,  # when epilogues are whole

@@ -34,7 +34,7 @@ def compress_products(network: Network, least: int = LEAST_ELEMENTS) -> None:
     replacements = Replacements()
     kept = KeptLayers.of(network)
     for node in network.nodes():
-        if not isinstance(node.op, MatMul) or kept.has(node.layers) or not _is_wanted(node, least):
+        if type(node.op) is not MatMul or kept.has(node.layers) or not _is_wanted(node, least):
             continue
         found = compressed(node.inputs[1], turned=node.op.transpose_b)
         if found is None or not _fits(found):

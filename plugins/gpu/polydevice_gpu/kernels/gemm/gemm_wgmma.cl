@@ -13,7 +13,9 @@
 #define SUM8 float8
 #define SUM_IN(x) "+f"(x)
 #define FROM_PART4(part) (part)
+#if !NORMALIZED
 #define BEGIN(eight, n)
+#endif
 #define COPY_INSIDE(to, from, inside) COPY(to, from, inside ? 16 : 0)
 #define TOGETHER 1
 #include "include/warp_group_product.cl"

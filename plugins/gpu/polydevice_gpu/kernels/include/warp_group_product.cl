@@ -4,7 +4,8 @@
 // STAGES, SPLIT, LATE (a step's products are awaited one step later, so that the units never wait for
 // a barrier); FILTER as [column, tap, channel], in the order of `for_eights` where WIDE. PRODUCT, the
 // kernel's name; ELEMENT and WEIGHT of the factors; SUM; FROM_PART4 (four sums of a part);
-// COPY_INSIDE (16 bytes, or what stands for those outside).
+// COPY_INSIDE (16 bytes, or what stands for those outside); NORMALIZED (rows are, as moments.cl says;
+// SPLIT is 1 and rows are FLAT).
 #include "include/arrivals.cl"
 #include "include/rows.cl"
 #define THREADS (2 * BM / TALL)
@@ -57,6 +58,27 @@
                  columns_at + (size_t)(i * ROWS_APART) * TERMS, 16);                        \
         columns_at += BK;                                                                   \
     }
+#if NORMALIZED
+#include "include/moments.cl"
+#define MOMENTS(m) moments[(m) - first_m]
+#define DECLARE_MOMENTS                                                                     \
+    float base[LOADS_A], total[LOADS_A], squares[LOADS_A];                                  \
+    _Pragma("unroll") for (int i = 0; i < LOADS_A; i++)                                     \
+        base[i] = vload_half(from_row[i], in0), total[i] = squares[i] = 0.0f;
+// Once the copies of a stage have come: zeros beyond the last term count for nothing.
+#define GATHER_MOMENTS(at, first_term)                                                      \
+    if ((first_term) + piece * PER_PIECE < CHANNELS_IN) {                                   \
+        _Pragma("unroll") for (int i = 0; i < LOADS_A; i++)                                 \
+            GATHER_PIECE((at) + PLACE(row + i * ROWS_APART, piece), base[i], total[i], squares[i]) \
+    }
+#define KEEP_MOMENTS                                                                        \
+    _Pragma("unroll") for (int i = 0; i < LOADS_A; i++) {                                   \
+        JOIN_MOMENTS(found, base[i], total[i], squares[i])                                  \
+        if (piece == 0) moments[row + i * ROWS_APART] = found;                              \
+    }                                                                                       \
+    barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+
 // Add a part's eight to the sums.
 #define ADD_EIGHT(l, u)                                                                     \
     sum[at + h] += (l).s0, sum[at + h + 1] += (l).s1;                                       \
@@ -89,6 +111,9 @@
 
 KERNEL(PRODUCT) {
     LOCAL_ARRAY(ushort, tiles, STAGES * STAGE_BYTES / 2, , 1024);
+#if NORMALIZED
+    LOCAL_ARRAY(float2, moments, BM, , 16);
+#endif
     const uint tiles_at = (uint)(size_t)tiles;
     const int thread = get_local_id(0), lane = thread & 31, warp = thread >> 5;
     const int part = get_group_id(2);
@@ -113,6 +138,9 @@ KERNEL(PRODUCT) {
         if (s < STEPS) FETCH(s)
         CLOSE_STAGE();
     }
+#if NORMALIZED
+    DECLARE_MOMENTS
+#endif
     uint reads = tiles_at, writes = STAGES - 1 - LATE;
     for (int step = 0; step < STEPS; step++) {
         AWAIT(STAGES - 2 - LATE);
@@ -120,14 +148,23 @@ KERNEL(PRODUCT) {
         barrier(CLK_LOCAL_MEM_FENCE);
         const ulong a = MATRIX(reads + warp / 4 * 64 * TALL * ROW_BYTES);
         const ulong b = MATRIX(reads + BM * ROW_BYTES);
+#if NORMALIZED
+        const uint gathers = reads;
+#endif
         reads = reads == tiles_at + (STAGES - 1) * STAGE_BYTES ? tiles_at : reads + STAGE_BYTES;
         if (step + STAGES - 1 - LATE < STEPS) FETCH(writes)
         CLOSE_STAGE();
         writes = writes == STAGES - 1 ? 0 : writes + 1;
         MULTIPLY(a, b);
+#if NORMALIZED
+        GATHER_MOMENTS(gathers, step * BK)  // while the units multiply
+#endif
     }
 #if LATE
     asm volatile("//@warp_group wgmma.wait_group.sync.aligned 0;" : BOUND : : "memory");
+#endif
+#if NORMALIZED
+    KEEP_MOMENTS
 #endif
 #if SPLIT > 1
     const int sums_m = warp_m;
