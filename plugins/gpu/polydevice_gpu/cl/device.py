@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,7 +18,7 @@ from polydevice_gpu.cl.discovery.selection import AdmittedDevice
 from polydevice_gpu.cl.memory.allocator import Allocator
 from polydevice_gpu.cl.queues.queue import Queue
 from polydevice_gpu.cl.queues.recording_queue import RecordingQueue
-from polydevice_gpu.cl.status import translated
+from polydevice_gpu.cl.status import check, translated
 
 _OUT_OF_ORDER, _PROFILING = 1 << 0, 1 << 1
 _QUEUE_PROPERTIES = 0x1093
@@ -70,6 +71,14 @@ def _find(facts: DeviceFacts, twin: int) -> tuple[int, int]:
         ) from error
 
 
+def _make_context(device: int, name: str) -> ocl.Context:
+    """Make a context by ctypes, so that other threads run meanwhile: drivers take up to 0.4 s."""
+    status, devices = ctypes.c_int(), (ctypes.c_void_p * 1)(device)
+    made = library.library().clCreateContext(None, 1, devices, None, None, ctypes.byref(status))
+    check(status.value, f"making a context on {name}")
+    return ocl.Context.from_int_ptr(made, retain=False)
+
+
 class Device:
     """An opened device. Usable from many threads; queues are not.
 
@@ -106,8 +115,7 @@ class Device:
         platform, device = _find(self.facts, self._twin)
         self.platform_pointer = platform
         self.handle = ocl.Device.from_int_ptr(device)
-        with translated(f"making a context on {self.facts.name}"):
-            self.context = ocl.Context([self.handle])
+        self.context = _make_context(device, self.facts.name)
         self.capabilities = capabilities(probed, self.facts, device)
         self.memory = self._memory_of(self.context)
         self.enqueuing = threading.RLock()

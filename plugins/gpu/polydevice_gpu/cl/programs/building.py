@@ -1,4 +1,4 @@
-"""Runs in a child process: compile one program and write its binary to a file."""
+"""Runs in a child process: compile programs and write their binaries to files."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ from polydevice_gpu.cl.probing.bench import ProbeError, open_bench
 
 
 def main(argument: dict[str, Any], report: Callable[[Any], None]) -> None:
-    """Report ``{"built": True}`` with the binary written, or ``{"why": …}``.
+    """Report ``{"built": name}`` for every binary written, or ``{"why": …}``.
 
-    `argument`: ``opencl`` library, ``identity`` and ``twin`` of the device; ``source``, a file;
-    ``options``; ``binary``, the file to write.
+    `argument`: ``opencl`` library, ``identity`` and ``twin`` of the device; ``jobs``, each a name,
+    a file with the source, build options, and the file to write.
     """
     library.use(argument["opencl"])
     try:
         bench = open_bench(argument)
-        source = Path(argument["source"]).read_text("utf-8")
-        program = bench.build(source, options=argument["options"])
-    except (LookupError, ProbeError) as error:
+    except LookupError as error:
         report({"why": str(error)})
         return
-    Path(argument["binary"]).write_bytes(bench.binary(program))
-    report({"built": True})
+    for name, source, options, binary in argument["jobs"]:
+        try:
+            program = bench.build(Path(source).read_text("utf-8"), options=options)
+        except ProbeError as error:
+            report({"why": f"{name}: {error}"})
+            continue
+        Path(binary).write_bytes(bench.binary(program))
+        report({"built": name})

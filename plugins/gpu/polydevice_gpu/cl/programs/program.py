@@ -24,7 +24,7 @@ from polydevice_gpu.cl import library
 from polydevice_gpu.cl.capabilities import Capabilities
 from polydevice_gpu.cl.device import Device
 from polydevice_gpu.cl.programs import builtins, warp_groups
-from polydevice_gpu.cl.programs.apart import compile_apart
+from polydevice_gpu.cl.programs.apart import compile_apart, compile_side_by_side
 from polydevice_gpu.cl.programs.binary_cache import BinaryCache, program_key
 from polydevice_gpu.cl.status import check, exception_for, name_of
 
@@ -196,6 +196,7 @@ class ProgramBuilder:
         self.device = device
         self.threads = threads or os.cpu_count() or 1
         self._binaries = dict(binaries or {})
+        self._apart: dict[bytes, bytes] = {}  # what other processes have just compiled
         self.cache: BinaryCache | None = None
         if cache_folder is not None:
             self.cache = BinaryCache(Path(cache_folder), cache_limit_bytes)
@@ -228,7 +229,11 @@ class ProgramBuilder:
         if pending is not None:
             return pending.result()
         try:
-            program = self._load(name, key, joined) or self._compile(name, source, key, joined)
+            program = (
+                self._load(name, key, joined)
+                or self._compiled_apart(name, key, joined)
+                or self._compile(name, source, key, joined)
+            )
         except BaseException as error:
             with self._lock:
                 del self._building[key]
@@ -291,9 +296,38 @@ class ProgramBuilder:
 
         if len(sources) < 2 or self.threads < 2:
             return [build(source) for source in sources]
+        self._compile_side_by_side(sources)
         workers = min(self.threads, len(sources))
         with ThreadPoolExecutor(workers, thread_name_prefix="polydevice-build") as pool:
             return list(pool.map(build, sources))
+
+    def _compile_side_by_side(self, sources: Sequence[ProgramSource]) -> None:
+        """Have other processes compile what is missing, where this one would do so in turn."""
+        can = self.device.capabilities
+        if not can.compiles_in_turn or os.environ.get(NO_COMPILE_VARIABLE) == "1":
+            return
+        missing = {
+            program_key(each.source, complete(each.options, can), self.device.facts): (
+                each.source,
+                complete(each.options, can),
+            )
+            for each in sources
+            if not self.has(each.source, each.options)
+        }
+        made = compile_side_by_side(self.device, missing, self.threads)
+        with self._lock:
+            self._apart.update(made)
+
+    def _compiled_apart(self, name: str, key: bytes, options: str) -> Program | None:
+        """Make a program from what another process has compiled; None if there is nothing."""
+        with self._lock:
+            binary = self._apart.pop(key, None)
+        program = self._from_binary(name, key, options, binary) if binary else None
+        if program is not None and binary is not None:
+            program.from_cache = False
+            if self.cache is not None:
+                self.cache.store(key, binary)
+        return program
 
     def _load(self, name: str, key: bytes, options: str) -> Program | None:
         """Make a program from a binary; None if there is none that the driver takes."""
