@@ -13,8 +13,8 @@ from polydevice_gpu.cl.device import Device
 
 _LIMIT_S = 600.0
 _LEAST_PROGRAMS, _MOST_PROCESSES = 3, 8
-"""ResNet-50 in f16, caches empty, on an H200 whose host did other work: 6.7 s in this process, 3.7 with
-four others or with eight."""
+"""ResNet-50 in f16, caches empty, on an H200 whose host did other work: 6.7 s in this process, 3.7
+with four others or with eight."""
 _MEMORY_OF_PROCESS = 4 << 30
 """Of the device, for each process: what it takes itself is less than a tenth of that."""
 
