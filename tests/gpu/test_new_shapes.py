@@ -16,8 +16,8 @@ from polydevice_gpu.compiler import compiler
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.graph import Value
 from polydevice_gpu.kernels.launch import Local
-from polydevice_gpu.runtime import plan_trial
 from polydevice_gpu.runtime.plan import HostStep
+from polydevice_gpu.runtime.trials import plan_trial
 from tests.cpu import models
 from tests.cpu.loading import image
 

@@ -21,14 +21,14 @@ from polydevice.ops.search import NonZero
 from polydevice.ops.softmax import SoftMax
 from polydevice_gpu import cl
 from polydevice_gpu.cl import child_process
+from polydevice_gpu.compiler.new_shapes.specialiser import RUNS
 from polydevice_gpu.compiler.settings import CompileSettings
-from polydevice_gpu.compiler.specialiser import RUNS
 from polydevice_gpu.one_launch import joined_launches, trial
 from polydevice_gpu.one_launch.choose import Rules
 from polydevice_gpu.one_launch.stretch import Stretch
 from polydevice_gpu.one_launch.turns import Turn, turn_of
-from polydevice_gpu.runtime import joining_trial
 from polydevice_gpu.runtime.plan import LATER
+from polydevice_gpu.runtime.trials import joining_trial
 from tests.gpu.graphs import Sketch, loaded, openvino_answers, random_inputs
 from tests.gpu.test_random_graphs import Drawing
 

@@ -28,18 +28,18 @@ from polydevice_gpu import cl
 from polydevice_gpu.blobs.context import GpuContext
 from polydevice_gpu.cl.queues.turn_lock import TurnLock
 from polydevice_gpu.compiler.compiler import Compiler
-from polydevice_gpu.compiler.pauses import Pauses
+from polydevice_gpu.compiler.new_shapes.pauses import Pauses
+from polydevice_gpu.compiler.new_shapes.specialiser import Specialiser
 from polydevice_gpu.compiler.preparation import Prepared
 from polydevice_gpu.compiler.query import likely_shapes
-from polydevice_gpu.compiler.specialiser import Specialiser
 from polydevice_gpu.host_layers import why_always_on_host, why_left_on_host
 from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.reports.execution_graph import execution_graph
 from polydevice_gpu.reports.report import explanation, layer_counts
 from polydevice_gpu.runtime.plan import HostStep, NestedStep, Plan
-from polydevice_gpu.runtime.plan_trial import why_not_faster
 from polydevice_gpu.runtime.runner import GpuRunner
 from polydevice_gpu.runtime.stream_queues import StreamQueues
+from polydevice_gpu.runtime.trials.plan_trial import why_not_faster
 from polydevice_gpu.runtime.weights import WeightStore
 from polydevice_gpu.tuning.tuner import Tuner, TuningMode
 from polydevice_gpu.tuning.tuning_file import TuningFile

@@ -15,17 +15,17 @@ from polydevice.runtime.plan_cache import Shapes
 from polydevice.symbolic_size import is_symbolic
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
+from polydevice_gpu.compiler.new_shapes.template import PlanTemplate
+from polydevice_gpu.compiler.new_shapes.templates import UntraceableError, serves_one_size
 from polydevice_gpu.compiler.plan_stages import PlanWork
 from polydevice_gpu.compiler.preparation import Prepared
 from polydevice_gpu.compiler.query import unsupported_nodes
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.compiler.stages import GRAPH, PLAN, PREPARE, SPECIALISE, build_graph
-from polydevice_gpu.compiler.template import PlanTemplate
-from polydevice_gpu.compiler.templates import UntraceableError, serves_one_size
 from polydevice_gpu.graph import GpuGraph, Memory
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.runtime.joining_trial import keep_faster
 from polydevice_gpu.runtime.plan import Plan
+from polydevice_gpu.runtime.trials.joining_trial import keep_faster
 from polydevice_gpu.runtime.weights import WeightStore
 
 

@@ -20,9 +20,9 @@ from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.compiler.late_parts import LateParts
 from polydevice_gpu.compiler.limits import check_memory
+from polydevice_gpu.compiler.new_shapes.size_inputs import size_inputs
+from polydevice_gpu.compiler.new_shapes.templates import Templates
 from polydevice_gpu.compiler.settings import CompileSettings
-from polydevice_gpu.compiler.size_inputs import size_inputs
-from polydevice_gpu.compiler.templates import Templates
 from polydevice_gpu.custom.operation import use_custom_layers
 from polydevice_gpu.host_layers import bodies_of
 from polydevice_gpu.kernels.kernel import Choice

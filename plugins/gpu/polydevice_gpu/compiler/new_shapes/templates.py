@@ -11,8 +11,8 @@ from polydevice.errors import InferCancelledError, PolydeviceError
 from polydevice.runtime.plan_cache import Shapes
 from polydevice.shape import Shape
 from polydevice.symbolic_size import is_formula, tracing
+from polydevice_gpu.compiler.new_shapes.template import PlanTemplate
 from polydevice_gpu.compiler.plan_stages import NotBuiltError
-from polydevice_gpu.compiler.template import PlanTemplate
 from polydevice_gpu.graph import GpuGraph, GpuNode
 from polydevice_gpu.runtime.plan import Plan
 

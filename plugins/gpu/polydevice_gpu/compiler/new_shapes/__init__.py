@@ -1,0 +1,1 @@
+"""Plans for shapes that an inference brings: filled in where they can be, better made behind."""

@@ -1,0 +1,1 @@
+"""Trials between inferences: which of two ways of running the same is faster."""
