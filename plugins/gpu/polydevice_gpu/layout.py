@@ -146,3 +146,16 @@ def broadcast(layout: Layout, shape: Sizes, target: Sizes) -> Layout:
         for size, wanted, pitch in zip(shape, target[missing:], layout.pitches, strict=True)
     ]
     return Layout(tuple(pitches), layout.offset)
+
+
+def collapse(axes: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Merge (size, pitch) pairs, outermost first, that step through memory evenly."""
+    blocks: list[tuple[int, int]] = []
+    for size, pitch in axes:
+        if size == 1:
+            continue
+        if blocks and blocks[-1][1] == pitch * size:
+            blocks[-1] = (blocks[-1][0] * size, pitch)
+        else:
+            blocks.append((size, pitch))
+    return blocks

@@ -43,7 +43,7 @@ from polydevice_gpu.kernels.pointwise.fragment import (
     write_functions,
 )
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.layout import Layout, broadcast
+from polydevice_gpu.layout import Layout, broadcast, collapse
 from polydevice_gpu.ops import Fused
 
 Groups = Sequence[Sequence[int]]
@@ -419,19 +419,6 @@ class Call:
                 self.scalars(**{name: pitch})
                 terms.append(f"{part} * {name}")
         return terms
-
-
-def collapse(axes: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Merge (size, pitch) pairs, outermost first, that step through memory evenly."""
-    blocks: list[tuple[int, int]] = []
-    for size, pitch in axes:
-        if size == 1:
-            continue
-        if blocks and blocks[-1][1] == pitch * size:
-            blocks[-1] = (blocks[-1][0] * size, pitch)
-        else:
-            blocks.append((size, pitch))
-    return blocks
 
 
 def aligned_widths(

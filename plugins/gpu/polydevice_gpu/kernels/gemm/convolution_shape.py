@@ -5,8 +5,7 @@ from __future__ import annotations
 from polydevice.ops.convolution import Convolution
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.geometry import Geometry, spatial, written_groups
-from polydevice_gpu.kernels.source import collapse
-from polydevice_gpu.layout import Layout
+from polydevice_gpu.layout import Layout, collapse
 
 
 def convolution_geometry(node: GpuNode) -> Geometry:

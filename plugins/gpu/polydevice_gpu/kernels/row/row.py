@@ -19,9 +19,10 @@ from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.kernel import Kernel, Mode
 from polydevice_gpu.kernels.launch import Launch, Scratch
 from polydevice_gpu.kernels.reason import NO_FLOATS, NO_LOCAL_MEMORY, unless
-from polydevice_gpu.kernels.source import Call, collapse, step_along
+from polydevice_gpu.kernels.source import Call, step_along
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.kernels.types import c_type, compute_type
+from polydevice_gpu.layout import collapse
 
 LEAST_TERMS_OF_PART = 16
 NEIGHBOURS = 32
