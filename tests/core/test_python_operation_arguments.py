@@ -109,6 +109,12 @@ def test_a_default_may_be_none() -> None:
     def topped(x, *, top: float = None):  # noqa: RUF013 - as many write it
         return x if top is None else np.minimum(x, np.float32(top))
 
+    @polydevice.operation("ToppedOrNot", domain=DOMAIN)
+    def topped_or_not(x, *, top: float | None = None):
+        return topped(x, top=top)
+
+    assert "top" not in topped_or_not.make().to_ir()
+    assert topped_or_not.make(top=1).to_ir()["top"] == topped.make(top=1).to_ir()["top"]
     assert "top" not in topped.make().to_ir()
     x = np.float32([1, 2])
     for attributes, answer in (({}, [2, 4]), ({"top": 1}, [2, 2])):

@@ -30,7 +30,7 @@ from polydevice.ops.opencl_body import (
     WorkGroups,
     lines_above,
 )
-from polydevice.ops.python_operation import LEFT_OUT, PythonOperation
+from polydevice.ops.python_operation import LEFT_OUT, PythonOperation, without_none
 from polydevice.shape import DimLike, Shape, broadcast
 from polydevice.tensor import TensorDesc
 
@@ -378,7 +378,7 @@ class CustomOperation:
         annotations: dict[str, Any] = {}
         fields: dict[str, Any] = {}
         for parameter in sorted(keywords, key=lambda p: p.default is not p.empty):
-            kind = hints.get(parameter.name, type(parameter.default))
+            kind = without_none(hints.get(parameter.name, type(parameter.default)))
             inner = (
                 typing.get_args(kind)[:1] if typing.get_origin(kind) in (tuple, list) else (kind,)
             )

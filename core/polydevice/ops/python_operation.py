@@ -223,3 +223,9 @@ def _read_only(value: Any) -> Any:
     view = value.view()
     view.flags.writeable = False
     return view
+
+
+def without_none(kind: Any) -> Any:
+    """Return ``float`` of ``float | None``, as Python 3.10 reads defaults that are None."""
+    kinds = [each for each in typing.get_args(kind) if each is not type(None)]
+    return kinds[0] if len(kinds) == 1 and type(None) in typing.get_args(kind) else kind
