@@ -357,7 +357,7 @@ def _dynamically_quantised(weights, zero, sizes, *, integers):
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
 @pytest.mark.parametrize("integers", [True, False])
 def test_dynamically_quantised_products(shape, x_shape, kind, integers):
-    """They run on f32 kernels, unless a model wants integers that f32 might not hold."""
+    """They run on kernels of f32 or of bytes, unless a model wants integers that f32 might not hold."""
     rng = np.random.default_rng(4)
     limits = np.iinfo(kind)
     weights = rng.integers(limits.min, limits.max + 1, shape).astype(kind)
@@ -376,7 +376,7 @@ def test_dynamically_quantised_products(shape, x_shape, kind, integers):
     if integers:
         assert got[1].dtype == np.int32
         np.testing.assert_array_equal(got[1], want[1])
-    products = ("MatMul", "Convolution")
+    products = ("MatMul", "Convolution", "IntegerProduct", "IntegerConvolution")
     kernels = {c["exec_type"] for c in counts if c["layer_type"].startswith(products)}
 
     assert kernels, counts
