@@ -357,7 +357,7 @@ def _dynamically_quantised(weights, zero, sizes, *, integers):
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
 @pytest.mark.parametrize("integers", [True, False])
 def test_dynamically_quantised_products(shape, x_shape, kind, integers):
-    """They run on kernels of f32 or of bytes, unless a model wants integers that f32 might not hold."""
+    """They run on kernels of f32 or of bytes, unless f32 might not hold the integers wanted."""
     rng = np.random.default_rng(4)
     limits = np.iinfo(kind)
     weights = rng.integers(limits.min, limits.max + 1, shape).astype(kind)
