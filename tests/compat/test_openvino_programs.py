@@ -42,7 +42,7 @@ def _printed(program: str) -> str:
     "program",
     [
         pytest.param("openvino_bodies.py", marks=pytest.mark.full),
-        "openvino_everyday.py",
+        pytest.param("openvino_everyday.py", marks=pytest.mark.full(but_on="CPU")),
         pytest.param("openvino_operations.py", marks=pytest.mark.full),
         pytest.param("openvino_passes.py", marks=pytest.mark.full),
         pytest.param("openvino_samples.py", marks=pytest.mark.full(but_on="CPU")),

@@ -11,9 +11,8 @@ from polydevice.ops.color import NV12toBGR
 from polydevice.ops.convert import Convert
 from polydevice.ops.interpolate import Interpolate, InterpolateMode, ShapeCalculation
 from polydevice.ops.transpose import Transpose
-from polydevice_gpu import cl
 from tests.cpu.models import build
-from tests.gpu.graphs import Sketch, compiled, loaded
+from tests.gpu.graphs import Sketch, SparingBuilder, compiled, loaded
 
 rng = np.random.default_rng(63)
 CONVERSIONS = {"NV12": cv2.COLOR_YUV2BGR_NV12, "I420": cv2.COLOR_YUV2BGR_I420}
@@ -137,7 +136,7 @@ def test_what_somebody_else_reads_is_kept(opencl, value) -> None:
     net = network(5, 7, also=value)
     assert "ResampleYuv" not in operations(compiled(net))
     given = frames(1, 12, 16)
-    outputs = loaded(net, opencl, cl.ProgramBuilder(opencl)).infer({"x": given})
+    outputs = loaded(net, opencl, SparingBuilder(opencl)).infer({"x": given})
     assert np.abs(outputs["y"][0] - right(given[0], "NV12", 5, 7)).max() <= 2
 
 
@@ -147,7 +146,7 @@ def test_pixels_are_not_converted_many_times(opencl) -> None:
 
 
 def test_the_executed_graph_names_it(opencl, tmp_path) -> None:
-    executable = loaded(network(5, 7), opencl, cl.ProgramBuilder(opencl))
+    executable = loaded(network(5, 7), opencl, SparingBuilder(opencl))
     graph = executable.get_exec_graph_info()
     (node,) = (node for node in graph if node.rt_info.get("layerType") == "ResampleYuv")
     assert node.type == "Interpolate"

@@ -9,14 +9,13 @@ from polydevice.ops.activation import Relu
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.softmax import SoftMax
-from polydevice_gpu import cl
 from polydevice_gpu.passes import group_products
-from tests.gpu.graphs import Sketch, check_answers, compiled
+from tests.gpu.graphs import Sketch, SparingBuilder, check_answers, compiled
 
 
 @pytest.fixture(scope="module")
 def builder(opencl):
-    return cl.ProgramBuilder(opencl)
+    return SparingBuilder(opencl)
 
 
 def _products(network) -> list[tuple[int, ...]]:

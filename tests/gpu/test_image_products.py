@@ -17,13 +17,12 @@ from polydevice.ops.activation import Clamp
 from polydevice.ops.arithmetic import Add, Divide
 from polydevice.ops.convert import Convert
 from polydevice.ops.math import Round, RoundMode
-from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.kernels.convolution.image_floats_mma import ConvolutionImageFloatsMma
 from polydevice_gpu.kernels.gemm.image_bytes_mma import ConvolutionImageBytesMma
 from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.ops import IntegerConvolution, QuantisedConvolution
-from tests.gpu.graphs import Sketch, compiled, loaded
+from tests.gpu.graphs import Sketch, SparingBuilder, compiled, loaded
 from tests.gpu.mma_in_c import in_c
 from tests.gpu.test_default_choices import GPU
 
@@ -101,7 +100,7 @@ def test_bytes_are_made_of_floats_where_they_are_read(core, opencl, monkeypatch,
         strides=(2, 1), pads_begin=(2, 1), pads_end=(2, 1), dilations=(1, 1), zero=zero
     )
     network = s.network(y=s.add("y", op, q, s.const("w", w)))
-    executable = loaded(network, opencl, cl.ProgramBuilder(opencl), core)
+    executable = loaded(network, opencl, SparingBuilder(opencl), core)
     (node,) = executable.latest_plan().graph.nodes
     assert isinstance(node.op, QuantisedConvolution)
     x = random.uniform(-8, 12, (2, 3, 17, 23)).astype("f4")

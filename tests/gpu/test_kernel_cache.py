@@ -60,6 +60,7 @@ with Core() as core:
 """
 
 
+@pytest.mark.full
 def test_the_cache_has_the_programs_of_every_shape(opencl, tmp_path) -> None:
     model = tmp_path / "attention.onnx"
     model.write_bytes(attention([])[0])

@@ -21,7 +21,7 @@ from polydevice.ops.search import NonZero
 from polydevice.ops.softmax import SoftMax
 from polydevice_gpu import cl
 from polydevice_gpu.cl import child_process
-from polydevice_gpu.compiler.new_shapes.specialiser import RUNS
+from polydevice_gpu.compiler.new_shapes import specialiser
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.one_launch import joined_launches, trial
 from polydevice_gpu.one_launch.choose import Rules
@@ -33,6 +33,13 @@ from tests.gpu.graphs import Sketch, loaded, openvino_answers, random_inputs
 from tests.gpu.test_random_graphs import Drawing
 
 TOGETHER = CompileSettings(single_launch="YES")
+RUNS = 8
+"""Inferences after which launches are joined here: 256 take a processor seconds."""
+
+
+@pytest.fixture(autouse=True)
+def _few_runs(monkeypatch) -> None:
+    monkeypatch.setattr(specialiser, "RUNS", RUNS)
 
 
 @pytest.fixture(scope="module")

@@ -350,7 +350,7 @@ def check_opens_in_netron(path) -> None:
 LOCAL = [m for m in MODELS if type(m.file).__name__ == "Bundled"]
 
 
-@pytest.mark.parametrize("model", firsts(2, LOCAL), ids=[m.name for m in LOCAL])
+@pytest.mark.parametrize("model", firsts(1, LOCAL), ids=[m.name for m in LOCAL])
 def test_every_layer_of_a_real_model_appears_once(model, opencl, tmp_path) -> None:
     """In the explanation, and as a row of the counters."""
     with Core() as core:

@@ -12,7 +12,6 @@ from polydevice.dtype import ElementType
 from polydevice.ops.activation import Relu
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.matmul import MatMul
-from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.kernels.gemm.gemm_wgmma import MatmulWgmma
 from tests.gpu import graphs
@@ -60,7 +59,7 @@ def test_products_of_sizes_that_fit_no_tile(core, opencl, use_mode, rows, terms,
     given = s.input("x", rows, terms, kind=ElementType.f16)
     y = s.add("y", MatMul(), given, s.const("w", w))
     network = s.network(out=s.add("relu", Relu(), s.add("z", Add(), y, s.const("b", bias))))
-    executable = graphs.loaded(network, opencl, cl.ProgramBuilder(opencl), core)
+    executable = graphs.loaded(network, opencl, graphs.SparingBuilder(opencl), core)
     assert "gemm_wgmma" in executable.explain()
     right = x.astype("f8") @ w.astype("f8") + bias.astype("f8")
     right = np.where(right > 0, right, 0 * right)

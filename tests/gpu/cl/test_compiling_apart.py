@@ -21,6 +21,7 @@ def in_turn(monkeypatch):
     """Let the device be one whose driver compiles one program after the other; count children."""
     monkeypatch.setattr(Capabilities, "compiles_in_turn", True)
     monkeypatch.setattr(apart, "_MEMORY_OF_PROCESS", 1)
+    monkeypatch.setattr(apart, "_PROGRAMS_EACH", 2)
     asked = []
     run = cl.Device.run_in_child
 
