@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -74,6 +75,9 @@ def compiled(network: Network, **target: int) -> GpuGraph:
     return build_graph(copy, Target(**target), evaluate, CompileSettings())
 
 
+_NO_OPTIMISING = "-cl-opt-disable"
+
+
 class SparingBuilder(cl.ProgramBuilder):
     """Compiles for processors without optimising, for tests that ask for answers alone.
 
@@ -86,8 +90,16 @@ class SparingBuilder(cl.ProgramBuilder):
     def has(self, source: str, options: Sequence[str] = ()) -> bool:
         return super().has(source, self._sparing(options))
 
+    def build_apart(
+        self, source: cl.ProgramSource, goes_on: Callable[[], bool]
+    ) -> cl.Program | None:
+        options = tuple(self._sparing(source.options))
+        return super().build_apart(dataclasses.replace(source, options=options), goes_on)
+
     def _sparing(self, options: Sequence[str]) -> Sequence[str]:
-        return (*options, "-cl-opt-disable") if self.device.facts.kind == "CPU" else options
+        if self.device.facts.kind != "CPU" or _NO_OPTIMISING in options:
+            return options
+        return (*options, _NO_OPTIMISING)
 
 
 class HostServices:

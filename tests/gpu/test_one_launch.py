@@ -19,7 +19,6 @@ from polydevice.ops.matmul import MatMul
 from polydevice.ops.pooling import MaxPool
 from polydevice.ops.search import NonZero
 from polydevice.ops.softmax import SoftMax
-from polydevice_gpu import cl
 from polydevice_gpu.cl import child_process
 from polydevice_gpu.compiler.new_shapes import specialiser
 from polydevice_gpu.compiler.settings import CompileSettings
@@ -29,7 +28,7 @@ from polydevice_gpu.one_launch.stretch import Stretch
 from polydevice_gpu.one_launch.turns import Turn, turn_of
 from polydevice_gpu.runtime.plan import LATER
 from polydevice_gpu.runtime.trials import joining_trial
-from tests.gpu.graphs import Sketch, loaded, openvino_answers, random_inputs
+from tests.gpu.graphs import Sketch, SparingBuilder, loaded, openvino_answers, random_inputs
 from tests.gpu.test_random_graphs import Drawing
 
 TOGETHER = CompileSettings(single_launch="YES")
@@ -44,7 +43,7 @@ def _few_runs(monkeypatch) -> None:
 
 @pytest.fixture(scope="module")
 def builder(opencl):
-    return cl.ProgramBuilder(opencl)
+    return SparingBuilder(opencl)
 
 
 def branches():
@@ -167,7 +166,7 @@ def test_auto_keeps_what_is_faster(monkeypatch, opencl, builder, faster) -> None
     monkeypatch.setattr(joining_trial, "both_times", times)
     network = small()
     auto = CompileSettings(single_launch="AUTO")
-    executable = loaded(network, opencl, cl.ProgramBuilder(opencl), settings=auto)
+    executable = loaded(network, opencl, SparingBuilder(opencl), settings=auto)
     request, inputs = executable.create_infer_request(), random_inputs(network)
     assert f"no launches run as one, as {LATER}" in executable.explain()
     wanted = {name: array.copy() for name, array in request.infer(inputs).items()}
@@ -231,7 +230,7 @@ def test_auto_joins_at_once_what_is_built(monkeypatch, opencl, builder) -> None:
 def test_auto_goes_on_where_the_kernel_is_not_built(monkeypatch, opencl) -> None:
     meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
     monkeypatch.setattr(opencl, "capabilities", meets)
-    network, builder = small(), cl.ProgramBuilder(opencl)
+    network, builder = small(), SparingBuilder(opencl)
     executable = loaded(network, opencl, builder, settings=CompileSettings(single_launch="AUTO"))
     monkeypatch.setenv("POLYDEVICE_NO_COMPILE", "1")
     request, inputs = executable.create_infer_request(), random_inputs(network)
@@ -256,7 +255,7 @@ def test_a_network_that_is_closed_ends_its_build(monkeypatch, opencl) -> None:
 
     monkeypatch.setattr(type(opencl), "run_in_child", hang)
     network, auto = small(), CompileSettings(single_launch="AUTO")
-    executable = loaded(network, opencl, cl.ProgramBuilder(opencl), settings=auto)
+    executable = loaded(network, opencl, SparingBuilder(opencl), settings=auto)
     request, inputs = executable.create_infer_request(), random_inputs(network)
     for _ in range(RUNS + 2):
         request.infer(inputs)
