@@ -40,6 +40,19 @@ class Template(Protocol[P_co]):
         """Return the plan for these sizes; None where another one might be made for them."""
 
 
+def varying_sizes(declared: Sequence[Shape], shapes: Shapes) -> list[int] | None:
+    """Return the sizes that shapes leave open, of shapes given for them; None where they differ."""
+    pairs = list(zip(declared, shapes, strict=False))
+    if any(given is None or not own.admits(given) for own, given in pairs):
+        return None
+    return [
+        size
+        for own, given in pairs
+        for dim, size in zip(own, given or (), strict=True)
+        if not isinstance(dim, int)
+    ]
+
+
 class Templates(Generic[P]):
     """Of one network; may be used from any thread.
 
@@ -115,18 +128,7 @@ class Templates(Generic[P]):
             self._may_trace = False
 
     def _sizes(self, shapes: Shapes) -> list[int] | None:
-        """Return the sizes that vary; None where no template could be for these shapes."""
-        pairs = list(zip(self._shapes, shapes, strict=False))
-        if not self._may_trace or any(
-            given is None or not own.admits(given) for own, given in pairs
-        ):
-            return None
-        return [
-            size
-            for own, given in pairs
-            for declared, size in zip(own, given or (), strict=True)
-            if not isinstance(declared, int)
-        ]
+        return varying_sizes(self._shapes, shapes) if self._may_trace else None
 
     def _traced(self, shapes: Shapes) -> Template[P] | None:
         """Plan with symbolic sizes; None where that is not possible."""

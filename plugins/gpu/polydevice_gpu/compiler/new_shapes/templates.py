@@ -9,6 +9,7 @@ from typing import Any
 
 from polydevice.errors import InferCancelledError, PolydeviceError
 from polydevice.runtime.plan_cache import Shapes
+from polydevice.runtime.templates import varying_sizes
 from polydevice.shape import Shape
 from polydevice.symbolic_size import is_formula, tracing
 from polydevice_gpu.compiler.new_shapes.template import PlanTemplate
@@ -159,17 +160,7 @@ class Templates:
 
     def _sizes(self, shapes: Shapes) -> list[int] | None:
         """Return the sizes that vary; None where no template could be for these shapes."""
-        pairs = list(zip(self._shapes, shapes, strict=False))
-        if not self._may_trace or any(
-            given is None or not own.admits(given) for own, given in pairs
-        ):
-            return None
-        return [
-            size
-            for own, given in pairs
-            for declared, size in zip(own, given or (), strict=True)
-            if not isinstance(declared, int)
-        ]
+        return varying_sizes(self._shapes, shapes) if self._may_trace else None
 
     def clear(self) -> None:
         """Forget all templates, and make no more."""
