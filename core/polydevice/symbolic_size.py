@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from polydevice.errors import InternalError
+
 T = TypeVar("T")
 
 Number = Any
@@ -258,6 +260,16 @@ def _formula(item: Number | tuple[Number, ...]) -> str:
     return item.name if type(item) is SymbolicSize else repr(item)
 
 
+def _refuse_another(*traces: Trace) -> None:
+    """Refuse to compute with sizes of two traces, of which one takes notes: it would note nonsense.
+
+    Raises:
+        InternalError: something kept a size longer than what it was made for.
+    """
+    if any(trace.is_live for trace in traces):
+        raise InternalError("a size was kept longer than what it was computed for")
+
+
 def _infix(symbol: str, *, reverse: bool = False) -> Callable[..., Any]:
     function = _INFIX[symbol]
     is_comparison = symbol in ("<", "<=", ">", ">=", "==")
@@ -266,7 +278,10 @@ def _infix(symbol: str, *, reverse: bool = False) -> Callable[..., Any]:
         kind = type(other)
         if self is other and symbol in _TRUE_OF_ITSELF:
             return True
+        trace = self.trace
         if kind is SymbolicSize:
+            if other.trace is not trace:  # type: ignore[attr-defined]
+                _refuse_another(trace, other.trace)  # type: ignore[attr-defined]
             text, number = other.name, other.value  # type: ignore[attr-defined]
         elif kind is int or kind is float or kind is bool:
             text = number = other
@@ -277,7 +292,6 @@ def _infix(symbol: str, *, reverse: bool = False) -> Callable[..., Any]:
         else:
             return NotImplemented
         value = function(number, self.value) if reverse else function(self.value, number)
-        trace = self.trace
         if not trace.is_live:
             return value
         if kind is not SymbolicSize:

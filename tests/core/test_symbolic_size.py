@@ -8,6 +8,8 @@ import random
 import numpy as np
 import pytest
 
+from polydevice.errors import InternalError
+from polydevice.ops.window import cached_window
 from polydevice.shape import Shape
 from polydevice.symbolic_size import (
     array_of,
@@ -148,3 +150,26 @@ def test_a_size_equals_itself_whatever_it_is():
         assert size <= size
         assert not size < size
         assert trace.steps == ["if s0 < s0: return None"]
+
+
+def test_sizes_of_two_traces_are_not_mixed():
+    with tracing() as earlier:
+        kept = earlier.input(3)
+    with tracing() as trace:
+        size = trace.input(3)
+        for compute in (lambda: size + kept, lambda: kept + size, lambda: kept < size):
+            with pytest.raises(InternalError, match="kept longer"):
+                compute()
+    assert size + kept == 6  # both are plain numbers by now
+
+
+def test_windows_of_symbolic_kernels_are_not_kept():
+    found = []
+    for given in (3, 3, 5):
+        with tracing() as trace:
+            size = trace.input(given)
+            window = cached_window((size, 2), (1, 2), (2, 1), (0, 0), (0, 0))
+            formulas = trace.formulas([extent * size for extent in window.extent])
+        found.append(formulas([7]))
+    assert found == [([91, 14], [])] * 3
+    assert cached_window((3, 2), (1, 2)) is cached_window((3, 2), (1, 2))

@@ -9,9 +9,11 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 from polydevice.errors import ShapeError
 from polydevice.shape import DimLike, bounds, dim
+from polydevice.symbolic_size import is_symbolic
 
 MAX_EXTENT = 1 << 31
 """Largest padding, stride, dilation or kernel; anything near it is nonsense in a model file."""
@@ -145,5 +147,13 @@ class Window:
         return count
 
 
-cached_window = lru_cache(maxsize=1024)(Window)
-"""Makes a window that is kept: a plan asks three times for each, and its checks take some 10 us."""
+_kept = lru_cache(maxsize=1024)(Window)
+
+
+def cached_window(kernel: tuple[DimLike, ...], *rest: Any) -> Window:
+    """Return the `Window` of these arguments, which may be shared with others.
+
+    It is kept, since a plan asks three times for each and its checks take some 10 us; not with
+    symbolic sizes, which serve the plan that they were made for alone.
+    """
+    return Window(kernel, *rest) if any(map(is_symbolic, kernel)) else _kept(kernel, *rest)
