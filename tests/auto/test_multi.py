@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 import time
 
@@ -314,6 +315,42 @@ def test_closing_in_mid_run(core, troubles, network) -> None:
 
 def copied(request) -> list[np.ndarray]:
     return [request.get_blob(name).array.copy() for name in request.executable.outputs]
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="Windows has no such signals")
+@pytest.mark.parametrize("members", ["SHAKY", "SHAKY,SHAKY2"])
+def test_what_was_interrupted_leaves_no_trace(core, troubles, network, members) -> None:
+    """Ctrl-C in an inference: it writes no outputs later, and takes no device out."""
+    if threading.current_thread() is not threading.main_thread():
+        pytest.skip("signals interrupt the main thread only")
+    executable = core.load_network(network, f"MULTI:{members}")
+    request = executable.create_infer_request()
+    hanging = troubles["SHAKY"].hangs = threading.Event()
+
+    def interrupt(*_: object) -> None:
+        threading.Timer(0.05, hanging.set).start()
+        raise KeyboardInterrupt
+
+    def send() -> None:
+        while not troubles["SHAKY"].calls:
+            time.sleep(0.001)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    troubles["SHAKY"].lives = 0
+    sender = threading.Thread(target=send)
+    try:
+        sender.start()
+        with pytest.raises(KeyboardInterrupt):
+            request.infer(np.full(5, 7, "f4"))
+    finally:
+        sender.join()
+        signal.signal(signal.SIGUSR1, before)
+    for number in range(3):
+        assert np.array_equal(request.infer(np.full(5, number, "f4"))["y"], np.full(5, 3 * number))
+    executable.close()
+    assert np.array_equal(request.get_blob("y").array, np.full(5, 6))
+    assert "taken out" not in executable.explain()
 
 
 def test_gpu_and_cpu(rng) -> None:

@@ -15,6 +15,7 @@ from polydevice.errors import (
     InferCancelledError,
     InferTimeoutError,
     PolydeviceError,
+    RequestBusyError,
 )
 from polydevice_auto.member import Member
 from polydevice_auto.schedule import Waiting
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from polydevice_auto.part import Part
     from polydevice_auto.runner import SharedRunner
 
-_OF_THE_REQUEST = (BlobError, InferCancelledError, InferTimeoutError)
-"""What would be the same on any device."""
+_OF_THE_REQUEST = (BlobError, InferCancelledError, InferTimeoutError, RequestBusyError)
+"""What is no fault of the device."""
 
 Computed: TypeAlias = "tuple[Part, dict[str, Array]]"
 """What computed, and name → output."""

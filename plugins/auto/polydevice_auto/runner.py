@@ -102,8 +102,16 @@ class SharedRunner(Runner):
         waits = is_stream_thread() and not holds_slot()
         attempt = Attempt(self, end, waits=waits)
         attempt.go()
-        while not ended.acquire(timeout=LOOK_SECONDS if waits else -1):
-            self._look(attempt)
+        try:
+            while not ended.acquire(timeout=LOOK_SECONDS if waits else -1):
+                self._look(attempt)
+        except PolydeviceError:  # it was forgotten
+            raise
+        except BaseException:  # Ctrl-C: what still runs would write over what comes next
+            if not attempt.withdraw():
+                attempt.bounds.cancel("the inference was interrupted")
+                ended.acquire()
+            raise
         if (error := outcome[0]) is not None:
             raise error
 
