@@ -246,7 +246,7 @@ def fed_on_device(executable: Any, given: dict[str, Array]) -> Any:
     end = time.monotonic() + _BUILD_SECONDS
     for _ in range(_RUNS_BEFORE):
         request.infer()
-    while executable.latest_plan().later and time.monotonic() < end:  # built in the background
+    while executable.latest_plan().may_join and time.monotonic() < end:  # built in the background
         time.sleep(0.05)
     request.infer()
     return request

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ from polydevice_gpu.reports.report import explanation, layer_counts
 from polydevice_gpu.runtime.plan import HostStep, NestedStep, Plan
 from polydevice_gpu.runtime.runner import GpuRunner
 from polydevice_gpu.runtime.stream_queues import StreamQueues
-from polydevice_gpu.runtime.trials.plan_trial import why_not_faster
+from polydevice_gpu.runtime.trials.plan_trial import is_faster
 from polydevice_gpu.runtime.weights import WeightStore
 from polydevice_gpu.tuning.tuner import Tuner, TuningMode
 from polydevice_gpu.tuning.tuning_file import TuningFile
@@ -108,7 +108,7 @@ class GpuExecutable(ExecutableNetwork):
         """By the shapes of inputs and then variables; None while one has its initial value."""
         self._latest: Plan | None = None
         self._queues = StreamQueues(context, options, streams)
-        self._specialiser = Specialiser(compiler.builder, self._remake)
+        self._specialiser = Specialiser(compiler.builder, self._remake, self._join)
         self._ahead: frozenset[cl.Program] = frozenset()
         """Programs for likely sizes, of a network that leaves its own open."""
         if not prepared.varies:
@@ -183,13 +183,19 @@ class GpuExecutable(ExecutableNetwork):
             plan.may_serve = False
             return
         made = self._compile(shapes)
-        if not plan.later:
-            reason = why_not_faster(made, plan)
-            if reason:
-                self._prepared.templates.accept(plan, learned)
-                plan.keep_as_it_is(reason)
-                return
+        if not is_faster(made, plan):
+            self._prepared.templates.accept(plan, learned)
+            plan.keep_choices()
+            return
         self.plans.remake(shapes, plan, lambda: made)
+
+    def _join(self, shapes: Shapes, plan: Plan, goes_on: Callable[[], bool]) -> None:
+        """Put a plan in the place of one that has run often: its launches as one, if faster."""
+        self.check_going_on()
+        made = self._compiler.join(self._prepared, plan, goes_on)
+        if made is not None:
+            self.check_going_on()
+            self.plans.remake(shapes, plan, lambda: made)
 
     def _check_wanted(self) -> None:
         """Raise InferCancelledError where nobody waits for what is made in the background."""

@@ -15,6 +15,7 @@ from polydevice.runtime.plan_cache import Shapes
 from polydevice.symbolic_size import is_symbolic
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
+from polydevice_gpu.compiler.joining import joined_behind
 from polydevice_gpu.compiler.new_shapes.template import PlanTemplate
 from polydevice_gpu.compiler.new_shapes.templates import UntraceableError, serves_one_size
 from polydevice_gpu.compiler.plan_stages import PlanWork
@@ -140,6 +141,26 @@ class Compiler:
 
         return prepared.templates.learn(shapes, make, pause)
 
+    def join(self, prepared: Prepared, plan: Plan, goes_on: Callable[[], bool]) -> Plan | None:
+        """Return a plan like one that has run often, whose launches run as one if that is faster.
+
+        Args:
+            prepared: what `prepare` returned.
+            plan: is not changed.
+            goes_on: asked ten times a second while programs are built.
+
+        Returns:
+            The plan; None where nobody waits for it any longer.
+
+        Raises:
+            KernelBuildError: the compiler refused a kernel.
+        """
+        known = prepared.joined_kernels
+        made = joined_behind(plan, self.settings, self.builder, known, goes_on)
+        if made is not None and made.joined:
+            keep_faster(made)
+        return made
+
     def _plan_for(
         self,
         prepared: Prepared,
@@ -199,7 +220,7 @@ class Compiler:
         assert work.arena is not None
         plan = Plan(self.device, work.graph, work.steps, work.arena, work.weights, work.compiled)
         plan.joined, plan.apart = work.joined, work.apart
-        plan.wanted, plan.later = work.wanted, work.later
+        plan.wanted, plan.may_join = work.wanted, work.may_join
         if plan.joined and self.settings.single_launch == "AUTO":
             keep_faster(plan)
         for inner in plan.inner_plans:

@@ -11,12 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 
-from polydevice.errors import DeviceError, KernelBuildError
+from polydevice.errors import KernelBuildError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.plugin import Services
 from polydevice.shape import Shape
 from polydevice.symbolic_size import current_trace, is_formula
 from polydevice_gpu import cl
+from polydevice_gpu.compiler.joining import Joining, joins_behind, rules_for
 from polydevice_gpu.compiler.late_parts import LateParts
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.control_flow.branch import IfStep
@@ -26,9 +27,7 @@ from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Value
 from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.kernels.launch import Argument, Launch, Weights
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.one_launch.choose import Joined, Rules, join, why_apart
-from polydevice_gpu.one_launch.stage import Stage
-from polydevice_gpu.one_launch.stretch import Stretch, build, draft
+from polydevice_gpu.one_launch.stretch import Stretch
 from polydevice_gpu.passes import plan_memory as memory
 from polydevice_gpu.passes.plan_memory import ArenaPlan
 from polydevice_gpu.reports.dumps import Dumps
@@ -78,7 +77,7 @@ class PlanWork:
         joined: number of a step → what runs its launches and its neighbours' as one.
         apart: number of a step → why it has its own.
         wanted: source → program that another one stands in for.
-        later: source → program that would run several launches as one.
+        may_join: whether launches may become one whose kernel is not built yet.
     """
 
     graph: GpuGraph
@@ -101,7 +100,7 @@ class PlanWork:
     joined: dict[int, Stretch] = field(default_factory=dict)
     apart: dict[int, str] = field(default_factory=dict)
     wanted: dict[str, cl.ProgramSource] = field(default_factory=dict)
-    later: dict[str, cl.ProgramSource] = field(default_factory=dict)
+    may_join: bool = False
     _built: dict[str, bool] = field(default_factory=dict)
     _stand_ins: dict[tuple[str, ...], Choice | None] = field(default_factory=dict)
 
@@ -217,68 +216,21 @@ def plan_memory(work: PlanWork) -> None:
 
 def join_launches(work: PlanWork) -> None:
     """Let launches that follow each other become one; of their own accord once that is built."""
-    ports = _ports(work.graph)
     if work.outside:
         return  # of bodies: memory is exchanged in every iteration
-    rules = Rules.of(work.settings.single_launch, work.builder.device, _prevents_joining(work))
-    refused = rules.refuses_all()
+    settings, device = work.settings, work.builder.device
+    refused = rules_for(settings, device).refuses_all()
+    numbers = range(len(work.steps))
     if refused:
-        work.apart = {} if rules.mode == "NO" else dict.fromkeys(range(len(work.steps)), refused)
+        work.apart = {} if settings.single_launch == "NO" else dict.fromkeys(numbers, refused)
+        return
+    if joins_behind(settings, work.target):
+        work.apart, work.may_join = dict.fromkeys(numbers, LATER), True
         return
     assert work.arena is not None
-    layers = [_stages(step, work.arena) for step in work.steps]
-    found = join(layers, rules)
-    work.apart = {number: j for number, j in enumerate(found) if isinstance(j, str)}
-    for joined in {id(j): j for j in found if isinstance(j, Joined)}.values():
-        mine = [number for number, j in enumerate(found) if j is joined]
-        drafted = draft(joined.stages, ports, rules, joined.local_size)
-        if rules.mode == "AUTO" and not work.builder.has(
-            drafted.source.source, drafted.source.options
-        ):
-            work.later[drafted.source.source] = drafted.source
-            work.apart.update(dict.fromkeys(mine, LATER))
-            continue
-        try:
-            stretch = build(drafted, work.builder)
-        except (KernelBuildError, DeviceError) as error:
-            work.apart.update(dict.fromkeys(mine, str(error).splitlines()[0]))
-        else:
-            # Of what is on a user's queue nobody here knows how long it took.
-            stretch.tells = work.settings.on_users_queue or not stretch.has_clock
-            work.joined.update(dict.fromkeys(mine, stretch))
-
-
-def _prevents_joining(work: PlanWork) -> str:
-    """Say why launches are left alone unless the configuration insists; empty if nothing is."""
-    settings = work.settings
-    if work.target.sizes_vary or settings.dynamic_batch:
-        return "its sizes vary, and a kernel of its own would be compiled for each of them"
-    if settings.streams > 1:
-        return f"launches of {settings.streams} streams run side by side"
-    if settings.on_users_queue:
-        return "on a queue of the user's they could not be repeated"
-    return ""
-
-
-def _ports(graph: GpuGraph) -> list[Memory]:
-    """Return the memory of inputs and outputs, which requests exchange."""
-    values = (*graph.inputs.values(), *graph.outputs.values())
-    return list(dict.fromkeys(v.memory for v in values if v.memory is not None))
-
-
-def _stages(step: Step | HostStep | NestedStep, arena: ArenaPlan) -> list[Stage] | str:
-    """Return the stages of a step, or why it cannot join others."""
-    if isinstance(step, HostStep):
-        return "the host computes it"
-    if isinstance(step, NestedStep):
-        return "a loop or If"
-    reason = why_apart(step.launches)
-    if reason:
-        return reason
-    return [
-        Stage.of(step.node.name, launch, kernel, step.scratch, arena.places)
-        for launch, kernel in zip(step.launches, step.kernels, strict=True)
-    ]
+    joining = Joining.of(work.graph, work.steps, work.arena, settings, device)
+    work.may_join = joining.build_at_once(work.builder)
+    work.joined, work.apart = joining.joined, joining.apart
 
 
 def _launching_step(work: PlanWork, node: GpuNode, choice: Choice) -> Step:

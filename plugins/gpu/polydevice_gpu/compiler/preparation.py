@@ -49,6 +49,7 @@ class Prepared:
         size_inputs: inputs whose values say sizes, and stand for their shapes where plans are made.
         parts: layers behind late sizes.
         choices: kernels and modes that its plans run.
+        joined_kernels: sources, plan by plan, that were built behind to run launches as one.
         constants: ids of its constants, which all plans share.
     """
 
@@ -66,6 +67,7 @@ class Prepared:
     constants: frozenset[int] = frozenset()
     size_inputs: frozenset[str] = frozenset()
     choices: set[Choice] = field(default_factory=set)
+    joined_kernels: set[frozenset[str]] = field(default_factory=set)
 
     @property
     def has_shapes_to_set(self) -> bool:

@@ -110,8 +110,10 @@ class Plan:
     """Programs that were built to be timed and are not run."""
     wanted: dict[str, cl.ProgramSource] = field(default_factory=dict)
     """Source → program that it would rather run, and another one stands in for."""
-    later: dict[str, cl.ProgramSource] = field(default_factory=dict)
-    """Source → program that would run several launches as one."""
+    may_join: bool = False
+    """Whether launches may become one whose kernel is not built yet."""
+    runs: int = 0
+    """Inferences that were counted while they may."""
     others: frozenset[tuple[int, str]] = frozenset()
     """Choices that a plan made for these shapes alone would make otherwise: number and choice."""
     template: object = None
@@ -124,16 +126,24 @@ class Plan:
     @property
     def is_final(self) -> bool:
         """Whether nothing is to be made that may be better, for these shapes or others."""
-        return not (self.wanted or self.later or self.others or self.may_serve)
+        return not (self.is_makeshift or self.may_join)
 
-    def keep_as_it_is(self, reason: str) -> None:
-        """Want nothing more, as that cannot be built or is not faster."""
+    @property
+    def is_makeshift(self) -> bool:
+        """Whether other programs or choices may be better, or may serve others."""
+        return bool(self.wanted or self.others or self.may_serve)
+
+    def keep_choices(self) -> None:
+        """Want no other programs or choices, as they cannot be built or are not faster."""
         self.others, self.may_serve = frozenset(), False
         for node in self.graph.nodes:
             if node.choice is not None and node.choice.stands_for:
                 node.choice = replace(node.choice, stands_for="")
         self.wanted.clear()
-        self.later.clear()
+
+    def keep_apart(self, reason: str) -> None:
+        """Want no launches to become one any more."""
+        self.may_join = False
         for number in [n for n, why in self.apart.items() if why is LATER]:
             self.apart[number] = reason
 

@@ -16,11 +16,15 @@ from polydevice_gpu.runtime.plan import Plan
 _log = logging.getLogger(__name__)
 
 RUNS = 256
-"""Inferences after which a kernel for launches as one is built: 5 to 18 s of a core (H200), for
-0.05 to 0.2 ms an inference. A process that ends after fewer would build it for nothing."""
+"""Inferences of a plan after which a kernel for its launches as one is built: 5 to 18 s of a core
+(H200), for 0.05 to 0.2 ms an inference. A process that ends after fewer would build it for nothing,
+and so would sizes that come more rarely."""
 
 Remake = Callable[[Shapes, Plan], None]
 """Makes the plan for these shapes anew, when its programs are built."""
+
+Join = Callable[[Shapes, Plan, Callable[[], bool]], None]
+"""Lets the launches of the plan for these shapes become one, as long as the function says so."""
 
 
 class Specialiser:
@@ -28,18 +32,18 @@ class Specialiser:
 
     By shapes that have come back, or by others of the same class; one inference alone is no reason
     to compile. A plan that could serve others of its class, and has all its programs, is made a
-    template at once. What runs launches as one is built after `RUNS` inferences, in a child
-    process, which ends with the network and with this process. One thread works at a time, and ends
-    when there is nothing to do.
+    template at once. What runs a plan's launches as one is built after `RUNS` inferences with it,
+    when it has the choices that it keeps, in a child process, which ends with the network and with
+    this process. One thread works at a time, and ends when there is nothing to do.
     """
 
-    def __init__(self, builder: cl.ProgramBuilder, remake: Remake) -> None:
+    def __init__(self, builder: cl.ProgramBuilder, remake: Remake, join: Join) -> None:
         """Begin without anything to do."""
         self._builder = builder
         self._remake = remake
+        self._join = join
         self._lock = threading.Lock()
         self._wanted: set[Hashable] = set()
-        self._runs = 0
         self._jobs: deque[tuple[Shapes, Plan]] = deque()
         self._taken: set[Plan] = set()
         self._thread: threading.Thread | None = None
@@ -59,9 +63,11 @@ class Specialiser:
                 self._thread.start()
 
     def _is_due(self, plan: Plan) -> bool:
-        """Whether what a plan wants was wanted before, or inferences are many."""
-        self._runs += bool(plan.later)
-        if self._runs > RUNS or (plan.may_serve and not plan.wanted):
+        """Whether what a plan wants was wanted before, or its inferences are many."""
+        plan.runs += plan.may_join
+        if not plan.is_makeshift:
+            return plan.runs > RUNS
+        if plan.may_serve and not plan.wanted:
             return True
         wanted = {*plan.wanted, *plan.others}
         is_due = not self._wanted.isdisjoint(wanted)
@@ -92,25 +98,26 @@ class Specialiser:
             except InferCancelledError:
                 pass  # the network was closed
             except Exception as error:  # noqa: BLE001 - it keeps what stands in, which is right
-                reason = str(error).partition("\n")[0]
                 level = logging.WARNING if plan.wanted else logging.INFO
                 _log.log(level, "programs for inputs of shapes %s are not built: %s", shapes, error)
-                plan.keep_as_it_is(f"their kernel was not built: {reason}")
+                if plan.is_makeshift:
+                    plan.keep_choices()
+                else:
+                    reason = str(error).partition("\n")[0]
+                    plan.keep_apart(f"their kernel was not built: {reason}")
             finally:
                 with self._lock:
                     self._taken.discard(plan)
 
     def _specialise(self, shapes: Shapes, plan: Plan) -> None:
+        if not plan.is_makeshift:
+            self._join(shapes, plan, self._goes_on)
+            return
         programs = []  # held until the plan holds them
         for source in plan.wanted.values():
             if not self._goes_on():
                 return
             programs.append(self._builder.build(source.name, source.source, source.options))
-        for source in plan.later.values():
-            program = self._builder.build_apart(source, self._goes_on)
-            if program is None:
-                return
-            programs.append(program)
         self._remake(shapes, plan)
 
     def _goes_on(self) -> bool:

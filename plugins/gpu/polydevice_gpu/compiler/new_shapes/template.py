@@ -87,7 +87,7 @@ class PlanTemplate:
                 node.choice = dataclasses.replace(node.choice, stands_for=other)
         plan.others = frozenset(others)
         if plan.others in self.accepted:
-            plan.keep_as_it_is("")
+            plan.keep_choices()
         return plan
 
 
@@ -194,7 +194,7 @@ class _Filled:
         scratch = {places[step.node]: list(step.scratch.values()) for step in launching}
         arena = plan_memory(graph, scratch, memory_pool)
         made = Plan(source.device, graph, steps, arena, source.weights)
-        made.apart = dict(source.apart)
+        made.apart, made.may_join = dict(source.apart), source.may_join
         made.binding = source.binding  # their kernels are the same
         return made
 
