@@ -19,7 +19,6 @@ from polydevice.files.file_cache import CacheCounters
 from polydevice_gpu import cl
 from polydevice_gpu.cl.programs import binary_cache
 from polydevice_gpu.cl.programs.binary_cache import BinaryCache, program_key
-from polydevice_gpu.cl.programs.program import complete
 
 SOURCE = "__kernel void scale(__global int* x) { x[get_global_id(0)] *= FACTOR; }"
 OPTIONS = ("-DFACTOR=7",)
@@ -120,7 +119,8 @@ def test_damaged_file_is_set_aside_and_built_again(opencl, folder, damage) -> No
 def test_binary_that_the_driver_refuses_is_built_again(opencl, folder) -> None:
     """Right by our checksum, but no program: what a driver of the same version may leave."""
     cache = BinaryCache(folder)
-    key = program_key(SOURCE, complete(OPTIONS[:1], opencl.capabilities), opencl.facts)
+    options = cl.ProgramBuilder(opencl).completed(OPTIONS[:1])
+    key = program_key(SOURCE, options, opencl.facts)
     cache.store(key, b"not a program" * 10)
     numbers, counters, from_cache = run(opencl, folder)
     assert numbers == RIGHT

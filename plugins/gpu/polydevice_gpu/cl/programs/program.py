@@ -21,7 +21,6 @@ from polydevice.bounds import current_bounds
 from polydevice.errors import KernelBuildError
 from polydevice.files.file_cache import DEFAULT_LIMIT_BYTES
 from polydevice_gpu.cl import library
-from polydevice_gpu.cl.capabilities import Capabilities
 from polydevice_gpu.cl.device import Device
 from polydevice_gpu.cl.programs import builtins, warp_groups
 from polydevice_gpu.cl.programs.apart import compile_apart, compile_side_by_side
@@ -216,7 +215,7 @@ class ProgramBuilder:
         Raises:
             KernelBuildError: showing the source around the error and the compiler's log.
         """
-        joined = complete(options, self.device.capabilities)
+        joined = self.completed(options)
         key = program_key(source, joined, self.device.facts)
         with self._lock:
             known = self._programs.get(key)
@@ -245,9 +244,18 @@ class ProgramBuilder:
         mine.set_result(program)
         return program
 
+    def completed(self, options: Sequence[str]) -> str:
+        """Return build options as the device takes them."""
+        can = self.device.capabilities
+        left_out = () if can.rounds_divisions else ("-cl-fp32-correctly-rounded-divide-sqrt",)
+        texts = [text for text in options if text not in left_out]
+        if not any(text.startswith("-cl-std") for text in texts):
+            texts.append(f"-cl-std={can.c_standard}")
+        return " ".join(texts)
+
     def has(self, source: str, options: Sequence[str] = ()) -> bool:
         """Whether the program of a source is there: in use, or kept as a binary."""
-        key = program_key(source, complete(options, self.device.capabilities), self.device.facts)
+        key = program_key(source, self.completed(options), self.device.facts)
         with self._lock:
             if key in self._programs:
                 return True
@@ -269,7 +277,7 @@ class ProgramBuilder:
             KernelBuildError: the compiler refused it, or died.
         """
         if not self.has(source.source, source.options) and _may_compile():
-            options = complete(source.options, self.device.capabilities)
+            options = self.completed(source.options)
             binary = compile_apart(self.device, source.name, source.source, options, goes_on)
             if not goes_on():
                 return None
@@ -303,13 +311,13 @@ class ProgramBuilder:
 
     def _compile_side_by_side(self, sources: Sequence[ProgramSource]) -> None:
         """Have other processes compile what is missing, where this one would do so in turn."""
-        can = self.device.capabilities
-        if not can.compiles_in_turn or os.environ.get(NO_COMPILE_VARIABLE) == "1":
+        in_turn = self.device.capabilities.compiles_in_turn
+        if not in_turn or os.environ.get(NO_COMPILE_VARIABLE) == "1":
             return
         missing = {
-            program_key(each.source, complete(each.options, can), self.device.facts): (
+            program_key(each.source, self.completed(each.options), self.device.facts): (
                 each.source,
-                complete(each.options, can),
+                self.completed(each.options),
             )
             for each in sources
             if not self.has(each.source, each.options)
@@ -409,15 +417,6 @@ class ProgramBuilder:
 
 def _may_compile() -> bool:
     return os.environ.get(NO_COMPILE_VARIABLE) != "1"
-
-
-def complete(options: Sequence[str], can: Capabilities) -> str:
-    """Return build options as the device takes them."""
-    left_out = () if can.rounds_divisions else ("-cl-fp32-correctly-rounded-divide-sqrt",)
-    texts = [text for text in options if text not in left_out]
-    if not any(text.startswith("-cl-std") for text in texts):
-        texts.append(f"-cl-std={can.c_standard}")
-    return " ".join(texts)
 
 
 def _build_error(
