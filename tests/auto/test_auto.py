@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from polydevice import Core
+from polydevice import Copies, Core
 from polydevice.errors import (
     DeviceError,
     DeviceLostError,
@@ -135,6 +135,7 @@ def test_a_device_that_does_not_load_is_said_once_and_the_cpu_stays(
     assert "leaves network 'test' on CPU" in record.getMessage()
     assert "SHAKY cannot compile it" in record.getMessage()
     assert "SHAKY: not possible: KernelBuildError" in executable.explain()
+    assert "CPU: stays, since no other" in executable.get_metric("EXPLANATION")
 
 
 def test_the_next_candidate_is_tried(core, troubles, network, rng) -> None:
@@ -202,6 +203,10 @@ def test_keys_that_nobody_knows(core, network) -> None:
     for name in ("AUTO:CPU", "MULTI:CPU"):
         with pytest.raises(UnknownOptionError, match="Did you mean 'PERF_COUNT'"):
             core.load_network(network, name, {"PERF_COUNTS": "YES"})
+        with core.load_network(network, name) as executable:
+            assert executable.get_config("CPU_THREADS_NUM"), "what its device knows it tells"
+            with pytest.raises(UnknownOptionError, match="key 'PERF_COUNTS'. Legal: "):
+                executable.get_config("PERF_COUNTS")
 
 
 def test_a_value_that_a_device_refuses_is_said_at_once(core, troubles, network) -> None:
@@ -221,7 +226,9 @@ def test_export_says_what_to_do(core, network) -> None:
 
 def test_counters_come_from_the_device_that_ran(core, network, rng) -> None:
     executable = core.load_network(network, "AUTO:SHAKY", {"PERF_COUNT": "YES"})
+    assert executable.requests[0].copies == Copies(), "no device ran it yet"
     infers(executable, rng)
+    assert executable.requests[0].copies == Copies(), "SHAKY computes in host memory"
     counts = executable.requests[0].get_perf_counts()
     assert {"x", "y"} <= set(counts) or counts
     assert any(row["status"] == "EXECUTED" for row in counts.values())

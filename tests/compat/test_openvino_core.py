@@ -14,6 +14,7 @@ import polydevice.compat.openvino as ov
 import polydevice.compat.openvino.properties as props
 import polydevice.compat.openvino.runtime as old
 from polydevice.compat.openvino import opset13 as ops
+from polydevice.compat.openvino import passes
 from polydevice.compat.openvino.properties import hint
 from polydevice_cpu import processor
 
@@ -35,6 +36,33 @@ def test_a_constant_shares_an_array_or_copies_it(module) -> None:
         made = constant(array, shared_memory=shared)
         array[1] = 9
         assert made.data.tolist() == [0, 9 if shared else 1, 2]
+
+
+@pytest.mark.parametrize(("kind", "done"), [("Relu", False), ("Tanh", True), ("Relu", True)])
+def test_a_rewrite_says_whether_it_changed_anything(model, kind: str, done: bool) -> None:
+    """OpenVINO's own says nothing."""
+    rewrite = passes.GraphRewrite()
+    matcher = passes.Matcher(passes.WrapType(f"opset13.{kind}"), "m")
+    rewrite.add_matcher(passes.MatcherPass(matcher, lambda _: done))
+    assert rewrite.run_on_model(model) is (done and kind == "Relu")
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_starting_copies_inputs_unless_they_are_shared(model: ov.Model, shares: bool) -> None:
+    request = ov.Core().compile_model(model, "CPU").create_infer_request()
+    image = IMAGE.copy()
+    request.start_async({0: image}, share_inputs=shares)
+    request.wait()
+    image[0, 0] = 7
+    request.infer()
+    assert request.get_output_tensor().data[0, 0] == (7 if shares else 0)
+
+
+def test_a_whole_batch_may_be_the_only_item(model: ov.Model) -> None:
+    request = ov.Core().compile_model(model, "CPU").create_infer_request()
+    request.set_input_tensors([ov.Tensor(IMAGE)])
+    request.infer()
+    assert request.get_output_tensor().data.tolist() == [[0, 2, 0, 4]]
 
 
 def test_without_a_device_auto_chooses_one(model: ov.Model) -> None:

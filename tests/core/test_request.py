@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -202,6 +203,21 @@ def test_idle_requests(executable, x):
     assert executable.get_idle_request_id() == 0
     with pytest.raises(RequestError, match="no request 4"):
         executable.start_async(4)
+
+
+@pytest.mark.timeout(60)
+def test_a_synchronous_run_that_ends_is_noticed_by_who_waits_with_a_limit(executable, x):
+    executable.gate = threading.Event()
+    request = executable.requests[0]
+    with ThreadPoolExecutor(2) as pool:
+        run = pool.submit(request.infer, {"x": x})
+        wait_until(lambda: request.is_busy)
+        waiting = pool.submit(executable.wait, timeout_ms=1e7)
+        while not waiting.running():
+            pass
+        executable.gate.set()
+        run.result()
+        assert waiting.result() is StatusCode.OK
 
 
 def test_streams_run_at_the_same_time(executable, x):

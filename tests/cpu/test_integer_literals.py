@@ -10,9 +10,10 @@ from polydevice import Core, ElementType, Shape
 from polydevice.errors import InternalError
 from polydevice.network import Network
 from polydevice.node import Node, Port, constant
-from polydevice.ops.arithmetic import Add, Subtract
+from polydevice.ops.arithmetic import Add, Multiply, Subtract
 from polydevice.ops.convert import Convert
 from polydevice.ops.io import Parameter, Result
+from polydevice.ops.math import Abs
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.quantize_linear import DequantizeLinear
 from polydevice.rewrites.integers.integer_product import check_same
@@ -30,9 +31,9 @@ def _on_cpu(result: Port, parameters: list[Node], **feeds: np.ndarray) -> np.nda
         return executable.infer(feeds)["y"]
 
 
-def _byte_input(*sizes: int) -> tuple[Node, Port]:
+def _byte_input(*sizes: int, zero: int = 3) -> tuple[Node, Port]:
     x = Node("x", Parameter(ElementType.u8, Shape(sizes)))
-    parameters = [constant("s", np.float32(0.1)).output, constant("z", np.uint8(3)).output]
+    parameters = [constant("s", np.float32(0.1)).output, constant("z", np.uint8(zero)).output]
     return x, Node("dq", DequantizeLinear(), [x.output, *parameters]).output
 
 
@@ -57,6 +58,17 @@ def test_integers_become_floats_without_a_proved_primitive(
     np.testing.assert_allclose(_on_cpu(source, [x], x=given), np.full((2, 5), 0.7), rtol=1e-6)
     more = Node("y", Add(), [source, one]).output
     np.testing.assert_allclose(_on_cpu(more, [x], x=given), np.full((2, 5), 1.7), rtol=1e-6)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 3])
+def test_a_function_times_integers(zero: int) -> None:
+    """|b| * (10 - zero) * 0.1: as integers they may be read only where their zero is 0."""
+    x, source = _byte_input(2, 5, zero=zero)
+    b = Node("b", Parameter(ElementType.f32, Shape([2, 5])))
+    product = Node("y", Multiply(), [Node("abs", Abs(), [b.output]).output, source])
+    factors = np.linspace(-4, 5, 10, dtype=np.float32).reshape(2, 5)
+    answer = _on_cpu(product.output, [x, b], x=np.full((2, 5), 10, np.uint8), b=factors)
+    np.testing.assert_allclose(answer, np.abs(factors) * (10 - zero) / 10, rtol=1e-6)
 
 
 @pytest.mark.parametrize("seed", [0, 1])

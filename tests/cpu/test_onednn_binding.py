@@ -169,7 +169,7 @@ def _python(code, **environment):
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,  # of two seconds; many programs share a busy machine
         check=False,
     )
 

@@ -292,6 +292,16 @@ def test_perf_counts_name_every_layer(core):
     assert names <= set(counts)
 
 
+def test_times_of_layers_that_run_together_are_said_once(core):
+    """Behind NonZero layers run in one step, whose time stands at the first of them."""
+    executable = load(core, data_dependent(), PERF_COUNT="YES")
+    request = executable.create_infer_request()
+    request.infer({"x": image(0, 9, 6)})
+    counts = request.get_perf_counts()
+    times = [counts[name]["real_time"] for name in ("rows", "product", "y")]
+    assert times == [0, 0, 0], counts
+
+
 def test_without_onednn_everything_still_works(tmp_path):
     model = tmp_path / "model.onnx"
     model.write_bytes(models.residual())

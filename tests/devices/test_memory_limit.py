@@ -132,6 +132,30 @@ def test_a_growing_loop(core, device):
         np.testing.assert_array_equal(y, np.tile(x, 8))
 
 
+def test_a_loop_that_collects_needs_twice_what_it_collects(core):
+    """The parts, and what they are joined to: 8 MiB each."""
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Neg", ["x"], ["part"])],
+        "body",
+        [
+            helper.make_tensor_value_info("i", INT64, []),
+            helper.make_tensor_value_info("go", BOOL, []),
+        ],
+        [
+            helper.make_tensor_value_info("on", BOOL, []),
+            helper.make_tensor_value_info("part", FLOAT, [1 << 18]),
+        ],
+    )
+    loop = helper.make_node("Loop", ["trips", ""], ["y"], body=body)
+    inputs = [("x", FLOAT, [1 << 18]), ("trips", INT64, [])]
+    content = model([loop], inputs, [("y", FLOAT, ["n", 1 << 18])])
+    feed = {"x": np.arange(1 << 18, dtype=np.float32), "trips": np.array(8)}
+    with pytest.raises(DeviceMemoryError, match="after [78] iterations"):
+        core.load_network(content, "CPU", {"MEMORY_LIMIT": "15M"}).infer(feed)
+    y = core.load_network(content, "CPU", {"MEMORY_LIMIT": "22M"}).infer(feed)["y"]
+    np.testing.assert_array_equal(y, np.tile(-feed["x"], (8, 1)))
+
+
 @pytest.mark.parametrize("kind", ["Tile", "Expand", "Range", "ConstantOfShape", "Add"])
 def test_sizes_that_values_decide(core, device, kind):
     many = np.array([4096, 8192])

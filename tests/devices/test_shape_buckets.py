@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from polydevice import Core
+from polydevice import Core, opset
 from polydevice.errors import BlobError, DeviceError, OptionValueError, UnsupportedNetworkError
 from polydevice.infer_request import InferRequest
 from polydevice.shape import Dim
@@ -449,3 +449,18 @@ def test_bounded_sizes_are_told_apart(rng: np.random.Generator) -> None:
             network.reshape({"z": [Dim(1, most), Dim(1, most)]})
             with pytest.raises(UnsupportedNetworkError, match=r"joins or divides|too few sizes"):
                 core.load_network(network, "CPU", {"SHAPE_BUCKETS": "8"})
+
+
+@pytest.mark.parametrize("strides", [(), (1, 2)])
+def test_strided_slices_of_other_axes(rng: np.random.Generator, strides: tuple[int, ...]) -> None:
+    """OpenVINO's StridedSlice, which ONNX lacks, with and without its input of strides."""
+    x = opset.parameter([-1, 8], "f32", name="x")
+    limits = [np.array(each) for each in ([0, 1], [0, 7], strides) if len(each)]
+    y = opset.strided_slice(x, *limits, begin_mask=[1, 0], end_mask=[1, 0])
+    with Core() as core:
+        loaded = core.load_network(opset.network("part", [y]), "CPU", {"SHAPE_BUCKETS": "0:4"})
+        value = rng.standard_normal((3, 8)).astype(np.float32)
+        step = strides[1] if strides else 1
+        np.testing.assert_array_equal(
+            next(iter(loaded.infer({"x": value}).values())), value[:, 1:7:step]
+        )

@@ -137,6 +137,16 @@ def test_every_axis(opencl, builder, axis):
     check_answers(network, opencl, builder)
 
 
+def test_columns_are_written_with_gaps_for_the_others_between(opencl, builder):
+    """No vector of neighbours may be stored there."""
+    s = Sketch()
+    x = s.input("x", 2, 16, 1)
+    parts = s.add("a", Relu(), x), s.add("b", Negative(), x)
+    network = s.network(y=s.add("join", Concat(axis=2), *parts))
+    assert copies(network) == 0
+    check_answers(network, opencl, builder)
+
+
 def test_a_planar_concatenation_keeps_kernels_that_read_channels_in_vectors_right(opencl, builder):
     s = Sketch()
     x = s.input("x", 1, 16, 9, 8)

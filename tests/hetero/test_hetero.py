@@ -21,6 +21,7 @@ from polydevice.errors import (
     UnsupportedNetworkError,
 )
 from polydevice.network import Network
+from polydevice_hetero.options import HeteroOptions
 
 ROOT = Path(__file__).parents[2]
 FACES = ROOT / "samples/models/blazeface/blazeface.xml"
@@ -290,3 +291,11 @@ def test_a_member_that_cannot_tell_what_it_runs_is_given_nothing(core, monkeypat
     assert reasons == {"PICKY cannot run it: no sizes for input 'x' were found; call reshape()"}
     with pytest.raises(UnsupportedNetworkError, match="PICKY cannot run it: no sizes for input"):
         core.load_network(network, "HETERO:PICKY")
+
+
+def test_the_accuracy_guard_tries_in_f32_what_members_were_told_to_compute_in_less() -> None:
+    told = HeteroOptions(member_config={"ENFORCE_BF16": "YES", "PERF_COUNT": "YES"})
+    assert told.trial(in_f32=False) == told
+    exact = told.trial(in_f32=True)
+    assert exact.member_config == {"ENFORCE_BF16": "NO", "PERF_COUNT": "YES"}
+    assert HeteroOptions().trial(in_f32=True) == HeteroOptions(), "there is nothing to guard"

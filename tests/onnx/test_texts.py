@@ -28,3 +28,21 @@ def test_gather_of_texts(index):
             got = network.infer({"x": x})["y"]
             assert got.dtype == object and got.shape == np.shape(want)
             np.testing.assert_array_equal(got, want)
+
+
+def test_scattered_texts():
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("ScatterElements", ["x", "i", "new"], ["y"], axis=0)],
+        "texts",
+        [value("x", TensorProto.STRING, [4]), value("new", TensorProto.STRING, [2])],
+        [value("y", TensorProto.STRING, None)],
+        [numpy_helper.from_array(np.array([2, -4]), "i")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    content = model.SerializeToString()
+    feed = {"x": np.array(list("abcd"), object), "new": np.array(["", "äöü"], object)}
+    (want,) = onnxruntime.InferenceSession(content).run(None, feed)
+    assert want.tolist() == ["äöü", "b", "", "d"]
+    with Core() as core, core.load_network(core.read_network(content), "CPU") as network:
+        np.testing.assert_array_equal(network.infer(feed)["y"], want)

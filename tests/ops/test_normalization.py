@@ -53,7 +53,7 @@ def test_lrn(shape, axes, size, device):
 def test_lrn_with_an_even_window(device):
     # ONNX's rule, which is also OpenVINO's reference; its CPU plugin takes a window of 3.
     x = np.array([[[1.0], [2.0], [3.0], [4.0]]], np.float32)
-    op = ops.LRN(alpha=4.0, beta=1.0, bias=1.0, size=4)
+    op = ops.LRN(alpha=4.0, beta=1.0, size=4)  # and a bias of 1
     expected = [[[1 / 15], [2 / 31], [3 / 30], [4 / 26]]]
     check(OpCase(op, [x, ints(1)], [expected], constants={1}), device)
 

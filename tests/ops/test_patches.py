@@ -64,6 +64,12 @@ def test_col2im(device, size, kernel, attributes, batch):
     check(openvino_case(op, *inputs, constants={1, 2}), device)
 
 
+def test_col2im_of_unknown_sizes():
+    image, kernel = desc_of(np.array([3, 3])), desc_of(np.array([2, 2]))
+    (made,) = Col2Im().infer([TensorDesc(ElementType.f32, Shape([1, 12, Dim()])), image, kernel])
+    assert made.shape == Shape([1, 3, 3, 3])
+
+
 def test_col2im_refuses():
     x = TensorDesc(ElementType.f32, Shape([1, 12, 5]))
     with pytest.raises(ShapeError, match="positions"):
