@@ -75,7 +75,10 @@ def _implementations(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "device" in metafunc.fixturenames:
-        metafunc.parametrize("device", _devices(metafunc.config), scope="session")
+        devices = _devices(metafunc.config)
+        if tiers.is_on_cpu_alone(metafunc.config, metafunc.definition.path):
+            devices = [device for device in devices if device == "CPU"]
+        metafunc.parametrize("device", devices, scope="session")
 
 
 def _devices(config: pytest.Config) -> list[object]:

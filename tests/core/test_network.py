@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 
 import numpy as np
@@ -20,6 +21,7 @@ from polydevice.ops.arithmetic import Add
 from polydevice.ops.concat import Concat
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.matmul import MatMul
+from polydevice.ops.op import Op
 from polydevice.ops.reshape import Reshape, ShapeOf
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.shape import Shape
@@ -54,6 +56,19 @@ def test_nodes_come_after_what_they_read():
     for node in network:
         for port in node.inputs:
             assert order.index(port.node.name) < order.index(node.name)
+
+
+@pytest.mark.parametrize("op", [Relu(), Concat(axis=1)], ids=["no attributes", "one"])
+def test_an_operation_stays_as_it_was_made(op: Op) -> None:
+    for name in ("axis", "other"):
+        with pytest.raises(dataclasses.FrozenInstanceError, match=name):
+            setattr(op, name, 2)
+        with pytest.raises(dataclasses.FrozenInstanceError, match=name):
+            delattr(op, name)
+    assert repr(op) in ("Relu()", "Concat(axis=1)")
+    assert op == op.replace() != Add()
+    assert hash(op) == hash(op.replace())
+    assert pickle.loads(pickle.dumps(op)) == copy.copy(op) == op
 
 
 def test_unused_parameters_stay_and_disconnected_nodes_go():

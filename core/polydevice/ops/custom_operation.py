@@ -219,7 +219,7 @@ class CustomOperation:
         return decorate if function is None else decorate(function)
 
     def _check_attributes(self) -> None:
-        if not all(f.type in (int, float, bool) for f in dataclasses.fields(self.op)):  # type: ignore[arg-type]
+        if not all(f.type in (int, float, bool) for f in dataclasses.fields(self.op)):
             raise NetworkError(
                 f"{self.title}: the OpenCL body has numbers and truth values for attributes only"
             )
@@ -277,7 +277,7 @@ class CustomOperation:
                 )
                 break
             shared[name] = (found[1], int(found[2]))
-        taken = [*names, *local, *(f.name for f in dataclasses.fields(self.op))]  # type: ignore[arg-type]
+        taken = [*names, *local, *(f.name for f in dataclasses.fields(self.op))]
         twice = next((name for name in taken if taken.count(name) > 1), None)
         if not problem and twice is not None:
             problem = f"{twice!r} names two things"
@@ -491,7 +491,7 @@ def operation(
 
 
 def _fields(cls: type[Op]) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(cls)  # type: ignore[arg-type]
+    return dataclasses.fields(cls)
 
 
 def _sizes(item: Any) -> Sequence[DimLike | None]:

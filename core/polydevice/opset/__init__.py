@@ -193,7 +193,7 @@ def _classes() -> dict[str, type[Op]]:
 
 
 def _function(cls: type[Op]) -> Callable[..., Any]:
-    fields = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    fields = {field.name for field in dataclasses.fields(cls)}
 
     def make(*inputs: Any, name: str = "", **attributes: Any) -> Any:
         unknown = [each for each in attributes if each not in fields]
@@ -237,7 +237,7 @@ def _function(cls: type[Op]) -> Callable[..., Any]:
 def _required(cls: type[Op]) -> list[str]:
     return [
         field.name
-        for field in dataclasses.fields(cls)  # type: ignore[arg-type]
+        for field in dataclasses.fields(cls)
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     ]
 

@@ -177,7 +177,7 @@ def _obstacle(node: Node) -> str | None:
             return f"IR has no element type {port.element_type}"
     if isinstance(node.op, (Constant, Parameter, Result, Iteration, If)):
         return None
-    for field in dataclasses.fields(node.op):  # type: ignore[arg-type]
+    for field in dataclasses.fields(node.op):
         value = getattr(node.op, field.name)
         said = field.metadata.get("ir") != "" or field.metadata.get("came_with") is not None
         if not said and value != field.default:

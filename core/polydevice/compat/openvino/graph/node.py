@@ -278,7 +278,7 @@ def _attributes(op: Op) -> dict[str, str]:
     """Return name in IR files → field, of those that are there."""
     return {
         field.metadata.get("ir") or field.name: field.name
-        for field in dataclasses.fields(op)  # type: ignore[arg-type]
+        for field in dataclasses.fields(op)
         if field.metadata.get("ir") != ""
     }
 

@@ -145,7 +145,7 @@ def _sorted(cls: type[Op], given: dict[str, Any]) -> tuple[list[Port], dict[str,
     """Return the inputs, and the attributes as an IR file has them."""
     fields = {
         f.metadata.get("ir") or f.name
-        for f in dataclasses.fields(cls)  # type: ignore[arg-type]
+        for f in dataclasses.fields(cls)
         if f.metadata.get("ir") != ""
     }
     values: list[tuple[str, Any]] = []
