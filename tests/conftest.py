@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import logging
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -124,6 +125,29 @@ def needs_gpu() -> None:
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """Random numbers of a test's own, the same whichever tests run before it."""
     return seeded(request.node.nodeid)
+
+
+class _Untraced(logging.Handler):
+    """Keeps what is told of plans that failed with sizes as symbols."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.told: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.told.append(record.getMessage())
+
+
+_UNTRACED = _Untraced()
+logging.getLogger("polydevice.runtime.templates").addHandler(_UNTRACED)
+
+
+@pytest.fixture(autouse=True)
+def untraced() -> Iterator[list[str]]:
+    """Let a test fail where a plan with sizes as symbols does: users get another, and a warning."""
+    _UNTRACED.told.clear()
+    yield _UNTRACED.told
+    assert not _UNTRACED.told
 
 
 @pytest.fixture(autouse=True)

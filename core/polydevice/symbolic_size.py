@@ -34,6 +34,14 @@ _INFIX = {
     "==": operator.eq,
 }  # fmt: skip
 
+_OF_NUMPY = {
+    "add": "+", "subtract": "-", "multiply": "*", "floor_divide": "//", "remainder": "%",
+    "divide": "/", "power": "**", "left_shift": "<<", "right_shift": ">>", "bitwise_and": "&",
+    "bitwise_or": "|", "bitwise_xor": "^", "less": "<", "less_equal": "<=", "greater": ">",
+    "greater_equal": ">=", "equal": "==",
+}  # fmt: skip
+"""What NumPy calls the arithmetic of its scalars."""
+
 _TRUE_OF_ITSELF = ("<=", ">=", "==")
 
 _CALLED: dict[str, Callable[[Any], Any]] = {
@@ -52,6 +60,10 @@ _COMPUTED = re.compile(r"t\d+ = ")
 Formulas = Callable[[Sequence[int]], "tuple[list[Number], list[int]] | None"]
 """From sizes to what is wanted of them, and the numbers of choices that may be others; None where a
 guard does not hold."""
+
+
+class UntraceableError(Exception):
+    """Something cannot be made with formulas, whatever the sizes are."""
 
 
 @dataclass(frozen=True)
@@ -332,7 +344,6 @@ class SymbolicSize:
     """
 
     __slots__ = ("name", "trace", "value")
-    __array_ufunc__ = None  # NumPy's scalars leave arithmetic to the methods below
 
     def __init__(self, trace: Trace, name: str, value: Number) -> None:
         self.trace = trace
@@ -348,6 +359,20 @@ class SymbolicSize:
         if self.trace.is_live:
             self.trace.guard(f"{self.name} == {self.value!r}", True)
         return self.value
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *operands: Any, **_: Any) -> Any:
+        """Compute with a scalar of NumPy's, by the methods below.
+
+        Raises:
+            UntraceableError: for arrays, which hold numbers.
+        """
+        function = _INFIX.get(_OF_NUMPY.get(ufunc.__name__, ""))
+        numbers: list[Any] = [x if is_symbolic(x) else np.asarray(x)[()] for x in operands]
+        if function is None or any(isinstance(x, np.ndarray) for x in numbers):
+            raise UntraceableError(f"NumPy's {ufunc.__name__} is not for sizes as symbols")
+        if any(isinstance(x, np.floating) and x.itemsize < 8 for x in numbers):
+            return function(*(x.known() if is_symbolic(x) else x for x in numbers))
+        return function(*(x if is_symbolic(x) else x.item() for x in numbers))
 
     __add__, __radd__ = _infix("+"), _infix("+", reverse=True)
     __sub__, __rsub__ = _infix("-"), _infix("-", reverse=True)

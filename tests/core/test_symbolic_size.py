@@ -12,6 +12,7 @@ from polydevice.errors import InternalError
 from polydevice.ops.window import cached_window
 from polydevice.shape import Shape
 from polydevice.symbolic_size import (
+    UntraceableError,
     array_of,
     is_formula,
     is_symbolic,
@@ -44,7 +45,9 @@ def rounded(height, width):
     return [
         (-2) ** (width % 5), math.ceil(height / 8), math.floor(width / -3), height << 2, width >> 1,
         np.int64(5) + height, np.float64(0.1) * width, int(small), height & 12, divmod(width, 9)[0],
-        {40: 1, 41: 2}.get(height, 0), len(range(0, width, 24)), bool(width - 90), ~height,
+        int(np.float32(1.7) * height), np.int32(300) // height, bool(np.int64(60) < width),
+        bool(np.uint8(9) == height), np.true_divide(width, 4), {40: 1, 41: 2}.get(height, 0),
+        len(range(0, width, 24)), bool(width - 90), ~height,
     ]  # fmt: skip
 
 
@@ -70,6 +73,21 @@ def test_formulas_give_what_other_sizes_give(function):
                 kinds = [[np.asarray(x).dtype.kind for x in each] for each in both]
                 assert kinds[0] == kinds[1]
     assert filled >= 3
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda size: np.clip([1, 20], 0, size - 1),
+        lambda size: np.arange(3) * size,
+        lambda size: size * np.arange(3),
+        lambda size: np.maximum(size, 3),
+        lambda size: np.add.reduce([size, size]) and np.sqrt(size),
+    ],
+)
+def test_what_numpy_makes_of_sizes_has_no_formula(function):
+    with tracing() as trace, pytest.raises(UntraceableError, match="NumPy's .* is not for sizes"):
+        function(trace.input(12))
 
 
 def test_texts_name_sizes_until_they_decide_something():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from polydevice.errors import InferCancelledError, NetworkError
-from polydevice.runtime.templates import FAILURES, MOST, Templates, UntraceableError
+from polydevice.errors import InferCancelledError, InferTimeoutError, InternalError, NetworkError
+from polydevice.runtime.templates import FAILURES, MOST, Fit, Templates
 from polydevice.shape import Dim, Shape
+from polydevice.symbolic_size import UntraceableError
 
 OPEN = [Shape([Dim(), 3])]
 
@@ -20,31 +21,36 @@ class Even:
         self.by = by
         self._formulas = trace.formulas([size * 10])
 
-    def plan(self, sizes):
+    def fit(self, sizes):
         found = self._formulas(sizes) if sizes[0] % self.by == self.rest else None
-        return None if found is None else ("filled", *found[0])
+        return None if found is None else Fit(lambda: ("filled", *found[0]))
 
 
-def templates(by=2, patience=0, shapes=OPEN):
-    made = []
+def tracing_by(by):
+    traced = []
 
     def trace(symbolic, notes):
         template = Even(by, symbolic, notes)
-        made.append(template.rest)
+        traced.append(template.rest)
         return template
 
-    return Templates(shapes, trace, patience), made
+    return trace, traced
 
 
 def made_with_numbers(shapes):
     return ("made", shapes[0][0])
 
 
+def plans(templates, trace, sizes):
+    return [templates.plan(((size, 3),), made_with_numbers, trace) for size in sizes]
+
+
 def test_plans_are_made_with_numbers_first():
-    found, traced = templates(by=1, patience=2)
-    plans = [found.plan(((size, 3),), made_with_numbers) for size in (1, 2)]
-    assert plans == [("made", 1), ("made", 2)]
+    trace, traced = tracing_by(1)
+    templates = Templates(OPEN, patience=2)
+    assert plans(templates, trace, (1, 2)) == [("made", 1), ("made", 2)]
     assert not traced
+    assert plans(templates, trace, (3, 4)) == [("filled", 30), ("filled", 40)]
 
 
 def test_a_template_whose_guard_does_not_hold_is_not_taken():
@@ -57,15 +63,72 @@ def test_a_template_whose_guard_does_not_hold_is_not_taken():
             traced.append(self.is_small)
             self._formulas = trace.formulas([size + 1])
 
-        def plan(self, sizes):
+        def fit(self, sizes):
             found = self._formulas(sizes)
-            return None if found is None else (self.is_small, *found[0])
+            return None if found is None else Fit(lambda: (self.is_small, *found[0]))
 
-    found = Templates(OPEN, Odd)
-    plans = [found.plan(((size, 3),), made_with_numbers) for size in (5, 7, 20, 6, 30)]
-    assert plans == [(True, 6), (True, 8), (False, 21), (True, 7), (False, 31)]
+    templates = Templates(OPEN)
+    found = plans(templates, Odd, (5, 7, 20, 6, 30))
+    assert found == [(True, 6), (True, 8), (False, 21), (True, 7), (False, 31)]
     assert traced == [True, False]
-    assert found.filled == 3
+    assert templates.filled == 3
+
+
+class Doubtful:
+    """A plan whose choices might be others the further a size is from that it was made for."""
+
+    def __init__(self, shapes, _) -> None:
+        ((size, _),) = shapes
+        self.made_for = size.value
+
+    def fit(self, sizes):
+        doubts = abs(sizes[0] - self.made_for)
+        return Fit(lambda: None if doubts > 50 else self.made_for, doubts)
+
+
+def test_the_template_with_fewest_doubts_is_taken():
+    templates = Templates(OPEN, at_once=0)
+    for size in (10, 100, 20):
+        assert templates.learn(((size, 3),), Doubtful)
+    assert plans(templates, Doubtful, (10, 11, 99, 40, 500)) == [10, 10, 100, 20, ("made", 500)]
+    assert templates.filled == 4
+
+
+def test_templates_are_made_while_a_caller_waits_and_behind():
+    trace, traced = tracing_by(1000)
+    templates = Templates(OPEN, at_once=1)
+    shapes = ((2, 3),)
+    assert plans(templates, trace, (1, 2)) == [("filled", 10), ("made", 2)]
+    assert templates.may_learn(shapes)
+    learned = templates.learn(shapes, trace)
+    assert learned.rest == 2
+    assert plans(templates, trace, (2, 1002, 3)) == [("filled", 20), ("filled", 10020), ("made", 3)]
+    templates.drop(learned)
+    templates.drop(learned)
+    assert plans(templates, trace, (2, 1)) == [("made", 2), ("filled", 10)]
+    assert traced == [1, 2]
+
+
+def test_what_has_to_wait_is_tried_again():
+    trace, _ = tracing_by(1)
+    templates = Templates(OPEN)
+    assert plans(templates, lambda *_: None, (1,)) == [("made", 1)]
+    assert templates.learn(((1, 3),), lambda *_: None) is None
+    assert plans(templates, trace, (1,)) == [("filled", 10)]
+
+
+def test_a_template_that_is_learned_while_the_network_closes_is_not_kept():
+    trace, _ = tracing_by(1)
+    templates = Templates(OPEN)
+
+    def late(*given):
+        templates.clear()
+        return trace(*given)
+
+    assert templates.learn(((1, 3),), late) is None
+    assert not templates.may_learn(((1, 3),))
+    assert templates.learn(((1, 3),), trace) is None
+    assert plans(templates, trace, (1,)) == [("made", 1)]
 
 
 @pytest.mark.parametrize(
@@ -79,8 +142,11 @@ def test_a_template_whose_guard_does_not_hold_is_not_taken():
     ],
 )
 def test_where_no_size_varies_plans_are_made(declared, given):
-    found, traced = templates(by=1, shapes=declared)
-    assert found.plan(given, lambda shapes: shapes) == given
+    trace, traced = tracing_by(1)
+    templates = Templates(declared)
+    assert templates.plan(given, lambda shapes: shapes, trace) == given
+    assert not templates.may_learn(given)
+    assert templates.learn(given, trace) is None
     assert not traced
 
 
@@ -91,55 +157,62 @@ def test_what_cannot_be_traced_is_not_tried_again():
         tried.append(shapes)
         raise UntraceableError("a loop")
 
-    found = Templates(OPEN, trace)
-    for size in range(1, 4):
-        assert found.plan(((size, 3),), made_with_numbers) == ("made", size)
+    sizes = range(1, 4)
+    assert plans(Templates(OPEN), trace, sizes) == [("made", size) for size in sizes]
     assert len(tried) == 1
 
 
-def test_what_fails_with_formulas_is_tried_again_a_few_times():
+@pytest.mark.parametrize("error", [TypeError("no formula"), InternalError("sizes of two traces")])
+def test_what_fails_with_formulas_is_told_and_tried_again_a_few_times(error, untraced):
     tried = []
 
     def trace(shapes, _):
         tried.append(shapes)
-        raise TypeError("no formula")
+        raise error
 
-    found = Templates(OPEN, trace)
-    for size in range(1, 9):
-        assert found.plan(((size, 3),), made_with_numbers) == ("made", size)
+    sizes = range(1, 9)
+    assert plans(Templates(OPEN), trace, sizes) == [("made", size) for size in sizes]
     assert len(tried) == FAILURES
+    (told,) = untraced
+    assert (
+        f"shapes ((1, 3),) with sizes as symbols failed: {type(error).__name__}: {error};" in told
+    )
+    untraced.clear()
 
 
 def test_shapes_that_a_network_refuses_stop_nothing():
-    found, traced = templates(by=1)
+    trace, _ = tracing_by(1)
 
     def refuse(*_):
         raise NetworkError("an axis is too short")
 
-    refusing = Templates(OPEN, refuse)
-    for size in range(1, 2 * FAILURES + 2):
-        assert refusing.plan(((size, 3),), made_with_numbers) == ("made", size)
-    assert found.plan(((1, 3),), made_with_numbers) == ("filled", 10)
-    assert traced == [0]
+    templates, sizes = Templates(OPEN), range(1, 2 * FAILURES + 2)
+    assert plans(templates, refuse, sizes) == [("made", size) for size in sizes]
+    assert plans(templates, trace, (1,)) == [("filled", 10)]
 
 
-def test_who_is_cancelled_hears_of_it():
+@pytest.mark.parametrize("error", [InferCancelledError, InferTimeoutError])
+def test_who_is_to_give_up_hears_of_it(error):
     def trace(*_):
-        raise InferCancelledError("cancelled")
+        raise error("no longer wanted")
 
-    with pytest.raises(InferCancelledError):
-        Templates(OPEN, trace).plan(((1, 3),), made_with_numbers)
+    with pytest.raises(error):
+        Templates(OPEN).plan(((1, 3),), made_with_numbers, trace)
+    with pytest.raises(error):
+        Templates(OPEN).learn(((1, 3),), trace)
 
 
 def test_networks_that_are_planned_differently_for_every_size_get_few_templates():
-    found, traced = templates(by=1000)
-    for size in range(1, 3 * MOST):
-        found.plan(((size, 3),), made_with_numbers)
+    trace, traced = tracing_by(1000)
+    templates = Templates(OPEN)
+    plans(templates, trace, range(1, 3 * MOST))
     assert len(traced) == MOST
+    assert not templates.may_learn(((500, 3),))
 
 
 def test_after_clearing_everything_is_made_with_numbers():
-    found, _ = templates(by=1)
-    found.plan(((1, 3),), made_with_numbers)
-    found.clear()
-    assert found.plan(((2, 3),), made_with_numbers) == ("made", 2)
+    trace, _ = tracing_by(1)
+    templates = Templates(OPEN)
+    plans(templates, trace, (1,))
+    templates.clear()
+    assert plans(templates, trace, (2,)) == [("made", 2)]

@@ -10,12 +10,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from polydevice.errors import InferCancelledError, InferTimeoutError, PolydeviceError
+from polydevice.errors import (
+    InferCancelledError,
+    InferTimeoutError,
+    InternalError,
+    PolydeviceError,
+)
+from polydevice.foreign_errors import REPORT_TO
 from polydevice.runtime.plan_cache import Shapes
 from polydevice.shape import Shape
-from polydevice.symbolic_size import Trace, tracing
+from polydevice.symbolic_size import Trace, UntraceableError, tracing
 
 _log = logging.getLogger(__name__)
 
@@ -29,15 +36,28 @@ P_co = TypeVar("P_co", covariant=True)
 P = TypeVar("P")
 
 
-class UntraceableError(Exception):
-    """Something in a network cannot be planned with formulas, whatever its sizes are."""
+@dataclass(frozen=True)
+class Fit(Generic[P_co]):
+    """What a template says of sizes for which its guards hold.
+
+    Attributes:
+        plan: returns the plan; None where another one might be made for these sizes after all.
+        doubts: how many of its choices might be others. The template with fewest is taken.
+    """
+
+    plan: Callable[[], P_co | None]
+    doubts: int = 0
 
 
 class Template(Protocol[P_co]):
     """A plan with formulas."""
 
-    def plan(self, sizes: Sequence[int]) -> P_co | None:
-        """Return the plan for these sizes; None where another one might be made for them."""
+    def fit(self, sizes: Sequence[int]) -> Fit[P_co] | None:
+        """Return what it says of these sizes; None where another plan might be made for them."""
+
+
+Making = Callable[[Shapes, Trace], "Template[P] | None"]
+"""Plans with formulas, for shapes of which some sizes are symbolic; None where that has to wait."""
 
 
 def varying_sizes(declared: Sequence[Shape], shapes: Shapes) -> list[int] | None:
@@ -61,65 +81,83 @@ class Templates(Generic[P]):
     """
 
     def __init__(
-        self,
-        shapes: Sequence[Shape | None],
-        trace: Callable[[Shapes, Trace], Template[P]],
-        patience: int = 0,
+        self, shapes: Sequence[Shape | None], *, patience: int = 0, at_once: int = MOST
     ) -> None:
         """Begin with none.
 
         Args:
-            shapes: of the inputs, as the network leaves them open.
-            trace: plans with formulas, for shapes of which some sizes are symbolic.
+            shapes: of the inputs, as the network leaves them open; one that is None, or none that
+                is open, for a network of which no plan is made with formulas.
             patience: how many plans are made with numbers first: to plan with formulas takes a few
                 times as long.
+            at_once: how many templates `plan` makes while its caller waits; more are made by
+                `learn`.
         """
         self._shapes = [shape for shape in shapes if shape is not None]
-        self._trace = trace
         self._patience = patience
+        self._at_once = at_once
         self._may_trace = len(self._shapes) == len(shapes) and not all(
             shape.is_static for shape in self._shapes
         )
         self._found: list[Template[P]] = []
         self._lock = threading.Lock()
-        self.filled = self._made = self._failed = 0
+        self.filled = self._missed = self._tried = self._failed = 0
 
-    def plan(self, shapes: Shapes, make: Callable[[Shapes], P]) -> P:
+    def plan(self, shapes: Shapes, make: Callable[[Shapes], P], trace: Making[P]) -> P:
         """Return the plan for these shapes: filled in, or made where no template fits.
 
         Args:
             shapes: of the inputs.
             make: makes a plan with numbers.
+            trace: makes one with formulas.
 
         Raises:
             Exception: what `make` raises.
+            InferCancelledError: the caller was told to give up; or InferTimeoutError, likewise.
         """
         sizes = self._sizes(shapes)
         if sizes is None:
             return make(shapes)
-        with self._lock:
-            known = list(self._found)
-        for template in known:
-            plan = template.plan(sizes)
-            if plan is not None:
-                with self._lock:
-                    self.filled += 1
-                    if template in self._found:  # the network may have been closed
-                        self._found.remove(template)
-                        self._found.insert(0, template)
-                return plan
-        self._made += 1
-        pays = self._made <= self._patience + MOST or self.filled > self._made
-        if self._made > self._patience and pays:
-            traced = self._traced(shapes)
-            plan = None if traced is None else traced.plan(sizes)
-            if traced is not None and plan is not None:
-                with self._lock:
-                    if self._may_trace:
-                        self._found.insert(0, traced)
-                        del self._found[MOST:]
+        plan = self._filled(sizes)
+        if plan is not None:
+            return plan
+        self._missed += 1
+        if self._missed > self._patience and self._tried < self._at_once and self._pays:
+            template = self._traced(shapes, trace)
+            fit = None if template is None else template.fit(sizes)
+            plan = None if fit is None else fit.plan()
+            if template is not None and plan is not None:
+                self._keep(template)
                 return plan
         return make(shapes)
+
+    def learn(
+        self, shapes: Shapes, trace: Making[P], pause: Callable[[], None] | None = None
+    ) -> Template[P] | None:
+        """Make a template of these shapes' class of sizes; None where that is not possible.
+
+        Args:
+            shapes: of the inputs.
+            trace: makes a plan with formulas.
+            pause: called again and again meanwhile.
+
+        Raises:
+            InferCancelledError: the caller was told to give up; or InferTimeoutError, likewise.
+        """
+        if not self.may_learn(shapes):
+            return None
+        template = self._traced(shapes, trace, pause)
+        return template if template is not None and self._keep(template) else None
+
+    def may_learn(self, shapes: Shapes) -> bool:
+        """Whether it is still worth while to make a template of these shapes' class of sizes."""
+        return self._pays and self._sizes(shapes) is not None
+
+    def drop(self, template: Template[P]) -> None:
+        """Fill in nothing from a template any more."""
+        with self._lock:
+            if template in self._found:
+                self._found.remove(template)
 
     def clear(self) -> None:
         """Forget all templates, and make no more."""
@@ -127,13 +165,55 @@ class Templates(Generic[P]):
             self._found.clear()
             self._may_trace = False
 
+    @property
+    def _pays(self) -> bool:
+        return self._tried < MOST or self.filled > self._tried
+
     def _sizes(self, shapes: Shapes) -> list[int] | None:
         return varying_sizes(self._shapes, shapes) if self._may_trace else None
 
-    def _traced(self, shapes: Shapes) -> Template[P] | None:
+    def _filled(self, sizes: Sequence[int]) -> P | None:
+        """Return a plan from the template of which fewest choices may be others; None without."""
+        with self._lock:
+            known = list(self._found)
+        doubtful = []
+        for template in known:
+            fit = template.fit(sizes)
+            if fit is not None and fit.doubts:
+                doubtful.append((template, fit))
+            elif fit is not None and (plan := fit.plan()) is not None:
+                self._note_use(template)
+                return plan
+        # Which choices would be others takes 10 ms to find out of 26 (an H200): of one template.
+        for template, fit in sorted(doubtful, key=lambda pair: pair[1].doubts):
+            plan = fit.plan()
+            if plan is not None:
+                self._note_use(template)
+                return plan
+        return None
+
+    def _note_use(self, template: Template[P]) -> None:
+        with self._lock:
+            self.filled += 1
+            if template in self._found:  # the network may have been closed
+                self._found.remove(template)
+                self._found.insert(0, template)
+
+    def _keep(self, template: Template[P]) -> bool:
+        """Keep a new template, unless the network was closed meanwhile."""
+        with self._lock:
+            if self._may_trace:
+                self._found.insert(0, template)
+                del self._found[MOST:]
+            return self._may_trace
+
+    def _traced(
+        self, shapes: Shapes, make: Making[P], pause: Callable[[], None] | None = None
+    ) -> Template[P] | None:
         """Plan with symbolic sizes; None where that is not possible."""
+        self._tried += 1
         try:
-            with tracing() as trace:
+            with tracing(pause) as trace:
                 symbolic: Any = tuple(
                     tuple(
                         size if isinstance(declared, int) else trace.input(size)
@@ -141,16 +221,29 @@ class Templates(Generic[P]):
                     )
                     for own, given in zip(self._shapes, shapes, strict=True)
                 )
-                return self._trace(symbolic, trace)
+                return make(symbolic, trace)
         except (InferCancelledError, InferTimeoutError):
             raise
-        except PolydeviceError as error:  # the shapes may be at fault
-            _log.debug("no plan with symbolic sizes: %s", error)
         except UntraceableError as error:
             _log.debug("no plan with symbolic sizes: %s", error)
             self._may_trace = False
+        except InternalError as error:
+            self._note_failure(shapes, error)
+        except PolydeviceError as error:  # the shapes may be at fault
+            _log.debug("no plan with symbolic sizes: %s", error)
         except Exception as error:  # noqa: BLE001 - made with numbers, it works or says what is wrong
-            _log.debug("no plan with symbolic sizes: %s", error, exc_info=True)
-            self._failed += 1
-            self._may_trace = self._may_trace and self._failed < FAILURES
+            self._note_failure(shapes, error)
         return None
+
+    def _note_failure(self, shapes: Shapes, error: Exception) -> None:
+        """Tell of a defect, once of a network: plans made with numbers are right without it."""
+        if not self._failed:
+            _log.warning(
+                "plans for other sizes are made one by one, which takes longer, as planning for "
+                "shapes %s with sizes as symbols failed: %s: %s; please report it to %s with the "
+                "model",
+                *(shapes, type(error).__name__, error, REPORT_TO),
+                exc_info=_log.isEnabledFor(logging.DEBUG),
+            )
+        self._failed += 1
+        self._may_trace = self._may_trace and self._failed < FAILURES

@@ -30,6 +30,7 @@ from polydevice_gpu.cl.queues.turn_lock import TurnLock
 from polydevice_gpu.compiler.compiler import Compiler
 from polydevice_gpu.compiler.new_shapes.pauses import Pauses
 from polydevice_gpu.compiler.new_shapes.specialiser import Specialiser
+from polydevice_gpu.compiler.new_shapes.template import PlanTemplate
 from polydevice_gpu.compiler.preparation import Prepared
 from polydevice_gpu.compiler.query import likely_shapes
 from polydevice_gpu.host_layers import why_always_on_host, why_left_on_host
@@ -184,7 +185,10 @@ class GpuExecutable(ExecutableNetwork):
             return
         made = self._compile(shapes)
         if not is_faster(made, plan):
-            self._prepared.templates.accept(plan, learned)
+            if isinstance(plan.template, PlanTemplate):
+                plan.template.accepted.add(plan.others)
+            if learned is not None:
+                self._prepared.templates.drop(learned)
             plan.keep_choices()
             return
         self.plans.remake(shapes, plan, lambda: made)

@@ -81,7 +81,7 @@ class CompiledNetwork:
         self.sizes = Sizes(network)
         self.plans = PlanCache[Plan](plans_limit(memory))
         shapes = [parameter.output.shape for parameter in network.parameters]
-        self.templates = Templates[Plan](shapes, self._make_template, PATIENCE)
+        self.templates = Templates[Plan](shapes, patience=PATIENCE)
 
     def plan(self, shapes: Shapes) -> Plan:
         """Return the plan for these input shapes; makes it when they are new.
@@ -106,7 +106,7 @@ class CompiledNetwork:
         return CompiledNetwork(self.network, settings, self.weights, self.memory, self.bodies)
 
     def _make(self, shapes: Shapes) -> Plan:
-        plan = self.templates.plan(shapes, self._make_of_numbers)
+        plan = self.templates.plan(shapes, self._make_of_numbers, self._make_template)
         keep_verdicts()
         needed = plan.arena_bytes + plan.scratchpad_bytes
         self.memory.check(needed, f"the plan for inputs of shapes {shapes}")
@@ -130,11 +130,16 @@ class CompiledNetwork:
         network = self.sizes.formulas(shapes, self._prepared)
         decisions = self.decisions.copy()
         try:
-            parts = self._build(network, decisions)
-            parts.settle()
-        except Unlike as unlike:
-            raise ValueError("a layer does not turn out as it did for other sizes") from unlike
+            parts = self._settled(network, decisions)
+        except Unlike:  # as in a plan of numbers
+            with decisions.asked():
+                parts = self._settled(network, decisions)
         return PlanTemplate(parts, trace, self.weights.in_layout)
+
+    def _settled(self, network: Sized, decisions: Decisions) -> PlanParts:
+        parts = self._build(network, decisions)
+        parts.settle()
+        return parts
 
     def _prepared(self, body: Network) -> Network:
         return self.body(body).network

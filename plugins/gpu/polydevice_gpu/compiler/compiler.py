@@ -12,13 +12,12 @@ from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
 from polydevice.plugin import Services
 from polydevice.runtime.plan_cache import Shapes
-from polydevice.symbolic_size import is_symbolic
+from polydevice.symbolic_size import Trace, UntraceableError, is_symbolic
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.compiler.joining import joined_behind
-from polydevice_gpu.compiler.new_shapes.template import PlanTemplate
-from polydevice_gpu.compiler.new_shapes.templates import UntraceableError, serves_one_size
-from polydevice_gpu.compiler.plan_stages import PlanWork
+from polydevice_gpu.compiler.new_shapes.template import PlanTemplate, why_for_one_size
+from polydevice_gpu.compiler.plan_stages import NotBuiltError, PlanWork
 from polydevice_gpu.compiler.preparation import Prepared
 from polydevice_gpu.compiler.query import unsupported_nodes
 from polydevice_gpu.compiler.settings import CompileSettings
@@ -116,7 +115,16 @@ class Compiler:
         def make(shapes: Shapes) -> Plan:
             return self._plan_for(prepared, shapes, weights, memory, stand_in=stand_in)
 
-        return prepared.templates.plan(shapes, make)
+        def trace(shapes: Shapes, notes: Trace) -> PlanTemplate | None:
+            return self._template(make, shapes, notes)
+
+        templates, tuner = prepared.templates, self.settings.tuner
+        plan = templates.plan(shapes, make, trace)
+        if plan.template is None:
+            plan.may_serve = templates.may_learn(shapes)
+        elif tuner is not None and tuner.has_others(plan.graph, self.device):
+            return make(shapes)
+        return plan
 
     def learn(
         self,
@@ -139,7 +147,21 @@ class Compiler:
         def make(shapes: Shapes) -> Plan:
             return self._plan_for(prepared, shapes, weights, memory, stand_in=False)
 
-        return prepared.templates.learn(shapes, make, pause)
+        def trace(shapes: Shapes, notes: Trace) -> PlanTemplate | None:
+            return self._template(make, shapes, notes)
+
+        template = prepared.templates.learn(shapes, trace, pause)
+        assert template is None or isinstance(template, PlanTemplate)
+        return template
+
+    def _template(
+        self, make: Callable[[Shapes], Plan], shapes: Shapes, notes: Trace
+    ) -> PlanTemplate | None:
+        """Make a template for symbolic sizes; None where others stand in for its programs."""
+        try:
+            return PlanTemplate(make(shapes), notes, self.settings.memory_pool)
+        except NotBuiltError:
+            return None
 
     def join(self, prepared: Prepared, plan: Plan, goes_on: Callable[[], bool]) -> Plan | None:
         """Return a plan like one that has run often, whose launches run as one if that is faster.
@@ -173,12 +195,13 @@ class Compiler:
         """Make a plan stage by stage.
 
         Raises:
-            UntraceableError: sizes are symbolic, and plans of other networks are part of it.
+            UntraceableError: sizes are symbolic, and a layer is planned for numbers alone.
         """
         graph, target = self._graph(prepared, shapes)
-        symbolic = any(is_symbolic(size) for shape in shapes for size in shape or ())
-        if symbolic and any(map(serves_one_size, graph.nodes)):
-            raise UntraceableError
+        if any(is_symbolic(size) for shape in shapes for size in shape or ()):
+            reason = next(filter(None, map(why_for_one_size, graph.nodes)), "")
+            if reason:
+                raise UntraceableError(reason)
         with within(Bounds(memory=memory)):  # which layers on the host share
             work = self._work(graph, target, weights.for_plan(prepared.constants), stand_in)
             work.parts, work.made = prepared.parts, prepared.choices

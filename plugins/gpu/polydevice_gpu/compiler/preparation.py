@@ -15,18 +15,19 @@ from polydevice.passes.lower_state import Variable, lower_state
 from polydevice.plugin import Services
 from polydevice.rewrites.integers import hold_integers
 from polydevice.runtime.plan_cache import Shapes
+from polydevice.runtime.templates import Templates
 from polydevice.shape import Dim, Shape
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.compiler.late_parts import LateParts
 from polydevice_gpu.compiler.limits import check_memory
 from polydevice_gpu.compiler.new_shapes.size_inputs import size_inputs
-from polydevice_gpu.compiler.new_shapes.templates import Templates
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.custom.operation import use_custom_layers
 from polydevice_gpu.host_layers import bodies_of
 from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.passes import split_nv12_inputs as nv12
+from polydevice_gpu.runtime.plan import Plan
 from polydevice_gpu.runtime.state import known_starts
 from polydevice_gpu.tuning.tuner import TuningMode
 
@@ -62,7 +63,7 @@ class Prepared:
     variables: list[Variable] = field(default_factory=list)
     starts: Mapping[str, Array | None] = field(default_factory=dict)
     folded: Network = field(init=False)
-    templates: Templates = field(init=False)
+    templates: Templates[Plan] = field(init=False)
     parts: LateParts = field(init=False)
     constants: frozenset[int] = frozenset()
     size_inputs: frozenset[str] = frozenset()
@@ -152,7 +153,7 @@ def fold_ahead(prepared: Prepared) -> None:
 
 def prepare_templates(prepared: Prepared) -> None:
     """Find out of which sizes plans may be functions."""
-    settings, tuner, device = prepared.settings, prepared.settings.tuner, prepared.device
+    settings, tuner = prepared.settings, prepared.settings.tuner
     varies = not (
         prepared.batch_limit
         or prepared.variables
@@ -160,17 +161,14 @@ def prepare_templates(prepared: Prepared) -> None:
         or settings.single_launch == "YES"  # which builds a program for each set of shapes
         or (tuner is not None and tuner.mode is not TuningMode.USE_EXISTING)
     )
-    shapes = []
+    shapes: list[Shape | None] = [] if varies else [None]
     for node in prepared.network.parameters:
         shape = node.output.shape
         if node.name in prepared.size_inputs and shape is not None:
             shape = Shape([Dim()] * shape.elements)
         shapes.append(shape)
-    prepared.templates = Templates(
-        shapes if varies else None,
-        settings.memory_pool,
-        lambda graph: tuner is not None and tuner.has_others(graph, device),
-    )
+    # Only the first while an inference waits: it takes two to four times as long as a plan.
+    prepared.templates = Templates[Plan](shapes, at_once=1)
 
 
 def _constants(network: Network) -> Iterator[Array]:

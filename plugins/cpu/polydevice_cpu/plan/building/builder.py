@@ -13,8 +13,7 @@ from polydevice.dtype import Array, ElementType
 from polydevice.network.kept_layers import NONE_KEPT, KeptLayers
 from polydevice.node import FLOAT_REASON, Node, Port
 from polydevice.ops.io import Constant, Parameter, Result
-from polydevice.runtime.templates import UntraceableError
-from polydevice.symbolic_size import is_formula
+from polydevice.symbolic_size import UntraceableError, is_formula
 from polydevice_cpu.lower import find_lowering
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes

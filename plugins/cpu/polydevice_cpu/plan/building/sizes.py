@@ -19,8 +19,8 @@ from polydevice.ops.op import Op
 from polydevice.passes.check_sizes import check_sizes
 from polydevice.rewrites.control_flow.inline_branches import inline_branches
 from polydevice.runtime.plan_cache import Shapes
-from polydevice.runtime.templates import UntraceableError
 from polydevice.shape import Shape
+from polydevice.symbolic_size import UntraceableError
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.implement import evaluate
 from polydevice_cpu.onednn.engine import address_of

@@ -6,8 +6,7 @@ from collections.abc import Hashable
 from ctypes import c_void_p
 from typing import Any
 
-from polydevice.runtime.templates import UntraceableError
-from polydevice.symbolic_size import Number, is_formula, is_symbolic
+from polydevice.symbolic_size import Number, UntraceableError, is_formula, is_symbolic
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive

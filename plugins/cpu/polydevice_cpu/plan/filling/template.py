@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.runtime.templates import Fit
 from polydevice.shape import Shape
 from polydevice.symbolic_size import Trace, is_formula
 from polydevice.tensor import TensorDesc
@@ -33,7 +34,7 @@ class _UnfitError(Exception):
 
 
 class PlanTemplate:
-    """A plan whose sizes are formulas; `plan` fills in numbers.
+    """A plan whose sizes are formulas; what `fit` returns fills in numbers.
 
     Which steps there are, what they compute together, and in which layouts is as it was for the
     sizes that the template was made with. oneDNN is asked for each primitive that runs: where it
@@ -54,14 +55,15 @@ class PlanTemplate:
         self._formulas = trace.formulas(found.wanted)
         found.wanted.clear()
 
-    def plan(self, sizes: Sequence[int]) -> Plan | None:
-        """Return the plan for these sizes; None where another one might be made for them."""
+    def fit(self, sizes: Sequence[int]) -> Fit[Plan] | None:
+        """Return what fills in the plan for these sizes; None where another one may be better."""
         found = self._formulas(sizes)
-        if found is None:
-            return None
+        return None if found is None else Fit(lambda: self._plan(found[0]))
+
+    def _plan(self, numbers: list[Any]) -> Plan | None:
         before = openmp.functions()[0]()
         try:
-            return _Filled(found[0], self._found, self._packing).plan(self._parts)
+            return _Filled(numbers, self._found, self._packing).plan(self._parts)
         except _UnfitError:
             return None
         finally:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import ElementType
+from polydevice.runtime.templates import Fit
 from polydevice.symbolic_size import (
     Number,
     SymbolicSize,
@@ -27,7 +28,7 @@ from polydevice_gpu.runtime.plan import HostStep, NestedStep, Plan, Step, scratc
 
 
 class PlanTemplate:
-    """A plan whose sizes are formulas; `plan` fills in numbers.
+    """A plan whose sizes are formulas; what `fit` returns fills in numbers.
 
     Attributes:
         source: the plan with the formulas, which nothing runs.
@@ -48,31 +49,32 @@ class PlanTemplate:
         self._formulas = trace.formulas(found.items)
         self._asked = trace.asked
 
-    def numbers(self, sizes: Sequence[int]) -> tuple[list[Number], list[int]] | None:
-        """Return the numbers for these sizes, and the choices that may be others.
+    def fit(self, sizes: Sequence[int]) -> Fit[Plan] | None:
+        """Return the plan for these sizes, to be filled in, and how many choices may be others.
 
         None where another plan has to be made for them.
         """
-        return self._formulas(sizes)
-
-    def is_possible(self, choices: Sequence[int]) -> bool:
-        """Whether choices may be kept that are about no single node, but for what gains by them."""
+        found = self._formulas(sizes)
+        if found is None:
+            return None
+        numbers, choices = found
         asked = map(self._asked.__getitem__, choices)
-        return all(each.about is not None or each.is_possible(None) for each in asked)
+        # Choices that are about no single node gain by sizes: whether they may be kept is known.
+        if not all(each.about is not None or each.is_possible(None) for each in asked):
+            return None
+        return Fit(lambda: self._plan(numbers, choices), len(choices))
 
-    def plan(self, numbers: Sequence[Number], choices: Sequence[int]) -> Plan | None:
+    def _plan(self, numbers: Sequence[Number], choices: Sequence[int]) -> Plan | None:
         """Return the plan with these numbers; None where a choice is not possible with them.
 
         Where choices would be others, the plan says so; it is right all the same.
-
-        Args:
-            numbers: what `numbers` returned.
-            choices: likewise.
         """
         written = dict(zip(self._names, numbers, strict=True))
         filled = _Filled(written, self._worded, self._constants)
         plan = filled.plan(self.source, self._memory_pool)
         plan.template = self
+        source = self.source  # what was compiled for it counts in the first plan
+        plan.programs_compiled, source.programs_compiled = source.programs_compiled, 0
         others = []
         for choice in choices:
             asked = self._asked[choice]
@@ -89,6 +91,18 @@ class PlanTemplate:
         if plan.others in self.accepted:
             plan.keep_choices()
         return plan
+
+
+def why_for_one_size(node: GpuNode) -> str:
+    """Say why plans for other sizes are made stage by stage; empty where a layer allows more.
+
+    A body has a plan of its own; constants of what the host computes are numbers.
+    """
+    if node.nested is not None:
+        return f"{node.name!r} has a body"
+    if node.on_host and any(is_formula(value.constant) for value in node.inputs):
+        return f"{node.name!r} runs on the host, which reads constants computed from sizes"
+    return ""
 
 
 class _Formulas:
