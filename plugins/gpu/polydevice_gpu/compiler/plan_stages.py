@@ -17,6 +17,7 @@ from polydevice.plugin import Services
 from polydevice.shape import Shape
 from polydevice.symbolic_size import current_trace, is_formula
 from polydevice_gpu import cl
+from polydevice_gpu.compiler import sharing
 from polydevice_gpu.compiler.joining import Joining, joins_behind, rules_for
 from polydevice_gpu.compiler.late_parts import LateParts
 from polydevice_gpu.compiler.settings import CompileSettings
@@ -152,6 +153,18 @@ def make_steps(work: PlanWork) -> None:
             step = _launching_step(work, node, node.choice)
             work.scratch[place] = list(step.scratch.values())
             work.steps.append(step)
+
+
+def share_functions(work: PlanWork) -> None:
+    """Let what may become one launch have fewer kernels, where they would be one; see there."""
+    rules = rules_for(work.settings, work.builder.device)
+    varies = joins_behind(work.settings, work.target)  # one kernel for many sizes is chosen already
+    if work.outside or varies or rules.refuses_all() or not rules.meets:
+        return
+    steps = [step for step in work.steps if isinstance(step, Step)]
+    sharing.share_functions(steps, work.target)
+    places = {node: place for place, node in enumerate(work.graph.nodes)}
+    work.scratch.update({places[step.node]: list(step.scratch.values()) for step in steps})
 
 
 def build_kernels(work: PlanWork) -> None:

@@ -86,6 +86,7 @@ GRAPH: tuple[Pass, ...] = (
 PLAN: tuple[Callable[[PlanWork], None], ...] = (
     plan_stages.tune,  # before launches are made of the choices
     plan_stages.make_steps,  # launches; bodies become plans, and what the host computes is loaded
+    plan_stages.share_functions,  # when launches are written, and before any is built
     plan_stages.build_and_upload,  # all at once; constants not when the first request is made
     plan_stages.plan_memory,  # when it is known which scratch memory the launches take
     plan_stages.join_launches,  # last: when it is known which of them wait for which

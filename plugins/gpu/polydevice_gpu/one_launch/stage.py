@@ -59,21 +59,18 @@ class Stage:
         """
         reads: set[object] = set()
         writes: set[object] = set()
-        size = 0
         constants = []
         assert launch.body is not None
         pairs = zip(launch.body.parameters, launch.arguments, strict=True)
         for position, (parameter, argument) in enumerate(pairs):
             if isinstance(argument, Weights):
                 constants.append(position)
-                assert argument.value.constant is not None
-                size += argument.value.constant.nbytes
             memory = memory_of(argument, scratch)
             if memory is None:
                 continue
-            size += memory.bytes
             key = places.get(memory, memory)
             (reads if "const " in type_of(parameter)[0] else writes).add(key)
+        size = touched_bytes(launch, scratch)
         return cls(
             *(name, launch, kernel, frozenset(reads), frozenset(writes), size, tuple(constants))
         )
@@ -125,6 +122,18 @@ class Stage:
         x, y, z = (*self.launch.global_size, 1, 1)[:3]
         a, b, c = self.function.local
         return x // a, y // b, z // c
+
+
+def touched_bytes(launch: Launch, scratch: Mapping[Scratch, Memory]) -> int:
+    """Return how much a launch reads and writes, weights included."""
+    size = 0
+    for argument in launch.arguments:
+        if isinstance(argument, Weights):
+            assert argument.value.constant is not None
+            size += argument.value.constant.nbytes
+        memory = memory_of(argument, scratch)
+        size += 0 if memory is None else memory.bytes
+    return size
 
 
 def memory_of(argument: Argument, scratch: Mapping[Scratch, Memory]) -> Memory | None:

@@ -1,0 +1,138 @@
+"""Layers of one launch call the functions of others, by hand-worked times."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from polydevice.dtype import ElementType
+from polydevice.ops.matmul import MatMul
+from polydevice.ops.softmax import SoftMax
+from polydevice_gpu.compiler import compiler, sharing
+from polydevice_gpu.compiler.device_target import target_of
+from polydevice_gpu.compiler.settings import CompileSettings
+from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.kernel import Choice, Kernel
+from polydevice_gpu.kernels.launch import Body, Launch, Scratch
+from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.runtime.plan import Step, scratch_memory
+from tests.gpu.graphs import Sketch, SparingBuilder, loaded, random_inputs
+
+TIMES = {
+    "first": (4.0, 4.5, 9.0),
+    "second": (5.5, 5.0, 9.0),
+    "third": (5.6, 5.0, 9.0),
+    "fourth": (9.0, 9.0, 4.0),
+}
+"""Layer → microseconds of each mode."""
+
+
+class Untimed(Kernel):
+    """A kernel whose modes are functions of their own."""
+
+    name = "untimed"
+    modes = ({"N": 0}, {"N": 1}, {"N": 2})
+
+    def launches(self, node, mode, target):
+        body = Body((), f"// mode {mode['N']}", ("__global float* parts",))
+        scratch = [Scratch(4 << mode["N"], ElementType.f32)]
+        return [Launch(self.name, f"{body.text} alone", (64,), (64,), scratch, body=body)]
+
+
+class Timed(Untimed):
+    """One that knows what they take."""
+
+    name = "timed"
+
+    def expected_us(self, node, number, target) -> float:
+        return TIMES[node.name][number]
+
+
+KERNEL = Timed()
+
+
+def step(name: str, mode: int, kernel: Kernel | None = None, tuned: str = "") -> Step:
+    node = GpuNode(name, SoftMax(axis=0), [], [])
+    node.choice = Choice(kernel or KERNEL, mode, tuned=tuned)
+    launches = node.choice.kernel.launches(node, node.choice.kernel.modes[mode], Target())
+    return Step(node, launches, scratch=scratch_memory(launches))
+
+
+def shared(*steps: Step) -> list[int]:
+    sharing.share_functions(steps, Target())
+    return [each.node.choice.mode for each in steps]
+
+
+def test_a_function_goes_that_brings_less_than_it_costs() -> None:
+    """Mode 0 costs second and third 0.5 + 0.6 us, a function 1, and mode 1 costs first 0.5."""
+    steps = step("first", 0), step("second", 1), step("third", 1)
+    assert shared(*steps) == [1, 1, 1]
+    assert steps[0].launches[0].text == "// mode 1 alone"
+    assert [scratch.elements for scratch in steps[0].scratch] == [8]
+    assert steps[0].node.choice.passed == {
+        "timed[0]": "its function would be one more, and that of others takes 0.5 us longer"
+    }
+
+
+def test_a_function_stays_that_brings_more(monkeypatch) -> None:
+    """Fourth would lose 5 us. Of first and second alone, one goes if a function costs above 0.5."""
+    assert shared(step("first", 0), step("fourth", 2)) == [0, 2]
+    monkeypatch.setattr(sharing, "FUNCTION_US", 0.4)
+    assert shared(step("first", 0), step("second", 1)) == [0, 1]
+    monkeypatch.setattr(sharing, "FUNCTION_US", 0.6)
+    assert len(set(shared(step("first", 0), step("second", 1)))) == 1
+
+
+def test_no_function_comes_in() -> None:
+    """Two layers whose third mode would be one function for both: that is not looked for."""
+    assert shared(step("fourth", 2)) == [2]
+    assert shared(step("first", 2), step("second", 2)) == [2, 2]
+
+
+def test_what_was_tuned_stays_and_serves_others() -> None:
+    tuned = step("first", 0, tuned="tuning")
+    assert shared(tuned, step("second", 1)) == [0, 0]
+    tuned = step("first", 0, tuned="tuning")
+    assert shared(tuned, step("fourth", 2, tuned="tuning")) == [0, 2]
+
+
+def test_other_kernels_stay() -> None:
+    """What they take is not known; one that calls the same function keeps it, too."""
+    assert shared(step("first", 0, Untimed()), step("second", 1)) == [0, 1]
+    assert shared(step("first", 1, Untimed()), step("first", 0), step("second", 1)) == [1, 1, 1]
+
+
+def test_large_stages_keep_launches_of_their_own(monkeypatch) -> None:
+    monkeypatch.setattr(sharing, "LARGE_BYTES", 16)  # 4 elements of 4 bytes
+    assert shared(step("first", 0), step("second", 1)) == [0, 1]
+
+
+@pytest.mark.parametrize("meets", [True, False])
+def test_plans_that_may_be_one_launch_share(meets, opencl, monkeypatch) -> None:
+    """Two products of which the first is as fast in the tiles of the second, but for 0.02 us."""
+    can = dataclasses.replace(opencl.capabilities, groups_meet=meets)
+    monkeypatch.setattr(opencl, "capabilities", can)
+    like = {"scalar_lanes": 32, "compute_units": 16, "local_memory_bytes": 1 << 15}
+    monkeypatch.setattr(
+        compiler, "target_of", lambda device: dataclasses.replace(target_of(device), **like)
+    )
+    s = Sketch()
+    first = s.add("first", MatMul(), s.input("x", 500, 32), s.weights("v", 32, 128))
+    network = s.network(y=s.add("second", MatMul(), first, s.weights("w", 128, 64)))
+    settings = CompileSettings(single_launch="AUTO")
+    executable = loaded(network, opencl, SparingBuilder(opencl), settings=settings)
+    steps = executable.latest_plan().launching
+    modes = [step.node.choice.kernel.modes[step.node.choice.mode] for step in steps]
+    assert (modes[0] == modes[1]) is meets
+    assert len({launch.text for step in steps for launch in step.launches}) == 2 - meets
+    assert ("its function would be one more" in executable.explain()) is meets
+    inputs = random_inputs(network)
+    wanted = inputs["x"] @ weights(network, "v") @ weights(network, "w")
+    np.testing.assert_allclose(executable.infer(inputs)["y"], wanted, 1e-4, 1e-4)
+
+
+def weights(network, name: str):
+    """The constant of that name."""
+    return next(node.constant for node in network.nodes() if node.name == name)
