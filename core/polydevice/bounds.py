@@ -93,9 +93,21 @@ class Bounds:
             self.memory = MemoryBudget(0, "this process")
         self.memory.check(size_bytes, what)
 
-    def acquire(self, lock: threading.Lock | threading.RLock) -> None:
-        """Take a lock that other work holds for long; raises what `check` does while waiting."""
-        while not lock.acquire(timeout=WAIT_SECONDS):
+    def acquire(
+        self, lock: threading.Lock | threading.RLock, held: list[bool] | None = None
+    ) -> None:
+        """Take a lock that other work holds for long; raises what `check` does while waiting.
+
+        Args:
+            lock: what to take.
+            held: set to whether it was taken. Ctrl-C may raise behind any call, so that who takes
+                a lock with this one may have it when this raises; `held` tells in the same step.
+        """
+        taken = [False] if held is None else held
+        while True:
+            taken[:] = map(lock.acquire, (True,), (WAIT_SECONDS,))
+            if taken[0]:
+                return
             self.check()
 
 

@@ -63,14 +63,16 @@ class PlanCache(Generic[P]):
         """
         known = self._known(shapes)
         if known is None:
-            current_bounds().acquire(self._making)  # one at a time
+            held = [False]
             try:
+                current_bounds().acquire(self._making, held)  # one at a time
                 known = self._known(shapes)
                 if known is None:
                     known = _made(make, self.plans, self.clear)
                     self._keep(shapes, known)
             finally:
-                self._making.release()
+                if held[0]:
+                    self._making.release()
         return known
 
     def remake(self, shapes: Shapes, old: P, make: Callable[[], P]) -> None:
@@ -79,8 +81,9 @@ class PlanCache(Generic[P]):
         Raises:
             Exception: what `make` raises; then `old` stays.
         """
-        current_bounds().acquire(self._making)
+        held = [False]
         try:
+            current_bounds().acquire(self._making, held)
             with self._lock:
                 is_kept = self._found.get(shapes) is old
             if not is_kept:
@@ -91,7 +94,8 @@ class PlanCache(Generic[P]):
                     self._found[shapes] = made
                     self._used_bytes += _size(made) - _size(old)
         finally:
-            self._making.release()
+            if held[0]:
+                self._making.release()
 
     def _known(self, shapes: Shapes) -> P | None:
         with self._lock:

@@ -72,19 +72,21 @@ class CpuRunner(Runner):
 
     def bind(self, name: str, blob: Blob) -> None:
         """Point the bound plan to other memory."""
+        bound, self.bound = self.bound, None  # Ctrl-C may end this anywhere
         before = self.blobs.get(name)
         self.blobs[name] = blob
         if isinstance(blob, RoiBlob) or isinstance(before, RoiBlob):
             self._regions = [each for each in self.blobs.values() if isinstance(each, RoiBlob)]
-        if self.bound is None:
+        if bound is None:
             return
         index, is_input, shape = self._places.get(name, (0, True, None))
         if blob.array.shape != shape:
-            self.bound = None
-        elif is_input:
-            self.bound.set_input(index, self._items(blob.array))
+            return
+        if is_input:
+            bound.set_input(index, self._items(blob.array))
         else:
-            self.bound.set_output(index, self._items(blob.array))
+            bound.set_output(index, self._items(blob.array))
+        self.bound = bound
 
     def release(self) -> None:
         """Let go of the plan and its memory, once the network is closed; blobs stay."""
@@ -115,7 +117,9 @@ class CpuRunner(Runner):
         """Run the plan, on the cores of the stream if it has some."""
         if self.executable.cores and is_stream_thread():
             keep_to(self.executable.cores[stream % len(self.executable.cores)])
-        bound = self.bound or self._prepare()
+        bound = self.bound
+        if bound is None or bound.lacks_arrays:
+            bound = self._prepare()
         for region in self._regions:
             region.gather()
         if bound.plan.computes_arrays:
@@ -133,10 +137,8 @@ class CpuRunner(Runner):
     def _compute(self, bound: BoundPlan) -> None:
         if self._is_timed:
             self._run_timed(bound)
-            return
-        bound.run()
-        if bound.lacks_arrays:
-            bound.lacks_arrays, self.bound = False, None
+        else:
+            bound.run()
 
     def _run_timed(self, bound: BoundPlan) -> None:
         """Run, and note the times of the steps for counters and followers."""
@@ -164,6 +166,7 @@ class CpuRunner(Runner):
         ready = self._ready.get(bound)
         if ready is None or not self._take(ready, bound, arrays):
             self._place_outputs(bound)
+        bound.lacks_arrays = False
         self.bound = bound
         return bound
 

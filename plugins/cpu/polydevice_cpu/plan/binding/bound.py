@@ -355,13 +355,14 @@ class _Place:
         address = address_of(array)
         if address == self.address:
             return
-        self.address = address
+        self.address = -1  # Ctrl-C may leave some of them behind
         for memory, offset in self.memories:
             memory.point_to(address + offset)
         if self.views:
             data = array.reshape(-1).view(np.uint8)
             for update in self.views:
                 update(data)
+        self.address = address
 
 
 def _view(value: Value, data: Array) -> Array:

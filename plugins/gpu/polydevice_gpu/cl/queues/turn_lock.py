@@ -36,20 +36,23 @@ class TurnLock:
         Raises:
             InferCancelledError: (or InferTimeoutError) the inference ended while it waited.
         """
-        mine = self._queue_up()
-        if mine is None:
-            return
         try:
-            current_bounds().acquire(mine)
+            mine = self._queue_up()
+            if mine is not None:
+                current_bounds().acquire(mine)
         except BaseException:
-            self._leave(mine)
+            self._leave()
             raise
 
     def take_back(self) -> None:
         """Take it again after `release`, whatever became of the inference: it has to clean up."""
-        mine = self._queue_up()
-        if mine is not None:
-            mine.acquire()
+        try:
+            mine = self._queue_up()
+            if mine is not None:
+                mine.acquire()
+        except BaseException:  # Ctrl-C
+            self._leave()
+            raise
 
     def _queue_up(self) -> threading.Lock | None:
         """Take it if it is free; else return a lock that `release` opens when it is our turn."""
@@ -64,13 +67,11 @@ class TurnLock:
             self._waiting.append((me, mine))
             return mine
 
-    def _leave(self, mine: threading.Lock) -> None:
+    def _leave(self) -> None:
         """Wait no longer; our turn may have come at that moment."""
         me = threading.get_ident()
         with self._mutex:
-            if (me, mine) in self._waiting:
-                self._waiting.remove((me, mine))
-                return
+            self._waiting = deque(each for each in self._waiting if each[0] != me)
         self.release()
 
     def release(self) -> None:
