@@ -22,6 +22,9 @@ class Trouble:
 
     def __init__(self) -> None:
         self.seconds = 0.0  # of an inference, on top
+        self.beside = 0.0  # longer for each other that runs
+        self.optimal = 0  # requests at a time, where the device is to say how many
+        self.running = 0
         self.lives = -1  # inferences that end well before all fail; -1 for any number
         self.hangs: threading.Event | None = None  # instead of failing: until this is set
         self.error: type[Exception] = DeviceLostError
@@ -53,7 +56,11 @@ TROUBLES: dict[str, Trouble] = {}
 class ShakyRunner(CpuRunner):
     def run(self, stream: int) -> None:
         trouble = TROUBLES[self.executable.device]
-        time.sleep(trouble.seconds)
+        with trouble.lock:
+            others, trouble.running = trouble.running, trouble.running + 1
+        time.sleep(trouble.seconds + trouble.beside * others)
+        with trouble.lock:
+            trouble.running -= 1
         trouble.live()
         super().run(stream)
 
@@ -61,6 +68,11 @@ class ShakyRunner(CpuRunner):
 class ShakyExecutable(CpuExecutableNetwork):
     def create_runner(self) -> CpuRunner:
         return ShakyRunner(self)
+
+    def metrics(self) -> dict[str, Any]:
+        optimal = TROUBLES[self.device].optimal
+        more = {"OPTIMAL_NUMBER_OF_INFER_REQUESTS": optimal} if optimal else {}
+        return {**super().metrics(), **more}
 
     def release(self) -> None:
         TROUBLES[self.device].closed += 1

@@ -28,7 +28,9 @@ class Member:
     Attributes:
         device: the name it was asked for by.
         executable: the network, loaded there.
-        slots: how many requests it runs at a time.
+        slots: how many requests it runs at a time at most.
+        fewest: how many keep each of its streams busy, or all slots where the user said how many.
+        width: how many it is given at a time at present.
         threads: those that run them, one for each slot.
         free: numbers of the slots that run nothing.
         beyond: how many run besides, in threads of the user's.
@@ -52,6 +54,8 @@ class Member:
         self.device = device
         self.executable = executable
         self.slots = slots or executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
+        self.fewest = slots or min(self.slots, executable.streams)
+        self.width = self.slots
         self.threads = Executor(f"{device}-shared", self.slots)
         self.free = list(range(self.slots))
         self.beyond = 0
@@ -74,6 +78,11 @@ class Member:
         return max(self._limit_s, TIMES * self.seconds)
 
     @property
+    def has_room(self) -> bool:
+        """Whether it is to be given another request."""
+        return self.slots - len(self.free) < self.width
+
+    @property
     def is_idle(self) -> bool:
         """Whether it runs nothing."""
         return len(self.free) == self.slots and not self.beyond
@@ -82,7 +91,7 @@ class Member:
     def load(self) -> float:
         """How long one more request would take, among those that run, in seconds if known."""
         running = self.slots - len(self.free) + self.beyond
-        return (self.seconds or 1e-9) * (1 + running / self.slots)
+        return (self.seconds or 1e-9) * (1 + running / self.width)
 
     def start(self) -> int:
         """Take a slot, or begin without one; return its number."""
@@ -114,4 +123,7 @@ class Member:
         if self.failure:
             return f"{self.device}: taken out after {self.inferences} inferences: {self.failure}"
         times = f", {self.seconds * 1e3:.3g} ms each" if self.seconds else ""
-        return f"{self.device}: {self.inferences} inferences{times}, {self.slots} at a time"
+        width = f"{self.width} at a time"
+        if self.width < self.slots:
+            width += f", which was faster than {self.slots}"
+        return f"{self.device}: {self.inferences} inferences{times}, {width}"

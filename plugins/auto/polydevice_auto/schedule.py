@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from polydevice.errors import DeviceError, DeviceMemoryError, PolydeviceError
 from polydevice_auto.member import Member
+from polydevice_auto.narrowing import Narrowing
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Schedule(ABC):
         self._members = list(members)
         self._pinned = dict.fromkeys(self._members, 0)
         self._waiting: list[Waiting] = []
+        self._narrowing = Narrowing()
 
     @property
     def members(self) -> list[Member]:
@@ -164,12 +166,21 @@ class Schedule(ABC):
         """
         with self.changed:
             member.end(slot)
+            if member.fewest < member.slots:
+                self._narrow(member)
             if not self._waiting:
                 return None
             ready, lost = self._find_ready()
         here = next((each for each in ready if each[1:] == (member, slot)), None)
         _go([each for each in ready if each is not here], lost)
         return here[0] if here is not None else None
+
+    def _narrow(self, ended: Member) -> None:
+        """Give devices as many requests as are faster, found when one has ended an inference."""
+        narrowing = self._narrowing
+        narrowing.ended(ran_out=ended.is_idle and not self._waiting)
+        for member in self._members:
+            member.width = member.fewest if narrowing.is_on else member.slots
 
     def begin_ready(self) -> None:
         """Begin what waits and has a device now."""
@@ -183,7 +194,7 @@ class Schedule(ABC):
         lost: list[tuple[Waiting, PolydeviceError]] = []
         declined = False  # by one that takes any device: so would others
         for wanting in list(self._waiting):
-            if not any(member.free for member in self._members):
+            if not any(member.has_room for member in self._members):
                 break
             is_plain = wanting.only is None and not wanting.failed
             if is_plain and declined:
@@ -248,7 +259,7 @@ class InOrder(Schedule):
     """The first device that is there runs everything."""
 
     def _choose(self, able: Sequence[Member], last: Member | None, others: int) -> Member | None:
-        return able[0] if able[0].free else None
+        return able[0] if able[0].has_room else None
 
     def _choose_busy(self, able: Sequence[Member]) -> Member:
         return able[0]
@@ -261,14 +272,16 @@ class BySpeed(Schedule):
     """
 
     def _choose(self, able: Sequence[Member], last: Member | None, others: int) -> Member | None:
-        free = [member for member in able if member.free]
+        free = [member for member in able if member.has_room]
         if not free:
             return None
         chosen = min(free, key=lambda member: member.seconds)
         if last is not None and last in free and last.seconds <= SLOWER * chosen.seconds:
             return last
         expected = [
-            member.seconds * (1 + (others + 1) / member.slots) for member in able if not member.free
+            member.seconds * (1 + (others + 1) / member.width)
+            for member in able
+            if not member.has_room
         ]
         if chosen.seconds and expected and chosen.seconds > PATIENCE * min(expected):
             return None
