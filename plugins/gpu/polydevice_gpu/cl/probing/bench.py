@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import struct
 from dataclasses import dataclass
 from typing import Any
 
 from polydevice_gpu.cl import library
-from polydevice_gpu.cl.programs import warp_groups
+from polydevice_gpu.cl.programs import builtins, warp_groups
 
 WORDS = 1024
 """Size of the buffer that every probe kernel gets, in 32-bit words; word i holds i."""
@@ -30,7 +31,12 @@ class ProbeError(Exception):
 
 @dataclass
 class Bench:
-    """One device with a context and an in-order queue."""
+    """One device with a context and an in-order queue.
+
+    Attributes:
+        c_standard: of OpenCL C that programs are compiled by.
+        declares: whether programs declare the built-in functions they name, as kernels then do.
+    """
 
     cl: ctypes.CDLL
     platform: int
@@ -39,18 +45,25 @@ class Bench:
     queue: int
     extensions: frozenset[str]
     c_standard: str
+    declares: bool = False
 
     def build(self, source: str, standard: str = "", options: str = "") -> int:
         """Compile by a standard, or by these options; return the program."""
+        standard = standard or self.c_standard
+        if standard and not options:
+            options = f"-cl-std={standard}"
+        if self.declares:
+            with contextlib.suppress(ProbeError):  # it names what is not declared
+                return self._build(builtins.declared(source), f"{options} {builtins.OPTION}")
+        return self._build(source, options)
+
+    def _build(self, source: str, options: str) -> int:
         status = ctypes.c_int()
         text = ctypes.c_char_p(source.encode())
         program = self.cl.clCreateProgramWithSource(
             self.context, 1, ctypes.byref(text), None, ctypes.byref(status)
         )
         devices = (ctypes.c_void_p * 1)(self.device)
-        standard = standard or self.c_standard
-        if standard and not options:
-            options = f"-cl-std={standard}"
         given = options.encode()
         if status.value or self.cl.clBuildProgram(program, 1, devices, given, None, None):
             raise ProbeError("does not compile")

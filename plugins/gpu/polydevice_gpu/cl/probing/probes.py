@@ -53,7 +53,8 @@ def own_declarations(bench: Bench) -> bool:
     except ProbeError:
         expected = [8 + max(60 - i // 4 * 4 + (3 if i > 31 else 0), 5) for i in range(LANES)]
         declared = builtins.declared(source)
-        return bench.expect(declared, expected, options=options, local_bytes=4 * LANES)
+        bench.declares = bench.expect(declared, expected, options=options, local_bytes=4 * LANES)
+        return bench.declares
     raise ProbeError("the compiler has no such header, or reads it always")
 
 
