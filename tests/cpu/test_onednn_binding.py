@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import site
 import subprocess
 import sys
 import textwrap
@@ -17,7 +19,7 @@ from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.onednn.engine import MemoryObject, aligned
-from polydevice_cpu.onednn.library import library
+from polydevice_cpu.onednn.library import candidates, library
 from polydevice_cpu.onednn.primitive import run_once
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
@@ -208,6 +210,22 @@ def test_a_forked_child_computes_too():
         """)
     )
     assert result.stdout.strip() == "0", result.stderr
+
+
+def test_a_home_that_one_may_not_look_into_is_passed_over(monkeypatch):
+    """That of another user, which a daemon inherits in HOME."""
+    real = os.stat
+
+    def refuse(path, *arguments, **options):
+        if str(path).startswith("/hidden"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(path, *arguments, **options)
+
+    monkeypatch.delenv("DNNL_LIB", raising=False)
+    expected = candidates()
+    monkeypatch.setattr(os, "stat", refuse)
+    monkeypatch.setattr(site, "getuserbase", lambda: "/hidden/.local")
+    assert candidates() == expected
 
 
 def test_missing_library_says_what_to_do_once(tmp_path):

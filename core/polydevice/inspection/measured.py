@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -40,7 +41,8 @@ def load(identity: str) -> Speed | None:
         identity: of device and driver, as `Plugin.identity` says it.
     """
     path = _path(identity)
-    if not path.is_file() or cache_folder.why_unusable(path.parent):
+    # Path.is_file() raises before Python 3.14 where one may not look.
+    if not os.path.isfile(path) or cache_folder.why_unusable(path.parent):  # noqa: PTH113
         return None
     try:
         content = read_given(path, "measured speed", ModelFileError, _SIZE_LIMIT_BYTES)

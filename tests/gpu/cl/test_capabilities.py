@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -218,6 +219,20 @@ def test_exception_that_may_pass_is_asked_about_again(probe, monkeypatch) -> Non
         assert probe()[0] == ProbedCapabilities()
     answers, asked = probe()
     assert answers.c_standard and asked == 1
+
+
+def test_no_answer_is_kept_where_nothing_compiles(opencl, monkeypatch, tmp_path) -> None:
+    """PoCL compiles nothing without a folder that it can write; the next time it may have one."""
+    if "PoCL" not in opencl.facts.platform_version:
+        pytest.skip(f"{opencl.name} needs no folder")
+    device = opencl.facts, opencl._twin, opencl._drivers, tmp_path / "c"
+    with monkeypatch.context() as patch:
+        patch.setenv("POCL_CACHE_DIR", "/proc")
+        answers, reasons = probed_capabilities(*device)
+    assert answers == ProbedCapabilities()
+    assert re.fullmatch("even an addition does not compile: .*failed to build.*", reasons["open"])
+    assert not list((tmp_path / "c").glob("*"))
+    assert probed_capabilities(*device)[0].c_standard
 
 
 def test_local_memory_that_is_promised_can_be_used(opencl) -> None:

@@ -49,7 +49,7 @@ def test_driver_that_dies_in_every_probe_makes_no_context_here(opencl, monkeypat
         device_module, "probed_capabilities", lambda *_: (ProbedCapabilities(), reasons)
     )
     monkeypatch.setattr(device_module, "_make_context", lambda *_: pytest.fail("made a context"))
-    with pytest.raises(DeviceLostError, match=r"killed by SIGSEGV\)\. Update the driver"):
+    with pytest.raises(DeviceLostError, match=r"killed by SIGSEGV\)\. To mend it, update it"):
         cl.open_device(cl.discover().devices[0])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -185,6 +186,23 @@ def test_driver_named_twice_counts_once(fake_driver, vendors) -> None:
     library = fake_driver("one", NAME='"One"')
     (vendors / "again.icd").write_text(str(library))
     assert names(enumerate_drivers()) == ["One"]
+
+
+def test_folders_that_one_may_not_look_into_are_passed_over(monkeypatch) -> None:
+    """Those of another user, which LD_LIBRARY_PATH or OCL_ICD_VENDORS names."""
+    real = os.stat
+
+    def refuse(path, *arguments, **options):
+        if str(path).startswith("/hidden"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(path, *arguments, **options)
+
+    expected = list_icds()
+    monkeypatch.setattr(os, "stat", refuse)
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/hidden/lib")
+    assert list_icds() == expected
+    monkeypatch.setenv("OCL_ICD_VENDORS", "/hidden/vendors.icd")
+    assert "/hidden/vendors.icd" not in [icd.driver for icd in list_icds()[0]]
 
 
 def test_nvidia_driver_without_icd_file_is_registered(monkeypatch, tmp_path) -> None:

@@ -205,7 +205,9 @@ def candidates() -> list[str]:
         return [os.environ["DNNL_LIB"]]
     name = _LIBRARY_NAMES.get(sys.platform, "libdnnl.so.3")
     prefixes = dict.fromkeys([sys.prefix, *site.PREFIXES, site.getuserbase() or sys.prefix])
-    found = [str(path) for path in (Path(q) / "lib" / name for q in prefixes) if path.is_file()]
+    paths = [str(Path(prefix) / "lib" / name) for prefix in prefixes]
+    # Path.is_file() raises before Python 3.14 where one may not look, as in another user's home.
+    found = [path for path in paths if os.path.isfile(path)]  # noqa: PTH113
     system = find_library("dnnl")
     return [*found, *([system] if system else [])]
 

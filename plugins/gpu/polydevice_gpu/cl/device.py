@@ -15,6 +15,7 @@ from polydevice_gpu.cl import child_process, discovery, library, on_device, runt
 from polydevice_gpu.cl.capabilities import Capabilities, capabilities, probed_capabilities
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Enumeration
 from polydevice_gpu.cl.discovery.selection import AdmittedDevice
+from polydevice_gpu.cl.discovery.troubles import mend
 from polydevice_gpu.cl.memory.allocator import Allocator
 from polydevice_gpu.cl.queues.queue import Queue
 from polydevice_gpu.cl.queues.recording_queue import RecordingQueue
@@ -107,10 +108,11 @@ class Device:
         self._drivers = found.drivers
         probed, self.capability_reasons = probed_capabilities(self.facts, self._twin, self._drivers)
         if not probed.c_standard:
-            why = self.capability_reasons.get("open", "not even an addition gives the right result")
+            why = self.capability_reasons.get("open", "nothing was computed in time")
             raise DeviceLostError(
-                f"{self.name}: kernels cannot be compiled and run: {why}. Update the driver, or "
-                f"leave the device out with POLYDEVICE_GPU_DEVICES=not:{self.name}"
+                f"{self.name}: kernels cannot be compiled and run: {why}. To mend it, "
+                f"{mend(self.facts.platform_name)}, or leave the device out with "
+                f"POLYDEVICE_GPU_DEVICES=not:{self.name}"
             )
         platform, device = _find(self.facts, self._twin)
         self.platform_pointer = platform

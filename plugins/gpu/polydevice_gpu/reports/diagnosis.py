@@ -13,7 +13,7 @@ from polydevice_gpu.cl.capabilities import NOT_ASKED, ProbedCapabilities, probed
 from polydevice_gpu.cl.discovery.facts import DeviceFacts
 from polydevice_gpu.cl.discovery.icd import list_icds, vendor_folders
 from polydevice_gpu.cl.discovery.report import Report
-from polydevice_gpu.cl.discovery.troubles import TROUBLES
+from polydevice_gpu.cl.discovery.troubles import TROUBLES, mend
 from polydevice_gpu.tuning.pretuned import beginning, shipped_for
 
 
@@ -33,7 +33,7 @@ def diagnose(report: Report, seconds: float) -> list[Section]:
         title = (
             f"GPU.{device.id}: {facts.name}, {facts.platform_name}, driver {facts.driver_version}"
         )
-        sections.append(Section(title, tuple(_probes(*answers))))
+        sections.append(Section(title, tuple(_probes(facts, *answers))))
     sections.append(Section("Pretuned kernels", tuple(_pretuned(report))))
     sections.append(Section("Known troubles of these drivers", tuple(_troubles(found.devices))))
     return sections
@@ -82,9 +82,12 @@ def _icd_files() -> Iterator[Line]:
         yield Line("drivers", "none", "no .icd file in these folders", fix)
 
 
-def _probes(probed: ProbedCapabilities, reasons: dict[str, str]) -> Iterator[Line]:
+def _probes(
+    facts: DeviceFacts, probed: ProbedCapabilities, reasons: dict[str, str]
+) -> Iterator[Line]:
     if "open" in reasons:
-        fix = "update this driver, or leave the device out with POLYDEVICE_GPU_DEVICES=not:NAME"
+        leave = f"leave the device out with POLYDEVICE_GPU_DEVICES=not:{facts.name}"
+        fix = f"{mend(facts.platform_name)}, or {leave}"
         yield Line("probes", "could not run", reasons["open"], fix)
         return
     late = [name for name, why in reasons.items() if why == NOT_ASKED]

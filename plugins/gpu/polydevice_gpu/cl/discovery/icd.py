@@ -85,13 +85,15 @@ def list_icds() -> tuple[list[Icd], list[tuple[str, str]]]:
 
 def _icd_files(folder: Path) -> list[Path]:
     """The .icd files of a folder, sorted; or what a file or library given instead stands for."""
-    if folder.is_dir():
+    # Methods of Path raise before Python 3.14 where one may not look.
+    if os.path.isdir(folder):  # noqa: PTH112
         try:
             return sorted(p for p in folder.iterdir() if p.suffix == ".icd")
         except OSError:
             return []
+    is_library = folder.suffix != ".icd"
     chosen = str(folder) == os.environ.get("OCL_ICD_VENDORS")
-    return [folder] if chosen and (folder.suffix != ".icd" or folder.is_file()) else []
+    return [folder] if chosen and (is_library or os.path.isfile(folder)) else []  # noqa: PTH113
 
 
 def _unregistered_nvidia(icds: Sequence[Icd]) -> list[Icd]:
@@ -101,7 +103,7 @@ def _unregistered_nvidia(icds: Sequence[Icd]) -> list[Icd]:
     searched = [*os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep), *_LIBRARY_FOLDERS]
     for folder in searched:
         driver = Path(folder, NVIDIA_DRIVER)
-        if folder and driver.exists():
+        if folder and os.path.exists(driver):  # noqa: PTH110 - as in `_icd_files`
             return [Icd("nvidia", str(driver), str(driver), True)]
     if NVIDIA_DRIVER.encode() in _linker_cache():
         return [Icd("nvidia", NVIDIA_DRIVER, NVIDIA_DRIVER, True)]

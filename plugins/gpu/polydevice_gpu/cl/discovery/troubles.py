@@ -51,6 +51,13 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, found.group().split("."))) if found else ()
 
 
+def mend(platform_name: str) -> str:
+    """Return what to do about a device of a platform that runs nothing."""
+    if _POCL in platform_name.lower():
+        return "update it, or name a writable folder for what it compiles in POCL_CACHE_DIR"
+    return "update its driver"
+
+
 _POCL, _INTEL_CPU, _OCLGRIND, _NVIDIA = (
     "portable computing language",
     "intel(r) opencl",
@@ -104,6 +111,12 @@ TROUBLES: tuple[Trouble, ...] = (
         "ends the process on some kernels: LLVM 18's InstCombine finds no fixpoint",
         "writes those that were met (chains of remainders) so that it does",
         "set POCL_WORK_GROUP_METHOD=cbs if a program ends with that message, and report it",
+    ),
+    Trouble(
+        *("PoCL", _POCL, (0,), ()),
+        "compiles nothing where it cannot write to its cache folder (~/.cache/pocl)",
+        "says so, and keeps no answer of a probe that was asked then",
+        "name a folder that you can write in POCL_CACHE_DIR",
     ),
     Trouble(
         *("PoCL", _POCL, (0,), ()),

@@ -20,6 +20,7 @@ READ_WRITE_COPY = (1 << 0) | (1 << 5)
 
 _DEVICE_EXTENSIONS = 0x1030
 _SIZES, _BINARIES = 0x1165, 0x1166
+_BUILD_LOG = 0x1183
 # Functions of these need OpenCL C 2.0 or 3.0. Elsewhere 1.2 is the safer choice: it is what NVIDIA
 # and PoCL 3.1 are made for, and oclgrind 21.10 cannot run the generic address space of newer ones.
 _NEED_NEWER_C = {"cl_khr_subgroups", "cl_khr_subgroup_shuffle", "cl_khr_integer_dot_product"}
@@ -27,6 +28,16 @@ _NEED_NEWER_C = {"cl_khr_subgroups", "cl_khr_subgroup_shuffle", "cl_khr_integer_
 
 class ProbeError(Exception):
     """The probe's answer is no; the text says at which step."""
+
+
+class BuildRefusedError(ProbeError):
+    """A program does not compile; `log` has the first line of what the driver says of it."""
+
+    def __init__(self, code: int, log: str) -> None:
+        """Keep the driver's words out of the text, which stands behind every probe's no."""
+        super().__init__("does not compile")
+        line = next((line.strip() for line in log.splitlines() if line.strip()), "")
+        self.log = line or f"error {code}, without a word"
 
 
 @dataclass
@@ -65,8 +76,10 @@ class Bench:
         )
         devices = (ctypes.c_void_p * 1)(self.device)
         given = options.encode()
-        if status.value or self.cl.clBuildProgram(program, 1, devices, given, None, None):
-            raise ProbeError("does not compile")
+        code = status.value or self.cl.clBuildProgram(program, 1, devices, given, None, None)
+        if code:
+            about = self.cl.clGetProgramBuildInfo, program, self.device, _BUILD_LOG
+            raise BuildRefusedError(code, library.info_text(*about) if program else "")
         if warp_groups.is_marked(source):
             return self._with_warp_groups(program, given)
         return int(program)
@@ -163,7 +176,8 @@ def open_bench(argument: dict[str, Any]) -> Bench:
     """Make a context and a queue on the device that `probes.main` is asked about.
 
     Raises:
-        LookupError: it is gone.
+        LookupError: it is gone, or does not even add: what it lacks may be there the next time, as
+            a folder that PoCL can write.
     """
     cl = library.library()
     platform, device = library.find_device(cl, tuple(argument["identity"]), argument["twin"])
@@ -174,6 +188,7 @@ def open_bench(argument: dict[str, Any]) -> Bench:
     extensions = library.info_text(cl.clGetDeviceInfo, device, _DEVICE_EXTENSIONS).split()
     bench = Bench(cl, platform, device, context, queue, frozenset(extensions), "")
     newer = ("CL3.0", "CL2.0") if bench.extensions & _NEED_NEWER_C else ()
+    why = ""
     for standard in (*newer, "CL1.2"):
         try:
             bench.expect(
@@ -181,8 +196,11 @@ def open_bench(argument: dict[str, Any]) -> Bench:
                 [i + 1 for i in range(LANES)],
                 standard=standard,
             )
-        except ProbeError:
-            continue
-        bench.c_standard = standard
-        break
-    return bench
+        except BuildRefusedError as error:
+            why = f"does not compile: {error.log}"
+        except ProbeError as error:
+            why = str(error)
+        else:
+            bench.c_standard = standard
+            return bench
+    raise LookupError(f"even an addition {why}")
