@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.passes import compressed as compressing
 from polydevice_cpu.passes import prepare
-from tests.cpu.test_integers import reference
+from tests.cpu.quantised_graphs import reference
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,6 @@ from polydevice_gpu.kernels.product.matmul_compressed import (
 )
 from polydevice_gpu.ops import CompressedMatMul
 from polydevice_gpu.rewrites.compressed import compress_products
-from tests.cpu.test_integers import reference
 from tests.gpu import graphs
 from tests.gpu.mma_in_c import in_c
 from tests.gpu.trials import only
@@ -57,6 +56,14 @@ def _onnx(nodes, stored, terms=TERMS) -> bytes:
     return helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
 
 
+def _numbers(packed, bits):
+    """What bytes hold along the last axis, of 4 bits the lower half first."""
+    if bits == 8:
+        return packed.astype(np.int64)
+    both = np.stack([packed & 15, packed >> 4], axis=-1)
+    return both.reshape(*packed.shape[:-1], -1).astype(np.int64)
+
+
 @pytest.mark.parametrize("has_zeros", [False, True])
 @pytest.mark.parametrize("bits", [4, 8])
 def test_products_of_few_bits(core, bits, has_zeros) -> None:
@@ -71,7 +78,10 @@ def test_products_of_few_bits(core, bits, has_zeros) -> None:
     )  # fmt: skip
     model = _onnx([node], stored)
     x = rng.standard_normal((ROWS, TERMS)).astype(np.float32)
-    _check(core, core.read_network(model), x, reference(model, {"x": x})[0])
+    q = _numbers(packed, bits).reshape(COLUMNS, BLOCKS, BLOCK)
+    z = _numbers(stored["z"], bits) if has_zeros else np.full((COLUMNS, BLOCKS), 1 << bits - 1)
+    matrix = (q - z[..., np.newaxis]) * stored["s"][..., np.newaxis].astype(np.float64)
+    _check(core, core.read_network(model), x, x @ matrix.reshape(COLUMNS, TERMS).T)
 
 
 @pytest.mark.parametrize("form", ["columns", "rows, transposed", "one scale"])
@@ -88,7 +98,8 @@ def test_dequantised_matrices(core, form) -> None:
     nodes.append(helper.make_node("MatMul", ["x", "t" if turned else "d"], ["y"]))
     model = _onnx(nodes, stored)
     x = rng.standard_normal((ROWS, TERMS)).astype(np.float32)
-    _check(core, core.read_network(model), x, reference(model, {"x": x})[0])
+    whole = (stored["w"].T if turned else stored["w"]) + 3.0
+    _check(core, core.read_network(model), x, x @ (whole * stored["s"].astype(np.float64)))
 
 
 @pytest.mark.parametrize("blocked", [False, True])

@@ -16,7 +16,7 @@ from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.kernels.gemm.gemm_bytes_mma import _interleaved
 from polydevice_gpu.ops import INTEGER_PRODUCTS
 from polydevice_gpu.passes.fusing.requantise import requantise
-from tests.cpu.test_integers import Graph, activated, convolution, final, pick, reference, spread
+from tests.cpu.quantised_graphs import Graph, activated, convolution, final, pick, reference, spread
 
 
 def _block(g: Graph, x: str, channels: int, shape) -> tuple[str, int, type]:

@@ -83,6 +83,12 @@ def evaluate(op: Op, inputs: Sequence[Array]) -> list[Array] | None:
     if op.is_stateful or op.has_side_effect or find_implementation(type(op)) is None:
         return None
     try:
-        return list(run(op, inputs))
+        return [_as_array(made) for made in run(op, inputs)]
     except (PolydeviceError, *_CANNOT):
         return None
+
+
+def _as_array(made: Any) -> Array:
+    """NumPy makes a number of its own kind of what has no axes; sequences stay what they are."""
+    result: Array = np.asarray(made) if isinstance(made, np.generic) else made
+    return result

@@ -139,6 +139,26 @@ def _deconvolve(builder: PlanBuilder, node: Node, weights: Packed, order: Order)
     return _hold(builder, node, make, weights, order, last, text)
 
 
+def beside(
+    op: ConvolutionBackpropData, weights: Array, sizes: Sequence[int], wanted: Sequence[int]
+) -> bool:
+    """Whether windows of one or two axes lie side by side, more than one number each."""
+    window = op.window(weights.shape)
+    if op.grouped or len(sizes) > 2 or math.prod(window.strides) == 1:
+        return False
+    if not window.kernel == window.extent == window.strides or any(op.crops(sizes, window, wanted)):
+        return False
+    return tuple(wanted) == tuple(n * step for n, step in zip(sizes, window.strides, strict=True))
+
+
+def by_rows(weights: Array) -> Array:
+    """Weights [C, O, rows, columns] of windows side by side as matrices [1, rows, C, columns*O]."""
+    grid = weights.reshape(*weights.shape[:2], -1, weights.shape[-1])
+    rows, source, columns, result = (grid.shape[n] for n in (2, 0, 3, 1))
+    made = np.ascontiguousarray(grid.transpose(2, 0, 3, 1))
+    return made.reshape(1, rows, source, columns * result)
+
+
 def _multiply(builder: PlanBuilder, node: Node, weights: Array) -> bool:
     """A transposed convolution whose windows lie side by side: as a matrix product.
 
@@ -148,23 +168,10 @@ def _multiply(builder: PlanBuilder, node: Node, weights: Array) -> bool:
     for unseen sizes instead of 2 to 15; only weights that no cache holds are better there.
     """
     op = node.operation(ConvolutionBackpropData)
-    window, sizes, wanted = op.window(weights.shape), _sizes(node), _output_sizes(node)
-    if op.grouped or len(sizes) > 2 or weights.nbytes > PRODUCT_BYTES:
+    if weights.nbytes > PRODUCT_BYTES or not beside(op, weights, _sizes(node), _output_sizes(node)):
         return False
-    if not window.kernel == window.extent == window.strides or any(op.crops(sizes, window, wanted)):
-        return False
-    if wanted != tuple(n * step for n, step in zip(sizes, window.strides, strict=True)):
-        return False
-    (*_, rows, columns), channels = (1, *window.strides), weights.shape[1]
-    if rows * columns == 1:
-        return False
-
-    def by_rows(array: Array) -> Array:
-        grid = array.reshape(*array.shape[:2], rows, columns)
-        return np.ascontiguousarray(grid.transpose(2, 0, 3, 1)).reshape(
-            1, rows, len(array), columns * channels
-        )
-
+    sizes, channels = _sizes(node), weights.shape[1]
+    (*_, rows, columns) = (1, *op.window(weights.shape).strides)
     packed = builder.derived(weights, "rows of a transposed convolution", by_rows)
     network = _channels_last(builder, node, as_is)
     batch = network[0].shape[0] * math.prod(sizes[:-1])

@@ -16,6 +16,7 @@ from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice_cpu.algorithms.precision import narrow
 from polydevice_cpu.implement import implements, run
 from polydevice_cpu.ops.convert import convert_to, saturated
+from polydevice_cpu.passes.byte_functions import ByteFunction
 
 
 def aligned(op: LinearQuantization, parameter: Array, x: Array) -> Array:
@@ -92,3 +93,10 @@ def dynamic_range(_: DynamicRange, x: Array) -> tuple[Array, Array]:
     level = float(-low / scale)
     zero = round(min(level, 255.0)) if level >= 0 else 0  # 0 where it is no number
     return np.asarray(scale), np.asarray(zero, np.uint8)
+
+
+@implements(ByteFunction)
+def byte_function(_: ByteFunction, x: Array, table: Array) -> Array:
+    """Look up."""
+    result: Array = table[x.view(np.uint8)]
+    return result

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from polydevice.network import Network
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.rewrites import rewrite
+from polydevice_cpu.passes.byte_functions import byte_functions
 from polydevice_cpu.passes.compressed import compress_products
 from polydevice_cpu.passes.fold_scale import fold_scale
 from polydevice_cpu.passes.fuse_layer_norm import fuse_layer_norm
@@ -31,6 +32,7 @@ Pass = Callable[[Network], None]
 BEFORE: tuple[Pass, ...] = (
     _fold,  # weights stored as f16 or quantised become plain f32 constants
     widen_half,  # after folding, which has made f32 of most f16 weights
+    byte_functions,  # whose roundings would become operations in f32
     fuse_quantize,
     integer_products,
 )

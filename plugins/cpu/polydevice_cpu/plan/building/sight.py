@@ -64,7 +64,7 @@ class Rows(Sight):
 
     def in_network(self, layout: Descriptor, argument: int) -> Descriptor:
         """Source and result are the only tensors it sees; they may look alike."""
-        return self._pairs[argument][0]
+        return Descriptor.channels_last(self._pairs[argument][0].shape, layout.data_type)
 
     def seen(self, layout: Descriptor, argument: int) -> Descriptor | None:
         """What lies as the source or result does, and single numbers."""

@@ -1,0 +1,72 @@
+"""ByteFunction: results looked up in a table, two at a time where there are many."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polydevice.dtype import Array
+from polydevice_cpu.lower import lowers
+from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
+from polydevice_cpu.passes.byte_functions import ByteFunction
+from polydevice_cpu.plan.binding.context import Context
+from polydevice_cpu.plan.step import ArrayStep, Compute
+
+if TYPE_CHECKING:
+    from polydevice.node import Node
+    from polydevice_cpu.plan.building.builder import PlanBuilder
+
+_MANY = 1 << 16
+"""Bytes from which on a table of all pairs, 128 kB of a core's cache, is worth its reading."""
+
+
+@lowers(ByteFunction)
+def lower_byte_function(builder: PlanBuilder, node: Node) -> bool:
+    """Look at the integers in whatever order they lie, if there are no gaps between them."""
+    port, given = node.inputs
+    table = given.desc.constant
+    value = builder.value(port)
+    if table is None or not value.in_reach:
+        return False
+    if value.strides is None or not value.has_no_gaps:
+        value = builder.dense(value)
+    assert value.strides is not None
+    layout = Descriptor.strided(value.shape, value.strides, DATA_TYPES[table.dtype])
+    result = builder.new(layout)
+    source, target = (each.view((each.elements,), (1,)) for each in (value, result))
+    if value.elements < _MANY:
+        start = partial(_one_by_one, table)
+    else:
+        start = partial(_in_pairs, builder.derived(table, "pairs", _pairs))
+    builder.emit(ArrayStep(node.name, node.type, start, [source], [target], writes=True))
+    builder.set(node.output, result)
+    return True
+
+
+def _pairs(table: Array) -> Array:
+    """What two neighbours become, by both as a number of 16 bits."""
+    single = table.view(np.uint8).astype(np.uint16)
+    result: Array = (single[np.newaxis, :] | single[:, np.newaxis] << 8).reshape(-1)
+    return result
+
+
+def _one_by_one(table: Array, _: Context) -> Compute:
+    def compute(x: Array, result: Array) -> tuple[()]:
+        np.take(table, x.view(np.uint8), out=result, mode="clip")  # another mode copies once more
+        return ()
+
+    return compute
+
+
+def _in_pairs(pairs: Array, _: Context) -> Compute:
+    def compute(x: Array, result: Array) -> tuple[()]:
+        even = x.size & -2
+        numbers, wanted = (each[:even].view(np.uint16) for each in (x, result))
+        np.take(pairs, numbers, out=wanted, mode="clip")
+        if even < x.size:
+            result[-1:].view(np.uint8)[:] = pairs[x[-1:].view(np.uint8)].astype(np.uint8)
+        return ()
+
+    return compute

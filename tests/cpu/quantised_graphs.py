@@ -1,0 +1,161 @@
+"""Quantised networks as ONNX graphs in the making, random ones too, and their right answers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.cpu.loading import assert_integers, steps
+from tests.cpu.proved import unproved
+
+TYPES = {np.uint8: TensorProto.UINT8, np.int8: TensorProto.INT8}
+
+
+@dataclasses.dataclass
+class Graph:
+    """An ONNX graph in the making; every method returns the name of a tensor."""
+
+    rng: np.random.Generator
+    nodes: list = dataclasses.field(default_factory=list)
+    stored: list = dataclasses.field(default_factory=list)
+
+    def name(self) -> str:
+        return f"t{len(self.nodes) + len(self.stored)}"
+
+    def store(self, array) -> str:
+        name = self.name()
+        self.stored.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    def emit(self, kind: str, *inputs: str, **attributes) -> str:
+        name = self.name()
+        self.nodes.append(helper.make_node(kind, list(inputs), [name], name, **attributes))
+        return name
+
+    def parameters(self, dtype, scale: float, zero: int | None = None) -> tuple[str, str]:
+        info = np.iinfo(dtype)
+        if zero is None:
+            usual = [0, 0, 128 if dtype is np.uint8 else -128]
+            zero = int(self.rng.choice([*usual, self.rng.integers(info.min, info.max + 1)]))
+        return self.store(np.float32(scale)), self.store(dtype(zero))
+
+    def source(self, dtype) -> tuple[str, str]:
+        """Dequantise the input of the network; returns the value and the integers' name."""
+        return self.emit("DequantizeLinear", "x", *self.parameters(dtype, 0.04))
+
+    def weights(self, shape, outputs_axis: int) -> str:
+        """Weights of 8 bits, symmetric, with one scale or one per output channel."""
+        whole = self.store(self.rng.integers(-127, 128, shape).astype(np.int8))
+        count = shape[outputs_axis]
+        if self.rng.random() < 0.3:
+            return self.emit("DequantizeLinear", whole, *self.parameters(np.int8, 0.01, 0))
+        scales = self.store(self.rng.uniform(0.002, 0.02, count).astype(np.float32))
+        zeros = self.store(np.zeros(count, np.int8))
+        if self.rng.random() < 0.3:  # quantised by the runtime
+            whole = self.store(self.rng.normal(size=shape).astype(np.float32))
+            whole = self.emit("QuantizeLinear", whole, scales, zeros, axis=outputs_axis)
+        return self.emit("DequantizeLinear", whole, scales, zeros, axis=outputs_axis)
+
+    def quantised(self, value: str, dtype, scale: float) -> str:
+        return self.emit("QuantizeLinear", value, *self.parameters(dtype, scale))
+
+    def model(self, shape, dtype, results) -> bytes:
+        inputs = [helper.make_tensor_value_info("x", TYPES[dtype], list(shape))]
+        outputs = [
+            helper.make_tensor_value_info(name, TYPES.get(kind, TensorProto.FLOAT), None)
+            for name, kind in results.items()
+        ]
+        graph = helper.make_graph(self.nodes, "g", inputs, outputs, self.stored)
+        imports = [helper.make_opsetid("", 17)]
+        made = helper.make_model(graph, opset_imports=imports, ir_version=9)
+        return made.SerializeToString()
+
+
+def pick(rng, *choices):
+    return choices[rng.integers(len(choices))]
+
+
+def convolution(g: Graph, x: str, channels: int, rank: int) -> tuple[str, int]:
+    """A convolution of random form; returns the result and its channels."""
+    rng = g.rng
+    form = pick(rng, "plain", "plain", "pointwise", "depthwise", "grouped")
+    outputs = int(rng.integers(1, 40))
+    groups = {"depthwise": channels, "grouped": pick(rng, 2, channels)}.get(form, 1)
+    groups = groups if channels % groups == 0 else 1
+    outputs = groups * max(1, outputs // groups) if form != "depthwise" else channels
+    size = 1 if form == "pointwise" else int(rng.integers(1, 4))
+    kernel = [size] * rank
+    w = g.weights((outputs, channels // groups, *kernel), 0)
+    bias = g.store(rng.normal(size=outputs).astype(np.float32))
+    y = g.emit(
+        "Conv",
+        *(x, w, bias)[: pick(rng, 2, 3, 3)],
+        group=groups,
+        kernel_shape=kernel,
+        strides=[int(rng.integers(1, 3))] * rank,
+        dilations=[int(rng.integers(1, 3)) if size > 1 else 1] * rank,
+        pads=[0 if form == "pointwise" else int(rng.integers(0, 2)) for _ in range(2 * rank)],
+    )
+    return y, outputs
+
+
+def activated(g: Graph, y: str) -> str:
+    match pick(g.rng, "none", "relu", "relu", "clip", "leaky", "sigmoid"):
+        case "relu":
+            return g.emit("Relu", y)
+        case "clip":
+            return g.emit("Clip", y, g.store(np.float32(0)), g.store(np.float32(6)))
+        case "leaky":
+            return g.emit("LeakyRelu", y, alpha=0.1)
+        case "sigmoid":
+            return g.emit("Sigmoid", y)
+    return y
+
+
+def spread(rng, shape, dtype):
+    """Integers of the whole range, the ends of it more often."""
+    info = np.iinfo(dtype)
+    values = rng.integers(info.min, info.max + 1, shape)
+    values[rng.random(shape) < 0.05] = info.max
+    return values.astype(dtype)
+
+
+def reference(model: bytes, feed) -> list:
+    """ONNX Runtime's answers, in f32 as the model is written."""
+    import onnxruntime
+    from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NotImplementedThere
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    try:
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except NotImplementedThere as error:  # ConvInteger of i8 in 1.23, Python 3.10's last release
+        pytest.skip(f"ONNX Runtime {onnxruntime.__version__}: {error}")
+    return session.run(None, feed)
+
+
+def check(core, model: bytes, feed, results, *, least: str = "IntegerProduct") -> list[str]:
+    """Run here twice and in ONNX Runtime; returns the types of the steps."""
+    executable = core.load_network(core.read_network(model), "CPU")
+    request = executable.create_infer_request()
+    wanted = reference(model, feed)
+    for _ in range(2):
+        got = list(request.infer(feed).values())
+        for name, ours, theirs in zip(results, got, wanted, strict=True):
+            assert ours.dtype == theirs.dtype
+            away = np.abs(ours.astype(np.float64) - theirs)
+            assert away.max() <= results[name], executable.explain()
+            if theirs.dtype != np.float32:
+                assert (away > 0).mean() < 0.01 + 2 / away.size, "many halves, or another rounding"
+    assert not list(unproved(executable.latest_plan()))
+    found = steps(executable)
+    assert_integers(executable, found, least)
+    return found
+
+
+def final(rng):
+    return pick(rng, np.uint8, np.int8)
