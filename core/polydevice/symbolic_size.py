@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from polydevice.errors import InternalError
+from polydevice.errors import InternalError, PolydeviceError
 
 T = TypeVar("T")
 
@@ -64,6 +64,10 @@ guard does not hold."""
 
 class UntraceableError(Exception):
     """Something cannot be made with formulas, whatever the sizes are."""
+
+
+class NoFormulaError(PolydeviceError):
+    """No formula tells what becomes of sizes; for others there may be one."""
 
 
 @dataclass(frozen=True)

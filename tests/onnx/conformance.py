@@ -21,6 +21,7 @@ from pathlib import Path
 
 import onnx
 
+from polydevice_cpu.onednn.library import library
 from tests.onnx.node_cases import (
     FAIL,
     HOST,
@@ -50,6 +51,10 @@ KNOWN = {
         "its expanded form too. Ours is summed in f32 and 0.0007 from it; the bound is 0.001."
     ),
 }
+
+ROUNDED_BETWEEN_STEPS = {"test_attention_4d_causal_fp16", "test_attention_4d_causal_fp16_expanded"}
+"""Where steps in NumPy round to f16 in other places than ONNX's reference does: 4.0e-4 off f64, the
+reference 4.9e-4, apart in two elements by more than the 1e-3 that are allowed."""
 
 HEADER = """\
 # ONNX conformance
@@ -151,6 +156,14 @@ def page(results: dict[str, dict[str, Outcome]]) -> str:
         for outcome in sorted(missed, key=lambda o: o.name):
             lines.append(f"| {outcome.name} | {outcome.status} | {_reason(outcome)} |")
     return "\n".join(lines) + "\n"
+
+
+def missed(device: str) -> set[str]:
+    """Return the names of the cases that do not pass on a device: those that the page has."""
+    text = PAGE.read_text(encoding="utf-8")
+    section = text.partition(f"## Not passed on {device}\n")[2].partition("\n## ")[0]
+    found = set(re.findall(r"^\| (test_\w+) \|", section, re.MULTILINE))
+    return found | ROUNDED_BETWEEN_STEPS if device == "CPU" and library() is None else found
 
 
 def _cell(count: collections.Counter[str]) -> str:

@@ -64,7 +64,8 @@ class CpuExecutableNetwork(ExecutableNetwork):
         self.memory.hold(self, constant_bytes(network), "the network's constants")
         self.compiled = CompiledNetwork(*(network, settings, WeightStore(self.memory), self.memory))
         if all(shape is not None and shape.is_static for shape in shapes):
-            self.compiled.plan(tuple(shape.static for shape in shapes if shape is not None))
+            plan = self.compiled.plan(tuple(shape.static for shape in shapes if shape is not None))
+            plan.compile()
             openmp.stop_workers()  # who infers may be another thread
 
     def latest_plan(self) -> Plan:

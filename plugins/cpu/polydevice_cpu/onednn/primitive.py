@@ -11,7 +11,7 @@ from typing import Any, Union
 from weakref import WeakValueDictionary
 
 from polydevice.errors import InferenceError
-from polydevice.symbolic_size import current_trace, is_symbolic, number_of
+from polydevice.symbolic_size import NoFormulaError, current_trace, is_symbolic, number_of
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, DataType, Query, Status
@@ -66,6 +66,7 @@ class Primitive:
         "_description",
         "_descriptors",
         "_library",
+        "_making",
         "_scratchpad_bytes",
         "handle",
         "implementation",
@@ -88,7 +89,8 @@ class Primitive:
         self.implementation = (text.value or b"").decode()
         self.threads = openmp.functions()[0]()  # how many it is made for and has to run with
         self.is_proved = False  # `polydevice_cpu.proof` says so
-        self.handle: c.c_void_p | None = None
+        self._making = threading.Lock()
+        self.handle = c.c_void_p()  # of nothing until there is code
 
     @classmethod
     def create(cls, kind: str, *arguments: Argument) -> Primitive | None:
@@ -123,17 +125,21 @@ class Primitive:
         """Whether this is oneDNN's plain-loop code: minutes instead of ms for heavy operations."""
         return self.implementation.startswith("ref")
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether its code is there."""
+        return self.handle.value is not None
+
     def compile(self) -> Primitive:
-        """Generate the code (milliseconds; oneDNN caches it) and return self."""
-        if self.handle is None:
-            with openmp.threads(self.threads):
-                handle = self._library.create("primitive_create", self._description)
-            with _LOCK:
-                mine = self.handle is None
-                if mine:
-                    self.handle = handle
-            if not mine:  # another thread was faster
-                self._library.destroy("primitive_destroy", handle)
+        """Generate the code (0.05 to 1 ms; oneDNN caches it) and return self.
+
+        Where another thread is at it, wait for that one.
+        """
+        if not self.is_compiled:
+            with self._making, openmp.threads(self.threads):
+                if not self.is_compiled:
+                    place = c.byref(self.handle)
+                    self._library.call("primitive_create", place, self._description)
         return self
 
     def descriptor(self, query: Query, index: int = 0) -> Descriptor:
@@ -228,9 +234,9 @@ class Primitive:
         """Return a call that executes on these memory objects and returns a status, 0 for success.
 
         Everything is prepared: the call costs about 0.7 us besides the computation. The caller
-        keeps the data alive and sees to the number of threads; the call keeps the memory objects.
+        keeps the data alive, sees to the number of threads and, before the first call, to it that
+        this is compiled; the call keeps the memory objects.
         """
-        self.compile()
         array = (_ExecArg * len(arguments))()
         for slot, (index, memory) in zip(array, arguments.items(), strict=True):
             slot.arg, slot.memory = index, memory.handle
@@ -241,7 +247,7 @@ class Primitive:
 
     def __del__(self) -> None:
         if hasattr(self, "handle"):
-            if self.handle is not None:
+            if self.is_compiled:
                 self._library.destroy("primitive_destroy", self.handle)
             self._library.destroy("primitive_desc_destroy", self._description)
 
@@ -312,11 +318,11 @@ class SymbolicPrimitive(Primitive):
         """What oneDNN chose as a formula.
 
         Raises:
-            TypeError: there is none.
+            NoFormulaError: there is none.
         """
         chosen, asked = self.witness.descriptor(*place), self.opaque.get(place)
         if asked is None:
-            raise TypeError(f"no formula tells {place} of {self.kind}")
+            raise NoFormulaError(f"no formula tells {place} of {self.kind}")
         if not isinstance(asked, SymbolicDescriptor):
             return SymbolicDescriptor(chosen, chosen.shape, chosen.strides, (self, *place))
         if chosen.strides is None:
@@ -327,7 +333,7 @@ class SymbolicPrimitive(Primitive):
         for form in forms:
             if number_descriptor(form) == chosen:
                 return form
-        raise TypeError(f"no formula tells the strides of {chosen}")
+        raise NoFormulaError(f"no formula tells the strides of {chosen}")
 
     def given(
         self,
@@ -430,7 +436,7 @@ def run_once(primitive: Primitive, arguments: Mapping[int, MemoryObject]) -> Non
     if primitive.scratchpad_bytes:
         buffer = aligned(primitive.scratchpad_bytes)
         all_arguments[Arg.SCRATCHPAD] = MemoryObject(primitive.scratchpad, buffer.ctypes.data)
-    call = primitive.bind(all_arguments)
+    call = primitive.compile().bind(all_arguments)
     with openmp.threads(primitive.threads):
         status = call()
     if status:

@@ -17,6 +17,7 @@ from polydevice.runtime.plan_cache import Bindings, PlanCache, Shapes, plans_lim
 from polydevice.runtime.templates import Templates
 from polydevice.symbolic_size import Trace
 from polydevice_cpu.implement import evaluate
+from polydevice_cpu.onednn.ahead import ahead
 from polydevice_cpu.passes import prepare
 from polydevice_cpu.plan.array_steps.tail import make_tail
 from polydevice_cpu.plan.binding.bound import BoundPlan
@@ -29,6 +30,7 @@ from polydevice_cpu.plan.building.sizes import Sized, Sizes
 from polydevice_cpu.plan.building.weights import WeightStore
 from polydevice_cpu.plan.filling.template import PlanTemplate
 from polydevice_cpu.plan.plan import Plan, PlanParts
+from polydevice_cpu.plan.step import PrimitiveStep
 from polydevice_cpu.proof.ledger import keep_verdicts
 
 PATIENCE = 2
@@ -113,19 +115,28 @@ class CompiledNetwork:
         return plan
 
     def _make_of_numbers(self, shapes: Shapes) -> Plan:
+        plan = Plan(self._parts(shapes))
+        with ahead() as codes:
+            for step in plan.steps:
+                if isinstance(step, PrimitiveStep):
+                    codes.add(step.primitive)
+        return plan
+
+    def _parts(self, shapes: Shapes) -> PlanParts:
         network = self.sizes.fill(shapes, self._prepared)
         try:
-            return Plan(self._build(network, self.decisions))
+            return self._build(network, self.decisions)
         except Unlike as unlike:
             self.decisions.vary(unlike.assumed)
             with self.decisions.asked():
-                return Plan(self._build(network, self.decisions))
+                return self._build(network, self.decisions)
 
     def _make_template(self, shapes: Shapes, trace: Trace) -> PlanTemplate:
         """Plan for symbolic sizes.
 
         Raises:
             UntraceableError: something in the network is planned for numbers only.
+            NoFormulaError: something is, with these sizes.
         """
         network = self.sizes.formulas(shapes, self._prepared)
         decisions = self.decisions.copy()

@@ -82,9 +82,6 @@ class Plan:
         self.result_bytes = sum(
             math.prod(value.shape) * value.dtype.itemsize for value in outputs if value is not None
         )
-        for step in steps:
-            if isinstance(step, PrimitiveStep):
-                step.primitive.compile()
         self.computes_arrays = any(not isinstance(step, PrimitiveStep) for step in steps)
         self.held_bytes = sum(
             PRIMITIVE_BYTES if isinstance(step, PrimitiveStep) else ARRAY_BYTES for step in steps
@@ -94,6 +91,12 @@ class Plan:
             (s.primitive.scratchpad_bytes for s in steps if isinstance(s, PrimitiveStep)),
             default=0,
         )
+
+    def compile(self) -> None:
+        """See to it that all code is there; an inference does so step by step."""
+        for step in reversed(self.steps):  # another thread may have begun with the first one
+            if isinstance(step, PrimitiveStep):
+                step.primitive.compile()
 
     @functools.cached_property
     def labels(self) -> list[follower.Step]:

@@ -83,6 +83,8 @@ class BoundPlan:
         self._most_threads = max(counts, default=1)
         self._changes_threads = len(set(counts)) > 1
         self._stretches = self._in_stretches(frozenset())
+        self._is_compiled = False
+        """Whether the code of every step is there, as it is after the first run."""
         self.lacks_arrays = False
         """Whether inputs and outputs must be set again, since something was bound besides."""
         self._giving_way: GivingWay[BoundPlan] | None = None
@@ -116,7 +118,7 @@ class BoundPlan:
             InferenceError: a step fails.
             InferCancelledError: (or InferTimeoutError) the inference may not go on.
         """
-        if self._giving_way is None:
+        if self._giving_way is None or not self._is_compiled:
             self._run_together()
         else:
             self._giving_way.run(self._run_together)
@@ -146,13 +148,35 @@ class BoundPlan:
         Where no number of threads is to be set, it asks for nothing that stays as it is, which is
         some 0.7 µs of an iteration.
         """
+        self._compile()
         self._stretches = self._in_stretches(without)
         threads = self._first_threads
         is_set = threads is None or (self._most_threads == 1 and self._get_threads() == threads)
         return partial(self._run_all, current_bounds().check) if is_set else self.run
 
     def _run(self) -> None:
-        self._run_all(current_bounds().check)
+        if self._is_compiled:
+            self._run_all(current_bounds().check)
+        else:
+            self._run_first()
+
+    def _compile(self) -> None:
+        if not self._is_compiled:
+            self.plan.compile()
+            self._is_compiled = True
+
+    def _run_first(self) -> None:
+        """Run each step as soon as its code is there."""
+        check = current_bounds().check
+        for step, call in zip(self.plan.steps, self._calls, strict=True):
+            check()
+            if isinstance(step, PrimitiveStep):
+                step.primitive.compile()
+                self._set_threads(step.primitive.threads)
+            status = call()
+            if status:
+                raise self._failure(call, status)
+        self._is_compiled = True
 
     def _run_all(self, check: Call) -> None:
         for stretch in self._stretches:
@@ -167,6 +191,7 @@ class BoundPlan:
 
         The times are of `time.perf_counter_ns`; there is one more than steps.
         """
+        self._compile()
         before = self._get_threads()
         try:
             return self._run_marked()

@@ -14,6 +14,7 @@ from polydevice.shape import Shape
 from polydevice.symbolic_size import Trace, is_formula
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.onednn import openmp
+from polydevice_cpu.onednn.ahead import Ahead, ahead
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import DataType, Tag
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
@@ -63,7 +64,8 @@ class PlanTemplate:
     def _plan(self, numbers: list[Any]) -> Plan | None:
         before = openmp.functions()[0]()
         try:
-            return _Filled(numbers, self._found, self._packing).plan(self._parts)
+            with ahead() as codes:
+                return _Filled(numbers, self._found, self._packing, codes).plan(self._parts)
         except _UnfitError:
             return None
         finally:
@@ -73,11 +75,12 @@ class PlanTemplate:
 class _Filled:
     """Copies a plan, with numbers in the place of formulas; what has none is shared."""
 
-    def __init__(self, numbers: list[Any], found: Formulas, packing: Packing) -> None:
+    def __init__(self, numbers: list[Any], found: Formulas, packing: Packing, codes: Ahead) -> None:
         self._numbers = numbers
         self._found = found
         self._places = found.places
         self._packing = packing
+        self._ahead = codes
         self._threads = 0
         self._descriptors: dict[int, Descriptor] = {}
         self._primitives: dict[int, Primitive] = {}
@@ -100,6 +103,7 @@ class _Filled:
         value = self._value
         if isinstance(step, PrimitiveStep):
             made = self._primitive(step.primitive)
+            self._ahead.add(made)
             arguments = {index: value(each) for index, each in step.arguments.items()}
             layers = step.layers
             return PrimitiveStep(step.name, step.type, made, arguments, step.outputs, layers=layers)

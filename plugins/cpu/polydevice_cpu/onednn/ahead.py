@@ -1,0 +1,88 @@
+"""Generating code in a thread of its own, while the plan that will run it is still being made."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from queue import SimpleQueue
+
+from polydevice.errors import PolydeviceError
+from polydevice_cpu.onednn.primitive import Primitive
+
+PAYS = 4
+"""For how many primitives a thread is started, which takes 0.1 ms."""
+
+_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+
+class Ahead:
+    """Primitives whose code is generated in the order in which they were added.
+
+    Who needs one sooner asks it to `compile`. oneDNN takes 0.05 to 1 ms for each, without Python's
+    lock, so that the caller can ask oneDNN for the next ones, and run the first ones, meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[Primitive] | None = []
+        self._queue: SimpleQueue[Primitive | None] = SimpleQueue()
+
+    def add(self, primitive: Primitive) -> None:
+        """Have the code of a primitive generated."""
+        if self._waiting is None:
+            self._queue.put(primitive)
+        elif not primitive.is_compiled:
+            self._waiting.append(primitive)
+            if len(self._waiting) == PAYS and _has_cores():
+                self._start(self._waiting)
+                self._waiting = None
+
+    def _start(self, waiting: list[Primitive]) -> None:
+        for each in waiting:
+            self._queue.put(each)
+        thread = threading.Thread(
+            target=_generate, args=(self._queue,), name="polydevice-cpu-code", daemon=True
+        )
+        _threads.add(thread)
+        thread.start()
+
+    def end(self) -> None:
+        """Let the thread end after what was added."""
+        if self._waiting is None:
+            self._queue.put(None)
+
+
+@contextlib.contextmanager
+def ahead() -> Iterator[Ahead]:
+    """Generate code ahead of the thread that makes a plan in the block."""
+    made = Ahead()
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def _generate(queue: SimpleQueue[Primitive | None]) -> None:
+    while (primitive := queue.get()) is not None:
+        with contextlib.suppress(PolydeviceError):  # who needs it meets the error itself
+            primitive.compile()
+
+
+def _has_cores() -> bool:
+    """Whether another thread of the process may run beside this one."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0)) > 1
+    return (os.cpu_count() or 1) > 1
+
+
+def _wait_for_all() -> None:
+    """Wait until nothing is generated: a fork would leave locks behind that nobody releases."""
+    for thread in list(_threads):
+        if thread is not threading.current_thread():
+            thread.join()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_wait_for_all)
