@@ -33,7 +33,7 @@ FULL = {"CPU": 1000, "GPU": 16}
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Trace]]:
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Trace]:
     """Let CPU plan with symbolic sizes from the first shape on, as GPU does; note each plan."""
     tracing, found = templates.tracing, []
 
@@ -45,7 +45,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Trace]]:
 
     monkeypatch.setattr(templates, "tracing", noted)
     monkeypatch.setattr(compiled, "PATIENCE", 0)
-    yield found
+    return found
 
 
 def opened(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -216,6 +216,10 @@ def _settle(argument: Argument) -> None:
         value.constant = value.constant.astype(value.element_type.dtype)
         if value.memory is not None:
             value.memory.data = value.constant
+    memory = value.memory if isinstance(value, Value) else value
+    if isinstance(memory, Memory) and is_formula(memory.data):  # of a value that this one looks at
+        assert memory.data is not None
+        memory.data = memory.data.astype(memory.storage.dtype)
 
 
 def plan_memory(work: PlanWork) -> None:
