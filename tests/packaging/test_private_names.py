@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
-import inspect
 import pkgutil
 import sys
-import textwrap
 from pathlib import Path
 from types import ModuleType
 
@@ -59,7 +58,7 @@ def modules_of(package: str) -> list[ModuleType]:
 
 def crossings(package: str, folder: Path) -> list[str]:
     """Private names that a package reads and that none of its modules defines."""
-    trees = {path: ast.parse(path.read_text()) for path in sorted(folder.rglob("*.py"))}
+    trees = {path: tree_of(path) for path in sorted(folder.rglob("*.py"))}
     own = set().union(*map(defined, trees.values()))
     return [
         f"{path.relative_to(ROOT)}: {name}"
@@ -87,11 +86,35 @@ def overridden(modules: list[ModuleType]) -> list[str]:
 
 
 def source_names(cls: type) -> set[str]:
-    try:
-        source = inspect.getsource(cls)
-    except (OSError, TypeError):  # made by a call, not by a class statement
+    path = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    names = names_of_classes(Path(path)).get(cls.__qualname__) if path else None
+    if names is None:  # made by a call, not by a class statement
         return {name for name in vars(cls) if private(name)}
-    return defined(ast.parse(textwrap.dedent(source)))
+    return names
+
+
+@functools.cache
+def names_of_classes(path: Path) -> dict[str, set[str]]:
+    """Qualified name of each class in a file → private names that it defines."""
+    found: dict[str, set[str]] = {}
+
+    def visit(node: ast.AST, inside: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef):
+                found.setdefault(inside + child.name, set()).update(defined(child))
+                visit(child, f"{inside}{child.name}.")
+            elif isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                visit(child, f"{inside}{child.name}.<locals>.")
+            elif isinstance(child, ast.stmt):
+                visit(child, inside)
+
+    visit(tree_of(path), "")
+    return found
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 @pytest.mark.parametrize("package", PACKAGES)
