@@ -291,9 +291,20 @@ RARELY = settings(
 )
 
 
-@RARELY
+@settings(RARELY, max_examples=4)
 @given(data=st.data())
 def test_fused_unfused_and_elsewhere(opencl, builder, data):
+    _fused_unfused_and_elsewhere(opencl, builder, data)
+
+
+@pytest.mark.full
+@RARELY
+@given(data=st.data())
+def test_more_of_them_fused_unfused_and_elsewhere(opencl, builder, data):
+    _fused_unfused_and_elsewhere(opencl, builder, data)
+
+
+def _fused_unfused_and_elsewhere(opencl, builder, data):
     network = Drawing(data.draw, quantize=False).network()
     inputs = random_inputs(network)
     fused = _answers(network, inputs, opencl, builder)

@@ -58,6 +58,7 @@ def close(what: str, got: Array, want: Array, model: Model) -> None:
     assert error <= allowed, f"{what}: off by {error:.3g}, allowed {allowed:.3g} ({tolerance.why})"
 
 
+@pytest.mark.full(but_on="CPU")  # on others a sample says so in the quick tier
 def test_efficientnet_sees_a_cat(device: str) -> None:
     """The README's main job, in terms of the answer: 285, 282, 281 are all cats."""
     model = MODELS[0]

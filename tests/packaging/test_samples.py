@@ -94,6 +94,7 @@ def test_hello_classification(ready_model: Path, device: str) -> None:
     assert all(re.fullmatch(r"\d\.\d{7}", p) for _, p, _ in rows)
 
 
+@pytest.mark.full(but_on="CPU")
 def test_hello_classification_scales_as_the_network_was_trained(device: str) -> None:
     """The shipped network, which has no scaling inside, knows the shipped cat."""
     shipped = ("-m", MODEL, "-i", CAT, "-d", device, "--labels", LABELS, "-nt", 3)
