@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -173,57 +174,32 @@ def test_requests_that_are_too_large(server: Server) -> None:
     works(server)
 
 
-def test_clients_that_are_slow_are_given_up(folder: Path) -> None:
-    head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n"
-    texts = ("", "POST", head, f"{head}\r\n", f"{head}\r\n{{")
-    specs = [ModelSpec(folder / "FP32.onnx", device="CPU")]
-    with contextlib.ExitStack() as stack:
-        server = stack.enter_context(running(specs, header_seconds=2, body_seconds=2))
-        clients = []
-        for text in texts:
-            address = ("127.0.0.1", server.http_port)
-            client = stack.enter_context(socket.create_connection(address, SECONDS))
-            client.sendall(text.encode())
-            clients.append(client)
-        for text, client in zip(texts, clients, strict=True):
-            answer = b""
-            while chunk := client.recv(4096):  # until the server ends the connection
-                answer += chunk
-            if text.endswith(("\r\n\r\n", "{")):
-                assert answer.startswith(b"HTTP/1.1 408"), text
-            else:
-                assert not answer, text
-        works(server)
+SERVICE = "/inference.GRPCInferenceService"
 
 
-def test_a_client_that_does_not_take_its_answer_is_given_up(tmp_path: Path) -> None:
-    """It would hold megabytes of the server's for as long as it likes."""
-    (tmp_path / "wide.onnx").write_bytes(typed_model(KINDS["FP32"]))
-    rows = 1 << 20
-    tensor = {
-        "name": "x", "datatype": "FP32", "shape": [rows, 3],
-        "parameters": {"binary_data_size": rows * 12},
-    }  # fmt: skip
-    wanted = {"inputs": [tensor], "parameters": {"binary_data_output": True}}
-    header = json.dumps(wanted).encode()
-    head = (
-        f"POST /v2/models/wide/infer HTTP/1.1\r\nHost: x\r\n"
-        f"Inference-Header-Content-Length: {len(header)}\r\n"
-        f"Content-Length: {len(header) + rows * 12}\r\n\r\n"
-    )
-    limits = {"response_seconds": 1, "header_seconds": 10_000}
-    specs = [ModelSpec(tmp_path / "wide.onnx", device="CPU")]
-    with running(specs, **limits) as server, socket.socket() as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        client.settimeout(SECONDS)
-        client.connect(("127.0.0.1", server.http_port))
-        client.sendall(head.encode() + header + bytes(rows * 12))
-        assert client.recv(9) == b"HTTP/1.1 "
-        end = time.monotonic() + SECONDS
-        with pytest.raises(ConnectionError):
-            while time.monotonic() < end:  # the rest is never read; it is asked what became
-                time.sleep(0.1)
-                client.send(b"x")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="all of 127/8 are this machine")
+def test_it_listens_where_it_was_told_alone(server: Server) -> None:
+    for port in (server.http_port, server.grpc_port):
+        socket.create_connection(("127.0.0.1", port), SECONDS).close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", port), SECONDS)
+
+
+def test_no_model_is_loaded_by_its_name(server: Server, folder: Path) -> None:
+    """Not even one that is there: `folder` has it."""
+    path = str(folder / "INT8.onnx")
+    for name in (path, path.removesuffix(".onnx"), "../INT8", "INT8.onnx"):
+        quoted = urllib.parse.quote(name, safe="")
+        assert ask(server, "POST", f"/v2/models/{quoted}/infer", request())[0] == 404
+        asked = message("ModelInferRequest")(model_name=name).SerializeToString()
+        with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+            for method, code in (
+                ("ModelInfer", grpc.StatusCode.NOT_FOUND),
+                ("RepositoryModelLoad", grpc.StatusCode.UNIMPLEMENTED),
+            ):
+                with pytest.raises(grpc.RpcError) as info:
+                    channel.unary_unary(f"{SERVICE}/{method}")(asked, timeout=SECONDS)
+                assert info.value.code() is code
 
 
 def test_garbage_over_the_wire(server: Server) -> None:

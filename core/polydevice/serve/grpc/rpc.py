@@ -19,8 +19,10 @@ from polydevice.serve.datatypes import array_of, bytes_of, datatype_of, text_of
 from polydevice.serve.grpc.rpc_messages import METHODS, SERVICE, message
 from polydevice.serve.http.app import SERVER, apart
 from polydevice.serve.http.rest import COPIED
+from polydevice.serve.models.limits import Limits
 from polydevice.serve.models.repository import Models
 from polydevice.serve.refusal import Reason, RefusedError, refusal
+from polydevice.serve.time_limit import time_limit
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +41,11 @@ _CONTENTS = {
 _WIDEST = {"i": "i8", "u": "u8"}
 """Kind of integers → type that holds all that a message can; without one NumPy takes float64."""
 
+CONNECTION_SECONDS = 600
+"""After which a client is told to connect again, as all do by themselves; then what it has not sent
+or taken in the time that a call may take is given up. Nothing else ends an answer that is not taken
+as long as the client is there."""
+
 PIECE = 1 << 16
 """Numbers that are converted at a time."""
 
@@ -55,31 +62,58 @@ def make_server(models: Models) -> Any:
             ("grpc.max_send_message_length", -1),
             ("grpc.max_concurrent_streams", limits.connections),
             ("grpc.max_connection_idle_ms", 300_000),
+            ("grpc.max_connection_age_ms", round(CONNECTION_SECONDS * 1e3)),
+            ("grpc.max_connection_age_grace_ms", round(_call_seconds(limits) * 1e3)),
+            ("grpc.server_handshake_timeout_ms", round(limits.header_seconds * 1e3)),
             ("grpc.so_reuseport", 0),
         ],
     )
     service = Service(models)
+    # On the wire one message is a stream of one, and how long a stream's take can be bounded.
     handlers = {
-        name: grpc.unary_unary_rpc_method_handler(
-            _refusing(getattr(service, name)),
+        name: grpc.stream_unary_rpc_method_handler(
+            _refusing(getattr(service, name), limits.body_seconds),
             request_deserializer=message(f"{name}Request").FromString,
             response_serializer=message(f"{name}Response").SerializeToString,
         )
         for name in METHODS
     }
     # Its messages may be large; it reads and writes them itself.
-    infer = grpc.unary_unary_rpc_method_handler(_refusing(service.ModelInfer))
-    handlers["ModelInfer"] = infer
+    infer = _refusing(service.ModelInfer, limits.body_seconds)
+    handlers["ModelInfer"] = grpc.stream_unary_rpc_method_handler(infer)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     return server
 
 
-def _refusing(answer: _Answer) -> _Answer:
-    """Turn what a method raises into a gRPC status."""
+def _call_seconds(limits: Limits) -> float:
+    """Return how long a call may take at most, from its head to when its answer is taken."""
+    return limits.body_seconds + limits.request_seconds + limits.response_seconds
 
-    async def handle(request: Any, context: Any) -> Any:
+
+async def _read_message(context: Any, seconds: float) -> Any:
+    """Return the message of a call.
+
+    Raises:
+        RefusedError: none came, or not in time.
+    """
+    try:
+        with time_limit(seconds):
+            found = await context.read()
+    except TimeoutError:
+        raise RefusedError(
+            Reason.TOO_SLOW, f"the message did not come within {seconds:g} s"
+        ) from None
+    if found is grpc.aio.EOF:
+        raise RefusedError(Reason.INVALID, "the call has no message")
+    return found
+
+
+def _refusing(answer: _Answer, seconds: float) -> _Answer:
+    """Read the message, in so many seconds, and turn what a method raises into a gRPC status."""
+
+    async def handle(_: Any, context: Any) -> Any:
         try:
-            return await answer(request, context)
+            return await answer(await _read_message(context, seconds), context)
         except Exception as error:  # noqa: BLE001 - the client gets an answer whatever happened
             refused = refusal(error)
             if refused.reason is Reason.FAILED:
