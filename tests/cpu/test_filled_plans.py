@@ -132,6 +132,27 @@ def test_answers_of_plans_that_are_filled_in(core, make, shapes, threads):
     assert executable.compiled.templates.filled >= 3
 
 
+LONELY = {
+    "PRelu": ({"slope": image(4, 3, 1, 1)}, {}),
+    "LRN": ({}, {"size": 3}),
+    "InstanceNormalization": ({"scale": image(4, 3), "bias": image(5, 3)}, {}),
+    "LpNormalization": ({}, {"axis": 1}),
+}
+
+
+@pytest.mark.parametrize("kind", LONELY)
+def test_layers_that_are_computed_alone(core, kind):
+    """Of which the next layers ask how their results lie in memory."""
+    weights, attributes = LONELY[kind]
+    nodes = [(kind, ["x", *weights], ["a"], attributes), ("Softmax", ["a"], ["y"], {"axis": 1})]
+    model = models.build(nodes, {"x": ["n", 3, "h", "v"]}, ["y"], weights)
+    network = load(core, model)
+    request = network.create_infer_request()
+    for shape in photographs()[:5]:
+        compare(request, model, image(sum(shape), *shape) - np.float32(0.5))
+    assert network.compiled.templates.filled
+
+
 def test_a_filled_plan_asks_onednn_once_for_layers_that_are_alike(core, monkeypatch):
     model = pictures()
     executable = load(core, model)

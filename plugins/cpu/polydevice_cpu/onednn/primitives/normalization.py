@@ -66,7 +66,7 @@ def lrn(
     across_channels: bool,
 ) -> Primitive | None:
     """Local response normalisation over `size` neighbours."""
-    return Primitive.create(
+    made = Primitive.create(
         "lrn_forward",
         engine(),
         FORWARD_INFERENCE,
@@ -79,3 +79,4 @@ def lrn(
         k,
         attributes,
     )
+    return made and made.given(src, dst)

@@ -48,7 +48,7 @@ def prelu(
     src: Descriptor, slope: Descriptor, dst: Descriptor, attributes: Attributes
 ) -> Primitive | None:
     """Apply src if src > 0 else slope * src; the slope (argument WEIGHTS) has sizes equal or 1."""
-    return Primitive.create(
+    made = Primitive.create(
         "prelu_forward",
         engine(),
         FORWARD_INFERENCE,
@@ -57,3 +57,4 @@ def prelu(
         dst,
         attributes,
     )
+    return made and made.given(src, dst, slope)
