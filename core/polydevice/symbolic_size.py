@@ -311,6 +311,9 @@ def _infix(symbol: str, *, reverse: bool = False) -> Callable[..., Any]:
         if not trace.is_live:
             return value
         if kind is not SymbolicSize:
+            short = _shortened(self, symbol, number, value, reverse)
+            if short is not None:
+                return short
             text = f"({text!r})" if math.isfinite(number) else f"float('{text}')"
         a, b = (text, self.name) if reverse else (self.name, text)
         if is_comparison:
@@ -319,6 +322,30 @@ def _infix(symbol: str, *, reverse: bool = False) -> Callable[..., Any]:
         return trace.computed((symbol, a, b), f"{a} {symbol} {b}", value)
 
     return method
+
+
+def _shortened(size: SymbolicSize, symbol: str, number: Number, value: Any, reverse: bool) -> Any:
+    """What whole numbers make of a size that is a sum with one, or stays itself; None of others.
+
+    A convolution with borders computes (n + 1 + 1 - 3) // 1 + 1: so its sizes stay the same ones.
+    """
+    if type(number) is not int or type(size.value) is not int:
+        return None
+    base = size if size.base is None else size.base
+    if isinstance(value, bool):
+        size.trace.guard(f"{base.name} {symbol} ({number - size.offset})", value)
+        return value
+    if number == 1 and (symbol == "*" or (symbol == "//" and not reverse)):
+        return size
+    if symbol == "+" or (symbol == "-" and not reverse):
+        offset = value - base.value
+        if not offset:
+            return base
+        key = ("+", base.name, offset)
+        made = size.trace.computed(key, f"{base.name} + ({offset})", value)
+        made.base, made.offset = base, offset
+        return made
+    return None
 
 
 def _called(name: str) -> Callable[[SymbolicSize], Any]:
@@ -343,16 +370,21 @@ def _pinned(convert: Callable[..., Any]) -> Callable[..., Any]:
 class SymbolicSize:
     """A size with its formula; see the module.
 
+    Attributes:
+        base, offset: of which other size and which number it is the sum; None and 0 for others.
+
     It says that it is an ``int`` (or ``float``, as quotients are), and is none: what asks for the
     number behind it goes through the methods below.
     """
 
-    __slots__ = ("name", "trace", "value")
+    __slots__ = ("base", "name", "offset", "trace", "value")
 
     def __init__(self, trace: Trace, name: str, value: Number) -> None:
         self.trace = trace
         self.name = name
         self.value = value
+        self.base: SymbolicSize | None = None
+        self.offset = 0
 
     @property  # type: ignore[misc]  # nobody sets it
     def __class__(self) -> type:

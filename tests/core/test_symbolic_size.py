@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import random
 
 import numpy as np
@@ -191,3 +192,57 @@ def test_windows_of_symbolic_kernels_are_not_kept():
         found.append(formulas([7]))
     assert found == [([91, 14], [])] * 3
     assert cached_window((3, 2), (1, 2)) is cached_window((3, 2), (1, 2))
+
+
+def test_sums_with_numbers_are_summed_up():
+    with tracing() as trace:
+        size = trace.input(7)
+        same = (size + 1 + 1 - 3) // 1 + 1
+        assert same is size
+        assert 1 * (2 + size - 2) is size
+        half = (size + 1 + 1 - 3) // 2 + 1
+        assert (half + 3) * 1 - 3 is half
+        assert not half + 2 < 3
+        assert half - 1 >= 1
+        assert size + 3 == 10 - 0 * half
+        formulas = trace.formulas([same, half, half + 2, 5 - size, size + True])
+    assert formulas([7]) == ([7, 4, 6, -2, 8], [])
+    assert formulas([9]) is None  # size + 3 == 10
+    with tracing() as trace:
+        third = trace.input(9) / 3 + 1  # no whole number
+        formulas = trace.formulas([third, third - 1])
+    assert formulas([10]) == ([10 / 3 + 1, 10 / 3 + 1 - 1], [])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sums_and_comparisons_of_shifted_sizes(seed):
+    """Formulas of random sums give for other sizes what the same arithmetic gives."""
+    chosen = random.Random(seed)
+    steps = [(chosen.choice("+-r*/"), chosen.randint(-2, 3)) for _ in range(12)]
+    limits = [(chosen.choice(("<", "<=", ">", ">=", "==")), chosen.randint(-5, 9)) for _ in steps]
+
+    def made(size):
+        numbers, holds = [], []
+        for (how, by), (symbol, limit) in zip(steps, limits, strict=True):
+            if how == "/":
+                size = size // max(by, 1)
+            else:
+                size = {"+": size + by, "-": size - by, "r": by - size, "*": size * by}[how]
+            numbers.append(size)
+            holds.append(_COMPARED[symbol](size, limit))
+        return numbers, holds
+
+    with tracing() as trace:
+        numbers, _ = made(trace.input(5))
+        formulas = trace.formulas(numbers)
+    expected = made(5)
+    assert formulas([5]) == (expected[0], [])
+    for other in range(-3, 12):
+        wanted = made(other)
+        found = formulas([other])
+        assert found == (None if wanted[1] != expected[1] else (wanted[0], []))
+
+
+_COMPARED = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq,
+}  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from polydevice_cpu.onednn.attributes import Binary, Eltwise, PostOp, Prelu, Sum
@@ -81,14 +81,16 @@ class Link:
         operand = [self.post_op.operand] if isinstance(self.post_op, Binary) else []
         return operand if self.memory is None else [self.memory, *operand]
 
-    def of_numbers(self, number: Callable[[Descriptor], Descriptor]) -> Link:
-        """The same of layouts whose sizes are numbers, each from `number`."""
+    def of_numbers(
+        self, number: Callable[[Descriptor], Descriptor], shape: tuple[int, ...]
+    ) -> Link:
+        """The same of layouts whose sizes are numbers, each from `number`, and of such a shape."""
         memory, post_op = self.memory, self.post_op
         if memory is None:
             return self
         if isinstance(post_op, Binary):
             post_op = Binary(post_op.algorithm, number(post_op.operand))
-        return replace(self, post_op=post_op, memory=number(memory))
+        return Link(post_op, self.argument, number(memory), shape)
 
     def is_flat(self, result: Descriptor) -> bool:
         """Whether it does the same wherever an element lies: no operand, one number, or all."""
@@ -189,7 +191,7 @@ class NotedClaim:
         """
         base = self.base
         links = [
-            replace(link.of_numbers(descriptor), shape=shape)
+            link.of_numbers(descriptor, shape)
             for link, shape in zip(self.links, shapes, strict=True)
         ]
         make = None if base is None else lambda: other(base)
