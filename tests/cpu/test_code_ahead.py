@@ -87,10 +87,20 @@ def test_who_needs_code_meets_the_error_that_another_thread_met(monkeypatch):
 
 
 @pytest.mark.parametrize(("count", "has_cores"), [(ahead.PAYS - 1, True), (COUNT, False)])
-def test_no_thread_is_started_for_little_code_or_on_one_core(monkeypatch, count, has_cores):
+def test_the_caller_generates_little_code_and_all_on_one_core(monkeypatch, count, has_cores):
     monkeypatch.setattr(ahead, "_has_cores", lambda: has_cores)
     made = primitives(72_001)
     assert not generate(made[:count])
+    assert [each.is_compiled for each in made] == [k < count for k in range(COUNT)]
+
+
+def test_nothing_is_generated_of_a_plan_that_is_not_made(monkeypatch):
+    monkeypatch.setattr(ahead, "_has_cores", lambda: False)
+    made = primitives(73_001)
+    with pytest.raises(KeyError), ahead.ahead() as codes:
+        for each in made:
+            codes.add(each)
+        raise KeyError
     assert not any(each.is_compiled for each in made)
 
 
