@@ -47,6 +47,19 @@ def test_a_rewrite_says_whether_it_changed_anything(model, kind: str, done: bool
     assert rewrite.run_on_model(model) is (done and kind == "Relu")
 
 
+@pytest.mark.parametrize("start", [None, 5])
+def test_a_variable_begins_with_its_value_or_zeros(start: int | None) -> None:
+    first = [] if start is None else [ops.constant(np.full((1, 2), start, np.float32))]
+    held = ops.read_value(*first, "sum", np.float32, [1, 2])
+    x = ops.parameter([1, 2], np.float32)
+    more = ops.add(held, x)
+    model = ov.Model([ops.result(more)], [ops.assign(more, "sum")], [x], "keep")
+    request = ov.Core().compile_model(model, "CPU").create_infer_request()
+    for turn in (1, 2):
+        found = request.infer({0: np.ones((1, 2), np.float32)})[0]
+        np.testing.assert_array_equal(found, np.full((1, 2), (start or 0) + turn))
+
+
 @pytest.mark.parametrize("shares", [False, True])
 def test_starting_copies_inputs_unless_they_are_shared(model: ov.Model, shares: bool) -> None:
     request = ov.Core().compile_model(model, "CPU").create_infer_request()

@@ -19,6 +19,7 @@ from polydevice.memory_budget import MemoryBudget, _host_memory_bytes
 from polydevice.network import Network
 from polydevice.node import Node, constant
 from polydevice.ops.activation import Relu, Sigmoid
+from polydevice.ops.broadcast import Tile
 from polydevice.ops.io import Parameter, Result
 from polydevice.options import Options
 from polydevice.passes.constant_folding import constant_folding
@@ -165,6 +166,21 @@ def test_all_of_a_network_shares_the_time_for_folding(monkeypatch):
 
     assert constant_folding(network, evaluate) == 0
     assert len(calls) == 1
+
+
+def test_folding_makes_a_network_larger_by_so_many_bytes_at_most(monkeypatch):
+    """Eight times a node's constants (here 864, 96 and 96 bytes) are free; of 1000 are left 864,
+    then 360, which 460 bytes exceed."""
+    monkeypatch.setattr("polydevice.passes.constant_folding.SIZE_LIMIT", 1000)
+    results = []
+    for number, (elements, repeats) in enumerate([(25, 10), (1, 150), (1, 115)]):
+        given = [np.ones(elements, np.float32), np.array([repeats])]
+        inputs = [constant(f"{number}/{place}", each).output for place, each in enumerate(given)]
+        made = Node(f"tile{number}", Tile(), inputs)
+        results.append(Node(f"y{number}", Result(), [made.output]))
+    network = Network("n", [], results)
+    assert constant_folding(network, lambda _, inputs: [np.tile(*inputs)]) == 2
+    assert [node.name for node in network.nodes() if node.type == "Tile"] == ["tile2"]
 
 
 def test_values_computed_ahead_have_a_limit_of_bytes(monkeypatch):

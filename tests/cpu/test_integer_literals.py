@@ -47,6 +47,18 @@ def test_weights_in_narrow_floats_keep_their_fractions() -> None:
     np.testing.assert_allclose(answer, np.full((2, 3), 0.14), rtol=1e-6)
 
 
+def test_weights_with_a_scale_of_run_time() -> None:
+    """1 * 2 * 3 + 1 * 2 * 3 = 12, with a scale of 3 that is an input."""
+    x, scale = (
+        Node(n, Parameter(ElementType.f32, Shape(s))) for n, s in (("x", [1, 2]), ("s", []))
+    )
+    stored = constant("w", np.full((2, 4), 2, np.int8)).output
+    weights = Node("dw", DequantizeLinear(), [stored, scale.output]).output
+    product = Node("y", MatMul(), [x.output, weights])
+    answer = _on_cpu(product.output, [x, scale], x=np.ones((1, 2), np.float32), s=np.float32(3))
+    np.testing.assert_array_equal(answer, np.full((1, 4), 12))
+
+
 def test_integers_become_floats_without_a_proved_primitive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -79,3 +79,10 @@ def test_suppression_is_that_of_the_rule(crowd, seed):
         assert together.tolist() == [
             start + i for start, rule in zip(starts, expected, strict=False) for i in rule
         ]
+
+
+def test_any_box_is_too_much_where_no_overlap_is_allowed():
+    """Boxes that lie apart overlap by 0, which an inclusive threshold of 0 counts."""
+    boxes = np.array([[0, 0, 1, 1], [5, 5, 6, 6], [0, 8, 1, 9]], F)
+    assert suppress(boxes, 0, inclusive=True).tolist() == [0]
+    assert suppress(boxes, 0, inclusive=False).tolist() == [0, 1, 2]

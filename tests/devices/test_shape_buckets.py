@@ -464,3 +464,31 @@ def test_strided_slices_of_other_axes(rng: np.random.Generator, strides: tuple[i
         np.testing.assert_array_equal(
             next(iter(loaded.infer({"x": value}).values())), value[:, 1:7:step]
         )
+
+
+def test_images_of_any_number_of_channels_are_resized(rng: np.random.Generator) -> None:
+    x = opset.parameter([1, -1, 2, 2], "f32", name="x")
+    twice = np.array([2, 2], np.float32)
+    y = opset.interpolate(x, twice, [2, 3], mode="nearest", shape_calculation_mode="scales")
+    with Core() as core:
+        loaded = core.load_network(opset.network("n", [y]), "CPU", {"SHAPE_BUCKETS": "1:4"})
+        value = rng.standard_normal((1, 3, 2, 2)).astype(np.float32)
+        (found,) = loaded.infer({"x": value}).values()
+        np.testing.assert_array_equal(found, value.repeat(2, 2).repeat(2, 3))
+
+
+def test_one_item_of_a_padded_axis_is_refused() -> None:
+    """The last one would be padding; the first one is always there."""
+    x = opset.parameter([-1, 8], "f32", name="x")
+    with Core() as core:
+        for index, refused in ((0, False), (-1, True), (1, True)):
+            limits = np.array([index, 0]), np.array([index + 1, 8]), np.array([1, 1])
+            y = opset.strided_slice(
+                x, *limits, begin_mask=[0, 0], end_mask=[0, 0], shrink_axis_mask=[1, 0]
+            )
+            network = opset.network("part", [y])
+            if refused:
+                with pytest.raises(UnsupportedNetworkError, match="axis 0"):
+                    core.load_network(network, "CPU", {"SHAPE_BUCKETS": "0:4"})
+            else:
+                core.load_network(network, "CPU", {"SHAPE_BUCKETS": "0:4"})

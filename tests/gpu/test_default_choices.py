@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from polydevice.ops.arithmetic import Multiply
+from polydevice.ops.attention import ScaledDotProductAttention
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.pooling import MaxPool
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
@@ -82,3 +83,15 @@ def test_products_of_no_terms_read_no_tile(terms):
     else:
         graph = compiled(network, **dataclasses.asdict(GPU))
         assert not any(isinstance(node.op, MatMul) for node in graph.nodes)
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "rows", "parts"), [(1, 4096, 8, 16), (4096, 4096, 64, 1)]
+)
+def test_keys_of_few_queries_are_cut_into_parts(queries, keys, rows, parts):
+    """Eight heads alone would occupy eight of 132 processors."""
+    s = Sketch()
+    inputs = (s.input(name, 1, 8, n, 64) for name, n in zip("qkv", (queries, keys, keys)))
+    y = s.add("y", ScaledDotProductAttention(), *inputs)
+    name, mode = _choice(s.network(y=y), ScaledDotProductAttention)
+    assert (name, mode) == ("attention_tiled", {"BM": rows, "BN": 32, "SPLIT": parts})

@@ -56,6 +56,9 @@ def test_picture(tmp_path):
     assert len(boxes) == len(drawn) + 2, "a box per node, and a legend of two devices"
     assert len({e.get("fill") for e in boxes}) == 2
     thick = [e for e in root.iter() if e.get("stroke-width") == "3"]
-    assert thick
+    part = {row.node: row.subgraph for row in rows}
+    wires = {(port.node.name, n.name) for n in drawn for port in n.inputs if port.node in drawn}
+    assert len(thick) == sum(part[a] != part[b] for a, b in wires), "the ones between parts"
+    assert 0 < len(thick) < len(wires)
     titles = [e.text or "" for e in root.iter() if e.tag.endswith("}title")]
     assert any('a "reason" & more' in title for title in titles)

@@ -30,19 +30,29 @@ def test_gather_of_texts(index):
             np.testing.assert_array_equal(got, want)
 
 
-def test_scattered_texts():
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [helper.make_node("ScatterElements", ["x", "i", "new"], ["y"], axis=0)],
-        "texts",
-        [value("x", TensorProto.STRING, [4]), value("new", TensorProto.STRING, [2])],
-        [value("y", TensorProto.STRING, None)],
-        [numpy_helper.from_array(np.array([2, -4]), "i")],
-    )
+def on_both(node, inputs, initializers, feed) -> np.ndarray:
+    """Run one operator on texts here and in ONNX Runtime; return what both answer."""
+    info = helper.make_tensor_value_info
+    given = [info(name, TensorProto.STRING, shape) for name, shape in inputs.items()]
+    outputs = [info("y", TensorProto.STRING, None)]
+    graph = helper.make_graph([node], "texts", given, outputs, initializers)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     content = model.SerializeToString()
-    feed = {"x": np.array(list("abcd"), object), "new": np.array(["", "äöü"], object)}
     (want,) = onnxruntime.InferenceSession(content).run(None, feed)
-    assert want.tolist() == ["äöü", "b", "", "d"]
     with Core() as core, core.load_network(core.read_network(content), "CPU") as network:
         np.testing.assert_array_equal(network.infer(feed)["y"], want)
+    return want
+
+
+def test_scattered_texts():
+    node = helper.make_node("ScatterElements", ["x", "i", "new"], ["y"], axis=0)
+    indices = numpy_helper.from_array(np.array([2, -4]), "i")
+    feed = {"x": np.array(list("abcd"), object), "new": np.array(["", "äöü"], object)}
+    found = on_both(node, {"x": [4], "new": [2]}, [indices], feed)
+    assert found.tolist() == ["äöü", "b", "", "d"]
+
+
+def test_transposed_texts():
+    node = helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0])
+    found = on_both(node, {"x": [2, 2]}, [], {"x": np.array([["a", "äöü"], ["", "d"]], object)})
+    assert found.tolist() == [["a", ""], ["äöü", "d"]]
