@@ -16,6 +16,7 @@ from polydevice.ops.io import Parameter, Result
 from polydevice.ops.math import Abs
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.quantize_linear import DequantizeLinear
+from polydevice.rewrites.integers.compressed import compressed
 from polydevice.rewrites.integers.integer_product import check_same
 from polydevice_cpu.onednn.library import library
 
@@ -47,16 +48,19 @@ def test_weights_in_narrow_floats_keep_their_fractions() -> None:
     np.testing.assert_allclose(answer, np.full((2, 3), 0.14), rtol=1e-6)
 
 
-def test_weights_with_a_scale_of_run_time() -> None:
-    """1 * 2 * 3 + 1 * 2 * 3 = 12, with a scale of 3 that is an input."""
-    x, scale = (
-        Node(n, Parameter(ElementType.f32, Shape(s))) for n, s in (("x", [1, 2]), ("s", []))
+def test_matrices_are_taken_apart_where_all_of_them_is_known() -> None:
+    stored = constant("w", np.arange(8, dtype=np.int8).reshape(2, 4)).output
+    scales = constant("s", np.float32(3)).output, Node("x", Parameter(ElementType.f32, Shape([])))
+    matrix = Node("dw", DequantizeLinear(), [stored, scales[0]]).output
+    found = compressed(matrix, turned=True)
+    assert found is not None and (found.q == np.arange(8).reshape(2, 4)).all()
+    assert found.scales.tolist() == [[3], [3]]
+    later = Node("dw", DequantizeLinear(), [stored, scales[1].output]).output
+    assert compressed(later, turned=True) is None, "the scale is an input"
+    narrow = constant("w", np.ones((2, 4), ml_dtypes.float8_e4m3fn)).output
+    assert (
+        compressed(Node("dw", DequantizeLinear(), [narrow, scales[0]]).output, turned=True) is None
     )
-    stored = constant("w", np.full((2, 4), 2, np.int8)).output
-    weights = Node("dw", DequantizeLinear(), [stored, scale.output]).output
-    product = Node("y", MatMul(), [x.output, weights])
-    answer = _on_cpu(product.output, [x, scale], x=np.ones((1, 2), np.float32), s=np.float32(3))
-    np.testing.assert_array_equal(answer, np.full((1, 4), 12))
 
 
 def test_integers_become_floats_without_a_proved_primitive(
