@@ -94,6 +94,19 @@ def test_the_caller_generates_little_code_and_all_on_one_core(monkeypatch, count
     assert [each.is_compiled for each in made] == [k < count for k in range(COUNT)]
 
 
+@pytest.mark.usefixtures("cores")
+def test_the_caller_generates_all_code_where_no_thread_starts(monkeypatch):
+    """Of a system that allows no more, or an interpreter that ends."""
+
+    def refuse(self) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    made = primitives(5000)
+    assert not generate(made)
+    assert all(each.is_compiled for each in made)
+
+
 def test_nothing_is_generated_of_a_plan_that_is_not_made(monkeypatch):
     monkeypatch.setattr(ahead, "_has_cores", lambda: False)
     made = primitives(73_001)

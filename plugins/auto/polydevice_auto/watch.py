@@ -50,8 +50,9 @@ class Watch:
         with self._lock:
             self._until = min(self._until, end)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._look, name="watch", daemon=True)
+                thread.start()  # or the next call tries again
+                self._thread = thread
             else:
                 self._sooner.set()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import threading
@@ -37,18 +38,22 @@ class Ahead:
             self._queue.put(primitive)
         elif not primitive.is_compiled:
             self._waiting.append(primitive)
-            if len(self._waiting) == PAYS and _has_cores():
-                self._start(self._waiting)
+            if len(self._waiting) == PAYS and _has_cores() and self._start():
+                for each in self._waiting:
+                    self._queue.put(each)
                 self._waiting = None
 
-    def _start(self, waiting: list[Primitive]) -> None:
-        for each in waiting:
-            self._queue.put(each)
+    def _start(self) -> bool:
+        """Start the thread, unless the system has no more of them, or the interpreter ends."""
         thread = threading.Thread(
             target=_generate, args=(self._queue,), name="polydevice-cpu-code", daemon=True
         )
         _threads.add(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
+        return True
 
     def end(self) -> None:
         """Let the thread end after what was added; without one, generate all code."""
@@ -89,11 +94,15 @@ def _has_cores() -> bool:
 
 
 def _wait_for_all() -> None:
-    """Wait until nothing is generated: a fork would leave locks behind that nobody releases."""
+    """Wait until nothing is generated: a fork would leave locks behind that nobody releases.
+
+    The end of the process would take away what oneDNN is working with.
+    """
     for thread in list(_threads):
-        if thread is not threading.current_thread():
+        if thread.is_alive() and thread is not threading.current_thread():
             thread.join()
 
 
+atexit.register(_wait_for_all)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_wait_for_all)
