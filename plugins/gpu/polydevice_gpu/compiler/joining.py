@@ -145,7 +145,7 @@ def joined_behind(
         reason = f"kernels for those of {MOST_KERNELS} other sets of sizes were built"
         for _, numbers in joining.drafts:
             joining.apart.update(dict.fromkeys(numbers, reason))
-        joining.drafts = []
+        return replace(plan, apart=joining.apart, may_join=False)
     known.add(sources)
     programs = []  # held until the plan holds them
     for drafted, _ in joining.drafts:
