@@ -120,6 +120,13 @@ TROUBLES: tuple[Trouble, ...] = (
     ),
     Trouble(
         *("PoCL", _POCL, (0,), ()),
+        "may crash or refuse a program where several processes fill one empty cache folder at once "
+        "(one of three died once; none of 66 that tried it again; users of PoCL report it, too)",
+        "has no part in that folder; what CACHE_DIR keeps is compiled by one process",
+        "let one process load the network first, or give each its own POCL_CACHE_DIR",
+    ),
+    Trouble(
+        *("PoCL", _POCL, (0,), ()),
         "compiles on the processor: the first load of a network takes seconds to a minute",
         "keeps compiled kernels where CACHE_DIR says",
         "set CACHE_DIR to load a network in a second the next time",
