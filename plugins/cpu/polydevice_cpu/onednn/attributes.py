@@ -64,8 +64,8 @@ class Quantisation:
     zero_point_mask: int | None = None
 
 
-KEPT = 1024
-"""How many attributes stay for who asks for the same again; each takes some 3 kB."""
+KEPT = 64
+"""How many attributes stay for who asks for the same again, soon as a rule; each takes 5 kB."""
 
 
 class Attributes:
@@ -150,18 +150,20 @@ def _held(
 class _Held:
     """A primitive_attr with its post-operations."""
 
-    __slots__ = ("_chain", "_library", "handle")
+    __slots__ = ("_library", "handle")
 
     def __init__(self, post_ops: Sequence[PostOp], quantisation: Sequence[Quantisation]) -> None:
         lib = self._library = required()
         self.handle = lib.create("primitive_attr_create")
-        self._chain: c.c_void_p | None = None
         lib.call("primitive_attr_set_scratchpad_mode", self.handle, SCRATCHPAD_USER)
         if post_ops:
-            self._chain = lib.create("post_ops_create")
-            for post_op in post_ops:
-                self._append(self._chain, post_op)
-            lib.call("primitive_attr_set_post_ops", self.handle, self._chain)
+            chain = lib.create("post_ops_create")
+            try:
+                for post_op in post_ops:
+                    self._append(chain, post_op)
+                lib.call("primitive_attr_set_post_ops", self.handle, chain)  # which copies them
+            finally:
+                lib.destroy("post_ops_destroy", chain)
         for item in quantisation:
             argument, mask = item.argument, item.scale_mask
             if mask is not None:
@@ -186,5 +188,3 @@ class _Held:
     def __del__(self) -> None:
         if hasattr(self, "handle"):
             self._library.destroy("primitive_attr_destroy", self.handle)
-        if getattr(self, "_chain", None) is not None:
-            self._library.destroy("post_ops_destroy", self._chain)
