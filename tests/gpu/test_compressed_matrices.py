@@ -211,6 +211,7 @@ MMA, FED = MatmulCompressedMma, MatmulCompressedFed
         pytest.param(MMA, 4, 3, 19, 384, 384, 4, marks=pytest.mark.full),
         pytest.param(MMA, 8, 1, 21, 960, 64, 0, marks=pytest.mark.full),
         (FED, 4, 1, 83, 2080, 32, 5),
+        pytest.param(FED, 4, 1, 16, 512, 32, 5, marks=pytest.mark.full),  # one stage, and one step
         pytest.param(FED, 4, 3, 19, 1280, 640, 0, marks=pytest.mark.full),
         pytest.param(FED, 8, 1, 50, 1088, 64, 5, marks=pytest.mark.full),
     ],

@@ -146,7 +146,7 @@ class MatmulCompressedFed(CompressedKernel):
         self.declare_rows(call, op, 4)
         tiles = -(-node.output.shape[-1] // 16)
         groups = min(tiles, mode["EACH"] * call.target.compute_units)
-        stages = max(min(feeding.stages, -(-tiles // groups) * feeding.steps), 2)
+        stages = min(feeding.stages, -(-tiles // groups) * feeding.steps)
         call.define(WARPS=mode["WARPS"], DEPTH=mode["DEPTH"], SPAN=feeding.span)
         call.define(EIGHTS=feeding.eights, STAGES=stages)
         call.scalars(STEPS=feeding.steps, TILES=tiles, GROUPS=groups)
