@@ -35,6 +35,11 @@ class Watch:
         self._until = math.inf  # when the thread looks again, of time.perf_counter()
         self._thread: threading.Thread | None = None
 
+    @property
+    def is_looking(self) -> bool:
+        """Whether there is a thread, which looks at what runs."""
+        return self._thread is not None
+
     def begin(self, call: Watched, seconds: float) -> None:
         """Leave a call behind unless it ends within so many seconds."""
         end = time.perf_counter() + seconds
