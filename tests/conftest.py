@@ -122,6 +122,23 @@ def needs_gpu() -> None:
 
 
 @pytest.fixture
+def compiled_sparingly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a GPU that is a processor compile without optimising: for tests of answers alone."""
+    from tests.gpu.graphs import compile_sparingly  # imports the GPU plugin
+
+    compile_sparingly(monkeypatch)
+
+
+@pytest.fixture
+def repeated_sparingly(request: pytest.FixtureRequest) -> None:
+    """Compile a list's further entries sparingly; those of the quick tier as users have it."""
+    is_more = request.node.get_closest_marker("full") is not None
+    on_gpu = "device" not in request.fixturenames or "GPU" in request.getfixturevalue("device")
+    if is_more and on_gpu:
+        request.getfixturevalue("compiled_sparingly")
+
+
+@pytest.fixture
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """Random numbers of a test's own, the same whichever tests run before it."""
     return seeded(request.node.nodeid)

@@ -9,6 +9,8 @@ from polydevice import Core, ElementType, operation, opset
 from polydevice.errors import ElementTypeError, NetworkError, ShapeError
 from polydevice.ops.op import operations
 
+pytestmark = pytest.mark.usefixtures("compiled_sparingly")
+
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_network_of_ten_lines(device: str, seed: int, tmp_path) -> None:

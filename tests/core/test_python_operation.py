@@ -25,6 +25,8 @@ from tests.core.python_operation_models import DOMAIN, onnx_model
 
 from .ir_text import edges, layer, net, parameter, result
 
+pytestmark = pytest.mark.usefixtures("compiled_sparingly")
+
 
 @polydevice.operation("Swish", domain=DOMAIN)
 def swish(x, *, beta: float = 1.0):

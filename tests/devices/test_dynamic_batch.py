@@ -9,6 +9,8 @@ from polydevice import Core
 from polydevice.errors import RequestError, UnsupportedNetworkError
 from tests.cpu.models import answer, build, residual
 
+pytestmark = pytest.mark.usefixtures("compiled_sparingly")
+
 BATCH = 5
 
 

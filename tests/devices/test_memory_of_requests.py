@@ -19,6 +19,8 @@ from polydevice.errors import BlobError
 from polydevice.infer_request import InferRequest
 from tests.cpu.models import build
 
+pytestmark = pytest.mark.usefixtures("compiled_sparingly")
+
 SHAPE = (3, 5)
 OPERATIONS: dict[str, Callable[..., Array]] = {
     "Relu": lambda x: np.maximum(x, 0),

@@ -18,6 +18,8 @@ from tests.cpu.models import answer, build
 from tests.gpu.strict import refuse_empty_transfers
 from tests.hetero.networks import WEIGHTS, by_type, check, held, normal, place, there_and_back
 
+pytestmark = pytest.mark.usefixtures("compiled_sparingly")
+
 F32 = ElementType.f32
 
 

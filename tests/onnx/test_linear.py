@@ -14,6 +14,8 @@ import polydevice.compat.onnxruntime
 from polydevice.errors import UnsupportedOperationError
 from tests.onnx.models import onnxruntime_outputs, run
 
+pytestmark = pytest.mark.usefixtures("compiled_sparingly")
+
 Rng = np.random.Generator
 ROWS, FEATURES, LABELS = 7, 5, 3
 FLOAT, INT64, STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING

@@ -13,6 +13,8 @@ from polydevice import Core
 from polydevice.errors import ModelError, ModelLimitError, UnsupportedOperationError
 from tests.onnx.models import onnxruntime_outputs, run, value
 
+pytestmark = pytest.mark.usefixtures("compiled_sparingly")
+
 Rng = np.random.Generator
 FEATURES, TARGETS, ROWS = 5, 3, 7
 INNER = ["LEQ", "LT", "GTE", "GT", "EQ", "NEQ"]

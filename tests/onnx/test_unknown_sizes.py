@@ -15,6 +15,8 @@ from onnx.reference import ReferenceEvaluator
 from polydevice.errors import ShapeError
 from tests.onnx.models import model, onnxruntime_outputs, run, tensor, value
 
+pytestmark = pytest.mark.usefixtures("compiled_sparingly")
+
 INT64 = TensorProto.INT64
 
 
