@@ -69,6 +69,29 @@ def test_inputs_are_read_in_place(executable, x):
     np.testing.assert_array_equal(request.infer()["relu"], x + 1)
 
 
+def test_a_system_without_more_threads(executable, x, monkeypatch):
+    """Where none can be started, that is said; where one is there, it does the work of all."""
+    start = threading.Thread.start
+
+    def refuse(self) -> None:
+        if "stream" in self.name:
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    first, second = executable.requests[:2]
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(InferenceError, match="can't start new thread"):
+            first.start_async({"x": x})
+        np.testing.assert_array_equal(first.infer({"x": x})["relu"], x + 1)
+    first.start_async({"x": x})
+    first.wait()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for request in (first, second):
+        request.start_async({"x": x})
+    assert [request.wait() for request in (first, second)] == [StatusCode.OK] * 2
+
+
 def test_async_inputs_are_copied(executable, x):
     request = executable.start_async(1, {"x": x})
     expected = x + 1

@@ -11,7 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 
-from polydevice.errors import InferCancelledError
+from polydevice.errors import InferCancelledError, InferenceError
 
 Task = Callable[[int], None]
 """A unit of work; it receives the number of the stream whose thread runs it."""
@@ -68,13 +68,14 @@ class Executor:
 
         Raises:
             InferCancelledError: when the executor is closed.
+            InferenceError: no thread can be started, and there is none.
         """
         with self._wake:
             if self._closed:
                 raise InferCancelledError(f"{self.name} is closed; load the network again")
-            self._queue.append((task, cancelled))
             if len(self._threads) < self.streams:
                 self._start_thread()
+            self._queue.append((task, cancelled))
             self._wake.notify()
 
     def _start_thread(self) -> None:
@@ -83,8 +84,16 @@ class Executor:
         # The thread holds only the parts it needs, so that an executor can be collected.
         args = (self._wake, self._queue, weakref.ref(self), stream)
         thread = threading.Thread(target=_work, args=args, name=name, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system has no more, or the interpreter ends
+            if not self._threads:
+                raise InferenceError(
+                    f"{self.name} cannot run: {error}. Let the process have more threads, or call "
+                    "infer(), which needs none"
+                ) from error
+        else:
+            self._threads.append(thread)
 
     def remove(self, task: Task) -> bool:
         """Drop a queued task; False when it runs already or is not there."""

@@ -58,9 +58,14 @@ class Specialiser:
             self._jobs.append((shapes, plan))
             if self._thread is None:
                 # No daemon: compilers must not be interrupted by the end of the process.
-                name = "polydevice-specialise"
-                self._thread = threading.Thread(target=self._work, name=name)
-                self._thread.start()
+                thread = threading.Thread(target=self._work, name="polydevice-specialise")
+                try:
+                    thread.start()
+                except RuntimeError:  # the system has no more, or the interpreter ends
+                    self._jobs.clear()
+                    self._taken.clear()
+                else:
+                    self._thread = thread
 
     def _is_due(self, plan: Plan) -> bool:
         """Whether what a plan wants was wanted before, or its inferences are many."""
