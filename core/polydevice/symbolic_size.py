@@ -42,8 +42,6 @@ _OF_NUMPY = {
 }  # fmt: skip
 """What NumPy calls the arithmetic of its scalars."""
 
-_TRUE_OF_ITSELF = ("<=", ">=", "==")
-
 _CALLED: dict[str, Callable[[Any], Any]] = {
     "neg": operator.neg, "abs": abs, "invert": operator.invert, "ceil": math.ceil,
     "floor": math.floor, "trunc": math.trunc, "bit_length": lambda n: n.bit_length(),
@@ -292,8 +290,6 @@ def _infix(symbol: str, *, reverse: bool = False) -> Callable[..., Any]:
 
     def method(self: SymbolicSize, other: object) -> Any:
         kind = type(other)
-        if self is other and symbol in _TRUE_OF_ITSELF:
-            return True
         trace = self.trace
         if kind is SymbolicSize:
             if other.trace is not trace:  # type: ignore[attr-defined]
@@ -310,10 +306,10 @@ def _infix(symbol: str, *, reverse: bool = False) -> Callable[..., Any]:
         value = function(number, self.value) if reverse else function(self.value, number)
         if not trace.is_live:
             return value
+        short = _shortened(self, symbol, other if kind is SymbolicSize else number, value, reverse)
+        if short is not None:
+            return short
         if kind is not SymbolicSize:
-            short = _shortened(self, symbol, number, value, reverse)
-            if short is not None:
-                return short
             text = f"({text!r})" if math.isfinite(number) else f"float('{text}')"
         a, b = (text, self.name) if reverse else (self.name, text)
         if is_comparison:
@@ -324,18 +320,21 @@ def _infix(symbol: str, *, reverse: bool = False) -> Callable[..., Any]:
     return method
 
 
-def _shortened(size: SymbolicSize, symbol: str, number: Number, value: Any, reverse: bool) -> Any:
-    """What whole numbers make of a size that is a sum with one, or stays itself; None of others.
+def _shortened(size: SymbolicSize, symbol: str, other: Number, value: Any, reverse: bool) -> Any:
+    """What becomes of a size that is a sum with a number, or stays itself; None of others.
 
     A convolution with borders computes (n + 1 + 1 - 3) // 1 + 1: so its sizes stay the same ones.
     """
-    if type(number) is not int or type(size.value) is not int:
+    base = _base(size)
+    if type(other) is SymbolicSize:
+        is_known = _base(other) is base and (symbol == "-" or isinstance(value, bool))
+        return value if is_known else None
+    if type(other) is not int or type(size.value) is not int:
         return None
-    base = size if size.base is None else size.base
     if isinstance(value, bool):
-        size.trace.guard(f"{base.name} {symbol} ({number - size.offset})", value)
+        size.trace.guard(f"{base.name} {symbol} ({other - size.offset})", value)
         return value
-    if number == 1 and (symbol == "*" or (symbol == "//" and not reverse)):
+    if other == 1 and (symbol == "*" or (symbol == "//" and not reverse)):
         return size
     if symbol == "+" or (symbol == "-" and not reverse):
         offset = value - base.value
@@ -346,6 +345,10 @@ def _shortened(size: SymbolicSize, symbol: str, number: Number, value: Any, reve
         made.base, made.offset = base, offset
         return made
     return None
+
+
+def _base(size: SymbolicSize) -> SymbolicSize:
+    return size if size.base is None else size.base
 
 
 def _called(name: str) -> Callable[[SymbolicSize], Any]:

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from polydevice.ops.activation import Relu
-from polydevice.symbolic_size import UntraceableError, tracing
+from polydevice.symbolic_size import UntraceableError, mentions_sizes, tracing
 from polydevice_cpu.lowering.concat import _start
 from polydevice_cpu.onednn.library import Library, library
 from polydevice_cpu.plan.building.looks import reshaped_strides
@@ -15,6 +15,7 @@ from polydevice_cpu.plan.filling.captured import serves_all_sizes
 from polydevice_cpu.plan.filling.formulas import Formulas
 from polydevice_cpu.plan.plan import PlanParts
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep
+from polydevice_cpu.proof.ledger import Ledger
 from tests.cpu import models
 from tests.cpu.loading import image, load
 from tests.cpu.proved import unproved
@@ -201,6 +202,46 @@ def test_the_part_of_a_constant_table_that_a_size_selects(core):
     for number, (n, size) in enumerate([(1, 20), (3, 7), (1, 9), (2, 30), (1, 64), (1, 1)]):
         compare(executable.requests[0], model, image(number, n, size, 8))
     assert executable.compiled.templates.filled >= 1
+
+
+def test_a_scale_of_one_number_is_repeated_for_each_length(core):
+    """What is made of a constant for a length is kept, but not for the lengths of other plans."""
+    nodes = [("LayerNormalization", ["x", "scale", "shift"], ["y"], {"axis": -1})]
+    weights = {"scale": np.array([2], np.float32), "shift": np.array([1], np.float32)}
+    model = models.build(nodes, {"x": ["n", "k"]}, ["y"], weights)
+    executable = load(core, model)
+    for number, shape in enumerate([(2, 5), (3, 6), (2, 8), (3, 12), (2, 20), (3, 12), (4, 12)]):
+        compare(executable.requests[0], model, image(number, *shape))
+    assert executable.compiled.templates.filled
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_verdicts_are_about_numbers(core, monkeypatch, stride):
+    """The class of a convolution of integers names its borders, which follow from the sizes."""
+    verdict, asked = Ledger.verdict, []
+
+    def noted(self, key):
+        asked.append(key)
+        return verdict(self, key)
+
+    monkeypatch.setattr(Ledger, "verdict", noted)
+    nodes = [
+        ("QuantizeLinear", ["x", "step", "zero"], ["q"], {}),
+        ("ConvInteger", ["q", "w", "zero"], ["i"], {"pads": [1] * 4, "strides": [stride] * 2}),
+        ("Cast", ["i"], ["y"], {"to": onnx.TensorProto.FLOAT}),
+    ]
+    weights = {
+        "step": np.array(0.01, np.float32),
+        "zero": np.array(7, np.uint8),
+        "w": (image(1, 16, 16, 3, 3) * 200 - 100).astype(np.int8),
+    }
+    model = models.build(nodes, {"x": ["n", 16, "h", "v"]}, ["y"], weights)
+    executable = load(core, model)
+    for number, size in enumerate([8, 9, 12, 13, 16, 15, 20, 21]):
+        compare(executable.requests[0], model, image(number, 1, 16, size, size + 4))
+    assert executable.compiled.templates.filled
+    assert any(key.startswith("convolution") for key in asked)
+    assert not any(map(mentions_sizes, asked))
 
 
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])

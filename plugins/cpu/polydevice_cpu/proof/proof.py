@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from polydevice.bounds import current_bounds
 from polydevice.errors import DeviceMemoryError
+from polydevice.symbolic_size import settled
 from polydevice_cpu.onednn.attributes import Attributes, Eltwise
 from polydevice_cpu.onednn.constants import Algorithm
 from polydevice_cpu.onednn.descriptor import Descriptor, number_descriptor, numbers
@@ -41,7 +42,8 @@ def refusal(claim: Claim) -> str:
 def _noted(claim: Claim, made: SymbolicPrimitive) -> str:
     """Why it must not be used for the sizes there are now; what is claimed is noted for others."""
     base = None if claim.base is None else claim.base()
-    noted = NotedClaim(base, tuple(claim.links), claim.zero, claim.window)
+    window = settled(claim.window)  # of which verdicts are kept
+    noted = NotedClaim(base, tuple(claim.links), claim.zero, window)
     shapes = [numbers(link.shape) for link in claim.links]
     reason = refusal(noted.of(made.witness, shapes, number_descriptor, _witness_of))
     if not reason:

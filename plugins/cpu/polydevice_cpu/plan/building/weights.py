@@ -10,6 +10,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.memory_budget import MemoryBudget
+from polydevice.symbolic_size import settled
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
@@ -97,8 +98,9 @@ class WeightStore:
         self, array: Array, name: str, make: Callable[[Array], Array], descriptor: Descriptor
     ) -> Value:
         """Return ``make(array)`` packed; what was made is kept in no other form."""
+        key = _identity(array), settled(name)
         with self._lock:
-            _, versions = self._made.setdefault((_identity(array), name), (array, []))
+            _, versions = self._made.setdefault(key, (array, []))
             return self._version(versions, descriptor, lambda: make(array))
 
     def _version(
@@ -113,8 +115,11 @@ class WeightStore:
         return made
 
     def derived(self, array: Array, name: str, make: Callable[[Array], Array]) -> Array:
-        """Return ``make(array)``, made once per array and name."""
-        key = (_identity(array), name)
+        """Return ``make(array)``, made once per array and name.
+
+        Sizes that the name says are numbers from then on, where they were formulas.
+        """
+        key = _identity(array), settled(name)
         with self._lock:
             if key not in self._derived:
                 self._derived[key] = (array, make(array))
