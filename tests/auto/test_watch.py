@@ -42,6 +42,22 @@ def test_the_thread_ends_when_nothing_runs_and_starts_again() -> None:
         assert not watch.is_looking
 
 
+def test_a_system_without_more_threads(monkeypatch) -> None:
+    """Nothing is watched there; what begins once it has some is."""
+    watch, call, later = Watch(), Call(), Call()
+
+    def refuse(self) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refuse)
+        watch.begin(call, 0.01)
+        assert not watch.is_looking
+    watch.begin(later, 0.02)
+    assert later.left.wait(60)
+    assert call.left.wait(60)
+
+
 def test_many_calls_from_many_threads_are_ended_by_one_side_only() -> None:
     watch, sides = Watch(), []
 

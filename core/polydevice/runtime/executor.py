@@ -89,8 +89,8 @@ class Executor:
         except RuntimeError as error:  # the system has no more, or the interpreter ends
             if not self._threads:
                 raise InferenceError(
-                    f"{self.name} cannot run: {error}. Let the process have more threads, or call "
-                    "infer(), which needs none"
+                    f"{self.name} cannot run: {error}. Let the process have more threads; on one "
+                    "device infer() needs none"
                 ) from error
         else:
             self._threads.append(thread)

@@ -164,6 +164,8 @@ class Job(Watched):
             self._member.threads.submit(self._run, self._dropped)
         except InferCancelledError:
             self._dropped()
+        except PolydeviceError as error:  # no thread can be started
+            self._refused(error)
 
     def run_here(self) -> None:
         """Run in this thread, however long that takes."""
@@ -222,9 +224,13 @@ class Job(Watched):
 
     def _dropped(self) -> None:
         """End without having run, since the network was closed."""
+        self._refused(InferCancelledError("the network was closed"))
+
+    def _refused(self, error: PolydeviceError) -> None:
+        """End without having run, or run elsewhere."""
         if self._limit_s and not WATCH.end(self):
             return
-        self._submit_following(self._ended(None, InferCancelledError("the network was closed")))
+        self._submit_following(self._ended(None, error))
 
     def leave_behind(self) -> None:
         """Let the device be, which hangs, and let the attempt go on without it."""

@@ -56,8 +56,12 @@ class Watch:
             self._until = min(self._until, end)
             if self._thread is None:
                 thread = threading.Thread(target=self._look, name="watch", daemon=True)
-                thread.start()  # or the next call tries again
-                self._thread = thread
+                try:
+                    thread.start()
+                except RuntimeError:  # the system has no more: what begins next tries again
+                    self._until = math.inf
+                else:
+                    self._thread = thread
             else:
                 self._sooner.set()
 
