@@ -23,6 +23,8 @@ from .cases import CASES
 from .oracle import oracle
 from .tolerances import TOLERANCES
 
+pytestmark = pytest.mark.usefixtures("repeated_sparingly")
+
 
 def check(given: Case, device: str, *, dynamic: bool) -> None:
     """Both runtimes read the same text, except that sizes may be unknown to ours."""

@@ -24,6 +24,14 @@ def opencl() -> cl.Device:
     return cl.open_device(report.devices[0])
 
 
+@pytest.fixture(autouse=True)
+def _answers_alone(compiled_sparingly: None) -> None:
+    """Compile sparingly, but where a module or folder has a fixture of this name for itself.
+
+    `tests/conformance`, `tests/devices` and the models run as users have them compiled.
+    """
+
+
 @pytest.fixture
 def core(opencl: cl.Device) -> Iterator[Core]:
     """A Core on a machine that has an OpenCL device."""

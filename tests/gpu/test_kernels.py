@@ -3,9 +3,10 @@
 What goes in and out lies in the ways of `arrangements`. Of the many combinations as many run as it
 takes for every case and arrangement to occur in f32, and of the modes every two values of two
 macros for the first of a kernel's operations, for the others every value of each macro. f16
-differs in the types of loads and stores, so there it is every arrangement, and for the first
-operation every value of each macro. The quick tier runs the first of these, which show most. With
-POLYDEVICE_TEST_MODES=all every mode meets every arrangement.
+differs in the types of loads and stores, which are the kernel's: there it is every arrangement and
+every value of each macro for the first operation, and one trial for the others. The quick tier runs
+the first of these, which show most. With POLYDEVICE_TEST_MODES=all every mode meets every
+arrangement.
 """
 
 from __future__ import annotations
@@ -30,10 +31,18 @@ from polydevice_gpu.one_launch import choose
 from polydevice_gpu.one_launch.function import why_no_function
 from polydevice_gpu.runtime.bound_plan import BoundPlan
 from tests.gpu import graphs
-from tests.gpu.trials import OPERATIONS, PAIRS, SUB_GROUPS, candidates, chosen, named, only
+from tests.gpu.trials import (
+    OPERATIONS,
+    PAIRS,
+    SUB_GROUPS,
+    candidates,
+    chosen,
+    named,
+    only,
+    simulated,
+)
 from tests.tiers import is_quick
 
-SEPARATE_BUFFERS = "POLYDEVICE_TEST_SEPARATE_BUFFERS"
 MODES = "POLYDEVICE_TEST_MODES"
 MOST_ELEMENTS = 6_000
 """Of inputs, where a simulator executes one instruction after the other; or else the fewest."""
@@ -82,7 +91,7 @@ def _facts(op: type, kernel: Kernel, dtype: str) -> tuple[str, ...]:
         mode = "pair" if asked == "all" else "mode"
         return ("case", mode) if dtype == "f4" else (mode,)
     if dtype == "f2":
-        return ("arrangement", "value") if _is_first(op, kernel) else ("arrangement",)
+        return "arrangement", "value"
     if _is_first(op, kernel):
         return "case", "arrangement", "value", "values"
     return "case", "arrangement", "value"
@@ -104,7 +113,7 @@ def load(monkeypatch, opencl, builder, core):
     """Return a function that loads a network with one operation bound to a kernel and mode."""
     compiler = importlib.import_module("polydevice_gpu.compiler.compiler")
     target = _willing(opencl)
-    if os.environ.get(SEPARATE_BUFFERS) == "1":
+    if simulated():
         # oclgrind 21.10 loses track of what was written through regions of a buffer.
         def region(self, memory):
             if memory not in self._regions:
@@ -183,21 +192,20 @@ def _check(load, opencl, pair, dtype, modes, facts, most) -> None:
     """Run an operation's cases in these modes, twice each, on a simulator once; `most` of them."""
     op, kernel = pair
     ran = 0
-    simulated = os.environ.get(SEPARATE_BUFFERS) == "1"
-    if simulated and dtype == "f2" and not _is_first(op, kernel):
+    if dtype == "f2" and not _is_first(op, kernel) and (simulated() or MODES not in os.environ):
         most = 1  # f4 has the same places, the kernel's first operation the other loads and stores
     offered = candidates(op, kernel, dtype, _willing(opencl))
-    found = [*itertools.islice(offered, None if simulated or most is None else FEW)]
-    if simulated:
+    found = [*itertools.islice(offered, None if simulated() or most is None else FEW)]
+    if simulated():
         found = [each for each in found if not _has_signed_bytes(each.trial)]
-    if found and (simulated or most is not None):
+    if found and (simulated() or most is not None):
         size = max(MOST_ELEMENTS, min(each.trial.elements for each in found))
         found = [each for each in found if each.trial.elements <= size]
     for trial, mode in itertools.islice(chosen(found, modes, facts), most):
         what = f"{trial.case.op} mode {mode}, {trial.arrangement}"
         answers = trial.answers()
         request = load(trial.network.clone(), op, kernel, mode).create_infer_request()
-        for _ in range(1 if simulated else 2):
+        for _ in range(1 if simulated() else 2):
             outputs = request.infer(trial.given)
             for name, answer in answers.items():
                 _compare(outputs[name], answer, trial.case, what)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import itertools
+import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -66,6 +67,14 @@ PAIRS = [
     for dtype in ("f4", "f2")
     if ONE_TYPE.get(pair[1].name, dtype) == dtype
 ]
+
+
+def simulated() -> bool:
+    """Whether a simulator runs kernels, one instruction after the other; then once is enough.
+
+    What a second inference shows, a plan that is used again, is the same on every device.
+    """
+    return os.environ.get("POLYDEVICE_TEST_SEPARATE_BUFFERS") == "1"
 
 
 def named(value: tuple[type, Kernel] | str) -> str:

@@ -24,6 +24,8 @@ def gpu() -> str:
     return found[0]
 
 
+# On one device alone `tests/models` has them all as users have them compiled.
+@pytest.mark.usefixtures("repeated_sparingly")
 @pytest.mark.parametrize(
     "model",
     [pytest.param(m, marks=() if m.name in QUICK else pytest.mark.full, id=m.name) for m in MODELS],

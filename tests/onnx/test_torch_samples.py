@@ -23,6 +23,7 @@ def all_samples() -> list[Sample]:
     return list(samples(ARCHIVE))
 
 
+@pytest.mark.usefixtures("repeated_sparingly")
 @pytest.mark.parametrize(
     "part", [0, *(pytest.param(p, marks=pytest.mark.full) for p in range(1, PARTS))]
 )

@@ -6,12 +6,7 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _compiled_sparingly(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a GPU that is a processor compile for answers alone.
-
-    The same operations run in `tests/conformance` as users have them compiled.
-    """
+def _answers_alone(request: pytest.FixtureRequest) -> None:
+    """Compile sparingly: `tests/conformance` has every operation as users have it compiled."""
     if "device" in request.fixturenames and "GPU" in request.getfixturevalue("device"):
-        from tests.gpu.graphs import compile_sparingly
-
-        compile_sparingly(monkeypatch)
+        request.getfixturevalue("compiled_sparingly")

@@ -13,6 +13,11 @@ AddDriver = Callable[..., Path]
 
 
 @pytest.fixture
+def _answers_alone() -> None:
+    """Compile as these tests say: what is compiled, and kept, is what they are about."""
+
+
+@pytest.fixture
 def vendors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder of .icd files that loaders look into instead of the system's."""
     folder = tmp_path / "vendors"
