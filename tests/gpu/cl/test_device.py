@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from dataclasses import replace
 
@@ -58,3 +59,20 @@ def test_device_that_this_process_does_not_have(opencl) -> None:
     elsewhere = replace(admitted, facts=replace(admitted.facts, name="Elsewhere"))
     with pytest.raises((DeviceNotFoundError, DeviceLostError), match="no device 'Elsewhere' on"):
         cl.open_device(elsewhere)
+
+
+def test_hints_of_queues_are_the_bits_of_their_extensions(opencl, monkeypatch) -> None:
+    """1 to 3 are low, medium and high; CL_QUEUE_PRIORITY_HIGH_KHR is bit 0, LOW is bit 2."""
+    asked, real = [], device_module.ocl.CommandQueue
+
+    def noting(context, handle, properties):
+        asked.append(properties)
+        return real(context, handle)
+
+    monkeypatch.setattr(device_module.ocl, "CommandQueue", noting)
+    device = copy.copy(opencl)
+    device.facts = replace(opencl.facts, extensions="cl_khr_priority_hints cl_khr_throttle_hints")
+    for priority in (1, 2, 3):
+        device.queue(priority=priority, throttle=4 - priority).finish()
+    head = [0x1093, 0, 0x1096]
+    assert asked == [[*head, 4, 0x1097, 1, 0], [*head, 2, 0x1097, 2, 0], [*head, 1, 0x1097, 4, 0]]
