@@ -165,8 +165,13 @@ def test_what_fails_in_a_work_group_is_said_with_its_place() -> None:
     def broken(x):
         return x
 
+    def groups(x):
+        if x[0] == 1:
+            raise ShapeError("x is too short")
+        return x[0] - 2 if x[0] != 9 else {}["nine"]
+
     @broken.opencl(
-        work_groups=lambda x: x[0] - 2,
+        work_groups=groups,
         local_size=1,
     )
     def body(x, y):
@@ -180,8 +185,13 @@ def test_what_fails_in_a_work_group_is_said_with_its_place() -> None:
     with Core() as core, pytest.raises(KernelBuildError, match="no_such_name") as caught:
         core.load_network(core.read_network(onnx_model("Broken", {"x": [3]})), "GPU")
     assert f"{Path(__file__).name}:{at}" in str(caught.value)
-    with Core() as core, pytest.raises(ShapeError, match=r"returns 0 for \[2\]; legal"):
-        core.load_network(core.read_network(onnx_model("Broken", {"x": [2]})), "GPU")
+    for size, told in (
+        (2, r"returns 0 for \[2\]; legal"),
+        (1, "x is too short"),
+        (9, "its function for work-groups failed: KeyError"),
+    ):
+        with Core() as core, pytest.raises(ShapeError, match=told):
+            core.load_network(core.read_network(onnx_model("Broken", {"x": [size]})), "GPU")
 
 
 def test_checks_that_would_check_nothing() -> None:

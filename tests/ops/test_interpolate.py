@@ -300,6 +300,15 @@ def test_onnx_filters(device, coordinates, mode, antialias, exclude, scales):
     check(onnx_case(op, image((1, 1, 6, 8)), scales=(1, 1, *scales)), device)
 
 
+def test_a_scale_that_leaves_the_size_moves_positions_all_the_same(device):
+    """Three elements times 1.3 are three, of the positions 0, 1 / 1.3 and 2 / 1.3."""
+    coordinates = CoordinateMode.ASYMMETRIC
+    op = Resize(mode=InterpolateMode.LINEAR, coordinate_transformation_mode=coordinates)
+    x = np.array([[[[0, 13, 26]]]], np.float32)
+    scales = np.array([1, 1, 1, 1.3], np.float32)
+    check(OpCase(op, [x, scales], [[[[[0, 10, 20]]]]], constants={1}), device)
+
+
 @pytest.mark.parametrize(
     "mode", [InterpolateMode.LINEAR, InterpolateMode.CUBIC, InterpolateMode.NEAREST]
 )
