@@ -40,6 +40,7 @@ def core():
         yield core
 
 
+@pytest.mark.usefixtures("compiled_sparingly")
 def test_import_gives_the_same_answers_without_the_model(core, device, tmp_path) -> None:
     executable = core.load_network(core.read_network(MODEL), device, {"PERF_COUNT": "YES"})
     first = executable.infer(INPUT)
@@ -59,6 +60,7 @@ def test_import_gives_the_same_answers_without_the_model(core, device, tmp_path)
     check(core.import_network(path, device))
 
 
+@pytest.mark.usefixtures("compiled_sparingly")
 def test_settings_of_inputs_survive(core, device) -> None:
     network = core.read_network(MODEL)
     network.inputs["x"].precision = "U8"
@@ -86,6 +88,7 @@ def test_operations_that_ir_cannot_express(core) -> None:
         assert np.array_equal(found, right)
 
 
+@pytest.mark.usefixtures("compiled_sparingly")
 def test_dynamic_network(core, device) -> None:
     model = residual(batch="n")
     executable = core.load_network(core.read_network(model), device)
@@ -160,6 +163,7 @@ def test_second_load_imports(core, device, counted, tmp_path) -> None:
     assert (counted.loads, counted.imports) == (2, 2)
 
 
+@pytest.mark.usefixtures("compiled_sparingly")
 def test_anything_that_differs_is_another_entry(core, device, counted, tmp_path) -> None:
     core.set_config({"KEY_CACHE_DIR": str(tmp_path)})
     core.load_network(core.read_network(MODEL), device)
@@ -291,6 +295,7 @@ def _run(*arguments: object, compile_: bool) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.full  # as loading from the cache of models does
 def test_import_on_gpu_compiles_nothing_in_another_process(core, tmp_path) -> None:
     if "GPU" not in core.available_devices:
         pytest.skip("no GPU here")

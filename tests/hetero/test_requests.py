@@ -15,6 +15,8 @@ from polydevice.errors import DeviceError, InferenceError
 from tests.cpu.models import answer, build
 from tests.hetero.networks import WEIGHTS, by_type, check, normal, place, there_and_back
 
+pytestmark = pytest.mark.usefixtures("compiled_sparingly")
+
 F32 = ElementType.f32
 FLOAT = TensorProto.FLOAT
 
