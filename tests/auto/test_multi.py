@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 import time
@@ -315,6 +316,30 @@ def test_closing_in_mid_run(core, troubles, network) -> None:
 
 def copied(request) -> list[np.ndarray]:
     return [request.get_blob(name).array.copy() for name in request.executable.outputs]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork()")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of forks beside threads, tested here
+def test_a_forked_child_finds_devices_free(core, troubles, network) -> None:
+    """What ran when the process was forked goes on in the parent alone."""
+    executable = core.load_network(network, "MULTI:SHAKY")
+    busy, other = executable.create_infer_request(), executable.create_infer_request()
+    hanging = troubles["SHAKY"].hangs = threading.Event()
+    troubles["SHAKY"].lives = 0
+    busy.start_async({"x": np.ones(5, "f4")})
+    while not troubles["SHAKY"].calls:
+        time.sleep(0.001)
+    pid = os.fork()
+    if not pid:
+        signal.alarm(30)  # ends a child that waits
+        troubles["SHAKY"].lives = -1
+        other.start_async({"x": np.full(5, 2, "f4")})
+        other.wait()
+        os._exit(int(not np.array_equal(other.get_blob("y").array, np.full(5, 6))))
+    hanging.set()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    busy.wait()
+    assert np.array_equal(busy.get_blob("y").array, np.full(5, 3))
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="Windows has no such signals")

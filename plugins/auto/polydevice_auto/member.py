@@ -107,6 +107,11 @@ class Member:
         else:
             self.beyond -= 1
 
+    def forget_running(self) -> None:
+        """Free all slots: in a process that was forked, what ran runs in the other one."""
+        self.free = list(range(self.slots))
+        self.beyond = self.left = 0
+
     def note(self, seconds: float) -> None:
         """Count an inference; the first one's time says nothing, since much is made by it."""
         self.inferences += 1

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -65,6 +67,14 @@ class Schedule(ABC):
         self._pinned = dict.fromkeys(self._members, 0)
         self._waiting: list[Waiting] = []
         self._narrowing = Narrowing()
+        _all.add(self)
+
+    def _forget_running(self) -> None:
+        """Begin anew in a process that was forked, without the threads that ran and waited."""
+        self.changed = threading.Lock()
+        self._waiting.clear()
+        for member in self._members:
+            member.forget_running()
 
     @property
     def members(self) -> list[Member]:
@@ -289,6 +299,18 @@ class BySpeed(Schedule):
 
     def _choose_busy(self, able: Sequence[Member]) -> Member:
         return min(able, key=lambda member: member.load)
+
+
+_all: weakref.WeakSet[Schedule] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for schedule in list(_all):
+        schedule._forget_running()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _go(ready: Ready, lost: Iterable[tuple[Waiting, PolydeviceError]]) -> None:
