@@ -85,6 +85,7 @@ def refusal(
     return ""
 
 
+@pytest.mark.usefixtures("repeated_sparingly")
 @parts
 def test_misfits_are_refused_by_name(device: str, part: int) -> None:
     wrong, tried = [], 0
