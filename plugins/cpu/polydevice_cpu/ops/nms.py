@@ -86,8 +86,8 @@ def _non_max_suppression(
 ) -> Selected:
     limit = int(max(_scalar(limits, 0), 0))
     iou, least, sigma = (_scalar(limits, i) for i in (1, 2, 3))
-    corners = _corners(boxes, encoding)
     if sigma > 0:
+        corners = _corners(boxes, encoding)
 
         def select(batch: int, of_class: Array) -> Selected:
             return _soften(corners[batch], of_class, limit, least, -0.5 / sigma)
@@ -105,7 +105,8 @@ def _non_max_suppression(
         sizes = [len(each) for each in candidates]
         groups, index = np.repeat(left, sizes), np.concatenate(candidates)
         several = groups if len(left) > 1 else None
-        kept = suppress(corners[groups // classes, index], iou, limit, groups=several)
+        chosen = _corners(boxes[groups // classes, index], encoding)
+        kept = suppress(chosen, iou, limit, groups=several)
         table = np.column_stack([groups[kept], index[kept]])
         left = _unfinished(left, np.array(sizes) == count, table[:, 0], limit)
         if left.size:
