@@ -107,6 +107,7 @@ def test_pillow(device, mode, sizes, dtype):
         (InterpolateMode.NEAREST, (1, 4, 5, 3), (1, 2), (7, 9)),
         (InterpolateMode.LINEAR_ONNX, (2, 3, 9), (2,), (14,)),
         (InterpolateMode.CUBIC, (3, 8), (1,), (5,)),
+        (InterpolateMode.CUBIC, (1, 6, 62, 70), (1, 2), (9, 80)),  # rows large enough to be slices
         (InterpolateMode.NEAREST, (2, 3, 5, 7), (0, 1, 2, 3), (2, 4, 10, 3)),
     ],
 )
