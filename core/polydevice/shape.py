@@ -17,7 +17,7 @@ from typing import NoReturn, Union
 from typing_extensions import Self
 
 from polydevice.errors import ShapeError
-from polydevice.symbolic_size import is_symbolic
+from polydevice.symbolic_size import SymbolicSize, current_trace, is_symbolic
 
 
 @dataclass(frozen=True)
@@ -204,6 +204,25 @@ def union(a: Shape | None, b: Shape | None) -> Shape | None:
     return Shape(sizes)
 
 
+def is_one(size: object) -> bool:
+    """Whether a size is 1 and stays 1.
+
+    For where what is made for other sizes is right for 1, too, and serves it without a guard.
+    """
+    return type(size) is not SymbolicSize and size == 1
+
+
+def are_same(sizes: Sequence[int], others: Sequence[int]) -> bool:
+    """Whether sizes are equal and stay equal.
+
+    For where what is made for sizes that differ is right for equal ones, too.
+    """
+    return len(sizes) == len(others) and all(
+        a is b or (is_symbolic(a) == is_symbolic(b) and a == b)
+        for a, b in zip(sizes, others, strict=True)
+    )
+
+
 def broadcast_dim(a: DimLike, b: DimLike) -> DimLike:
     """NumPy's broadcasting rule for one size; raises ShapeError when neither is 1 nor equal."""
     if a == 1:
@@ -224,13 +243,13 @@ def broadcast(a: Shape | None, b: Shape | None) -> Shape | None:
     """NumPy's broadcasting rule for two shapes; None is unknown rank."""
     if a is None or b is None:
         return None
-    if a == b:
+    if current_trace() is None and a == b:
         return a
     left = (1,) * (len(b) - len(a)) + a
     right = (1,) * (len(a) - len(b)) + b
     try:
         sizes = [
-            x if x == y or y == 1 else y if x == 1 else broadcast_dim(x, y)
+            x if is_one(y) else y if is_one(x) else x if x == y else broadcast_dim(x, y)
             for x, y in zip(left, right, strict=True)
         ]
     except ShapeError:

@@ -42,10 +42,11 @@ _OF_NUMPY = {
 }  # fmt: skip
 """What NumPy calls the arithmetic of its scalars."""
 
-_CALLED: dict[str, Callable[[Any], Any]] = {
+_CALLED: dict[str, Callable[..., Any]] = {
     "neg": operator.neg, "abs": abs, "invert": operator.invert, "ceil": math.ceil,
     "floor": math.floor, "trunc": math.trunc, "bit_length": lambda n: n.bit_length(),
     "log2": math.log2, "sqrt": math.sqrt, "isqrt": math.isqrt, "round": round,
+    "left_shift": lambda n, by: n << max(by, 0),
 }  # fmt: skip
 
 _OPEN, _CLOSE = "\ue000", "\ue001"
@@ -315,7 +316,9 @@ def _infix(symbol: str, *, reverse: bool = False) -> Callable[..., Any]:
         if is_comparison:
             trace.guard(f"{a} {symbol} {b}", value)
             return value
-        return trace.computed((symbol, a, b), f"{a} {symbol} {b}", value)
+        # Computed for sizes, too, for which a choice by it is another one.
+        text = f"left_shift({a}, {b})" if symbol == "<<" else f"{a} {symbol} {b}"
+        return trace.computed((symbol, a, b), text, value)
 
     return method
 

@@ -11,7 +11,7 @@ import pytest
 
 from polydevice.errors import InternalError
 from polydevice.ops.window import cached_window
-from polydevice.shape import Shape
+from polydevice.shape import Shape, are_same, broadcast, is_one
 from polydevice.symbolic_size import (
     UntraceableError,
     array_of,
@@ -74,6 +74,34 @@ def test_formulas_give_what_other_sizes_give(function):
                 kinds = [[np.asarray(x).dtype.kind for x in each] for each in both]
                 assert kinds[0] == kinds[1]
     assert filled >= 3
+
+
+def test_what_serves_1_as_well_guards_nothing():
+    with tracing() as trace:
+        size, other = trace.input(1), trace.input(1)
+        assert not is_one(size)
+        assert is_one(1)
+        assert are_same((size, 3), (size, 3))
+        assert not are_same((size, 3), (1, 3))
+        assert not are_same((size,), (size, 3))
+        assert broadcast(Shape([size, 3]), Shape([1, 3])) == (size, 3)
+        formulas = trace.formulas([size << other])
+    assert formulas([5, 2]) == ([20], [])
+    with tracing() as trace:
+        assert are_same((trace.input(4),), (trace.input(4),))
+        formulas = trace.formulas([])
+    assert formulas([5, 5]) == ([], [])
+    assert formulas([5, 6]) is None
+
+
+def test_shifts_in_choices_that_are_others_stop_nothing():
+    with tracing() as trace:
+        size = trace.input(40)
+        with trace.choice() as number:
+            tile = 1 << max(size.bit_length() - 2, 0)
+        formulas = trace.formulas([size + tile])
+    assert formulas([40]) == ([56], [])
+    assert formulas([1])[1] == number
 
 
 @pytest.mark.parametrize(

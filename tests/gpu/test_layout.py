@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from polydevice.dtype import ElementType
 from polydevice.runtime.arena import Life
+from polydevice.symbolic_size import tracing
 from polydevice_gpu.graph import Memory, Place
 from polydevice_gpu.layout import (
     Layout,
     broadcast,
     channels_last,
+    collapse,
     planar,
     reshaped,
     sliced,
@@ -72,6 +74,59 @@ def test_reshaped_is_right_or_refuses(sizes, order, cuts):
         assert np.array_equal(look(data, found, target), wanted)
     elif axes == sorted(axes):
         raise AssertionError("a planar value can always be reshaped")
+
+
+@settings(max_examples=150)
+@given(
+    axes=st.lists(st.tuples(st.integers(1, 4), st.booleans()), min_size=1, max_size=4),
+    other=st.lists(st.integers(1, 4), min_size=4, max_size=4),
+    joined=st.lists(st.booleans(), min_size=4, max_size=4),
+    order=st.randoms(use_true_random=False),
+)
+def test_layouts_of_sizes_that_vary_serve_other_sizes_and_1(axes, other, joined, order):
+    """Where all guards hold, what was decided for sizes is right for others."""
+    places = list(range(len(axes)))
+    order.shuffle(places)
+    varies = [place for place, (_, is_open) in enumerate(axes) if is_open]
+
+    def shapes(sizes):
+        """A shape, the shape of its transpose, and that with some neighbours joined."""
+        shape = tuple(sizes[place] for place in places)
+        target = [shape[0]]
+        for size, join in zip(shape[1:], joined, strict=False):
+            target[-1:] = [target[-1] * size] if join else [target[-1], size]
+        return tuple(sizes), shape, tuple(target)
+
+    with tracing() as trace:
+        sizes = [trace.input(size) if is_open else size for size, is_open in axes]
+        whole, shape, target = shapes(sizes)
+        layout = transposed(planar(whole), places)
+        found = reshaped(layout, shape, target)
+        is_dense = layout.is_dense(shape)
+        groups = collapse(list(zip(shape, layout.pitches, strict=True)))
+        wide = broadcast(Layout((0, *layout.pitches)), (1, *shape), (3, *shape))
+        formulas = trace.formulas(
+            [() if found is None else found.pitches, *wide.pitches, *(p for g in groups for p in g)]
+        )
+    numbers = [size for size, _ in axes]
+    for axis, size in zip(varies, other, strict=False):
+        numbers[axis] = size
+    filled = formulas([numbers[axis] for axis in varies])
+    if filled is None:
+        return
+    whole, shape, target = shapes(numbers)
+    (pitches, *rest), _ = filled
+    data = np.arange(int(np.prod(whole)))
+    wanted = data.reshape(whole).transpose(places)
+    if found is not None:
+        seen = look(data, Layout(pitches), target)
+        assert np.array_equal(seen, wanted.reshape(target))
+    if is_dense:
+        assert transposed(planar(whole), places).is_dense(shape)
+    wide, rest = Layout(tuple(rest[: len(shape) + 1])), rest[len(shape) + 1 :]
+    assert np.array_equal(look(data, wide, (3, *shape)), np.broadcast_to(wanted, (3, *shape)))
+    blocks = Layout(tuple(rest[1::2]))
+    assert np.array_equal(look(data, blocks, tuple(rest[::2])).reshape(-1), wanted.reshape(-1))
 
 
 @settings(max_examples=60)

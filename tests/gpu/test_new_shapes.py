@@ -22,12 +22,19 @@ from tests.cpu import models
 from tests.cpu.loading import image
 
 
-def residual(sizes):
-    """A residual network, depthwise convolution and all, of any height and width."""
+def residual(sizes, batches=None):
+    """A residual network, depthwise convolution and all, of any batch, height and width."""
     read = onnx.load_from_string(models.residual(16, "n", "s"))
     for axis, name in ((2, "height"), (3, "width")):
         read.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = name
-    return read.SerializeToString(), [image(k, 1, 3, *size) for k, size in enumerate(sizes)]
+    batches = batches or [1] * len(sizes)
+    inputs = [image(k, n, 3, *size) for k, (n, size) in enumerate(zip(batches, sizes, strict=True))]
+    return read.SerializeToString(), inputs
+
+
+def of_any_batch(batches):
+    """The same, one picture or several of a size."""
+    return residual([(66, 70)] * len(batches), batches)
 
 
 def attention(lengths):
@@ -89,6 +96,7 @@ def pieces(lengths):
 
 CASES = {
     "residual": (residual, [(66, 70), (67, 93), (81, 64), (96, 130), (129, 65)]),
+    "one after several": (of_any_batch, [3, 4, 1, 2]),
     "attention": (attention, [40, 41, 64, 100, 33]),
     "pieces": (pieces, [40, 42, 41, 100, 33]),
 }
@@ -170,7 +178,8 @@ def test_plans_are_filled_in_as_stages_make_them(case, core, opencl):
     make, sizes = CASES[case]
     rng = np.random.default_rng(5)
     sizes += rng.integers(33, 140, (6, 2) if case == "residual" else 9).tolist()
-    model, inputs = make(sizes)
+    # Of one picture there is more to say where that is known.
+    model, inputs = make(sizes, [2] * len(sizes)) if case == "residual" else make(sizes)
     executable = core.load_network(core.read_network(model), "GPU")
     compiler, prepared = executable._compiler, executable._prepared
     if compiler.builds_ahead:

@@ -101,7 +101,8 @@ class Broadcast(Op):
         result: list[DimLike] = [1] * rank
         for size, place in zip(shape, places, strict=True):
             goal = target[place]
-            if isinstance(size, int) and isinstance(goal, int) and size not in (1, goal):
+            are_known = isinstance(size, int) and isinstance(goal, int)
+            if are_known and size is not goal and size not in (1, goal):
                 raise ShapeError(message)
             result[place] = size
         return result

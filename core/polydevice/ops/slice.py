@@ -48,6 +48,8 @@ def _resolved_formula(index: slice, size: int) -> slice:
         default if limit is None else max(limit + size if limit < 0 else min(limit, size), 0)
         for limit, default in ((index.start, 0), (index.stop, size))
     )
+    if step == 1 and start < stop:
+        return slice(start, stop, 1)
     if stop - start <= step:
         return slice(start, start + 1, 1) if start < stop else slice(0, 0, 1)
     return slice(start, stop, step)

@@ -12,6 +12,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from polydevice.shape import is_one
+from polydevice.symbolic_size import is_symbolic
+
 Sizes = tuple[int, ...]
 
 
@@ -43,14 +46,18 @@ class Layout:
         Axes of size 1 have no neighbours, so their pitches do not matter.
         """
         return all(
-            a == b for a, b, n in zip(self.pitches, other.pitches, shape, strict=True) if n > 1
+            a == b
+            for a, b, n in zip(self.pitches, other.pitches, shape, strict=True)
+            if is_symbolic(n) or n > 1
         )
 
     def is_dense(self, shape: Sizes) -> bool:
         """Whether the elements fill a range of memory without gaps or repetition."""
-        used = sorted((p, n) for p, n in zip(self.pitches, shape, strict=True) if n > 1)
+        sizes = enumerate(zip(self.pitches, shape, strict=True))
+        # Equal pitches are those of an axis and one of size 1, which mostly lies within it.
+        used = sorted((p, -axis, n) for axis, (p, n) in sizes if is_symbolic(n) or n > 1)
         expected = 1
-        for pitch, size in used:
+        for pitch, _, size in used:
             if pitch != expected:
                 return False
             expected *= size
@@ -59,7 +66,7 @@ class Layout:
     def order(self, shape: Sizes) -> tuple[int, ...]:
         """Return the axes from the outermost to the innermost in memory."""
         return tuple(
-            sorted(range(len(shape)), key=lambda a: (-abs(self.pitches[a]), shape[a] == 1, a))
+            sorted(range(len(shape)), key=lambda a: (-abs(self.pitches[a]), is_one(shape[a]), a))
         )
 
 
@@ -99,29 +106,36 @@ def reshaped(layout: Layout, old: Sizes, new: Sizes) -> Layout | None:
     if math.prod(old) == 0:
         return planar(new)
     # Axes that are contiguous with one another form blocks; each block must be cut up on its own.
-    blocks: list[tuple[int, int]] = []  # (elements, pitch of the innermost)
+    # Their sizes are kept apart: what is cut as it was says nothing of a size that varies.
+    rest: list[tuple[list[int], int]] = []  # (sizes, pitch of the innermost)
     for size, pitch in zip(old, layout.pitches, strict=True):
-        if size == 1:
+        if is_one(size):
             continue
-        if blocks and blocks[-1][1] == pitch * size:
-            blocks[-1] = (blocks[-1][0] * size, pitch)
+        if rest and rest[-1][1] == pitch * size:
+            rest[-1] = ([*rest[-1][0], size], pitch)
         else:
-            blocks.append((size, pitch))
+            rest.append(([size], pitch))
     pitches = [0] * len(new)
-    rest = list(reversed(blocks))
-    left, step = rest.pop(0) if rest else (1, 1)
+    left, step = rest.pop() if rest else ([], 1)
     for axis in range(len(new) - 1, -1, -1):
         size = new[axis]
-        if size == 1:
+        if is_one(size):
             pitches[axis] = step
             continue
-        if left == 1 and rest:
-            left, step = rest.pop(0)
-        if left % size:
-            return None
+        if not left and rest:
+            left, step = rest.pop()
         pitches[axis] = step
-        left //= size
         step *= size
+        while left and not is_symbolic(left[-1]) and not is_symbolic(size) and not size % left[-1]:
+            size //= left.pop()
+        if left and left[-1] is size:
+            left.pop()
+        elif not is_one(size):
+            elements = math.prod(left[1:], start=left[0]) if left else 1
+            if elements % size:
+                return None
+            quotient = elements // size
+            left = [] if is_one(quotient) or (rest and quotient == 1) else [quotient]
     return Layout(tuple(pitches), layout.offset)
 
 
@@ -142,7 +156,7 @@ def broadcast(layout: Layout, shape: Sizes, target: Sizes) -> Layout:
     """Return the layout in which a value of `shape` repeats to fill `target` (NumPy's rule)."""
     missing = len(target) - len(shape)
     pitches = [0] * missing + [
-        0 if size == 1 and wanted != 1 else pitch
+        0 if (is_one(size) and not is_one(wanted)) or (size != wanted and size == 1) else pitch
         for size, wanted, pitch in zip(shape, target[missing:], layout.pitches, strict=True)
     ]
     return Layout(tuple(pitches), layout.offset)
@@ -152,7 +166,7 @@ def collapse(axes: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Merge (size, pitch) pairs, outermost first, that step through memory evenly."""
     blocks: list[tuple[int, int]] = []
     for size, pitch in axes:
-        if size == 1:
+        if is_one(size):
             continue
         if blocks and blocks[-1][1] == pitch * size:
             blocks[-1] = (blocks[-1][0] * size, pitch)

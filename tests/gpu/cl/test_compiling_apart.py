@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
-from polydevice.errors import KernelBuildError
+from polydevice.errors import InferCancelledError, KernelBuildError
 from polydevice_gpu import cl
 from polydevice_gpu.cl.capabilities import Capabilities
 from polydevice_gpu.cl.programs import apart, program
@@ -56,6 +58,29 @@ def test_one_that_does_not_compile_is_named_with_its_log(opencl, in_turn):
     with pytest.raises(KernelBuildError, match="(?s)'p14'.*nonsense"):
         cl.ProgramBuilder(opencl, threads=2).build_all(sources)
     assert len(in_turn) == 2
+
+
+def test_one_child_compiles_what_nobody_waits_for(opencl, in_turn, monkeypatch):
+    monkeypatch.setattr(program.ProgramBuilder, "_compile", None)
+    builder = cl.ProgramBuilder(opencl, threads=2)
+    for numbers in ((31,), range(32, 37)):
+        with cl.compiling_aside(lambda: True):
+            made = builder.build_all([_source(number) for number in numbers])
+        assert [each.name for each in made] == [f"p{number}" for number in numbers]
+    assert [len(names) for names in in_turn] == [1, 5]
+
+
+def test_a_child_ends_with_what_its_programs_are_for(opencl, in_turn):
+    began = time.monotonic()
+    builder = cl.ProgramBuilder(opencl, threads=2)
+    sources = [_source(number) for number in range(41, 44)]
+    with (
+        cl.compiling_aside(lambda: time.monotonic() < began + 0.01),
+        pytest.raises(InferCancelledError, match="nobody waits"),
+    ):
+        builder.build_all(sources)
+    assert not any(builder.has(each.source, each.options) for each in sources)
+    assert len(in_turn) == 1
 
 
 def test_few_programs_are_compiled_here(opencl, in_turn):

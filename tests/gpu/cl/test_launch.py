@@ -220,6 +220,29 @@ def test_sizes_that_are_not_possible(opencl, program, global_size, local_size, p
         cl.LaunchList(opencl).add(program.kernel("scale"), global_size, local_size, arguments)
 
 
+def test_launches_from_one_draft_have_arguments_of_their_own(opencl, program, launches) -> None:
+    if not opencl.capabilities.kernel_copies:
+        pytest.skip(f"{opencl.name}: {opencl.capability_reasons.get('kernel_copies')}")
+    a, b, c = buffers(opencl, 3)
+    kernel = program.kernel("scale")
+    draft = cl.Draft(kernel, {2: np.int32(3), 3: cl.LocalMemory(4 * 16)})
+    for x, y in ((a, b), (b, c)):
+        launches.add(kernel, (ITEMS,), (16,), {0: x, 1: y}, draft=draft)
+    data, result = np.arange(ITEMS, dtype=np.int32), np.empty(ITEMS, np.int32)
+    with opencl.queue() as queue:
+        queue.upload(a, data)
+        for number, factor in ((0, 9), (1, 15)):
+            launches.enqueue(queue)
+            queue.download(c, result)
+            assert np.array_equal(result, data * factor)
+            launches.set_argument(number, 2, np.int32(5))
+        launches.enqueue(queue)
+        queue.download(c, result)
+        assert np.array_equal(result, data * 25)
+    with pytest.raises(DeviceError, match="has 4 parameters, not 3"):
+        launches.add(kernel, (ITEMS,), (16,), {0: a}, draft=draft)
+
+
 def test_arguments_that_do_not_fit(opencl, program) -> None:
     a, b = buffers(opencl, 2)
     launches = cl.LaunchList(opencl)

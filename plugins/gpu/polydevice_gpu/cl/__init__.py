@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from polydevice_gpu.cl.device import Device, handles_of, open_device
     from polydevice_gpu.cl.memory.allocator import Buffer
     from polydevice_gpu.cl.memory.image import Image
+    from polydevice_gpu.cl.programs.apart import compiling_aside
     from polydevice_gpu.cl.programs.program import (
         CompiledKernel,
         Program,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
         define,
     )
     from polydevice_gpu.cl.queues.event import Event
-    from polydevice_gpu.cl.queues.launch import LaunchList, LocalMemory
+    from polydevice_gpu.cl.queues.launch import Draft, LaunchList, LocalMemory
     from polydevice_gpu.cl.queues.profile import LaunchTime
     from polydevice_gpu.cl.queues.queue import Queue
     from polydevice_gpu.cl.queues.recording_queue import RecordingQueue
@@ -53,6 +54,7 @@ __all__ = [
     "Capabilities",
     "CompiledKernel",
     "Device",
+    "Draft",
     "Event",
     "Image",
     "LaunchList",
@@ -65,6 +67,7 @@ __all__ = [
     "RecordingQueue",
     "Report",
     "Selection",
+    "compiling_aside",
     "define",
     "discover",
     "handles_of",
@@ -76,6 +79,7 @@ _HOMES = {
     "Buffer": "memory.allocator",
     "Capabilities": "capabilities",
     "Device": "device",
+    "Draft": "queues.launch",
     "Event": "queues.event",
     "Image": "memory.image",
     "CompiledKernel": "programs.program",
@@ -87,6 +91,7 @@ _HOMES = {
     "ProgramSource": "programs.program",
     "Queue": "queues.queue",
     "RecordingQueue": "queues.recording_queue",
+    "compiling_aside": "programs.apart",
     "define": "programs.program",
     "handles_of": "device",
     "open_device": "device",

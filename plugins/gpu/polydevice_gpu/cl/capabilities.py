@@ -71,6 +71,8 @@ class ProbedCapabilities:
             `DECLARED_LOCAL_BYTES`.
         groups_meet: work-groups of one launch can wait for each other, one for each compute unit,
             and reach buffers by addresses that another launch noted.
+        kernel_copies: ``clCloneKernel`` gives a kernel object of its own, with the arguments that
+            were set.
         command_buffers: cl_khr_command_buffer replays dependent launches correctly.
         local_memory_bytes: local memory that one work-group can really use.
     """
@@ -94,6 +96,7 @@ class ProbedCapabilities:
     async_copy_ptx: bool = False
     warp_groups_ptx: bool = False
     groups_meet: bool = False
+    kernel_copies: bool = False
     command_buffers: bool = False
     local_memory_bytes: int = 0
 

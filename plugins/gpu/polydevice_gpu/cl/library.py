@@ -95,6 +95,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "clGetProgramBuildInfo": (_int, [c_handle, c_handle, _uint, _size, _any, _sizes]),
     "clReleaseProgram": (_int, [c_handle]),
     "clCreateKernel": (c_handle, [c_handle, ctypes.c_char_p, ctypes.POINTER(_int)]),
+    "clCloneKernel": (c_handle, [c_handle, ctypes.POINTER(_int)]),  # of OpenCL 2.1
     "clReleaseKernel": (_int, [c_handle]),
     "clSetKernelArg": (_int, [c_handle, _uint, _size, _any]),
     "clGetKernelInfo": (_int, [c_handle, _uint, _size, _any, _sizes]),

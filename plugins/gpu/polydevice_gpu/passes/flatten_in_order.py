@@ -12,6 +12,7 @@ import numpy as np
 
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.transpose import Transpose
+from polydevice.shape import is_one
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value, constant_value
 
 
@@ -31,8 +32,8 @@ def flatten_in_order(graph: GpuGraph, node: GpuNode) -> GpuNode | None:
         return None
     inner = [axis for axis in x.placed.order(x.shape) if axis >= lead]
     order = [*range(lead), *inner]
-    long = [axis for axis in x.placed.order(x.shape) if x.shape[axis] > 1]
-    if not x.placed.is_dense(x.shape) or long != [a for a in order if x.shape[a] > 1]:
+    long = [axis for axis in x.placed.order(x.shape) if not is_one(x.shape[axis])]
+    if not x.placed.is_dense(x.shape) or long != [a for a in order if not is_one(x.shape[a])]:
         return None
     readers = [user for user in graph.nodes if any(value is out for value in user.inputs)]
     if not readers or not all(_multiplies(user, out) for user in readers):

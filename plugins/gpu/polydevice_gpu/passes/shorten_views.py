@@ -13,6 +13,7 @@ import numpy as np
 
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.transpose import Transpose, permutation
+from polydevice.shape import is_one
 from polydevice.symbolic_size import array_of
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value, constant_value
 from polydevice_gpu.kernels.target import Target
@@ -60,7 +61,7 @@ def _axes_behind(chain: Sequence[GpuNode]) -> Axes | None:
     if start.constant is not None or not start.elements:
         return None
     sizes = start.shape
-    axes: Axes = [[axis] if size > 1 else [] for axis, size in enumerate(sizes)]
+    axes: Axes = [[] if is_one(size) else [axis] for axis, size in enumerate(sizes)]
     gains = False
     for node in chain:
         if isinstance(node.op, Transpose):
@@ -80,8 +81,11 @@ def _regrouped(order: Sequence[int], sizes: Sequence[int], shape: Sequence[int])
     axes: Axes = []
     for size in shape:
         group: list[int] = []
-        while size > 1 and left and size % sizes[left[0]] == 0:
-            size //= sizes[left[0]]
+        while left and not is_one(size):
+            part = sizes[left[0]]
+            if part is not size and size % part:
+                break
+            size = 1 if part is size else size // part
             group.append(left.pop(0))
         if size > 1:
             return None

@@ -37,7 +37,7 @@ def compress_products(network: Network, least: int = LEAST_ELEMENTS) -> None:
         if type(node.op) is not MatMul or kept.has(node.layers) or not _is_wanted(node, least):
             continue
         found = compressed(node.inputs[1], turned=node.op.transpose_b)
-        if found is None or not _fits(found):
+        if found is None or not _fits(found) or not _has_few_rows(node):
             continue
         constants = [
             constant(f"{node.name}/{name}", array).output
@@ -50,7 +50,7 @@ def compress_products(network: Network, least: int = LEAST_ELEMENTS) -> None:
 
 
 def _is_wanted(node: Node, least: int) -> bool:
-    """Whether a product has few rows and a large matrix."""
+    """Whether a product has a large matrix."""
     x, w = (port.desc for port in node.inputs)
     op = node.operation(MatMul)
     if not (x.is_static and w.is_static) or x.element_type not in _FLOATS or op.transpose_a:
@@ -58,11 +58,16 @@ def _is_wanted(node: Node, least: int) -> bool:
     assert x.shape is not None
     assert w.shape is not None
     sizes = w.shape.static
-    rows: int = math.prod(x.shape.static[:-1])
-    if len(x.shape) < 2 or not 0 < rows <= MOST_ROWS or len(sizes) != 2:
-        return False
     elements: int = math.prod(sizes)
-    return elements >= least
+    return len(x.shape) >= 2 and len(sizes) == 2 and elements >= least
+
+
+def _has_few_rows(node: Node) -> bool:
+    """Whether the vectors of a product are few; last, as that may depend on sizes."""
+    shape = node.inputs[0].shape
+    assert shape is not None
+    rows: int = math.prod(shape.static[:-1])
+    return 0 < rows <= MOST_ROWS
 
 
 def _fits(found: Compressed) -> bool:

@@ -145,14 +145,27 @@ class BoundSteps:
             region: returns the buffer of a piece of memory that is no weight.
         """
         first = len(launches)
-        for launch, kernel in zip(step.launches, step.kernels, strict=True):
-            arguments = [
-                argument_of(a, step.scratch, self.plan.weights, region) for a in launch.arguments
-            ]
+        scratch, weights = step.scratch, self.plan.weights
+        copies = self.plan.device.capabilities.kernel_copies
+        for place, (launch, kernel) in enumerate(zip(step.launches, step.kernels, strict=True)):
+            given, draft = launch.arguments, None
+            positions: Sequence[int] = range(len(given))
+            if copies and step.alike is not None:
+                alike = step.alike[place]
+                draft, positions = alike.draft, alike.varying
+                if draft is None:
+                    same = {
+                        position: argument_of(each, scratch, weights, region)
+                        for position, each in enumerate(given)
+                        if position not in positions
+                    }
+                    draft = alike.draft = cl.Draft(kernel, same)
+            arguments = {p: argument_of(given[p], scratch, weights, region) for p in positions}
             sizes = launch.global_size, launch.local_size
             name = f"{kernel.name} of {step.node.name}"
-            number = launches.add(kernel, *sizes, arguments, name=name)
-            for position, argument in enumerate(launch.arguments):
+            number = launches.add(kernel, *sizes, arguments, name=name, draft=draft)
+            for position in positions:
+                argument = given[position]
                 memory = argument.memory if isinstance(argument, Value) else argument
                 if isinstance(memory, Memory):
                     self.watch(memory, functools.partial(launches.set_argument, number, position))

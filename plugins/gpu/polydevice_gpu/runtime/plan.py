@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,20 @@ LATER = "the kernel that would run them is built in the background, after some i
 """Why launches do not join yet."""
 
 
+class Alike:
+    """A launch in plans for different sizes, some of whose arguments are the same in all of them.
+
+    Attributes:
+        varying: positions of the others.
+        draft: has what is the same, once a plan is bound.
+    """
+
+    def __init__(self, varying: Sequence[int]) -> None:
+        """Begin without a draft."""
+        self.varying = varying
+        self.draft: cl.Draft | None = None
+
+
 @dataclass
 class Step:
     """What one node takes: its launches, and the kernels that they call."""
@@ -43,6 +57,8 @@ class Step:
     launches: list[Launch] = field(default_factory=list)
     kernels: list[cl.CompiledKernel] = field(default_factory=list)
     scratch: dict[Scratch, Memory] = field(default_factory=dict)
+    alike: list[Alike] | None = None
+    """Of each launch, in plans that were filled in."""
 
 
 @dataclass
@@ -245,10 +261,15 @@ def constant_of(argument: Argument, weights: WeightStore) -> cl.Buffer | None:
 
 def scratch_memory(launches: Sequence[Launch]) -> dict[Scratch, Memory]:
     """Return memory for every scratch argument."""
-    found: dict[Scratch, Memory] = {}
-    for launch in launches:
-        for argument in launch.arguments:
-            if isinstance(argument, Scratch) and argument not in found:
-                place = Place.KEPT if argument.kept else Place.ARENA
-                found[argument] = Memory(place, argument.elements, argument.storage, name="scratch")
-    return found
+    arguments = (argument for launch in launches for argument in launch.arguments)
+    return memory_of(argument for argument in arguments if isinstance(argument, Scratch))
+
+
+def memory_of(scratch: Iterable[Scratch]) -> dict[Scratch, Memory]:
+    """Return memory for each."""
+    return {
+        each: Memory(
+            Place.KEPT if each.kept else Place.ARENA, each.elements, each.storage, name="scratch"
+        )
+        for each in dict.fromkeys(scratch)
+    }

@@ -57,12 +57,14 @@ class Buffer:
         whole: OpenCL's handle of the allocation.
         handle: pyopencl's buffer.
         pointer: OpenCL's handle as a number.
+        argument: where the handle stands, as a kernel's arguments are given.
         host: the array that shares this memory, of a buffer from `Allocator.shared`; else None.
         mapped: whether shared memory belongs to the host at the moment.
     """
 
     __slots__ = (
         "_allocation",
+        "argument",
         "handle",
         "host",
         "mapped",
@@ -86,6 +88,7 @@ class Buffer:
         self._allocation = allocation
         self.handle = handle
         self.pointer = handle.int_ptr
+        self.argument = ctypes.byref(ctypes.c_void_p(self.pointer))
         self.whole = allocation.handle.int_ptr
         self.offset_bytes = offset_bytes
         self.size_bytes = size_bytes

@@ -22,6 +22,7 @@ from polydevice_gpu.cl.probing.bench import (
     ProbeError,
     open_bench,
 )
+from polydevice_gpu.cl.probing.kernel_copies import kernel_copies
 from polydevice_gpu.cl.programs import builtins
 from polydevice_gpu.cl.programs.warp_groups import DECLARED_LOCAL_BYTES
 from polydevice_gpu.cl.queues import command_buffer
@@ -446,6 +447,7 @@ PROBES: tuple[Callable[[Bench], Any], ...] = (
     async_copy_ptx,
     warp_groups_ptx,
     groups_meet,
+    kernel_copies,
     command_buffers,  # last: the one most likely to take a driver down
 )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from pathlib import Path
 
 from polydevice.errors import KernelBuildError
@@ -46,6 +48,30 @@ def compile_apart(
         return binary.read_bytes() if {"built": name} in outcome.messages else b""
 
 
+_ASIDE: ContextVar[Callable[[], bool] | None] = ContextVar("aside", default=None)
+
+
+@contextlib.contextmanager
+def compiling_aside(goes_on: Callable[[], bool]) -> Iterator[None]:
+    """Let a child compile in the block, where a driver lets nobody else in while it does so itself.
+
+    Inferences wait for NVIDIA's, up to half a second (H200).
+
+    Args:
+        goes_on: asked ten times a second; once it says no, the child is ended.
+    """
+    token = _ASIDE.set(goes_on)
+    try:
+        yield
+    finally:
+        _ASIDE.reset(token)
+
+
+def goes_on_aside() -> Callable[[], bool] | None:
+    """Return what to ask whether to go on compiling; None where somebody waits for it."""
+    return _ASIDE.get()
+
+
 def compile_side_by_side(
     device: Device, sources: Mapping[bytes, tuple[str, str]], processes: int
 ) -> dict[bytes, bytes]:
@@ -54,14 +80,16 @@ def compile_side_by_side(
     Args:
         device: which they are for.
         sources: key → text and build options.
-        processes: how many to start at most.
+        processes: how many to start at most; one where nobody waits.
 
     Returns:
         key → binary of those that compiled; of others whoever compiles them hears why not.
     """
-    room = device.facts.global_memory_bytes // _MEMORY_OF_PROCESS
+    room, goes_on = device.facts.global_memory_bytes // _MEMORY_OF_PROCESS, goes_on_aside()
     count = min(len(sources) // _PROGRAMS_EACH, processes, _MOST_PROCESSES, room)
-    if count < 2:
+    if goes_on is not None:
+        count = min(len(sources), room, 1)
+    if count < (2 if goes_on is None else 1):
         return {}
     with tempfile.TemporaryDirectory(prefix="polydevice-") as folder:
         jobs = []
@@ -74,7 +102,8 @@ def compile_side_by_side(
 
         def build(first: int) -> child_process.Outcome:
             argument = {"jobs": jobs[first::count]}
-            return device.run_in_child("programs.building", argument, _LIMIT_S, lambda: True)
+            asked = goes_on or (lambda: True)
+            return device.run_in_child("programs.building", argument, _LIMIT_S, asked)
 
         with ThreadPoolExecutor(count, "polydevice-build") as pool:
             outcomes = list(pool.map(build, range(count)))

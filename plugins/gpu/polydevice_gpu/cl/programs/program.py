@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from polydevice.bounds import current_bounds
-from polydevice.errors import KernelBuildError
+from polydevice.errors import InferCancelledError, KernelBuildError
 from polydevice.files.file_cache import DEFAULT_LIMIT_BYTES
 from polydevice_gpu.cl import library
 from polydevice_gpu.cl.device import Device
 from polydevice_gpu.cl.programs import builtins, warp_groups
-from polydevice_gpu.cl.programs.apart import compile_apart, compile_side_by_side
+from polydevice_gpu.cl.programs.apart import compile_apart, compile_side_by_side, goes_on_aside
 from polydevice_gpu.cl.programs.binary_cache import BinaryCache, program_key
 from polydevice_gpu.cl.status import check, exception_for, name_of
 
@@ -135,8 +135,13 @@ class CompiledKernel:
         self.max_work_group_size = max(int.from_bytes(fact(_WORK_GROUP_SIZE), "little"), required)
         self.local_memory_bytes = int.from_bytes(fact(_LOCAL_MEM_SIZE), "little")
 
-    def instance(self) -> KernelObject:
-        """Make an OpenCL kernel object of its own."""
+    def instance(self, like: KernelObject | None = None) -> KernelObject:
+        """Make an OpenCL kernel object of its own; with the arguments of another one, if given."""
+        if like is not None:
+            status = ctypes.c_int()
+            pointer = library.library().clCloneKernel(like.pointer, ctypes.byref(status))
+            check(status.value, f"copying kernel {self.name!r} of program {self.program.name!r}")
+            return KernelObject(pointer, self.program)
         first, self._first = self._first, None
         return first or self._make()
 
@@ -294,17 +299,21 @@ class ProgramBuilder:
 
         Raises:
             KernelBuildError: of the first that fails.
-            InferCancelledError: the caller was told to give up; or InferTimeoutError, likewise.
+            InferCancelledError: nobody waits any longer; or InferTimeoutError, likewise.
         """
         bounds = current_bounds()  # of the calling thread: who waits may give up
+        goes_on = goes_on_aside()
 
         def build(source: ProgramSource) -> Program:
             bounds.check()
+            if goes_on is not None and not goes_on():
+                raise InferCancelledError("nobody waits for these programs any longer")
             return self.build(source.name, source.source, source.options)
 
+        if len(sources) > 1 or goes_on is not None:
+            self._compile_side_by_side(sources)
         if len(sources) < 2 or self.threads < 2:
             return [build(source) for source in sources]
-        self._compile_side_by_side(sources)
         workers = min(self.threads, len(sources))
         with ThreadPoolExecutor(workers, thread_name_prefix="polydevice-build") as pool:
             return list(pool.map(build, sources))

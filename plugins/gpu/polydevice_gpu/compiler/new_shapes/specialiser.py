@@ -118,12 +118,10 @@ class Specialiser:
         if not plan.is_makeshift:
             self._join(shapes, plan, self._goes_on)
             return
-        programs = []  # held until the plan holds them
-        for source in plan.wanted.values():
-            if not self._goes_on():
-                return
-            programs.append(self._builder.build(source.name, source.source, source.options))
-        self._remake(shapes, plan)
+        with cl.compiling_aside(self._goes_on):
+            wanted = self._builder.build_all(list(plan.wanted.values()))
+            self._remake(shapes, plan)
+            del wanted  # held until the plan holds them
 
     def _goes_on(self) -> bool:
         return not self._is_stopped and threading.main_thread().is_alive()

@@ -21,10 +21,10 @@ from polydevice.symbolic_size import (
     written,
 )
 from polydevice_gpu.graph import Border, GpuGraph, GpuNode, Memory, Value
-from polydevice_gpu.kernels.launch import Argument, Computed, Launch, Local, Scratch
+from polydevice_gpu.kernels.launch import Argument, Computed, Launch, Local, Scratch, Weights
 from polydevice_gpu.layout import Layout
 from polydevice_gpu.passes.plan_memory import plan_memory
-from polydevice_gpu.runtime.plan import HostStep, NestedStep, Plan, Step, scratch_memory
+from polydevice_gpu.runtime.plan import Alike, HostStep, NestedStep, Plan, Step, memory_of
 
 
 class PlanTemplate:
@@ -293,21 +293,34 @@ class _Filled:
 
     def _step(self, old: Step) -> Step:
         scratch = {s: Scratch(self._size(s.elements), s.storage, s.kept) for s in old.scratch}
-        launches = [self._launch(launch, scratch) for launch in old.launches]
-        return Step(self.nodes[old.node], launches, old.kernels, scratch_memory(launches))
+        if old.alike is None:
+            old.alike = [Alike(self._varying(launch)) for launch in old.launches]
+        launches = [
+            self._launch(launch, alike.varying, scratch)
+            for launch, alike in zip(old.launches, old.alike, strict=True)
+        ]
+        memory = memory_of(scratch.values())
+        return Step(self.nodes[old.node], launches, old.kernels, memory, old.alike)
 
-    def _launch(self, old: Launch, scratch: dict[Scratch, Scratch]) -> Launch:
+    def _varying(self, launch: Launch) -> list[int]:
+        """Return which arguments of a launch plans do not share."""
+        return [
+            position
+            for position, argument in enumerate(launch.arguments)
+            if not isinstance(argument, (np.generic, Weights))
+            and argument not in self._constants
+            and not (isinstance(argument, Local) and not is_symbolic(argument.bytes))
+        ]
+
+    def _launch(
+        self, old: Launch, varying: Sequence[int], scratch: dict[Scratch, Scratch]
+    ) -> Launch:
         local = None if old.local_size is None else self._sizes(old.local_size)
-        return Launch(
-            old.kernel,
-            old.text,
-            self._sizes(old.global_size),
-            local,
-            [self._argument(argument, scratch) for argument in old.arguments],
-            old.options,
-            old.is_custom,
-            old.body,
-        )
+        arguments = old.arguments.copy()
+        for position in varying:
+            arguments[position] = self._argument(arguments[position], scratch)
+        sizes = self._sizes(old.global_size), local
+        return Launch(old.kernel, old.text, *sizes, arguments, old.options, old.is_custom, old.body)
 
     def _argument(self, old: Argument, scratch: dict[Scratch, Scratch]) -> Argument:
         if isinstance(old, Computed):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from polydevice.shape import is_one
 from polydevice.symbolic_size import gains
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
@@ -27,7 +28,7 @@ def iteration_groups(shape: tuple[int, ...], layouts: list[Layout]) -> list[tupl
     Returns:
         Three groups of axes, outermost first; together they cover all axes above size 1.
     """
-    axes = [axis for axis in layouts[0].order(shape) if shape[axis] > 1]
+    axes = [axis for axis in layouts[0].order(shape) if not is_one(shape[axis])]
     groups: list[tuple[int, ...]] = []
     for axis in axes:
         if groups and all(

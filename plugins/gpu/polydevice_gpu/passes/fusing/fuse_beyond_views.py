@@ -18,7 +18,7 @@ from polydevice.ops.concat import Concat
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.slice import Slice
 from polydevice.ops.transpose import Transpose, permutation
-from polydevice.shape import normalize_axis
+from polydevice.shape import is_one, normalize_axis
 from polydevice.symbolic_size import array_of
 from polydevice_gpu import views
 from polydevice_gpu.graph import GpuNode, Value, constant_value
@@ -214,7 +214,7 @@ def _seen_back(operand: Value, view: GpuNode, way: Way) -> Value | None:
 
 
 def _without_ones(shape: Sequence[int]) -> list[int]:
-    return [size for size in shape if size != 1]
+    return [size for size in shape if not is_one(size)]
 
 
 def _like(operand: Value, name: str, shape: Sequence[int]) -> Value:
@@ -260,7 +260,7 @@ def _shape_before(
                 right, j = right * new[j], j + 1
             else:
                 return None
-        if all(size == 1 for size in operand[begin_j:j]):
+        if all(map(is_one, operand[begin_j:j])):
             repeated += [1] * (j - begin_j)
             wanted += [1] * (i - begin_i)
         else:

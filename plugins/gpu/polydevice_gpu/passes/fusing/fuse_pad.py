@@ -16,6 +16,7 @@ from polydevice.ops.pad import Pad, PadMode
 from polydevice.ops.reshape import Reshape
 from polydevice.ops.transpose import Transpose, permutation
 from polydevice.ops.window import PadType
+from polydevice.shape import is_one
 from polydevice.symbolic_size import array_of
 from polydevice_gpu import views
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value, constant_value
@@ -109,12 +110,12 @@ def _shown(view: GpuNode, border: Padding) -> Padding | None:
     if views.seen_back(view, out.placed) is None or _long(x.shape) != _long(out.shape):
         return None
     # Axes of size 1 come and go; a bordered one is longer.
-    rest = iter([sides for sides, size in zip(border, x.shape, strict=True) if size > 1])
-    return tuple(next(rest) if size > 1 else (0, 0) for size in out.shape)
+    rest = iter([sides for sides, size in zip(border, x.shape, strict=True) if not is_one(size)])
+    return tuple((0, 0) if is_one(size) else next(rest) for size in out.shape)
 
 
 def _long(shape: Sequence[int]) -> list[int]:
-    return [size for size in shape if size != 1]
+    return [size for size in shape if not is_one(size)]
 
 
 def _shrink(view: GpuNode, border: Padding) -> None:

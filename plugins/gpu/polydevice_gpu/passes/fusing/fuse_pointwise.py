@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polydevice.dtype import ElementType
+from polydevice.shape import are_same
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value
 from polydevice_gpu.kernels.kernel import kernels_of
 from polydevice_gpu.kernels.target import Target
@@ -86,7 +87,7 @@ def _host(
         for value in node.inputs
         if value.producer is not None
         and value.producer in order
-        and value.shape == node.output.shape
+        and are_same(value.shape, node.output.shape)
         and not value.is_output
         and all(user is node for user in users.get(value, []))
         and _takes_over(value.producer, value, node, node.inputs)
@@ -143,7 +144,7 @@ def _fuse_beyond(
         return _takes_over(producer, value, node, operands)
 
     for value in dict.fromkeys(node.inputs):
-        if value.shape != node.output.shape or value.producer not in order:
+        if not are_same(value.shape, node.output.shape) or value.producer not in order:
             continue
         way = find_way(node, value, users, hosts)
         if way is not None:
