@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from polydevice import Core, opset
 from polydevice.dtype import ElementType
-from polydevice.errors import ShapeError
+from polydevice.errors import InferenceError, ShapeError
 from polydevice.interval import Interval
 from polydevice.ops.generate import Eye, NegativeIndices, OneHot, Range, Range1, range_length
 from polydevice.shape import Dim, Shape
@@ -66,6 +67,16 @@ def test_one_hot(device, shape, axis, dtype):
     check(OpCase(OneHot(axis=axis), inputs, [expected], constants={1, 2, 3}), device)
     if shape and 0 not in shape:
         check(openvino_case(OneHot(axis=axis), *inputs, opset=1, constants={1, 2, 3}), device)
+
+
+def test_a_negative_depth_of_one_hot_is_refused():
+    """Also where only the inference tells it."""
+    depth = opset.parameter([], "i64", name="depth")
+    made = opset.one_hot([0, 1], depth, np.float32(1), np.float32(0), axis=-1)
+    executable = Core().load_network(opset.network("depths", {"y": made}), "CPU")
+    assert executable.infer({"depth": np.array(3)})["y"].shape == (2, 3)
+    with pytest.raises(InferenceError, match="depth -1 is negative"):
+        executable.infer({"depth": np.array(-1)})
 
 
 def test_one_hot_counts_negative_indices_from_the_end(device):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.errors import InferenceError
 from polydevice.ops.generate import Eye, NegativeIndices, OneHot, Range, Range1, range_length
 from polydevice.shape import normalize_axis
 from polydevice_cpu.implement import implements
@@ -34,6 +35,8 @@ def one_hot(op: OneHot, indices: Array, depth: Array, on: Array, off: Array) -> 
     """Compare the indices with the positions of the new axis."""
     axis = normalize_axis(op.axis, indices.ndim + 1)
     size = int(depth.reshape(-1)[0])
+    if size < 0:
+        raise InferenceError(f"OneHot: depth {size} is negative")
     if not indices.size:
         shape = (*indices.shape[:axis], size, *indices.shape[axis:])
         return np.empty(shape, on.dtype)
