@@ -232,7 +232,12 @@ class Templates(Generic[P]):
         except PolydeviceError as error:  # the shapes may be at fault
             _log.debug("no plan with symbolic sizes: %s", error)
         except Exception as error:  # noqa: BLE001 - made with numbers, it works or says what is wrong
-            self._note_failure(shapes, error)
+            if isinstance(error, TypeError) and "which has no callable" in str(error):
+                # What NumPy says of the cosine, say, of an array that has symbolic sizes among it.
+                _log.debug("no plan with symbolic sizes: %s", error)
+                self._may_trace = False
+            else:
+                self._note_failure(shapes, error)
         return None
 
     def _note_failure(self, shapes: Shapes, error: Exception) -> None:
