@@ -19,7 +19,7 @@ from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, Sum
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.onednn.engine import MemoryObject, aligned
-from polydevice_cpu.onednn.library import candidates, library
+from polydevice_cpu.onednn.library import Library, candidates, library
 from polydevice_cpu.onednn.primitive import run_once
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
@@ -135,6 +135,33 @@ def test_post_operations_in_order():
     operand = Arg.ATTR_POST_OP * 2 | Arg.SRC_1
     run_once(primitive, {Arg.SRC: of(x), Arg.WEIGHTS: of(w), Arg.DST: of(y), operand: of(factor)})
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_primitive_that_is_being_destroyed_is_not_handed_out(monkeypatch):
+    """oneDNN destroys it without Python's lock, so that other threads ask for the same then."""
+
+    def relu():
+        made = primitives.eltwise(Algorithm.RELU, sizes, sizes, 0.0, 0.0, Attributes())
+        assert made is not None
+        return made
+
+    def destroy(library, name, handle):
+        if name == "primitive_destroy" and not again:
+            again.append(relu())
+        real(library, name, handle)
+
+    x = np.random.default_rng(4).standard_normal((3, 7), dtype=np.float32)
+    y, again, sizes, real = np.empty_like(x), [], of(x).descriptor, Library.destroy
+    made = relu().compile()
+    assert relu() is made
+    number = made.number
+    with monkeypatch.context() as patched:
+        patched.setattr(Library, "destroy", destroy)
+        del made
+    (other,) = again
+    assert other.number != number
+    run_once(other, {Arg.SRC: of(x), Arg.DST: of(y)})
+    np.testing.assert_array_equal(y, np.maximum(x, 0))
 
 
 def test_strided_descriptor_reads_a_transposed_matrix():

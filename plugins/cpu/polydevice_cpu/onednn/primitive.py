@@ -52,6 +52,26 @@ _LOCK = threading.Lock()
 _NUMBERS = itertools.count()
 
 
+class _Handles:
+    """What oneDNN has of a primitive: its descriptor and, once there is code, itself.
+
+    Both are destroyed with this, which nobody finds by a weak reference. A `__del__` of Primitive's
+    would run while `_MADE` still hands it out, to a thread that would execute what is gone.
+    """
+
+    __slots__ = ("description", "library", "primitive")
+
+    def __init__(self, description: c.c_void_p) -> None:
+        self.library = required()
+        self.description = description
+        self.primitive = c.c_void_p()  # of nothing until there is code
+
+    def __del__(self) -> None:
+        if self.primitive.value is not None:
+            self.library.destroy("primitive_destroy", self.primitive)
+        self.library.destroy("primitive_desc_destroy", self.description)
+
+
 class Primitive:
     """A primitive and what its descriptor answers; `number` tells it from all others.
 
@@ -63,8 +83,8 @@ class Primitive:
     __slots__ = (
         "__weakref__",
         "_asked",
-        "_description",
         "_descriptors",
+        "_handles",
         "_library",
         "_making",
         "_scratchpad_bytes",
@@ -78,7 +98,8 @@ class Primitive:
 
     def __init__(self, description: c.c_void_p, kind: str) -> None:
         self._library = required()
-        self._description = description
+        self._handles = _Handles(description)
+        self.handle = self._handles.primitive
         self._descriptors: dict[Place, Descriptor] = {}
         self._asked: dict[Place, Descriptor] = {}
         self.number = next(_NUMBERS)
@@ -90,7 +111,6 @@ class Primitive:
         self.threads = openmp.functions()[0]()  # how many it is made for and has to run with
         self.is_proved = False  # `polydevice_cpu.proof` says so
         self._making = threading.Lock()
-        self.handle = c.c_void_p()  # of nothing until there is code
 
     @classmethod
     def create(cls, kind: str, *arguments: Argument) -> Primitive | None:
@@ -139,7 +159,7 @@ class Primitive:
             with self._making, openmp.threads(self.threads):
                 if not self.is_compiled:
                     place = c.byref(self.handle)
-                    self._library.call("primitive_create", place, self._description)
+                    self._library.call("primitive_create", place, self._handles.description)
         return self
 
     def descriptor(self, query: Query, index: int = 0) -> Descriptor:
@@ -165,7 +185,8 @@ class Primitive:
         return read
 
     def _address(self, query: Query, index: int) -> int:
-        return self._library.value("primitive_desc_query_md", self._description, query, index)
+        description = self._handles.description
+        return self._library.value("primitive_desc_query_md", description, query, index)
 
     def given(
         self,
@@ -244,12 +265,6 @@ class Primitive:
         call = partial(self._library.execute, self.handle, stream(), len(array), place)
         call.keep = (self, array, tuple(arguments.values()))  # type: ignore[attr-defined]
         return call
-
-    def __del__(self) -> None:
-        if hasattr(self, "handle"):
-            if self.is_compiled:
-                self._library.destroy("primitive_destroy", self.handle)
-            self._library.destroy("primitive_desc_destroy", self._description)
 
 
 class SymbolicPrimitive(Primitive):
@@ -346,9 +361,6 @@ class SymbolicPrimitive(Primitive):
         given = (src, dst, weights, bias)
         self.witness.given(*(each and number_descriptor(each) for each in given))  # type: ignore[arg-type]
         return super().given(src, dst, weights, bias)
-
-    def __del__(self) -> None:
-        """Leave everything to `witness`."""
 
 
 def is_formula(argument: Argument) -> bool:
