@@ -8,6 +8,7 @@ import pytest
 
 from polydevice import Core
 from polydevice_gpu import cl
+from polydevice_gpu.cl.capabilities import Capabilities
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.kernels.target import Target
@@ -30,6 +31,15 @@ def _answers_alone(compiled_sparingly: None) -> None:
 
     `tests/conformance`, `tests/devices` and the models run as users have them compiled.
     """
+
+
+@pytest.fixture
+def compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile in this process, where tests see it, on drivers that compile one after another too.
+
+    Child processes do so for those otherwise.
+    """
+    monkeypatch.setattr(Capabilities, "compiles_in_turn", False)
 
 
 @pytest.fixture

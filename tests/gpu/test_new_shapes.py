@@ -273,7 +273,7 @@ def lockstep(monkeypatch):
 
 @pytest.mark.parametrize("is_faster", [True, False])
 def test_built_programs_stand_in_until_better_ones_are_faster(
-    is_faster, core, opencl, lockstep, monkeypatch
+    is_faster, core, opencl, lockstep, compiled_here, monkeypatch
 ):
     monkeypatch.setattr(
         plan_trial, "_times", lambda *_: (1e-3, 2e-3) if is_faster else (2e-3, 1e-3)
@@ -297,7 +297,7 @@ def test_built_programs_stand_in_until_better_ones_are_faster(
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
     monkeypatch.setattr(ProgramBuilder, "_compile", noted)
-    executable = core.load_network(core.read_network(model), "GPU")
+    executable = core.load_network(core.read_network(model), "GPU", {"GPU_SINGLE_LAUNCH": "NO"})
     assert compiled, "nothing was built when the network was loaded"
     request = executable.create_infer_request()
     compiled.clear()
@@ -325,7 +325,9 @@ def test_built_programs_stand_in_until_better_ones_are_faster(
     executable.close()
 
 
-def test_networks_close_while_programs_are_built(core, opencl, lockstep, monkeypatch):
+def test_networks_close_while_programs_are_built(
+    core, opencl, lockstep, compiled_here, monkeypatch
+):
     model = models.build(
         [("MatMul", ["x", "w"], ["y"], {})],
         {"x": ["length", 24]},

@@ -58,7 +58,7 @@ def test_without_memory_pool_every_value_has_bytes_of_its_own(core) -> None:
 
 def test_graph_dumps_show_every_stage(core, tmp_path) -> None:
     folder = tmp_path / "made" / "graphs"
-    check(load(core, {"CLDNN_GRAPH_DUMPS_DIR": str(folder)}))
+    check(load(core, {"CLDNN_GRAPH_DUMPS_DIR": str(folder), "TUNING_PRETUNED": "NO"}))
     files = sorted(folder.glob("*.dot"))
     stages = ["lower", *(each.__name__ for each in GRAPH)]
     assert [path.name.split("_", 2)[-1] for path in files] == [
@@ -78,7 +78,8 @@ def test_graph_dumps_of_equal_names_stay_apart(core, tmp_path) -> None:
         x = Node("x", Parameter(ElementType.f32, Shape([2, 3])))
         y = Node("y", op, [x.output])
         network = Network("same", [x], [Node("out", Result(), [y.output])])
-        core.load_network(network, "GPU", {"CLDNN_GRAPH_DUMPS_DIR": str(tmp_path)})
+        options = {"CLDNN_GRAPH_DUMPS_DIR": str(tmp_path), "TUNING_PRETUNED": "NO"}
+        core.load_network(network, "GPU", options)
     found = sorted(tmp_path.glob("*_lower.dot"))
     assert [path.name for path in found] == [
         "same_2x3_00_lower.dot", "same_2x3_2_00_lower.dot", "same_2x3_3_00_lower.dot"
@@ -145,7 +146,7 @@ def _overlap(monkeypatch, owner, name, seconds=0.02):
 
 
 @pytest.mark.parametrize(("threads", "most"), [("1", 1), ("2", 2)])
-def test_number_of_threads_that_compile(core, monkeypatch, threads, most) -> None:
+def test_number_of_threads_that_compile(core, compiled_here, monkeypatch, threads, most) -> None:
     monkeypatch.setattr("polydevice_gpu.options.available_cores", lambda: 4)
     seen = _overlap(monkeypatch, ProgramBuilder, "_compile")
     check(load(core, {"GPU_MAX_NUM_THREADS": threads}))

@@ -32,7 +32,9 @@ _IN_C = """
         to = exchange[thread ^ (bit)]; \\
         barrier(CLK_LOCAL_MEM_FENCE); \\
     }
+#ifndef __NV_CL_C_VERSION  // there half.cl has it
 static inline float2 half_pair(uint bits) { return vload_half2(0, (const half*)&bits); }
+#endif
 #define MATRIX_HALF(matrix, row, k) \\
     vload_half((k) % 8, (__local const half*)LOCAL_AT( \\
         ((uint)(matrix) & 0x3FFF) * 16 + PLACE(row, (k) / 8)))
