@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from polydevice import Core
 from polydevice_gpu import cl
 from polydevice_gpu.cl.capabilities import Capabilities
+from polydevice_gpu.compiler import compiler
+from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.kernels.target import Target
@@ -40,6 +43,28 @@ def compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
     Child processes do so for those otherwise.
     """
     monkeypatch.setattr(Capabilities, "compiles_in_turn", False)
+
+
+@pytest.fixture
+def lockstep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let kernels be chosen as for devices whose work-items run in lockstep.
+
+    Without sub-groups: with Intel's one program serves products of every size.
+    """
+
+    def target(device: cl.Device) -> Target:
+        return dataclasses.replace(
+            target_of(device),
+            scalar_lanes=32,
+            compute_units=16,
+            local_memory_bytes=1 << 15,
+            sub_group_sizes=(),
+            sub_group_share="",
+            sub_group_block_read=False,
+            sub_group_block_read_16bit=False,
+        )
+
+    monkeypatch.setattr(compiler, "target_of", target)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +11,6 @@ import onnx
 import pytest
 
 from polydevice_gpu.cl.programs.program import ProgramBuilder
-from polydevice_gpu.compiler import compiler
-from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.graph import Value
 from polydevice_gpu.kernels.launch import Local
 from polydevice_gpu.runtime.plan import HostStep
@@ -247,28 +244,6 @@ def test_shapes_at_once(core, opencl):
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(right, inputs))
     executable.close()
-
-
-@pytest.fixture
-def lockstep(monkeypatch):
-    """Let kernels be chosen as for devices whose work-items run in lockstep.
-
-    Without sub-groups: with Intel's one program serves products of every size.
-    """
-
-    def target(device):
-        return dataclasses.replace(
-            target_of(device),
-            scalar_lanes=32,
-            compute_units=16,
-            local_memory_bytes=1 << 15,
-            sub_group_sizes=(),
-            sub_group_share="",
-            sub_group_block_read=False,
-            sub_group_block_read_16bit=False,
-        )
-
-    monkeypatch.setattr(compiler, "target_of", target)
 
 
 @pytest.mark.parametrize("is_faster", [True, False])

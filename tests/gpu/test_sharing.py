@@ -10,8 +10,7 @@ import pytest
 from polydevice.dtype import ElementType
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.softmax import SoftMax
-from polydevice_gpu.compiler import compiler, sharing
-from polydevice_gpu.compiler.device_target import target_of
+from polydevice_gpu.compiler import sharing
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Choice, Kernel
@@ -110,14 +109,10 @@ def test_large_stages_keep_launches_of_their_own(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("meets", [True, False])
-def test_plans_that_may_be_one_launch_share(meets, opencl, monkeypatch) -> None:
+def test_plans_that_may_be_one_launch_share(meets, opencl, lockstep, monkeypatch) -> None:
     """Two products of which the first is as fast in the tiles of the second, but for 0.02 us."""
     can = dataclasses.replace(opencl.capabilities, groups_meet=meets)
     monkeypatch.setattr(opencl, "capabilities", can)
-    like = {"scalar_lanes": 32, "compute_units": 16, "local_memory_bytes": 1 << 15}
-    monkeypatch.setattr(
-        compiler, "target_of", lambda device: dataclasses.replace(target_of(device), **like)
-    )
     s = Sketch()
     first = s.add("first", MatMul(), s.input("x", 500, 32), s.weights("v", 32, 128))
     network = s.network(y=s.add("second", MatMul(), first, s.weights("w", 128, 64)))
