@@ -48,7 +48,7 @@ def use_mode(monkeypatch, opencl):
     launches = NormalizedWgmma.launches
 
     def without_units(self, node, mode, target):
-        return [in_c(launch) for launch in launches(self, node, mode, target)]
+        return [in_c(launch, exchanges=True) for launch in launches(self, node, mode, target)]
 
     def use(mode: int) -> None:
         monkeypatch.setattr(compiler, "target_of", lambda _: target)

@@ -47,8 +47,14 @@ static inline float2 half_pair(uint bits) { return vload_half2(0, (const half*)&
 """
 
 
-def in_c(launch: Launch) -> Launch:
-    """Return a launch whose kernel multiplies without units, all terms of a tile itself."""
+def in_c(launch: Launch, exchanges: bool = False) -> Launch:
+    """Return a launch whose kernel multiplies without units, all terms of a tile itself.
+
+    Args:
+        launch: the launch with units.
+        exchanges: whether lanes hand numbers to others. PoCL 6.0 ends the process where a kernel
+            declares local memory that it does not use and nothing is optimised.
+    """
     assert launch.local_size is not None
     kernel = "KERNEL(PRODUCT) {"
     assert kernel in launch.text
@@ -56,5 +62,5 @@ def in_c(launch: Launch) -> Launch:
         r'^\s*asm volatile\("//@warp_group [^;]*;"[^;]*\);.*$', "", launch.text, flags=re.MULTILINE
     )
     text = text.replace(MARK, "").replace("(uint)(size_t)tiles", "0")
-    memory = f"\n__local float exchange[{launch.local_size[0]}];"
+    memory = f"\n__local float exchange[{launch.local_size[0]}];" if exchanges else ""
     return dataclasses.replace(launch, text=text.replace(kernel, f"{_IN_C}{kernel}{memory}"))
