@@ -46,6 +46,7 @@ def quantised(path: Path, inputs: Mapping[str, np.ndarray[Any, Any]], folder: Pa
     if next(o.version for o in model.opset_import if not o.domain) < OPSET:
         model = version_converter.convert_version(model, OPSET)
     _store_constants(model.graph)
+    _name_anew(model.graph)
     given, made = folder / path.name, folder / f"{path.stem}_int8.onnx"
     onnx.save(model, given)
     logging.getLogger().setLevel(logging.ERROR)  # it recommends preparations that change nothing
@@ -72,3 +73,29 @@ def _store_constants(graph: onnx.GraphProto) -> None:
             values[0].name = node.output[0]
             graph.initializer.append(values[0])
             graph.node.remove(node)
+
+
+def _name_anew(graph: onnx.GraphProto) -> None:
+    """Number all tensors but inputs and outputs.
+
+    The tools make names by appending to those there are, which may have been taken: of a network
+    with `conv` and `conv2`, they left a bias in place of a result.
+    """
+    kept = {value.name for value in (*graph.input, *graph.output)} | {""}
+    names: dict[str, str] = {}
+    for name in [t.name for t in graph.initializer] + [o for n in graph.node for o in n.output]:
+        if name not in kept:
+            names[name] = f"tensor{len(names)}_"
+    for tensor in (*graph.initializer, *graph.value_info):
+        tensor.name = names.get(tensor.name, tensor.name)
+    _rename(graph, names)
+
+
+def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    """Let nodes, those of bodies too, read and make tensors by their new names."""
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                _rename(body, names)

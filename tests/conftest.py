@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.util
 import logging
 import os
 from collections.abc import Generator, Iterator
@@ -71,6 +72,15 @@ def _implementations(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if recorder is not None:
             recorder.install(patch)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _all_threads() -> Iterator[None]:
+    """Let no network of the CPU device give way to a plan for one thread on a busy machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        if importlib.util.find_spec("polydevice_cpu") is not None:
+            patch.setattr("polydevice_cpu.plan.binding.giving_way.LEAST_NS", 10**18)
         yield
 
 

@@ -14,7 +14,6 @@ import pytest
 from polydevice import Core
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.library import library
-from polydevice_cpu.plan.binding import giving_way
 from polydevice_cpu.plan.step import PrimitiveStep
 from tests.cpu import models
 
@@ -22,12 +21,6 @@ LARGE = (64, 2, 56)
 """Channels, batch and size of a network that is worth two threads."""
 
 TASKS = Path("/proc/self/task")
-
-
-@pytest.fixture(autouse=True)
-def never_alone(monkeypatch):
-    """Nothing gives way to one thread, however busy the machine is."""
-    monkeypatch.setattr(giving_way, "LEAST_NS", 10**18)
 
 
 def workers() -> int:
@@ -133,7 +126,7 @@ def sandwich(small: int) -> bytes:
     [
         (models.residual(12, 2, 14), [1]),
         (models.residual(*LARGE), [3]),  # its small steps lie between large ones
-        (sandwich(8), [3]),
+        (sandwich(4), [3]),
         (sandwich(120), [3, 1, 3]),
     ],
     ids=["small", "large", "few small steps", "many small steps"],

@@ -102,6 +102,8 @@ class BoundPlan:
         try:
             plan = make()
             bound = None if plan is None else BoundPlan(plan, self._context, workspace)
+            if bound is not None:
+                bound._compile()  # or the first inference would be no measure
         except (DeviceMemoryError, InferCancelledError, InferTimeoutError):
             return None  # what was asked for is computed already
         if bound is not None:

@@ -12,16 +12,19 @@ WAITING = 0.3
 """The share of an inference that its thread waits for the others, above which they lack a core. It
 is 0 to 0.1 where each has one, and 0.4 to 0.9 where another process has taken one."""
 
-STEP_NS = 400_000
-"""What each step of a plan for one thread takes to make: 0.4 to 0.9 ms in real networks."""
+STEP_NS = 200_000
+"""What has to be lost for each step before a plan for one thread is made: half of what making it
+takes (0.3 to 0.9 ms in real networks), since a core that is taken stays so for long."""
 
-LEAST_NS = 20_000_000
+LEAST_NS = 8_000_000
 """What has to be lost in any case: first inferences wait for memory and for threads to start."""
 
 LEAST_PAUSE_NS, MOST_PAUSE_NS = 30_000_000, 250_000_000
-"""How long one thread computes before all of them are tried again; twice as long each time. What
-passes between inferences does not count: another runtime's threads spin on after its inference, so
-that the first one after it tells little."""
+LEAST_PAUSE_RUNS, MOST_PAUSE_RUNS = 4, 16
+"""How long, and how many inferences, one thread computes at least before all of them are tried
+again: at first and at most, twice as long each time. What passes between inferences does not count:
+another runtime's threads spin on after its inference, so that the first one after it tells little.
+"""
 
 
 class Runs(Protocol):
@@ -58,8 +61,8 @@ class GivingWay(Generic[R]):
         """
         self._make = make
         self._price = max(steps * STEP_NS, LEAST_NS)
-        self._left = self._lost = self._alone_ns = 0
-        self._pause = LEAST_PAUSE_NS
+        self._left = self._runs = self._lost = self._alone_ns = 0
+        self._pause, self._pause_runs = LEAST_PAUSE_NS, LEAST_PAUSE_RUNS
         self.alone: R | None = None
         self.is_possible = True
 
@@ -69,10 +72,11 @@ class GivingWay(Generic[R]):
             together()
             return
         begin = time.perf_counter_ns()
-        if self._left > 0 and self.alone is not None:
+        if self.alone is not None and (self._runs > 0 or self._left > 0):
             self.alone.run()
             spent = time.perf_counter_ns() - begin
             self._left -= spent
+            self._runs -= 1
             self._alone_ns += (spent - self._alone_ns) // 8 if self._alone_ns else spent
             return
         used = time.thread_time_ns()
@@ -83,7 +87,7 @@ class GivingWay(Generic[R]):
         expected = self._alone_ns or used + int(WAITING * spent)
         self._lost = max(self._lost + spent - expected, 0)
         if not self._lost:
-            self._pause = LEAST_PAUSE_NS
+            self._pause, self._pause_runs = LEAST_PAUSE_NS, LEAST_PAUSE_RUNS
         if self._lost >= self._price:
             self._give_way()
 
@@ -93,5 +97,6 @@ class GivingWay(Generic[R]):
             self.is_possible = self.alone is not None
         openmp.forget_cores()  # they may be taken by other programs
         self._lost = self._price * 7 // 8  # the next trial is over after an eighth
-        self._left = self._pause
+        self._left, self._runs = self._pause, self._pause_runs
         self._pause = min(2 * self._pause, MOST_PAUSE_NS)
+        self._pause_runs = min(2 * self._pause_runs, MOST_PAUSE_RUNS)

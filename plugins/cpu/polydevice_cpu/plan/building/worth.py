@@ -1,8 +1,8 @@
 """How many threads are worth their meeting: an estimate of what a network of known shapes takes.
 
-Two threads meet after every primitive. That takes 1 to 5 µs where both have a core, and
-milliseconds where another process has taken one: networks below a millisecond then took 8 to 13
-times as long on two threads as on one, and never less than 0.85 of it on an idle machine.
+Two threads meet after every primitive. That takes 1 to 5 µs where both have a core, so that
+networks of 0.2 ms and more gain: on two cores of an EPYC 0.74 ms became 0.48, and 0.21 0.165. It
+takes milliseconds where another process has taken a core, which GivingWay notices.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ PRODUCTS_PER_US = 70_000
 ELEMENTS_PER_US = 15_000
 """Numbers that one thread reads or writes, from memory or through a short formula."""
 
-NETWORK_US = 1_000
-"""A network that takes one thread less has no use for more."""
+WAKE_US = 40
+"""What several threads must save in all: theirs sleep 60 us after an inference, and are woken."""
 
 MEETING_US = 3
-"""What it takes threads to begin a step together, and to wait for one another after it."""
+"""What it takes two threads to begin a step together, and to wait for one another after it. More of
+them meet in as many rounds as their number has binary digits."""
 
 CHANGE_US = 15
 """What it takes to go on with another number of threads: each finds half of what it reads in
@@ -49,16 +50,20 @@ def threads_worth(nodes: Sequence[Node], most: int) -> list[int]:
         nodes: in the order in which they are computed.
         most: how many threads there are.
     """
-    work = [(_products(node, node.op), _moved(node)) for node in nodes] if most > 1 else []
-    if sum(starmap(_microseconds, work)) < NETWORK_US:
+    if most == 1:
         return [1] * len(nodes)
-    work = [(number_of(products), number_of(moved)) for products, moved in work]
+    meeting = MEETING_US * math.log2(most)
+    sized = [(_products(node, node.op), _moved(node)) for node in nodes]
+    work = [(number_of(products), number_of(moved)) for products, moved in sized]
+    meetings = meeting * sum(1 for products, _ in work if products)
+    if sum(starmap(_microseconds, sized)) < (WAKE_US + meetings) / (1 - 1 / most):
+        return [1] * len(nodes)
     alone = together = 0.0  # the least time until now, if the latest node ran on one, or on all
     stays: list[tuple[bool, bool]] = []  # whether the node before each ran as it does, for both
     for products, moved in work:
         stays.append((alone <= together + CHANGE_US, together <= alone + CHANGE_US))
         spent = _microseconds(products, moved)
-        shared = spent / most + MEETING_US
+        shared = spent / most + meeting
         if not products:  # most of these become part of what precedes them, or views
             shared = min(shared, spent)
         alone, together = (
