@@ -26,8 +26,9 @@ PRODUCTS_PER_US = 70_000
 ELEMENTS_PER_US = 15_000
 """Numbers that one thread reads or writes, from memory or through a short formula."""
 
-WAKE_US = 40
-"""What several threads must save in all: theirs sleep 60 us after an inference, and are woken."""
+WAKE_US = 20
+"""What several threads must save in all. To wake them, 60 us after an inference, takes up to 50 us
+more, which GivingWay notices where inferences are far apart."""
 
 MEETING_US = 3
 """What it takes two threads to begin a step together, and to wait for one another after it. More of
