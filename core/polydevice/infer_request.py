@@ -149,7 +149,9 @@ class InferRequest(RequestMemory):
             InferenceError: (or a DeviceError) when the inference fails.
             InternalError: an assumption of polydevice's own did not hold; says how to report it.
         """
-        if not self._busy.acquire(False):  # by its name the argument takes 0.1 µs more
+        for taken in self._takes:  # as `_enter` does, without the time of a call
+            if taken:
+                break
             raise self._busy_error()
         try:
             if inputs is not None:

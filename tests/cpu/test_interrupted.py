@@ -2,46 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from types import FrameType
-from typing import Any
-
 import numpy as np
 import pytest
 
 from polydevice import Core
+from tests.interruption import Interruption
 
 from .models import build
 
-WATCHED = ("polydevice_cpu/runner.py", "binding/bound.py", "runtime/plan_cache.py", "bounds.py")
-
-
-class Interruption:
-    """Raises KeyboardInterrupt as the n-th function in a few modules begins or ends."""
-
-    def __init__(self, number: int) -> None:
-        self.left = number
-
-    def __enter__(self) -> None:
-        self._before = sys.gettrace()
-        sys.settrace(self._trace)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(self._before)
-
-    def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
-        name = frame.f_code.co_filename.replace("\\", "/")
-        if (
-            event in ("call", "return")
-            and name.endswith(WATCHED)
-            and "__" not in frame.f_code.co_name
-        ):
-            self.left -= 1
-            if not self.left:
-                sys.settrace(None)
-                raise KeyboardInterrupt
-        return self._trace
+WATCHED = r"(polydevice_cpu/runner|binding/bound|runtime/plan_cache|bounds)\.py:(?!__)"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +33,7 @@ def test_the_next_inference_is_right_wherever_it_was(grows) -> None:
             request.infer({"x": np.ones((3, 3), "f4")})
             x = np.full((3 + number * grows, 3), number, "f4")
             try:
-                with Interruption(number):
+                with Interruption(number, WATCHED, ("call", "return")):
                     request.infer({"x": x})
                 was = False
             except KeyboardInterrupt:
@@ -72,3 +41,33 @@ def test_the_next_inference_is_right_wherever_it_was(grows) -> None:
             right = np.cumsum(x @ w, axis=0)
             assert np.array_equal(request.infer({"x": x})["y"], right), number
         assert number > 5
+
+
+def test_a_request_is_free_behind_whatever_call_it_was() -> None:
+    """Nothing may raise between taking the lock that says that a request runs, and its `try`."""
+    data = build([("Relu", ["x"], ["y"], {})], {"x": (2,)}, ("y",), {})
+    x = np.array([-1, 2], "f4")
+    watched = r"(infer_request|request_memory)\.py:"
+
+    def use(request):
+        request.infer({"x": x})
+        request.set_blob("x", x.copy())
+        request.start_async()
+        request.wait()
+
+    with Core() as core:
+        network = core.load_network(core.read_network(data), "CPU")
+        use(network.create_infer_request())
+        number, was = 0, True
+        while was:
+            number += 1
+            request = network.create_infer_request()
+            try:
+                with Interruption(number, watched, ("c_return",)):
+                    use(request)
+                was = False
+            except KeyboardInterrupt:
+                pass
+            request.wait()
+            assert np.array_equal(request.infer({"x": x})["y"], [0, 2]), number
+        assert number > 10

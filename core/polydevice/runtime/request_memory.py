@@ -10,6 +10,7 @@ import numpy as np
 
 from polydevice.arguments import shown
 from polydevice.blob import Blob, RoiBlob
+from polydevice.bounds import attempts
 from polydevice.compound_blob import BatchedBlob, CompoundBlob, NV12Blob, plane_blobs
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, RequestBusyError, nearest
@@ -49,6 +50,7 @@ class RequestMemory:
         self._rebound = False  # since `_shared` was found
         self._is_plain = True  # nothing is rebound or shared, and nobody follows
         self._busy = threading.Lock()
+        self._takes = attempts(self._busy)
 
     def set_blob(
         self, name: str, blob: Blob | CompoundBlob | Array, kind: PortKind | None = None
@@ -223,7 +225,9 @@ class RequestMemory:
         return {name: self.get_blob(name, "output") for name in self.executable.outputs}
 
     def _enter(self) -> None:
-        if not self._busy.acquire(blocking=False):
+        for taken in self._takes:
+            if taken:
+                break
             raise self._busy_error()
 
     def _busy_error(self) -> RequestBusyError:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from polydevice.bounds import attempts
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, RequestBusyError, ShapeError
 from polydevice.runtime.variable import RequestVariable
@@ -31,7 +32,9 @@ class VariableState:
 
     @contextmanager
     def _idle(self) -> Iterator[None]:
-        if not self._busy.acquire(blocking=False):
+        for taken in attempts(self._busy):
+            if taken:
+                break
             raise RequestBusyError(
                 f"the request that keeps variable {self.name!r} is running; wait() for it"
             )

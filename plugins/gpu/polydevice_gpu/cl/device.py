@@ -10,6 +10,7 @@ from typing import Any
 
 import pyopencl as ocl
 
+from polydevice.bounds import attempts
 from polydevice.errors import DeviceLostError, DeviceNotFoundError, OptionValueError
 from polydevice_gpu.cl import child_process, discovery, library, on_device, runtime
 from polydevice_gpu.cl.capabilities import Capabilities, capabilities, probed_capabilities
@@ -93,6 +94,7 @@ class Device:
         enqueuing: held while a list of launches is enqueued. On an H200 (driver 580.159) a launch
             takes 4.2 µs from one thread, and 13.4 from each of two with queues of their own. Who
             times something holds it meanwhile, so that nobody else begins.
+        attempts_at_enqueuing: take it without waiting.
     """
 
     capabilities: Capabilities
@@ -121,6 +123,7 @@ class Device:
         self.capabilities = capabilities(probed, self.facts, device)
         self.memory = self._memory_of(self.context)
         self.enqueuing = threading.RLock()
+        self.attempts_at_enqueuing = attempts(self.enqueuing)
 
     def run_in_child(
         self,

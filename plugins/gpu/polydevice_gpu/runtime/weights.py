@@ -6,7 +6,6 @@ import hashlib
 import threading
 from collections.abc import Callable, Hashable
 from collections.abc import Set as AbstractSet
-from concurrent.futures import Future
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
@@ -63,6 +62,18 @@ class _Turn:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+
+
+class _Stored:
+    """A constant of a store, kept so that its id stays its own, and what it was uploaded to.
+
+    Who uploads holds the lock, which Ctrl-C releases; a future's condition could stay locked.
+    """
+
+    def __init__(self, constant: Array) -> None:
+        self.lock = threading.Lock()
+        self.constant = constant
+        self.upload: _Upload | None = None
 
 
 def _key(constant: Array, form: str, storage: ElementType) -> Hashable:
@@ -136,7 +147,7 @@ class WeightStore:
         self._memory = memory
         self._behind, self._shared = behind, shared
         self._lock = threading.Lock()
-        self._uploads: dict[tuple[int, str, ElementType], tuple[Future[_Upload], Array]] = {}
+        self._stored: dict[tuple[int, str, ElementType], _Stored] = {}
         # What counts already: plans of other shapes make equal constants, which are uploaded once.
         self._counted: WeakSet[_Upload] = WeakSet() if behind is None else behind._counted
 
@@ -145,22 +156,15 @@ class WeightStore:
         if self._behind is not None and id(constant) in self._shared:
             return self._behind.buffer(constant, storage, form)
         key = (id(constant), form.form if form else "", storage)
-        mine: Future[_Upload] = Future()
-        with self._lock:  # the constant is kept so that its id stays its own
-            found, _ = self._uploads.setdefault(key, (mine, constant))
-        if found is not mine:
-            return found.result().buffer
-        try:
-            upload = self._uploaded(np.asarray(constant), storage, form)
-            with self._lock:
-                self._count(upload)
-        except BaseException as error:
-            with self._lock:
-                self._uploads.pop(key, None)
-            mine.set_exception(error)
-            raise
-        mine.set_result(upload)
-        return upload.buffer
+        with self._lock:
+            stored = self._stored.setdefault(key, _Stored(constant))
+        with stored.lock:
+            if stored.upload is None:
+                upload = self._uploaded(np.asarray(constant), storage, form)
+                with self._lock:
+                    self._count(upload)
+                stored.upload = upload
+            return stored.upload.buffer
 
     def _count(self, upload: _Upload) -> None:
         """Count an upload against the network's memory, once for all its plans."""
@@ -190,8 +194,8 @@ class WeightStore:
     def own_bytes(self) -> int:
         """Bytes of the constants in this store."""
         with self._lock:
-            done = [upload.result() for upload, _ in self._uploads.values() if upload.done()]
-        buffers = {id(upload): upload.buffer for upload in done}
+            uploads = [stored.upload for stored in self._stored.values()]
+        buffers = {id(upload): upload.buffer for upload in uploads if upload is not None}
         return sum(buffer.size_bytes for buffer in buffers.values())
 
     @property
@@ -202,4 +206,4 @@ class WeightStore:
     def clear(self) -> None:
         """Forget all buffers; they are released when nothing uses them any more."""
         with self._lock:
-            self._uploads.clear()
+            self._stored.clear()

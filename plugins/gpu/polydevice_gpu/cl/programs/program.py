@@ -11,7 +11,7 @@ import shlex
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -173,6 +173,14 @@ class KernelObject:
         library.release_with(self, library.library().clReleaseKernel, pointer)
 
 
+class _Build:
+    """What those that want one program share: who builds it holds the lock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.program: Program | None = None
+
+
 class ProgramBuilder:
     """Builds programs for one device; equal ones only once, several at the same time.
 
@@ -206,7 +214,7 @@ class ProgramBuilder:
             self.cache = BinaryCache(Path(cache_folder), cache_limit_bytes)
         self._lock = threading.Lock()
         self._programs: weakref.WeakValueDictionary[bytes, Program] = weakref.WeakValueDictionary()
-        self._building: dict[bytes, Future[Program]] = {}
+        self._builds: weakref.WeakValueDictionary[bytes, _Build] = weakref.WeakValueDictionary()
 
     def build(self, name: str, source: str, options: Sequence[str] = ()) -> Program:
         """Return the program of a source.
@@ -226,28 +234,17 @@ class ProgramBuilder:
             known = self._programs.get(key)
             if known is not None:
                 return known
-            pending = self._building.get(key)
-            if pending is None:
-                mine: Future[Program] = Future()
-                self._building[key] = mine
-        if pending is not None:
-            return pending.result()
-        try:
-            program = (
-                self._load(name, key, joined)
-                or self._compiled_apart(name, key, joined)
-                or self._compile(name, source, key, joined)
-            )
-        except BaseException as error:
-            with self._lock:
-                del self._building[key]
-            mine.set_exception(error)
-            raise
-        with self._lock:
-            self._programs[key] = program
-            del self._building[key]
-        mine.set_result(program)
-        return program
+            build = self._builds.setdefault(key, _Build())
+        with build.lock:
+            if build.program is None:
+                build.program = (
+                    self._load(name, key, joined)
+                    or self._compiled_apart(name, key, joined)
+                    or self._compile(name, source, key, joined)
+                )
+                with self._lock:
+                    self._programs[key] = build.program
+            return build.program
 
     def completed(self, options: Sequence[str]) -> str:
         """Return build options as the device takes them."""

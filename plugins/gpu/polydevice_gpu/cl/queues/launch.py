@@ -239,8 +239,10 @@ class LaunchList:
         self._exchanged = False
         prepared = self._prepared_for(queue)
         enqueuing = self._device.enqueuing
-        if not enqueuing.acquire(False):
-            current_bounds().acquire(enqueuing)
+        for at_once in self._device.attempts_at_enqueuing:
+            if not at_once:
+                current_bounds().acquire(enqueuing)
+            break
         try:
             taken = len(self._launches)
             if prepared.loop is not None:
