@@ -70,6 +70,23 @@ def test_pad_wraps(device):
     check(case, device)
 
 
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        (PadMode.CONSTANT, [0, 0, 0]),
+        (PadMode.EDGE, [1, 1, 1]),
+        (PadMode.WRAP, [3, 1, 2]),  # 2^40 is 1 modulo 3
+    ],
+)
+@pytest.mark.parametrize("before", [True, False], ids=["added before", "cut before"])
+def test_pads_beyond_int32_that_cancel_out(device, mode, expected, before):
+    if not before:
+        expected = {PadMode.EDGE: [3, 3, 3], PadMode.WRAP: [2, 3, 1]}.get(mode, expected)
+    far = 2**40 if before else -(2**40)
+    inputs = [np.float32([1, 2, 3]), ints(far), ints(-far)]
+    check(OpCase(Pad(pad_mode=mode), inputs, [np.float32(expected)], constants={1, 2}), device)
+
+
 def test_pad_of_unknown_sizes():
     x = TensorDesc(ElementType.f32, Shape([Dim(2, 4), 3]))
     (y,) = Pad().infer([x, desc_of(ints(1, 0)), desc_of(ints(2, 0))])

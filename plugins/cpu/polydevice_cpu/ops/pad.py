@@ -41,16 +41,9 @@ def pad(op: Pad, x: Array, begin: Array, end: Array, value: Array | None = None)
 
 
 def _extended(mode: PadMode, x: Array, axis: int, before: int, after: int) -> Array:
-    """Pad one axis: the middle as it is, both ends from where their elements come from."""
+    """Pad one axis; one end may cut what the other adds."""
     size = x.shape[axis]
-    middle = [slice(None)] * x.ndim
-    middle[axis] = slice(max(-before, 0), max(size + min(after, 0), 0))
-    parts = [x[tuple(middle)]]
-    if before > 0:
-        parts.insert(0, np.take(x, source_index(mode, size, np.arange(-before, 0)), axis))
-    if after > 0:
-        parts.append(np.take(x, source_index(mode, size, np.arange(size, size + after)), axis))
-    return np.concatenate(parts, axis)
+    return np.take(x, source_index(mode, size, np.arange(-before, size + after)), axis)
 
 
 def source_index(mode: PadMode, size: int, position: Array) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from polydevice.ops.pad import Pad, PadMode
+from polydevice.symbolic_size import is_symbolic
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.reason import unless
@@ -41,7 +42,9 @@ class PadRef(SingleLaunch):
         call.unravel("UNRAVEL", "o", out.shape)
         lines, inside = [], ["1"]
         for axis in range(x.rank):
-            call.scalars(**{f"BEGIN_{axis}": begin[axis], f"SIZE_{axis}": x.shape[axis]})
+            size = x.shape[axis]
+            near = _near(op.pad_mode, begin[axis], size, out.shape[axis])
+            call.scalars(**{f"BEGIN_{axis}": near, f"SIZE_{axis}": size})
             lines.append(f"const int s{axis} = MAP(o{axis} - BEGIN_{axis}, SIZE_{axis});")
             if op.pad_mode is PadMode.CONSTANT:
                 inside.append(f"s{axis} >= 0 && s{axis} < SIZE_{axis}")
@@ -59,3 +62,14 @@ class PadRef(SingleLaunch):
         call.scalars(COUNT=total)
         call.result([tuple(range(out.rank))])
         call.dispatch((total,))
+
+
+def _near(mode: PadMode, begin: int, size: int, padded: int) -> int:
+    """Return what does the same as a pad and fits an int; another pad may cancel it out."""
+    if any(map(is_symbolic, (begin, size, padded))):
+        return begin
+    if mode is PadMode.WRAP:
+        return begin % max(size, 1)
+    if mode in (PadMode.CONSTANT, PadMode.EDGE):  # border alone from there on
+        return max(-size, min(begin, padded))
+    return begin  # no wider than the axis, as the one after it
