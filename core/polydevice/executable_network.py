@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from typing_extensions import Self
 
 from polydevice.arguments import integer, milliseconds, text
-from polydevice.bounds import network_budget
+from polydevice.bounds import network_budget, this_thread
 from polydevice.dtype import Array
 from polydevice.errors import (
     BlobError,
@@ -125,6 +125,7 @@ class ExecutableNetwork(ABC):
         self._idle = threading.Condition()
         self._closed = False
         self._lost = False
+        self._left_behind: weakref.WeakSet[InferRequest] = weakref.WeakSet()
         self.closing_end = 0.0
         _all.add(self)
 
@@ -429,6 +430,8 @@ class ExecutableNetwork(ABC):
     def _has_ended(self, end: float) -> bool:
         """Wait for the inferences that run in threads of the user's; says whether all ended."""
         for request in self._living():
+            if request in self._left_behind:
+                continue
             if not request._busy.acquire(timeout=max(end - time.monotonic(), 0)):
                 return False
             request._busy.release()
@@ -456,8 +459,12 @@ def _cancel_everything() -> None:
 
 
 def _after_fork() -> None:
+    """Of the parent's threads only the one that forked is there; what others were at never ends."""
     for network in list(_all):
         network._lost = not network.survives_fork
+        network._lock, network._idle = threading.RLock(), threading.Condition()
+        if this_thread.bounds is None:  # else one of them may be what this thread is at
+            network._left_behind.update(r for r in network._made if r.is_busy)
 
 
 atexit.register(_cancel_everything)  # after the executors' own, hence called before it

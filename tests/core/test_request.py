@@ -461,6 +461,26 @@ print(os.waitstatus_to_exitcode(status))
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork()")
+def test_closing_in_a_forked_process_does_not_wait_for_threads_of_the_parent():
+    """It would wait for 10 s, and say so; threads of the parent's are not in the child."""
+    body = """
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads is what is tested
+pid = os.fork()
+if pid == 0:
+    busy = any(request.is_busy for request in exe.requests)
+    exe.close()
+    os._exit(0 if busy else 1)
+_, status = os.waitpid(pid, 0)
+exe.wait()
+exe.close()
+print(os.waitstatus_to_exitcode(status))
+"""
+    done = run_script(body)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
 def test_runner_without_run_cannot_be_made(executable):
     with pytest.raises(TypeError, match="run"):
         Runner(executable)  # type: ignore[abstract]
