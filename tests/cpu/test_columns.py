@@ -229,3 +229,42 @@ def test_one_dimensional_layers_need_no_reorders():
         "Convolution+Add+ReLU",
         "Reorder",  # the output, to row-major
     ]
+
+
+FILTERS = {
+    "a sound": ((1, 1, 700), (40,), {}),
+    "strided": ((2, 1, 900), (33,), {"strides": [3]}),
+    "padded": ((1, 1, 540), (64,), {"strides": [2], "pads": [5, 31]}),
+    "more input than is read": ((1, 1, 2110), (64,), {"strides": [8]}),
+    "to keep the size": ((1, 1, 600), (17,), {"auto_pad": "SAME_UPPER"}),
+    "a column": ((3, 1, 801, 1), (50, 1), {"strides": [2, 1], "pads": [7, 0, 7, 0]}),
+    "a row": ((1, 1, 1, 801), (1, 50), {"strides": [1, 2]}),
+}
+OTHERS = {
+    "few results": ((1, 1, 200), (40,), {}),
+    "few terms": ((1, 1, 700), (9,), {}),
+    "strides as long as the filter": ((1, 1, 16000), (40,), {"strides": [40]}),
+    "dilated": ((1, 1, 700), (40,), {"dilations": [2]}),
+    "a picture": ((1, 1, 700, 3), (40, 1), {}),
+    "many channels": ((1, 40, 700), (1,), {}),
+    "zeros beside the row": ((1, 1, 1, 700), (1, 40), {"strides": [2, 1], "pads": [1, 0, 0, 0]}),
+}
+
+
+@pytest.mark.parametrize("precision", [F32, pytest.param(BF16, marks=needs_bf16)], ids=str)
+@pytest.mark.parametrize("name", [*FILTERS, *OTHERS])
+def test_long_filters_of_one_channel(name, precision, rng):
+    """They compute results side by side, and answer as ever; others stay as they are."""
+    shape, kernel, attributes = (FILTERS | OTHERS)[name]
+    tolerance, config = precision
+    terms = shape[1] * int(np.prod(kernel))
+    weights = {
+        "w": random(rng, 1, shape[1], *kernel) / np.float32(np.sqrt(terms)),
+        "b": random(rng, 1),
+    }
+    nodes = [("Conv", ["x", "w", "b"], ["c"], attributes), ("Relu", ["c"], ["y"], {})]
+    model = models.build(nodes, {"x": ["n", *shape[1:]]}, ["y"], weights)
+    inputs = {"x": random(rng, *shape)}
+    found, steps = infer(model, inputs, config)
+    check(found, models.answer(model, inputs), tolerance)
+    assert any("packed" in step.name for step in steps) == (name in FILTERS)
