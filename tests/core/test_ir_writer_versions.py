@@ -109,12 +109,16 @@ def test_quantised_networks_come_back_the_same(seed):
         topology, weights = ir_bytes(first)
         again = ir_bytes(core.read_network(topology, weights))
         answers = [
-            core.load_network(network, "CPU").infer({"x": x})["y"]
+            core.load_network(network, "CPU", {"LP_TRANSFORMS_MODE": mode}).infer({"x": x})["y"]
+            for mode in ("NO", "YES")
             for network in (first, core.read_network(topology, weights))
         ]
     assert again == (topology, weights)
     np.testing.assert_array_equal(answers[0], answers[1])
-    for answer in (answers[0], *by_openvino(topology, weights, [x])):
+    np.testing.assert_array_equal(answers[2], answers[3])
+    (by_others,) = by_openvino(topology, weights, [x])
+    np.testing.assert_array_equal(by_others, *by_openvino(proto.SerializeToString(), b"", [x]))
+    for answer in (*answers, by_others):
         # A sum on the edge between two steps may fall to either side.
         assert np.abs(answer - expected).max() <= scale_y * 1.001
         assert (np.abs(answer - expected) > scale_y / 2).mean() < 0.01

@@ -94,6 +94,37 @@ def test_padded_inputs(model: Model) -> None:
 
 # OpenVINO's CPU plugin refuses an If whose branches differ in rank.
 NOT_BY_OPENVINO = ("silero_vad",)
+# Convolutions and products; sums, upsampling and Swish; products whose scales an inference tells.
+QUANTISED = ("mtcnn_onet", "ddddocr_det", "minilm")
+
+
+@FULL
+@pytest.mark.parametrize("name", QUANTISED)
+def test_a_quantised_model_that_is_written_is_the_one_that_was_read(
+    name: str, tmp_path: Path
+) -> None:
+    """Every bit of our answers, and of OpenVINO's with its own products of integers and without."""
+    openvino = pytest.importorskip("openvino")
+    quantise = pytest.importorskip("benchmarks.quantise")
+    model = next(each for each in MODELS if each.name == name)
+    given = model.inputs()
+    original = quantise.quantised(model.file.get(), given, tmp_path)
+    written = tmp_path / "written.xml"
+    modes = [{"LP_TRANSFORMS_MODE": mode} for mode in ("NO", "YES")]
+    with Core() as core:
+        core.read_network(original).serialize(written)
+        networks = [core.read_network(path) for path in (original, written)]
+        inputs = [given[node.name] for node in networks[1].parameters]
+        for mode in modes:
+            ours = [[*core.load_network(n, "CPU", mode).infer(given).values()] for n in networks]
+            np.testing.assert_equal(ours[0], ours[1])
+    for mode in modes:
+        config = {"INFERENCE_PRECISION_HINT": "f32", **mode}
+        theirs = [
+            [*openvino.Core().compile_model(path, "CPU", config)(inputs).values()]
+            for path in (original, written)
+        ]
+        np.testing.assert_equal(theirs[0], theirs[1])
 
 
 @pytest.mark.parametrize("model", PARAMETERS)

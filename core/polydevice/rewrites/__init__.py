@@ -12,12 +12,14 @@ from collections.abc import Callable
 from polydevice.network import Network
 from polydevice.node import Evaluate
 from polydevice.ops.io import Result
+from polydevice.ops.quantize_linear import QuantizeLinear
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.rewrites.control_flow.settle_loops import settle_loops
 from polydevice.rewrites.control_flow.unroll_loops import unroll_loops
 from polydevice.rewrites.decomposition import decompose, decompositions
 from polydevice.rewrites.facts import Declined
 from polydevice.rewrites.integers import hold_integers
+from polydevice.rewrites.integers.written_out import put_together
 from polydevice.rewrites.recognise.activation import recognise_activations
 from polydevice.rewrites.recognise.attention import recognise_attention
 from polydevice.rewrites.recognise.normalization import recognise_normalizations
@@ -37,7 +39,12 @@ def _unroll(network: Network, wishes: Wishes) -> int:
 
 
 def _hold(network: Network, wishes: Wishes) -> int:
-    return hold_integers(network) if wishes.integers else 0
+    if wishes.integers:
+        return hold_integers(network)
+    # A quantisation said by limits is rounded as the model's only where it is one again.
+    if QuantizeLinear in wishes.decompose:
+        put_together(network, by_limits_alone=True)
+    return 0
 
 
 def _prepare(network: Network, wishes: Wishes) -> int:

@@ -13,22 +13,40 @@ from polydevice.ops.convert import Convert
 from polydevice.ops.math import Round, RoundMode
 from polydevice.ops.op import Op
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
+from polydevice.rewrites.integers.limits import said_by_limits
 from polydevice.rewrites.integers.quantised import NARROW, known
 from polydevice.rewrites.pattern import Replacements, made_by
 
 
-def put_together(network: Network) -> int:
+def put_together(network: Network, *, by_limits_alone: bool = False) -> int:
     """Make QuantizeLinear and DequantizeLinear of the steps that say the same; return how many.
 
-    The same to the last bit: only with one constant scale and zero point, in f32.
+    The same to the last bit: only with one constant scale and zero point, in f32. But
+    FakeQuantize rounds a value half-way between two steps to the other one where the zero point is
+    odd.
+
+    Args:
+        network: is changed in place.
+        by_limits_alone: leave arithmetic as it is.
     """
     replacements = Replacements()
     for node in network.nodes():
         if isinstance(node.op, Convert):
-            _quantize(node, replacements)
-        elif isinstance(node.op, Multiply):
+            if not _quantize_by_limits(node, replacements) and not by_limits_alone:
+                _quantize(node, replacements)
+        elif isinstance(node.op, Multiply) and not by_limits_alone:
             _dequantize(node, replacements)
     return replacements.apply(network)
+
+
+def _quantize_by_limits(node: Node, replacements: Replacements) -> bool:
+    """FakeQuantize and Convert; whether they were that."""
+    found = said_by_limits(node)
+    if found is None:
+        return False
+    x, said = found
+    _put(replacements, node, QuantizeLinear(), x, said.scale, said.zero, said.kind)
+    return True
 
 
 def _quantize(node: Node, replacements: Replacements) -> None:
@@ -50,7 +68,7 @@ def _quantize(node: Node, replacements: Replacements) -> None:
     if divided is None:
         return
     x, scale = divided.inputs
-    _put(replacements, node, QuantizeLinear(), x, scale, zero, kind)
+    _put(replacements, node, QuantizeLinear(), x, _single(scale), zero, kind)
 
 
 def _dequantize(node: Node, replacements: Replacements) -> None:
@@ -65,7 +83,7 @@ def _dequantize(node: Node, replacements: Replacements) -> None:
         return  # constants are known in this form too
     limits = np.iinfo(x.element_type.dtype)
     if limits.min <= zero <= limits.max:
-        _put(replacements, node, DequantizeLinear(), x, scale, zero, x.element_type)
+        _put(replacements, node, DequantizeLinear(), x, _single(scale), zero, x.element_type)
 
 
 def _shifted(port: Port, by: type[Op]) -> tuple[Port, int | None]:
@@ -90,12 +108,11 @@ def _put(
     node: Node,
     op: Op,
     x: Port,
-    scale: Port,
+    factor: float | None,
     zero: int,
     kind: ElementType,
 ) -> None:
     """Let an operation with these numbers take the place of a node, if it makes the same shape."""
-    factor = _single(scale)
     if factor is None or not np.isfinite(factor) or factor <= 0 or x.shape != node.output.shape:
         return
     numbers = [

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from polydevice.network import Network
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.rewrites import rewrite
+from polydevice.rewrites.integers.written_out import put_together
 from polydevice_cpu.passes.byte_functions import byte_functions
 from polydevice_cpu.passes.compressed import compress_products
 from polydevice_cpu.passes.fold_scale import fold_scale
@@ -61,5 +62,6 @@ def _prepare(network: Network) -> None:
 
 
 def _widen(network: Network) -> None:
+    put_together(network)
     for pass_ in BEFORE:
         pass_(network)
