@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import re
@@ -22,6 +23,8 @@ from driver_matrix import drivers
 from implementations_page import implementations
 
 DOCS = Path(__file__).parent
+
+GENERATED = "<!-- Written by scripts/docs from the code; edit the code instead. -->"
 
 OPERATORS = """\
 # Operations
@@ -103,8 +106,8 @@ Integers are divided and added as OpenVINO defines it: `Divide` rounds down, as 
 does, where its CPU plugin rounds towards zero, and sums and products of `i8` and `u8` wrap, as in
 NumPy, where its CPU plugin stops at the type's limits.
 
-The tables below list every public name: what stands behind it in polydevice's own interface, and
-what is different or not there and why. Tests hold them against the real packages.
+These pages list every public name: what stands behind it in polydevice's own interface, and what
+is different or not there and why. Tests hold them against the real packages.
 """
 
 FACADES = {
@@ -191,30 +194,46 @@ def errors() -> str:
 
 
 def coming_from() -> str:
-    """Every name of other runtimes' interfaces."""
-    lines = [COMING_FROM]
-    for facade, title in FACADES.items():
-        package = importlib.import_module(f"polydevice.compat.{facade}")
-        surface = importlib.import_module(f"polydevice.compat.{facade}.surface")
-        lines += [
-            f"## {title} {package.__version__}",
-            "",
-            "| Name | In polydevice | Same, different or absent |",
-            "|---|---|---|",
-        ]
-        listed = getattr(surface, "SUBMODULES", ())
-        for name in sorted({*public_names(package, listed), *surface.ABSENT}, key=_alphabetic):
-            if name.startswith("opset") and "." in name:
-                continue  # seventeen times the same
-            ours = surface.OURS.get(name, "")
-            note = "same"
-            if name in surface.DIFFERENT:
-                note = f"different: {surface.DIFFERENT[name]}"
-            if name in surface.ABSENT:
-                note = f"absent: {surface.ABSENT[name]}"
-            lines.append(f"| `{name}` | {f'`{ours}`' if ours else ''} | {cell(note)} |")
-        lines.append("")
-    return "\n".join(lines).rstrip("\n") + "\n"
+    """How programs for other runtimes are run, and where their interfaces are listed."""
+    packages = {name: importlib.import_module(f"polydevice.compat.{name}") for name in FACADES}
+    lines = [
+        f"* [{title} {packages[name].__version__}](coming-from-{_page(name)}.md)"
+        for name, title in FACADES.items()
+    ]
+    return "\n".join([COMING_FROM, *lines, ""])
+
+
+def _page(facade: str) -> str:
+    return facade.replace("_", "-")
+
+
+def names_of(facade: str) -> str:
+    """Every name of another runtime's interface."""
+    package = importlib.import_module(f"polydevice.compat.{facade}")
+    surface = importlib.import_module(f"polydevice.compat.{facade}.surface")
+    lines = [
+        f"# {FACADES[facade]} {package.__version__}, name by name",
+        "",
+        GENERATED,
+        "",
+        "What stands behind every public name, and what is different or not there and why. How",
+        "programs that use them are run is said in [coming from another runtime](coming-from.md).",
+        "",
+        "| Name | In polydevice | Same, different or absent |",
+        "|---|---|---|",
+    ]
+    listed = getattr(surface, "SUBMODULES", ())
+    for name in sorted({*public_names(package, listed), *surface.ABSENT}, key=_alphabetic):
+        if name.startswith("opset") and "." in name:
+            continue  # seventeen times the same
+        ours = surface.OURS.get(name, "")
+        note = "same"
+        if name in surface.DIFFERENT:
+            note = f"different: {surface.DIFFERENT[name]}"
+        if name in surface.ABSENT:
+            note = f"absent: {surface.ABSENT[name]}"
+        lines.append(f"| `{name}` | {f'`{ours}`' if ours else ''} | {cell(note)} |")
+    return "\n".join(lines) + "\n"
 
 
 def _alphabetic(name: str) -> tuple[str, str]:
@@ -275,6 +294,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "hooks.md": hooks,
     "errors.md": errors,
     "coming-from.md": coming_from,
+    **{f"coming-from-{_page(name)}.md": functools.partial(names_of, name) for name in FACADES},
     "drivers.md": drivers,
     "comparison.md": comparison,
     "implementations.md": implementations,

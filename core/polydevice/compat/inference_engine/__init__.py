@@ -1,7 +1,8 @@
 """The Inference Engine's Python API of 2021: ``import polydevice.compat.inference_engine``.
 
-It was `openvino.inference_engine`, which OpenVINO removed in 2024. docs/coming-from.md lists every
-name, what stands behind it, and what is not there and why.
+It was `openvino.inference_engine`, which OpenVINO removed in 2024.
+docs/coming-from-inference-engine.md lists every name, what stands behind it, and what is not
+there and why.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The public names of the Inference Engine's Python API of 2021: what is behind them, what differs.
 
-`docs/coming-from.md` is written from these tables. There is no package to hold them against any
-more; the tests hold them against the list of its names.
+`docs/coming-from-inference-engine.md` is written from these tables. There is no package to
+hold them against any more; the tests hold them against the list of its names.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """onnxruntime's Python interface, on polydevice: ``import polydevice.compat.onnxruntime as ort``.
 
-docs/coming-from.md lists every name, what stands behind it, and what is not there and why.
+docs/coming-from-onnxruntime.md lists every name, what stands behind it, and what is not
+there and why.
 """
 
 from __future__ import annotations

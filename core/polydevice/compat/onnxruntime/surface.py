@@ -1,6 +1,7 @@
 """onnxruntime's public names: what stands behind them here, what differs, what is not there.
 
-`docs/coming-from.md` is written from these tables, and the tests hold them against the package.
+`docs/coming-from-onnxruntime.md` is written from these tables, and the tests hold them against the
+package.
 """
 
 from __future__ import annotations

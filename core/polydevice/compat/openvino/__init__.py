@@ -1,6 +1,6 @@
 """OpenVINO's Python interface, on polydevice: ``import polydevice.compat.openvino as ov``.
 
-docs/coming-from.md lists every name, what stands behind it, and what is not there and why.
+docs/coming-from-openvino.md lists every name, what stands behind it, and what is not there and why.
 """
 
 from __future__ import annotations

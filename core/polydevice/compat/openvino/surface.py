@@ -1,6 +1,7 @@
 """OpenVINO's public names: what stands behind them here, what differs, what is not there.
 
-`docs/coming-from.md` is written from these tables, and the tests hold them against the package.
+`docs/coming-from-openvino.md` is written from these tables, and the tests hold them against the
+package.
 """
 
 from __future__ import annotations
