@@ -38,6 +38,7 @@ class Machine:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, alone: bool = True) -> None:
         self.clock, self.ran, self.made, self.busy = Clock(), "", 0, False
+        self.together, self.one = (2.0, 1.8), 3.0
         monkeypatch.setattr(giving_way, "time", self.clock)
         monkeypatch.setattr(giving_way, "LEAST_NS", 8 * MS)
         self._alone = self if alone else None
@@ -49,11 +50,11 @@ class Machine:
 
     def run(self) -> None:
         self.ran += "1"
-        self.clock.pass_(3, 3)
+        self.clock.pass_(self.one, self.one)
 
     def _together(self) -> None:
         self.ran += "n"
-        self.clock.pass_(*((6, 0.4) if self.busy else (2, 1.8)))
+        self.clock.pass_(*((6, 0.4) if self.busy else self.together))
 
     def infer(self, times: int) -> str:
         self.ran = ""
@@ -78,6 +79,16 @@ def test_one_thread_computes_while_the_cores_are_taken_and_no_longer(monkeypatch
     assert machine.made == 1
     machine.busy = True
     assert machine.infer(12)[-3:] == "111"
+
+
+@pytest.mark.parametrize(("one", "stays"), [(1.2, "n"), (0.7, "1")])
+def test_what_is_short_is_tried_on_one_thread(monkeypatch, one, stays):
+    machine = Machine(monkeypatch)
+    machine.together, machine.one = (0.9, 0.8), one
+    assert machine.infer(140) == "n" * 134 + "1" * 6  # 134 x 0.9 ms are 10 x 12
+    machine.infer(300)
+    assert machine.infer(300).count(stays) > 280
+    assert machine.made == 1
 
 
 def test_where_nothing_computes_the_same_alone_threads_stay(monkeypatch):

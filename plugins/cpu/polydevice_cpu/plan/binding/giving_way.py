@@ -19,6 +19,11 @@ takes (0.3 to 0.9 ms in real networks), since a core that is taken stays so for 
 LEAST_NS = 8_000_000
 """What has to be lost in any case: first inferences wait for memory and for threads to start."""
 
+SHORT_NS, SHORT_PRICES = 2_000_000, 10
+"""Inferences so short may take less in one thread on an idle machine, too: on a virtual machine's
+two cores, nearer to one another at times than at others, 0.93 ms became 1.17. One thread is
+tried once they have taken so many times what else had to be lost."""
+
 LEAST_PAUSE_NS, MOST_PAUSE_NS = 30_000_000, 250_000_000
 LEAST_PAUSE_RUNS, MOST_PAUSE_RUNS = 4, 16
 """How long, and how many inferences, one thread computes at least before all of them are tried
@@ -43,8 +48,9 @@ class GivingWay(Generic[R]):
     OpenMP's threads each have a fixed part of a step, and all wait for the one whose core is taken:
     a network that takes 2.4 ms in one thread, and 2.0 in two on an idle machine, took 5.6 in two
     beside one busy process. How long the threads are waited for is the time that passes and is not
-    spent on computing. Once as much is lost as a plan for one thread takes to make, it is made;
-    from then on the two are compared by what they take.
+    spent on computing. Once half as much is lost as a plan for one thread takes to make, it is
+    made, and for short inferences in any case after a while; from then on the two are compared by
+    what they take.
 
     Attributes:
         alone: what runs in one thread, once it was made.
@@ -61,7 +67,7 @@ class GivingWay(Generic[R]):
         """
         self._make = make
         self._price = max(steps * STEP_NS, LEAST_NS)
-        self._left = self._runs = self._lost = self._alone_ns = 0
+        self._left = self._runs = self._lost = self._alone_ns = self._short_ns = 0
         self._pause, self._pause_runs = LEAST_PAUSE_NS, LEAST_PAUSE_RUNS
         self.alone: R | None = None
         self.is_possible = True
@@ -88,7 +94,9 @@ class GivingWay(Generic[R]):
         self._lost = max(self._lost + spent - expected, 0)
         if not self._lost:
             self._pause, self._pause_runs = LEAST_PAUSE_NS, LEAST_PAUSE_RUNS
-        if self._lost >= self._price:
+        if self.alone is None and spent < SHORT_NS:
+            self._short_ns += spent
+        if self._lost >= self._price or self._short_ns >= SHORT_PRICES * self._price:
             self._give_way()
 
     def _give_way(self) -> None:
@@ -97,6 +105,7 @@ class GivingWay(Generic[R]):
             self.is_possible = self.alone is not None
         openmp.forget_cores()  # they may be taken by other programs
         self._lost = self._price * 7 // 8  # the next trial is over after an eighth
+        self._short_ns = 0
         self._left, self._runs = self._pause, self._pause_runs
         self._pause = min(2 * self._pause, MOST_PAUSE_NS)
         self._pause_runs = min(2 * self._pause_runs, MOST_PAUSE_RUNS)
