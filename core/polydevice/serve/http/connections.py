@@ -96,7 +96,8 @@ class BoundedProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         """Begin to wait for the client to take the answer."""
         super().on_response_complete()
-        self.loop.call_later(self.limits.response_seconds, self._response_due)
+        if self.transport.get_write_buffer_size():  # seldom; else the system has taken all of it
+            self.loop.call_later(self.limits.response_seconds, self._response_due)
 
     def pause_writing(self) -> None:
         """Count an answer that waits for the client to take it."""
