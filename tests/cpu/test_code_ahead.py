@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from polydevice.errors import DeviceMemoryError, InferenceError
-from polydevice_cpu.onednn import ahead
+from polydevice_cpu.onednn import ahead, openmp
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Algorithm
 from polydevice_cpu.onednn.descriptor import Descriptor
@@ -22,6 +22,8 @@ from tests.cpu.loading import image, load
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
 
 COUNT = ahead.PAYS + 2
+MANY = 1 << 20
+"""More cores than any step takes."""
 
 
 def primitives(first: int):
@@ -46,7 +48,7 @@ def generate(made):
 
 @pytest.fixture
 def cores(monkeypatch):
-    monkeypatch.setattr(ahead, "_has_cores", lambda: True)
+    monkeypatch.setattr(ahead, "_cores", lambda: MANY)
 
 
 @pytest.mark.usefixtures("cores")
@@ -86,9 +88,35 @@ def test_who_needs_code_meets_the_error_that_another_thread_met(monkeypatch):
     assert made[0].compile().is_compiled
 
 
-@pytest.mark.parametrize(("count", "has_cores"), [(ahead.PAYS - 1, True), (COUNT, False)])
-def test_the_caller_generates_little_code_and_all_on_one_core(monkeypatch, count, has_cores):
-    monkeypatch.setattr(ahead, "_has_cores", lambda: has_cores)
+def test_both_generate_code_where_steps_take_all_cores(monkeypatch):
+    """And all of it is there before the first step, which would wait for the other thread."""
+    call, by = Library.call, []
+    both = threading.Barrier(2)
+
+    def noted(self, name, *arguments):
+        if name == "primitive_create":
+            by.append(threading.current_thread().name)
+            if by.count(by[-1]) == 1:
+                both.wait(30)
+        call(self, name, *arguments)
+
+    monkeypatch.setattr(Library, "call", noted)
+    with openmp.threads(2):
+        made = primitives(74_001)
+    monkeypatch.setattr(ahead, "_cores", lambda: 2)
+    with ahead.ahead() as codes:
+        for each in made:
+            codes.add(each)
+    assert all(each.is_compiled for each in made)
+    for thread in others():
+        thread.join(30)
+    assert set(by) == {"polydevice-cpu-code", threading.current_thread().name}
+    assert len(by) == COUNT
+
+
+@pytest.mark.parametrize(("count", "cores"), [(ahead.PAYS - 1, MANY), (COUNT, 1)])
+def test_the_caller_generates_little_code_and_all_on_one_core(monkeypatch, count, cores):
+    monkeypatch.setattr(ahead, "_cores", lambda: cores)
     made = primitives(72_001)
     assert not generate(made[:count])
     assert [each.is_compiled for each in made] == [k < count for k in range(COUNT)]
@@ -108,7 +136,7 @@ def test_the_caller_generates_all_code_where_no_thread_starts(monkeypatch):
 
 
 def test_nothing_is_generated_of_a_plan_that_is_not_made(monkeypatch):
-    monkeypatch.setattr(ahead, "_has_cores", lambda: False)
+    monkeypatch.setattr(ahead, "_cores", lambda: 1)
     made = primitives(73_001)
     with pytest.raises(KeyError), ahead.ahead() as codes:
         for each in made:
@@ -122,10 +150,10 @@ def test_one_core_is_told_from_several():
     allowed = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(allowed)})
-        assert not ahead._has_cores()
+        assert ahead._cores() == 1
     finally:
         os.sched_setaffinity(0, allowed)
-    assert ahead._has_cores() == (len(allowed) > 1)
+    assert ahead._cores() == len(allowed)
 
 
 def chain(length: int) -> bytes:

@@ -26,19 +26,24 @@ class Ahead:
     lock, so that the caller can ask oneDNN for the next ones, and run the first ones, meanwhile.
     Few primitives, and all where the process has one core, are compiled by the caller at the end:
     between steps that compute, it takes half as long again.
+
+    Where a step takes all cores, it would wait for the thread of it that shares one with this.
+    There the caller generates code too, from the last primitive on, until all have theirs.
     """
 
     def __init__(self) -> None:
+        self._added: list[Primitive] = []
         self._waiting: list[Primitive] | None = []
         self._queue: SimpleQueue[Primitive | None] = SimpleQueue()
 
     def add(self, primitive: Primitive) -> None:
         """Have the code of a primitive generated."""
+        self._added.append(primitive)
         if self._waiting is None:
             self._queue.put(primitive)
         elif not primitive.is_compiled:
             self._waiting.append(primitive)
-            if len(self._waiting) == PAYS and _has_cores() and self._start():
+            if len(self._waiting) == PAYS and _cores() > 1 and self._start():
                 for each in self._waiting:
                     self._queue.put(each)
                 self._waiting = None
@@ -61,6 +66,9 @@ class Ahead:
             primitive.compile()
         if self._waiting is None:
             self._queue.put(None)
+            if any(primitive.threads >= _cores() for primitive in self._added):
+                for primitive in reversed(self._added):
+                    primitive.compile()
 
     def stop(self) -> None:
         """Let the thread end, if there is one."""
@@ -86,11 +94,11 @@ def _generate(queue: SimpleQueue[Primitive | None]) -> None:
             primitive.compile()
 
 
-def _has_cores() -> bool:
-    """Whether another thread of the process may run beside this one."""
+def _cores() -> int:
+    """How many threads of the process may run at once."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0)) > 1
-    return (os.cpu_count() or 1) > 1
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _wait_for_all() -> None:
