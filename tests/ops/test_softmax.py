@@ -53,6 +53,13 @@ def test_narrow_floats_round_the_wide_answer(op, dtype, device):
     check(wide_case(op(axis=1), x), device)
 
 
+@pytest.mark.parametrize(("shape", "axis"), [((3,), 0), ((2, 5), 0), ((4, 3, 2), -2)])
+def test_few_terms_in_f16(shape, axis):
+    """They are columns for NumPy on CPU, a single row too."""
+    x = RANDOM.uniform(-5, 5, shape).astype(np.float16)
+    check(wide_case(SoftMax(axis=axis), x), "CPU")
+
+
 def test_no_elements(device):
     x = np.zeros((0, 3), np.float32)
     check(OpCase(SoftMax(axis=1), [x], [x]), device)
