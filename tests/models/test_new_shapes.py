@@ -17,9 +17,9 @@ Sizes = Callable[[np.random.Generator], dict[str, tuple[int, ...]]]
 
 SHAPES = 12
 
-# Shapes of inputs, of all that models take. Not here: recurrent ones, of which every plan is made
-# stage by stage; open_nsfw, short texts and pictures one element wide in the middle, whose vectors
-# may be cut otherwise, which a program of their own is compiled for.
+# Shapes of inputs, of all that models take. Not here: few pictures for open_nsfw, short texts, less
+# than 17 frames of a voice, and pictures one element wide in the middle. Work-items of processors
+# compute less each of these (`PIXELS` is 1, not 2), which a program of their own is compiled for.
 DRAWN: dict[str, Sizes] = {
     "efficientnet_lite0": lambda rng: {"image": (draw(rng, 1, 9), 3, 224, 224)},
     "ppocr_cls": lambda rng: {"x": (draw(rng, 1, 7), 3, 48, draw(rng, 32, 400))},
@@ -33,7 +33,14 @@ DRAWN: dict[str, Sizes] = {
     "minilm": lambda rng: dict.fromkeys(
         ("input_ids", "attention_mask"), (draw(rng, 1, 5), draw(rng, 16, 129))
     ),
+    "silero_vad_16k_sequence": lambda rng: {"input": (draw(rng, 17, 100), 576)},
+    "silero_vad": lambda rng: voices(draw(rng, 17, 65)),
 }
+
+
+def voices(count: int) -> dict[str, tuple[int, ...]]:
+    """Shapes for as many voices at once, each with its state."""
+    return {"input": (count, 576), "state": (2, count, 128)}
 
 
 def draw(rng: np.random.Generator, low: int, high: int) -> int:
