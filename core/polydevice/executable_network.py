@@ -35,6 +35,7 @@ from polydevice.runtime.executor import CLOSE_SECONDS, Executor, closing_time
 from polydevice.runtime.follower import Follower
 from polydevice.runtime.port_info import PortInfo, port_info
 from polydevice.runtime.request_memory import Inputs
+from polydevice.runtime.waiting import Condition
 
 if TYPE_CHECKING:
     from polydevice.options import Options
@@ -122,7 +123,7 @@ class ExecutableNetwork(ABC):
         self._made: weakref.WeakSet[InferRequest] = weakref.WeakSet()
         self.followers: tuple[Follower, ...] = ()
         self._lock = threading.RLock()
-        self._idle = threading.Condition()
+        self._idle = Condition()
         self._closed = False
         self._lost = False
         self._left_behind: weakref.WeakSet[InferRequest] = weakref.WeakSet()
@@ -334,14 +335,14 @@ class ExecutableNetwork(ABC):
                 self._idle.wait(_LOOK_AGAIN_S if end is None else min(_LOOK_AGAIN_S, limit or 0))
         return StatusCode.OK if done else StatusCode.RESULT_NOT_READY
 
-    def _submit(self, request: InferRequest) -> None:
+    def _submit(self, request: InferRequest, queued: list[bool]) -> None:
         task = request._run_task
 
         def dropped() -> None:
             request._complete(InferCancelledError(f"network {self.name!r} was closed"))
 
         request._task = task
-        self.executor.submit(task, dropped)
+        self.executor.submit(task, dropped, queued)
 
     def _withdraw(self, request: InferRequest) -> bool:
         task = request._task
@@ -462,7 +463,7 @@ def _after_fork() -> None:
     """Of the parent's threads only the one that forked is there; what others were at never ends."""
     for network in list(_all):
         network._lost = not network.survives_fork
-        network._lock, network._idle = threading.RLock(), threading.Condition()
+        network._lock, network._idle = threading.RLock(), Condition()
         if this_thread.bounds is None:  # else one of them may be what this thread is at
             network._left_behind.update(r for r in network._made if r.is_busy)
 

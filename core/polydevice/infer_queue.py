@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from polydevice.dtype import Array
 from polydevice.errors import OptionValueError, RequestError
 from polydevice.infer_request import InferRequest, StatusCode
 from polydevice.runtime.request_memory import Inputs
+from polydevice.runtime.waiting import Condition
 
 if TYPE_CHECKING:
     import asyncio  # where it is used, a coroutine runs, which has imported it
@@ -58,7 +58,7 @@ class InferQueue:
         number = jobs or executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
         self._requests = [executable.create_infer_request() for _ in range(number)]
         self._idle: deque[int] = deque(range(number))
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._callback: Done | None = None
         self._userdata: list[Any] = [None] * number
         self._failures: list[BaseException] = []

@@ -27,6 +27,7 @@ from polydevice.runtime.follower import Follower, Inference, log_failure
 from polydevice.runtime.overlap import check_outputs, host_arrays, overwritten
 from polydevice.runtime.request_memory import Inputs, RequestMemory
 from polydevice.runtime.variable_state import VariableState
+from polydevice.runtime.waiting import Latch
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork
@@ -59,7 +60,7 @@ class _Run:
     def __init__(self, status: StatusCode) -> None:
         self.status = status
         self.error: BaseException | None = None
-        self.done = threading.Event()
+        self.done = Latch()
         self.start = perf_counter()
         if status is not StatusCode.RESULT_NOT_READY:
             self.done.set()
@@ -287,6 +288,7 @@ class InferRequest(RequestMemory):
             DeviceError: the network is closed, or was loaded before this process was forked.
             RequestBusyError: while the request runs.
         """
+        queued = [False]
         self._enter()
         try:
             if inputs is not None:
@@ -302,8 +304,10 @@ class InferRequest(RequestMemory):
                 self._ending = None if self._shared else self.runner.begin()
             finally:
                 enter_bounds(enclosing)
-            self.executable._submit(self)
+            self.executable._submit(self, queued)
         except BaseException:
+            if queued[0] and not self.executable._withdraw(self):
+                raise  # interrupted while it runs already, and ends by itself
             self._outcome = _FAILED
             self._busy.release()
             raise

@@ -29,6 +29,18 @@ BUCKETS_S = tuple(step * 10.0**power for power in range(-5, 2) for step in (1, 2
 """Upper bounds of a histogram's buckets: 10 µs to 50 s."""
 
 
+def _shift_ns() -> int:
+    """Return what the system's clock is ahead of the one that inferences are timed by.
+
+    The pair that was read fastest tells it, as the thread may have to wait for a core in between.
+    """
+    found = []
+    for _ in range(10):
+        before, now, after = time.perf_counter_ns(), time.time_ns(), time.perf_counter_ns()
+        found.append((after - before, now - (before + after) // 2))
+    return min(found)[1]
+
+
 class OpenTelemetrySpans(Follower):
     """A span for each inference, within the span that the thread is in which runs it.
 
@@ -53,7 +65,7 @@ class OpenTelemetrySpans(Follower):
 
         self._tracer = trace.get_tracer("polydevice", __version__, provider)
         self._failed = trace.Status(trace.StatusCode.ERROR)
-        self._shift_ns = time.time_ns() - time.perf_counter_ns()
+        self._shift_ns = _shift_ns()
 
     def inference(self, done: Inference) -> None:
         """Make a span with the times that the inference had."""

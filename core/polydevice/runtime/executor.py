@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from polydevice.errors import InferCancelledError, InferenceError
+from polydevice.runtime.waiting import Condition
 
 Task = Callable[[int], None]
 """A unit of work; it receives the number of the stream whose thread runs it."""
@@ -58,13 +59,20 @@ class Executor:
         _all.add(self)
 
     def _reset(self) -> None:
-        self._wake = threading.Condition()
+        self._wake = Condition()
         self._queue: deque[tuple[Task, Callable[[], None]]] = deque()
         self._threads: list[threading.Thread] = []
         self._closed = False
 
-    def submit(self, task: Task, cancelled: Callable[[], None]) -> None:
-        """Queue a task; `cancelled` is called instead when it is dropped by `close`.
+    def submit(
+        self, task: Task, cancelled: Callable[[], None], queued: list[bool] | None = None
+    ) -> None:
+        """Queue a task.
+
+        Args:
+            task: what one of the threads calls.
+            cancelled: called instead when it is dropped by `close`.
+            queued: its first item becomes True in the same step, whatever Ctrl-C does behind it.
 
         Raises:
             InferCancelledError: when the executor is closed.
@@ -75,7 +83,9 @@ class Executor:
                 raise InferCancelledError(f"{self.name} is closed; load the network again")
             if len(self._threads) < self.streams:
                 self._start_thread()
-            self._queue.append((task, cancelled))
+            self._queue += ((task, cancelled),)  # no call, behind which Ctrl-C could raise
+            if queued is not None:
+                queued[0] = True
             self._wake.notify()
 
     def _start_thread(self) -> None:
@@ -137,7 +147,7 @@ class Executor:
 
 
 def _work(
-    wake: threading.Condition,
+    wake: Condition,
     queue: deque[tuple[Task, Callable[[], None]]],
     owner: weakref.ref[Executor],
     stream: int,
