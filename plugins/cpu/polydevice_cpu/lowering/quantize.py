@@ -81,7 +81,7 @@ class _Chain:
 
     def clip(self, low: Array, high: Array) -> None:
         """Limit to [low, high]."""
-        if np.unique(low).size == np.unique(high).size == 1:
+        if all(limit.size and (limit == limit.flat[0]).all() for limit in (low, high)):
             limits = float(low.reshape(-1)[0]), float(high.reshape(-1)[0])
             self.post_ops.append(Eltwise(Algorithm.CLIP, *limits))
         else:
