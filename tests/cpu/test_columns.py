@@ -251,7 +251,9 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("precision", [F32, pytest.param(BF16, marks=needs_bf16)], ids=str)
+@pytest.mark.parametrize(
+    "precision", [F32, pytest.param(BF16, marks=[needs_bf16, pytest.mark.full])], ids=str
+)
 @pytest.mark.parametrize("name", [*FILTERS, *OTHERS])
 def test_long_filters_of_one_channel(name, precision, rng):
     """They compute results side by side, and answer as ever; others stay as they are."""
