@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # An OpenCL device of type CPU (PoCL, Intel's runtime) serves where there is no GPU.
 os.environ.setdefault("POLYDEVICE_GPU_DEVICES", "all-gpus,cpu")
+# PoCL links each kernel it compiles, thousands in all: `linker/ld` says what is left out.
+os.environ.setdefault("COMPILER_PATH", str(Path(__file__).with_name("linker")))
 
 DEFAULT_DEVICES = ("CPU", "GPU")
 

@@ -85,6 +85,7 @@ def chosen(group: int, device: str, quick: bool) -> list[Any]:
     return twice
 
 
+@pytest.mark.usefixtures("repeated_sparingly")
 @pytest.mark.parametrize("group", tiers.firsts(3, range(GROUPS)))
 def test_plans_with_symbols_are_right_after_those_of_other_networks(
     group: int, device: str, made: list[Trace], request: pytest.FixtureRequest

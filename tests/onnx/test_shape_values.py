@@ -157,3 +157,28 @@ def test_pads_computed_from_sizes_may_cut(device):
         x = np.arange(1, count + 1, dtype=np.float32)
         (y,) = run(proto, x, device=device)
         np.testing.assert_array_equal(y, onnxruntime_outputs(proto, x)[0])
+
+
+def test_what_is_no_arithmetic_of_sizes_is_computed_of_sizes_too(device):
+    # On a GPU folded where sizes are symbols, which these functions take as the numbers they are.
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("CumSum", ["s", "axis"], ["summed"]),
+        helper.make_node("Relu", ["s"], ["relu"]),
+        helper.make_node("Pow", ["s", "s"], ["power"]),
+        helper.make_node("Greater", ["s", "four"], ["greater"]),
+    ]
+    kinds = {"summed": INT64, "relu": INT64, "power": INT64, "greater": TensorProto.BOOL}
+    proto = model(
+        nodes,
+        [value("x", ["a", "b"])],
+        [value(name, None, kind) for name, kind in kinds.items()],
+        initializers=[tensor("axis", np.array(0)), tensor("four", np.array(4))],
+    )
+    # 20 to its own power does not fit and wraps around: 20**20 modulo 2**64.
+    for a, b, a_to_a in ((20, 5, -2101438300051996672), (2, 3, 4), (4, 5, 256)):
+        summed, relu, power, greater = run(proto, np.zeros((a, b), np.float32), device=device)
+        np.testing.assert_array_equal(summed, [a, a + b])
+        np.testing.assert_array_equal(relu, [a, b])
+        np.testing.assert_array_equal(power, [a_to_a, b**b])
+        np.testing.assert_array_equal(greater, [a > 4, b > 4])
