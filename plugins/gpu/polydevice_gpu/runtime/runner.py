@@ -158,10 +158,14 @@ class GpuRunner(Runner):
         if job.bound.uses_host:
             return None
         queue, lock = self.executable.queue(0)
-        with lock:
-            self._enqueue(job, queue)
-            end = self._mark(job, queue)
-            self._advance(job)  # the next one may be enqueued before this one ends
+        try:
+            with lock:
+                self._enqueue(job, queue)
+                end = self._mark(job, queue)
+                self._advance(job)  # the next one may be enqueued before this one ends
+        except KeyboardInterrupt:
+            lock.release()
+            raise
 
         def ending() -> None:
             end.wait()
@@ -179,21 +183,25 @@ class GpuRunner(Runner):
         queue, lock = self.executable.queue(stream)
         # What is on a user's queue stays together: it may own objects of another interface.
         turns = None if self._on_users_queue else lock
-        with lock:
-            start = time.perf_counter()
-            end: cl.Event | None = None
-            if self._on_users_queue and job.is_remote and not queue.profiling:
-                self._enqueue(job, queue, turns)
-                self._mark(job, queue)
-            elif lock.is_shared and self._may_overlap(job, queue):
-                self._enqueue(job, queue, turns)
-                self._end, end = None, queue.mark()
-            else:
-                self._end = None
-                self._run_to_end(job, queue, turns)
-            if self._followers:
-                self.executable.note_time(job.bound.plan, queue, time.perf_counter() - start)
-                self._tell(queue)
+        end: cl.Event | None = None
+        try:
+            with lock:
+                start = time.perf_counter()
+                if self._on_users_queue and job.is_remote and not queue.profiling:
+                    self._enqueue(job, queue, turns)
+                    self._mark(job, queue)
+                elif lock.is_shared and self._may_overlap(job, queue):
+                    self._enqueue(job, queue, turns)
+                    self._end, end = None, queue.mark()
+                else:
+                    self._end = None
+                    self._run_to_end(job, queue, turns)
+                if self._followers:
+                    self.executable.note_time(job.bound.plan, queue, time.perf_counter() - start)
+                    self._tell(queue)
+        except KeyboardInterrupt:
+            lock.release()
+            raise
         if end is not None:
             end.wait()
             self._repeat_if_void(job, queue, lock)

@@ -75,13 +75,19 @@ class TurnLock:
         self.release()
 
     def release(self) -> None:
-        """Pass it on; nothing where the thread does not hold it."""
+        """Pass it on; nothing where the thread does not hold it.
+
+        Ctrl-C may raise as it begins: who catches KeyboardInterrupt around all that was done with
+        the lock calls it once more.
+        """
         with self._mutex:
             if self._owner != threading.get_ident():
                 return
             self._owner = None
             if self._waiting:
-                self._owner, turn = self._waiting.popleft()
+                # No call before the last one, behind which Ctrl-C could raise.
+                self._owner, turn = self._waiting[0]
+                del self._waiting[0]
                 turn.release()
 
     def __enter__(self) -> Self:
