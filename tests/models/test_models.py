@@ -94,8 +94,8 @@ def test_padded_inputs(model: Model) -> None:
 
 # OpenVINO's CPU plugin refuses an If whose branches differ in rank.
 NOT_BY_OPENVINO = ("silero_vad",)
-# Convolutions and products; sums, upsampling and Swish; products whose scales an inference tells.
-QUANTISED = ("mtcnn_onet", "ddddocr_det", "minilm")
+# Convolutions and products; products whose scales an inference tells.
+QUANTISED = ("mtcnn_onet", "minilm")
 
 
 @FULL
