@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import repeat, starmap
 from typing import TypeVar
 
 from polydevice.errors import DeviceMemoryError, InferCancelledError, InferTimeoutError
@@ -110,17 +109,6 @@ class Bounds:
             if taken[0]:
                 return
             self.check()
-
-
-def attempts(lock: threading.Lock | threading.RLock) -> Iterator[bool]:
-    """Return what takes a lock at each step, without waiting, and says whether it did.
-
-    A loop over it that ends at its first step is for those who take a lock, and release it, in
-    every inference: Ctrl-C may raise behind any call, ``lock.acquire`` too, but not between a step
-    and what follows. It takes as long as the call (0.13 µs with the release; AMD EPYC).
-    Where it is not taken at once, see `Bounds.acquire`.
-    """
-    return starmap(lock.acquire, repeat((False,)))
 
 
 class _Thread(threading.local):

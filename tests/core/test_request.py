@@ -442,42 +442,40 @@ def test_interpreter_exit_with_work_pending_is_clean():
     assert not done.stderr
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork()")
-def test_fork_after_start():
-    body = """
+def run_in_fork(child: str) -> subprocess.CompletedProcess[str]:
+    """Run lines in a forked child that say `fine`, while the parent's requests run."""
+    lines = "".join(f"    {line}\n" for line in child.strip().splitlines())
+    return run_script(f"""
 import warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads is what is tested
 pid = os.fork()
 if pid == 0:
-    fresh = exe.create_infer_request()
-    fresh.start_async({"x": np.ones(1, np.float32)})
-    fresh.wait(5000)
-    os._exit(0 if fresh.get_blob("x").array[0] == 1 and fresh.infer()["x"][0] == 2 else 1)
+{lines}    os._exit(0 if fine else 1)
 _, status = os.waitpid(pid, 0)
 exe.wait()
+exe.close()
 print(os.waitstatus_to_exitcode(status))
-"""
-    done = run_script(body)
+""")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork()")
+def test_fork_after_start():
+    done = run_in_fork("""
+fresh = exe.create_infer_request()
+fresh.start_async({"x": np.ones(1, np.float32)})
+fresh.wait(5000)
+fine = fresh.get_blob("x").array[0] == 1 and fresh.infer()["x"][0] == 2
+""")
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork()")
 def test_closing_in_a_forked_process_does_not_wait_for_threads_of_the_parent():
     """It would wait for 10 s, and say so; threads of the parent's are not in the child."""
-    body = """
-import warnings
-warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads is what is tested
-pid = os.fork()
-if pid == 0:
-    busy = any(request.is_busy for request in exe.requests)
-    exe.close()
-    os._exit(0 if busy else 1)
-_, status = os.waitpid(pid, 0)
-exe.wait()
+    done = run_in_fork("""
+fine = any(request.is_busy for request in exe.requests)
 exe.close()
-print(os.waitstatus_to_exitcode(status))
-"""
-    done = run_script(body)
+""")
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 

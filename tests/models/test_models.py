@@ -104,8 +104,8 @@ def test_a_quantised_model_that_is_written_is_the_one_that_was_read(
     name: str, tmp_path: Path
 ) -> None:
     """Every bit of our answers, and of OpenVINO's with its own products of integers and without."""
-    openvino = pytest.importorskip("openvino")
-    quantise = pytest.importorskip("benchmarks.quantise")
+    openvino = pytest.importorskip("openvino", reason="its reader is to agree")
+    quantise = pytest.importorskip("benchmarks.quantise", reason="ONNX Runtime quantises")
     model = next(each for each in MODELS if each.name == name)
     given = model.inputs()
     original = quantise.quantised(model.file.get(), given, tmp_path)

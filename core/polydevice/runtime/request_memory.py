@@ -10,12 +10,12 @@ import numpy as np
 
 from polydevice.arguments import shown
 from polydevice.blob import Blob, RoiBlob
-from polydevice.bounds import attempts
 from polydevice.compound_blob import BatchedBlob, CompoundBlob, NV12Blob, plane_blobs
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, RequestBusyError, nearest
 from polydevice.remote import RemoteBlob
 from polydevice.runtime.port_info import PortInfo
+from polydevice.runtime.waiting import attempts
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork

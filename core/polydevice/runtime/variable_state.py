@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from polydevice.bounds import attempts
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, RequestBusyError, ShapeError
 from polydevice.runtime.variable import RequestVariable
+from polydevice.runtime.waiting import attempts
 from polydevice.shape import Shape, merge
 
 

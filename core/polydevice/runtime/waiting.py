@@ -1,4 +1,4 @@
-"""Waiting for other threads, such that Ctrl-C leaves no lock behind.
+"""Locks, and waiting for other threads, such that Ctrl-C leaves no lock behind.
 
 Python raises KeyboardInterrupt behind calls. The methods of its own conditions and events are
 written in Python and take a lock by a call, so that it may stay taken: who then calls `notify` or
@@ -9,9 +9,22 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from itertools import repeat, starmap
 from operator import attrgetter
 
 _AGAIN_SECONDS = 1.0
+
+
+def attempts(lock: threading.Lock | threading.RLock) -> Iterator[bool]:
+    """Return what takes a lock at each step, without waiting, and says whether it did.
+
+    A loop over it that ends at its first step is for those who take a lock, and release it, in
+    every inference: Ctrl-C may raise behind any call, ``lock.acquire`` too, but not between a step
+    and what follows. It takes as long as the call (0.13 µs with the release; AMD EPYC).
+    Where it is not taken at once, see `polydevice.bounds.Bounds.acquire`.
+    """
+    return starmap(lock.acquire, repeat((False,)))
 
 
 class Condition(threading.Condition):

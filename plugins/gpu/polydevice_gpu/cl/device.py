@@ -10,8 +10,8 @@ from typing import Any
 
 import pyopencl as ocl
 
-from polydevice.bounds import attempts
 from polydevice.errors import DeviceLostError, DeviceNotFoundError, OptionValueError
+from polydevice.runtime.waiting import attempts
 from polydevice_gpu.cl import child_process, discovery, library, on_device, runtime
 from polydevice_gpu.cl.capabilities import Capabilities, capabilities, probed_capabilities
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Enumeration
