@@ -43,8 +43,7 @@ ANSWERS_HEADING = """\
 ## What each driver can do
 
 The answers of the probes, one column a record above; what they mean is in
-[opencl](opencl.md#how-devices-are-found). `docs/driver_matrix.py` keeps a new record; a driver that
-has no column here ran before answers were kept (NVIDIA: `scripts/test-nvidia` keeps them now).
+[opencl](opencl.md#how-devices-are-found). `docs/driver_matrix.py` keeps a new record.
 """
 
 
