@@ -20,6 +20,7 @@ from polydevice.shape import Shape
 from polydevice_cpu.implement import evaluate
 from polydevice_gpu import cl
 from polydevice_gpu.blobs.context import GpuContext
+from polydevice_gpu.cl.discovery.troubles import TROUBLES
 from polydevice_gpu.compiler.compiler import Compiler
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.compiler.stages import build_graph
@@ -86,7 +87,9 @@ class SparingBuilder(cl.ProgramBuilder):
     """
 
     def completed(self, options: Sequence[str]) -> str:
-        spares = self.device.facts.kind == "CPU" and _NO_OPTIMISING not in options
+        facts = self.device.facts
+        sound = not any(_NO_OPTIMISING in each.wrong and each.concerns(facts) for each in TROUBLES)
+        spares = sound and facts.kind == "CPU" and _NO_OPTIMISING not in options
         return _completed(self, (*options, _NO_OPTIMISING) if spares else options)
 
 

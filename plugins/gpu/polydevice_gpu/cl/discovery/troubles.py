@@ -113,6 +113,11 @@ TROUBLES: tuple[Trouble, ...] = (
         "set POCL_WORK_GROUP_METHOD=cbs if a program ends with that message, and report it",
     ),
     Trouble(
+        *("PoCL 7.1", _POCL, (7,), ()),
+        "computes wrong, or ends the process, where nothing is optimised (-cl-opt-disable)",
+        "never asks for that; its tests do, but not there",
+    ),
+    Trouble(
         *("PoCL", _POCL, (0,), ()),
         "compiles nothing where it cannot write to its cache folder (~/.cache/pocl)",
         "says so, and keeps no answer of a probe that was asked then",
