@@ -59,6 +59,17 @@ class Graph:
             whole = self.emit("QuantizeLinear", whole, scales, zeros, axis=outputs_axis)
         return self.emit("DequantizeLinear", whole, scales, zeros, axis=outputs_axis)
 
+    def unsigned_weights(self, shape, outputs_axis: int) -> str:
+        """Weights of u8 that are no i8 less their zero points, of which there are one or many."""
+        whole = self.store(self.rng.integers(0, 256, shape).astype(np.uint8))
+        if self.rng.random() < 0.5:
+            zero = pick(self.rng, 0, 255, int(self.rng.integers(256)))
+            return self.emit("DequantizeLinear", whole, *self.parameters(np.uint8, 0.01, zero))
+        count = shape[outputs_axis]
+        scales = self.store(self.rng.uniform(0.002, 0.02, count).astype(np.float32))
+        zeros = self.store(self.rng.integers(0, 256, count).astype(np.uint8))
+        return self.emit("DequantizeLinear", whole, scales, zeros, axis=outputs_axis)
+
     def quantised(self, value: str, dtype, scale: float) -> str:
         return self.emit("QuantizeLinear", value, *self.parameters(dtype, scale))
 

@@ -110,6 +110,27 @@ def test_windows_of_one_channel_are_seen_as_blocks_and_within_a_step(core, seed)
 
 
 @pytest.mark.parametrize("seed", range(12))
+def test_unsigned_weights_are_integers_and_within_a_step(core, seed):
+    """Products with i8, and with ones for what all weights of an output lack."""
+    g = Graph(np.random.default_rng(seed))
+    rng, dtype, kind = g.rng, final(g.rng), final(g.rng)
+    form = ("plain", "transposed", "matrix")[seed % 3]
+    channels, outputs, size = (int(n) for n in rng.integers((64, 1, 1), (80, 20, 4)))
+    x, pads = g.source(dtype), rng.integers(0, 2, 4).tolist()
+    shape = (2, 5, channels) if form == "matrix" else (2, channels, 7, 6)
+    if form == "matrix":
+        y = g.emit("MatMul", x, g.unsigned_weights((channels, outputs), 1))
+    elif form == "transposed":
+        w = g.unsigned_weights((channels, outputs, size, size), 1)
+        y = g.emit("ConvTranspose", x, w, pads=pads if size > 1 else [0] * 4)
+    else:
+        y = g.emit("Conv", x, g.unsigned_weights((outputs, channels, size, size), 0), pads=pads)
+    result = g.quantised(activated(g, y), kind, 0.6)
+    model = g.model(shape, dtype, {result: kind})
+    check(core, model, {"x": spread(rng, shape, dtype)}, {result: 1})
+
+
+@pytest.mark.parametrize("seed", range(12))
 def test_residual_sums_are_fused_and_within_a_step(core, seed):
     """Conv, quantised and back, plus the block's input, ReLU, quantised."""
     g = Graph(np.random.default_rng(seed))

@@ -94,6 +94,25 @@ def test_matrix_products(core, seed) -> None:
     _compare(ours, reference(model, feed)[0], 1)
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_unsigned_weights(core, opencl, seed) -> None:
+    """The sums of what each window reads are a second product of bytes."""
+    g = Graph(np.random.default_rng(seed))
+    shape, kind = (2, 70, 6, 5), final(g.rng)
+    w = g.unsigned_weights((12, 70, 3, 3), 0)
+    y = g.emit("Conv", g.source(np.uint8), w, pads=[1, 0, 0, 1])
+    result = g.quantised(activated(g, y), kind, 0.6)
+    model = g.model(shape, np.uint8, {result: kind})
+    feed = {"x": spread(g.rng, shape, np.uint8)}
+    executable = core.load_network(core.read_network(model), "GPU")
+    (ours,) = executable.infer(feed).values()
+    _compare(ours, reference(model, feed)[0], 1)
+    products = [
+        n for n in executable.latest_plan().graph.nodes if isinstance(n.op, INTEGER_PRODUCTS)
+    ]
+    assert len(products) == 2 or not target_of(opencl).byte_product, executable.explain()
+
+
 @pytest.mark.parametrize("kind", ["matmul", "conv", "padded"])
 def test_products_of_what_is_quantised_at_run_time(core, kind) -> None:
     """DynamicQuantizeLinear and MatMulInteger or ConvInteger; where all is near the zero point too.

@@ -15,6 +15,7 @@ from polydevice.ops.matmul import MatMul
 from polydevice.rewrites.integers.integer_product import IntegerProduct, check_same
 from polydevice.rewrites.integers.products import fits
 from polydevice.rewrites.integers.quantised import NARROW, divided_integers_of
+from polydevice.rewrites.integers.sums import may_lack, ones
 from polydevice.rewrites.pattern import Replacements
 
 
@@ -81,7 +82,7 @@ def _made(node: Node, evaluate: Evaluate | None, zeros: dict[Port, Port]) -> lis
     if found is None or divided is None or not fits(node, divided[0]):
         return []
     (x, zero), (weights, lacking) = found, divided
-    if lacking and weights.ndim < 2:
+    if lacking and not may_lack(node.op, weights):
         return []
     if zero is None:
         zero = constant(f"{node.name}/zero", np.int32(0)).output
@@ -93,18 +94,11 @@ def _made(node: Node, evaluate: Evaluate | None, zeros: dict[Port, Port]) -> lis
     build = Emitter(node.name, origins=node.layers)
     made = [build.emit(IntegerProduct(node.op), *inputs).node]
     if lacking:
-        inputs[1] = constant(f"{node.name}/ones", _ones(node, weights)).output
-        inputs[2] = constant(f"{node.name}/lacking", np.float32(lacking)).output
+        number = np.asarray(lacking, np.float32)
+        inputs[1] = constant(f"{node.name}/ones", ones(node.op, weights, number)).output
+        inputs[2] = constant(f"{node.name}/lacking", number).output
         made.append(build.emit(IntegerProduct(node.op), *inputs, name=f"{node.name}/sums").node)
     return made
-
-
-def _ones(node: Node, weights: Array) -> Array:
-    """Weights of one output that sum everything up."""
-    axis = 0
-    if isinstance(node.op, MatMul):
-        axis = weights.ndim - (2 if node.op.transpose_b else 1)
-    return np.ones([1 if n == axis else size for n, size in enumerate(weights.shape)], np.int8)
 
 
 def _scaled(made: Node, sums: Port, scaling: Node) -> Node | None:

@@ -9,6 +9,7 @@ import numpy as np
 from polydevice.dtype import Array, ElementType
 from polydevice.node import Evaluate, Node, Port
 from polydevice.ops.arithmetic import Multiply, Subtract
+from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.convert import Convert
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
@@ -43,10 +44,14 @@ Parameters = tuple[float, int, ElementType]
 
 @dataclass(frozen=True)
 class QuantisedConstant:
-    """A constant that is integers * scale; the scale has its rank, and sizes of 1 or its own."""
+    """A constant that is (integers + lacking) * scale, the integers in i8.
+
+    Scale and what the integers lack (i64) have its rank, and sizes of 1 or its own.
+    """
 
     integers: Array
     scale: Array
+    lacking: Array
 
 
 def quantised(port: Port) -> Quantised | None:
@@ -138,9 +143,20 @@ def _dequantised(node: Node, evaluate: Evaluate | None) -> QuantisedConstant | N
 
 def _quantised_ahead(node: Node, evaluate: Evaluate | None) -> Array | None:
     """What QuantizeLinear makes of constants: tools leave it to the runtime to quantise weights."""
-    given = [port.node.constant for port in node.inputs]
     if not isinstance(node.op, QuantizeLinear) or evaluate is None:
         return None
+    return _evaluated(node, [_spread(port, evaluate) for port in node.inputs], evaluate)
+
+
+def _spread(port: Port, evaluate: Evaluate) -> Array | None:
+    """A constant, also one number (or row) in many places, as ConstantOfShape says it."""
+    node = port.node
+    if isinstance(node.op, Broadcast):
+        return _evaluated(node, [each.desc.constant for each in node.inputs], evaluate)
+    return node.constant
+
+
+def _evaluated(node: Node, given: list[Array | None], evaluate: Evaluate) -> Array | None:
     arrays = [array for array in given if array is not None]
     made = evaluate(node.op, arrays) if len(arrays) == len(given) else None
     return None if made is None else made[0]
@@ -149,19 +165,28 @@ def _quantised_ahead(node: Node, evaluate: Evaluate | None) -> Array | None:
 def divided_integers_of(port: Port, evaluate: Evaluate | None) -> tuple[Array, int] | None:
     """A constant of integers as some that fit into i8 and a number that all of them lack.
 
-    As u8 with a zero point that is not 128 are. None for others, and where they span more than 255.
+    None for others, and where they span more than 255.
     """
     whole = _whole(port, evaluate)
-    if whole is None or not whole.size:
-        return None
+    found = None if whole is None else _divided(whole, tuple(range(whole.ndim)))
+    return None if found is None else (found[0], int(found[1].reshape(())))
+
+
+def _divided(whole: Array, axes: tuple[int, ...]) -> tuple[Array, Array] | None:
+    """Integers as some in i8 and what all lack along these axes; None where they span over 255.
+
+    As u8 with a zero point that is not 128 do.
+    """
     narrow = _bytes(whole)
     if narrow is not None:
-        return narrow, 0
-    wide = whole.astype(np.int64)
-    least, most = int(wide.min()), int(wide.max())
-    if most - least > 255:
+        return narrow, np.zeros((1,) * whole.ndim, np.int64)
+    if not whole.size:
         return None
-    lacking = most - _HIGH if most > _HIGH else least - _LOW
+    wide = whole.astype(np.int64)
+    least, most = (limit(wide, axis=axes, keepdims=True) for limit in (np.min, np.max))
+    if (most - least > 255).any():
+        return None
+    lacking = np.maximum(most - _HIGH, 0) + np.minimum(least - _LOW, 0)
     return (wide - lacking).astype(np.int8), lacking
 
 
@@ -229,32 +254,39 @@ def _bytes(whole: Array) -> Array | None:
 
 
 def _made(whole: Array, scale: Array) -> QuantisedConstant | None:
-    integers = _bytes(whole)
-    if integers is None:
-        return None
     if scale.ndim > whole.ndim or not (np.isfinite(scale).all() and (scale > 0).all()):
         return None
     scale = scale.reshape((1,) * (whole.ndim - scale.ndim) + scale.shape)
     own: tuple[int, ...] = scale.shape
     if any(n not in (1, size) for n, size in zip(own, whole.shape, strict=True)):
         return None
-    return QuantisedConstant(integers, scale)
+    every = tuple(range(whole.ndim))
+    inside = tuple(axis for axis in every if own[axis] == 1)
+    found = _divided(whole, every) or _divided(whole, inside)
+    return None if found is None else QuantisedConstant(found[0], scale, found[1])
 
 
 def _moved(node: Node, evaluate: Evaluate) -> QuantisedConstant | None:
-    """The same of a constant whose elements are moved, the scale with them."""
+    """The same of a constant whose elements are moved, what belongs to them with them."""
     inner = quantised_constant(node.inputs[0], evaluate)
     others = [port.desc.constant for port in node.inputs[1:]]
     if inner is None or any(array is None for array in others):
         return None
     rest = [array for array in others if array is not None]
-    spread = np.broadcast_to(inner.scale, inner.integers.shape)
-    moved = [evaluate(node.op, [array, *rest]) for array in (inner.integers, spread)]
-    if moved[0] is None or moved[1] is None:
-        return None
-    integers, scale = moved[0][0], moved[1][0]
-    for axis in range(scale.ndim):
-        first = scale.take([0], axis)
-        if (scale == first).all():
-            scale = first
-    return QuantisedConstant(np.ascontiguousarray(integers), np.ascontiguousarray(scale))
+    parts = []
+    for array in (inner.integers, inner.scale, inner.lacking):
+        moved = evaluate(node.op, [np.broadcast_to(array, inner.integers.shape), *rest])
+        if moved is None:
+            return None
+        parts.append(moved[0])
+    scale, lacking = map(_without_copies, parts[1:])
+    return QuantisedConstant(np.ascontiguousarray(parts[0]), scale, lacking)
+
+
+def _without_copies(array: Array) -> Array:
+    """One element instead of many that are alike, along each axis."""
+    for axis in range(array.ndim):
+        first = array.take([0], axis)
+        if (array == first).all():
+            array = first
+    return np.ascontiguousarray(array)
