@@ -22,6 +22,7 @@ from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.graph import GpuGraph
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.passes.concat_in_place import concat_in_place
+from polydevice_gpu.passes.drop_conversions import drop_conversions
 from polydevice_gpu.passes.drop_unused import drop_unused
 from polydevice_gpu.passes.fusing.fuse_frame import fuse_frame
 from polydevice_gpu.passes.fusing.fuse_normalization import fuse_normalization
@@ -66,6 +67,7 @@ NETWORK: tuple[Callable[[Work], None], ...] = (
 
 GRAPH: tuple[Pass, ...] = (
     drop_unused,  # first: fewer readers and results for all that follows
+    drop_conversions,  # before layers are looked at for what they read
     shorten_views,  # before anything looks at what lies between two layers
     fuse_frame,  # before what comes behind joins the resizing
     fuse_pad,  # before kernels are chosen: a convolution pads for nothing
