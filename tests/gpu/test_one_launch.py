@@ -152,18 +152,30 @@ def test_groups_that_do_not_run_together_leave_launches_alone(monkeypatch, openc
     check(executable, network)
 
 
-@pytest.mark.parametrize("faster", [True, False])
-def test_auto_keeps_what_is_faster(monkeypatch, opencl, builder, faster) -> None:
-    real_times = joining_trial.both_times
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        ((1e-6, 2e-6, 3e-6, 4e-6), ""),
+        ((2e-6, 2e-6, 3e-6, 4e-6), "took 2 us one by one, and 2 as one"),
+        ((1e-6, 2e-6, 4e-6, 3e-6), "took 3 us one by one, and 4 as one with inputs and outputs on"),
+    ],
+)
+def test_auto_keeps_what_is_faster(monkeypatch, opencl, builder, found, why) -> None:
+    """Where inputs and outputs lie on the device as where they are copied."""
+    real_times, faster = joining_trial.times, not why
     meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
     monkeypatch.setattr(opencl, "capabilities", meets)
 
-    def times(joined, queue, device) -> tuple[float, float]:
-        real = real_times(joined, queue, device)
-        assert min(real) > 0
-        return (1e-6, 2e-6) if faster else (2e-6, 2e-6)
+    def times(ways, queue, device) -> tuple[float, ...]:
+        for way, copies in zip(ways, (0, 0, 3, 3), strict=True):  # one input, two outputs
+            before = queue.copies.uploads + queue.copies.downloads
+            way(queue)
+            queue.finish()
+            assert queue.copies.uploads + queue.copies.downloads == before + copies
+        assert min(real_times(ways, queue, device)) > 0
+        return found
 
-    monkeypatch.setattr(joining_trial, "both_times", times)
+    monkeypatch.setattr(joining_trial, "times", times)
     network = small()
     auto = CompileSettings(single_launch="AUTO")
     executable = loaded(network, opencl, SparingBuilder(opencl), settings=auto)
@@ -174,7 +186,7 @@ def test_auto_keeps_what_is_faster(monkeypatch, opencl, builder, faster) -> None
         request.infer(inputs)
     executable._specialiser.wait(time.monotonic() + 120)
     assert bool(executable.latest_plan().joined) is faster
-    assert faster or "took 2 us one by one, and 2 as one" in executable.explain()
+    assert why in executable.explain()
     assert executable.latest_plan().is_final
     for name, array in request.infer(inputs).items():
         np.testing.assert_array_equal(array, wanted[name])
@@ -204,7 +216,8 @@ def test_nobody_enqueues_while_a_way_is_timed(monkeypatch, opencl, builder) -> N
     thread.start()
     try:
         with opencl.queue() as queue:
-            assert min(joining_trial.both_times(joined, queue, opencl)) > 0
+            ways = joined.enqueue, joined.enqueue_one_by_one
+            assert min(joining_trial.times(ways, queue, opencl)) > 0
             with turn_of(opencl).lock, opencl.enqueuing:
                 time.sleep(0.05)
                 before = len(runs)
@@ -219,7 +232,7 @@ def test_nobody_enqueues_while_a_way_is_timed(monkeypatch, opencl, builder) -> N
 def test_auto_joins_at_once_what_is_built(monkeypatch, opencl, builder) -> None:
     meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
     monkeypatch.setattr(opencl, "capabilities", meets)
-    monkeypatch.setattr(joining_trial, "both_times", lambda *_: (1e-6, 2e-6))
+    monkeypatch.setattr(joining_trial, "times", lambda *_: (1e-6, 2e-6) * 2)
     network = small()
     kept = loaded(network, opencl, builder, settings=TOGETHER)  # its kernel is built
     executable = loaded(network, opencl, builder, settings=CompileSettings(single_launch="AUTO"))
