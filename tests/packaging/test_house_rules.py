@@ -95,7 +95,7 @@ def test_every_library_that_is_imported_is_declared() -> None:
     optional = {"pytest", "onnxruntime", "openvino"}  # the shipped suites; `bench --compare`
     optional |= {
         "grpc",
-        "h11",
+        "httptools",
         "opentelemetry",
         "prometheus_client",
         "ray",

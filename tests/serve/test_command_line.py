@@ -15,7 +15,7 @@ from .running import KINDS, typed_model
 
 @pytest.mark.parametrize(
     ("module", "words"),
-    [("h11", "needs h11; install"), ("grpc", r"needs grpcio; install .*--no-grpc")],
+    [("httptools", "needs httptools; install"), ("grpc", r"needs grpcio; install .*--no-grpc")],
 )
 def test_packages_that_lack(
     module: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

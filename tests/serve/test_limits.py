@@ -34,6 +34,7 @@ from polydevice.serve.server import Server
 from polydevice.tensor import TensorDesc
 
 from .running import KINDS, SECONDS, ask, running, typed_model
+from .test_connections import LIVE, WHOLE
 
 INFER = "/v2/models/FP32/infer"
 
@@ -204,13 +205,10 @@ def test_no_model_is_loaded_by_its_name(server: Server, folder: Path) -> None:
 
 def test_garbage_over_the_wire(server: Server) -> None:
     rng = random.Random(3)
-    good = json.dumps(request()).encode()
-    valid = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (
-        INFER.encode(), len(good), good,
-    )  # fmt: skip
     for port in (server.http_port, server.grpc_port):
         for _ in range(30):
-            text = bytearray(valid if port == server.http_port else rng.randbytes(200))
+            whole = rng.choice([*WHOLE.values()]) + LIVE
+            text = bytearray(whole if port == server.http_port else rng.randbytes(200))
             for _ in range(rng.randrange(1, 8)):
                 text[rng.randrange(len(text))] = rng.randrange(256)
             with (

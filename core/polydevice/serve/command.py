@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         PolydeviceError: a model cannot be loaded, or the address is taken.
     """
     try:
-        import h11  # noqa: F401 - to say at once that it lacks
+        import httptools  # noqa: F401 - to say at once that it lacks
         import prometheus_client  # noqa: F401
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
