@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.kept import kept
+from tests.models.fetch import ROOT
+from tests.sparing import polydevice
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -36,9 +38,10 @@ def _printed(program: str) -> str:
     ["onnxruntime_everyday.py", pytest.param("onnxruntime_tools.py", marks=pytest.mark.full)],
 )
 def test_the_same_is_printed(program: str, device: str) -> None:
-    command = [sys.executable, "-m", "polydevice", "run", "--as", "onnxruntime", "-d", device]
+    command = [*polydevice(device), "run", "--as", "onnxruntime", "-d", device]
     done = subprocess.run(
         [*command, PROGRAMS / program, "a", "--b"],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=240,

@@ -11,6 +11,7 @@ import pytest
 
 from tests.kept import kept
 from tests.models.fetch import ROOT
+from tests.sparing import polydevice
 
 PROGRAMS = Path(__file__).parent / "programs"
 SAMPLES = ROOT / "samples"
@@ -49,9 +50,10 @@ def _printed(program: str) -> str:
     ],
 )
 def test_the_same_is_printed(program: str, device: str) -> None:
-    command = [sys.executable, "-m", "polydevice", "run", "--as", "openvino", "-d", device]
+    command = [*polydevice(device), "run", "--as", "openvino", "-d", device]
     done = subprocess.run(
         [*command, PROGRAMS / program, SAMPLES, "--b"],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=540,

@@ -29,7 +29,9 @@ def all_samples() -> list[Sample]:
 )
 def test_answers_are_pytorchs(device: str, part: int) -> None:
     chosen = all_samples()[part::PARTS]
-    assert len(chosen) >= 8
+    if device == "GPU":  # each compiles programs: 0.08 s of CPU time, 0.01 on CPU
+        chosen = chosen[::2]
+    assert len(chosen) >= 4
     with Core() as core:
         found = {sample.name: outcome(core, device, sample) for sample in chosen}
     assert {what for what, _ in found.values()} <= {"right"}, found
