@@ -168,5 +168,14 @@ def check(core, model: bytes, feed, results, *, least: str = "IntegerProduct") -
     return found
 
 
+def resized_or_padded(g: Graph, x: str, form: str) -> str:
+    """An image twice as large in both axes, or with a border of 1."""
+    if form == "resize":
+        scales = g.store(np.array([1, 1, 2, 2], np.float32))
+        modes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        return g.emit("Resize", x, "", scales, mode="nearest", **modes)
+    return g.emit("Pad", x, g.store(np.array([0, 0, 1, 1] * 2, np.int64)), mode=form)
+
+
 def final(rng):
     return pick(rng, np.uint8, np.int8)

@@ -24,6 +24,7 @@ from tests.cpu.quantised_graphs import (
     final,
     pick,
     reference,
+    resized_or_padded,
     spread,
 )
 
@@ -180,6 +181,36 @@ def test_what_moves_elements_moves_integers(core, seed):
     model = g.model(shape, dtype, {result: kind})
     found = check(core, model, {"x": spread(rng, shape, dtype)}, {result: 1})
     assert not has_int8() or not [step for step in found if "DequantizeLinear" in step], found
+
+
+@pytest.mark.parametrize("form", ["resize", "constant", "edge", "reflect"])
+@pytest.mark.parametrize("seed", range(2))
+def test_resizing_and_padding_move_integers(core, form, seed):
+    """Dequantised as much after as before: a border of 0 is one of zero points."""
+    g = Graph(np.random.default_rng(seed))
+    rng, dtype, kind = g.rng, final(g.rng), final(g.rng)
+    parameters = g.parameters(dtype, 0.04)
+    x = resized_or_padded(g, g.emit("DequantizeLinear", "x", *parameters), form)
+    if seed:
+        x = g.emit("DequantizeLinear", g.emit("QuantizeLinear", x, *parameters), *parameters)
+    y = g.emit("Conv", x, g.weights((9, 17, 3, 3), 0))
+    result = g.quantised(y, kind, 0.3)
+    model = g.model((1, 17, 8, 9), dtype, {result: kind})
+    found = check(core, model, {"x": spread(rng, (1, 17, 8, 9), dtype)}, {result: 1})
+    assert not has_int8() or not [step for step in found if "DequantizeLinear" in step], found
+
+
+def test_a_border_that_is_no_integer_is_padded_in_floating_point(core):
+    g = Graph(np.random.default_rng(2))
+    border = [g.store(np.array([0, 0, 1, 1] * 2, np.int64)), g.store(np.float32(0.05))]
+    y = g.emit("Conv", g.emit("Pad", g.source(np.uint8), *border), g.weights((9, 17, 3, 3), 0))
+    model = g.model((1, 17, 8, 9), np.uint8, {y: np.float32})
+    feed = {"x": spread(g.rng, (1, 17, 8, 9), np.uint8)}
+    executable = core.load_network(core.read_network(model), "CPU")
+    (ours,) = executable.create_infer_request().infer(feed).values()
+    (theirs,) = reference(model, feed)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+    assert not any("IntegerProduct" in step for step in steps(executable))
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -16,7 +16,16 @@ from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.kernels.gemm.gemm_bytes_mma import _interleaved
 from polydevice_gpu.ops import INTEGER_PRODUCTS
 from polydevice_gpu.passes.fusing.requantise import requantise
-from tests.cpu.quantised_graphs import Graph, activated, convolution, final, pick, reference, spread
+from tests.cpu.quantised_graphs import (
+    Graph,
+    activated,
+    convolution,
+    final,
+    pick,
+    reference,
+    resized_or_padded,
+    spread,
+)
 
 
 def _block(g: Graph, x: str, channels: int, shape) -> tuple[str, int, type]:
@@ -111,6 +120,22 @@ def test_unsigned_weights(core, opencl, seed) -> None:
         n for n in executable.latest_plan().graph.nodes if isinstance(n.op, INTEGER_PRODUCTS)
     ]
     assert len(products) == 2 or not target_of(opencl).byte_product, executable.explain()
+
+
+@pytest.mark.parametrize("form", ["resize", "constant"])
+def test_resizing_and_padding_move_integers(core, opencl, form) -> None:
+    g = Graph(np.random.default_rng(4))
+    x = resized_or_padded(g, g.source(np.uint8), form)
+    result = g.quantised(g.emit("Conv", x, g.weights((9, 17, 3, 3), 0)), np.uint8, 0.3)
+    model = g.model((1, 17, 8, 9), np.uint8, {result: np.uint8})
+    feed = {"x": spread(g.rng, (1, 17, 8, 9), np.uint8)}
+    executable = core.load_network(core.read_network(model), "GPU")
+    (ours,) = executable.infer(feed).values()
+    _compare(ours, reference(model, feed)[0], 1)
+    nodes = executable.latest_plan().graph.nodes
+    assert not target_of(opencl).byte_product or any(
+        isinstance(node.op, INTEGER_PRODUCTS) for node in nodes
+    ), executable.explain()
 
 
 @pytest.mark.parametrize("kind", ["matmul", "conv", "padded"])

@@ -14,7 +14,7 @@ from polydevice.node import Evaluate, Node, Port, constant
 from polydevice.ops.activation import Clamp
 from polydevice.ops.quantize import FakeQuantize
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
-from polydevice.rewrites.integers.movement import MOVES, data_inputs
+from polydevice.rewrites.integers.movement import data_inputs, moves
 from polydevice.rewrites.integers.products import PRODUCTS
 from polydevice.rewrites.integers.quantised import known, quantised_constant
 
@@ -60,7 +60,7 @@ def _has_quantised_products(nodes: list[Node], evaluate: Evaluate | None) -> boo
         if isinstance(node.op, PRODUCTS):
             if quantised_constant(node.inputs[1], evaluate) is not None:
                 found.add(node.inputs[0])
-        elif isinstance(node.op, MOVES) and any(port in found for port in node.outputs):
+        elif moves(node) and any(port in found for port in node.outputs):
             found.update(data_inputs(node))
     return False
 

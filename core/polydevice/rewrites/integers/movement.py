@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from polydevice.emitter import Emitter
 from polydevice.network import Network
-from polydevice.node import Node, Port
+from polydevice.node import Node, Port, constant
 from polydevice.ops.concat import Concat
+from polydevice.ops.interpolate import (
+    Interpolate,
+    Interpolate1,
+    Interpolate4,
+    InterpolateMode,
+)
 from polydevice.ops.op import Op
+from polydevice.ops.pad import Pad, PadMode
 from polydevice.ops.pooling import MaxPool, MaxPoolWithIndices
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
 from polydevice.ops.reshape import Reshape, Squeeze, Unsqueeze
 from polydevice.ops.slice import Slice, StridedSlice
 from polydevice.ops.split import Split, VariadicSplit
 from polydevice.ops.transpose import Transpose
-from polydevice.rewrites.integers.quantised import quantised, quantiser
+from polydevice.rewrites.integers.quantised import Parameters, quantised, quantiser
 
 MOVES: tuple[type[Op], ...] = (
     *(Reshape, Squeeze, Unsqueeze, Transpose, Concat, Slice, StridedSlice, Split, VariadicSplit),
     *(MaxPool, MaxPoolWithIndices),
 )
 """Each element of their results is one of their data's, whichever numbers those are."""
+
+
+def moves(node: Node) -> bool:
+    """Whether each element of the results is one of the data's, or a number that fills a border."""
+    if isinstance(node.op, (Interpolate1, Interpolate4, Interpolate)):
+        padded = any((*node.op.pads_begin, *node.op.pads_end))
+        return node.op.mode in ("nearest", InterpolateMode.NEAREST) and not padded
+    return isinstance(node.op, (*MOVES, Pad))
 
 
 def data_inputs(node: Node) -> list[Port]:
@@ -32,9 +49,12 @@ def raise_quantize(network: Network) -> None:
     users = {port: [user for user, _ in found] for port, found in network.consumers().items()}
     for node in reversed(network.nodes()):
         readers = users.get(node.outputs[0], []) if len(node.outputs) == 1 else []
-        if not isinstance(node.op, MOVES) or len(readers) != 1 or quantiser(readers[0]) is None:
+        if not moves(node) or len(readers) != 1:
             continue
-        data = data_inputs(node)
+        parameters, data = quantiser(readers[0]), data_inputs(node)
+        rest = None if parameters is None else _rest(node, parameters)
+        if rest is None:
+            continue
         if not any(isinstance(port.node.op, DequantizeLinear) for port in data):
             continue
         (reader,) = readers
@@ -46,7 +66,7 @@ def raise_quantize(network: Network) -> None:
         for port, quantised_early in zip(data, early, strict=True):
             users[port] = [quantised_early.node if user is node else user for user in users[port]]
         build = Emitter(node.name, origins=node.layers)
-        moved = build.replacement(node, node.op, *early, *node.inputs[len(data) :])
+        moved = build.replacement(node, node.op, *early, *rest)
         moved.names |= reader.output.names
         users[moved] = users[reader.output]
         for user in users[reader.output]:
@@ -63,7 +83,7 @@ def sink_dequantize(network: Network) -> None:
             if before is not None and after == before.parameters:
                 before.integers.names |= node.output.names
                 new[node.output] = before.integers
-        elif isinstance(node.op, MOVES):
+        elif moves(node):
             _move(node, new)
 
 
@@ -77,7 +97,9 @@ def _move(node: Node, new: dict[Port, Port]) -> None:
         return
     integers = [value.integers for value in values if value is not None]
     build = Emitter(node.name, origins=node.layers)
-    rest = node.inputs[len(data) :]
+    rest = _rest(node, first.parameters)
+    if rest is None:
+        return
     moved = build.emit_all(node.op, *integers, *rest, name=f"{node.name}/integers")
     back = data[0].node
     for old, port in zip(node.outputs, moved, strict=True):
@@ -89,3 +111,21 @@ def _move(node: Node, new: dict[Port, Port]) -> None:
             made.node.name = f"{node.name}/{old.index}"
         made.names |= old.names
         new[old] = made
+
+
+def _rest(node: Node, parameters: Parameters) -> list[Port] | None:
+    """The inputs that are no data, for integers of these parameters; None without such integers."""
+    if not isinstance(node.op, Pad) or node.op.pad_mode is not PadMode.CONSTANT:
+        return node.inputs[len(data_inputs(node)) :]
+    scale, zero, kind = parameters
+    value = node.inputs[3].node.constant if len(node.inputs) > 3 else np.zeros(())
+    if value is None or value.size != 1:
+        return None
+    whole = np.rint(np.float32(value.reshape(())) / np.float32(scale))
+    limits = np.iinfo(kind.dtype)
+    if whole * np.float32(scale) != value.reshape(()) or not (
+        limits.min <= whole + zero <= limits.max
+    ):
+        return None
+    border = constant(f"{node.name}/border", np.asarray(whole + zero, kind.dtype)).output
+    return [*node.inputs[1:3], border]

@@ -206,7 +206,9 @@ def _binary_primitive(builder: PlanBuilder, node: Node) -> bool:
 
     links = [Link(Binary(algorithm, second), Arg.SRC_1, second, second.shape), *map(Link, head)]
     arguments: dict[int, Flow | Packed] = {Arg.SRC: Flow(left), Arg.SRC_1: Flow(right)}
-    return _hold(builder, node, make, arguments, layout, links, len(head))
+    strides = left.strides if len(shape) > 2 and right.shape[1] != 1 else None
+    by_rows = strides is not None and strides[1] == 1 and second is not layout
+    return _hold(builder, node, make, arguments, layout, links, len(head), by_rows=by_rows)
 
 
 def _hold(
@@ -217,6 +219,8 @@ def _hold(
     layout: Descriptor,
     links: Sequence[Link],
     own_post_ops: int = 0,
+    *,
+    by_rows: bool = False,
 ) -> bool:
     key = (node.name, "own primitive")
     primitive = None
@@ -240,6 +244,7 @@ def _hold(
         assumed=[key] if primitive is None else [],
         own_links=links,
         own_post_ops=own_post_ops,
+        by_rows=by_rows,
     )
     builder.hold(node.outputs[0], pending)
     return True

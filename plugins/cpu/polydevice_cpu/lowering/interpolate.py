@@ -17,6 +17,7 @@ from polydevice.ops.interpolate import (
 )
 from polydevice.ops.op import Op
 from polydevice.ops.resampling import AxisTable
+from polydevice.rewrites.integers.quantised import NARROW
 from polydevice.symbolic_size import current_trace
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.attributes import Attributes
@@ -38,7 +39,7 @@ def lower_interpolate(builder: PlanBuilder, node: Node) -> bool:
     source, *others = node.inputs
     constants = [port.desc.constant for port in others]
     shape, target = source.shape, node.outputs[0].shape
-    if source.element_type is not ElementType.f32 or shape is None or target is None:
+    if source.element_type not in (ElementType.f32, *NARROW) or shape is None or target is None:
         return False
     before, after = shape.static, target.static
     if any(c is None for c in constants) or 0 in before or 0 in after:
@@ -47,6 +48,8 @@ def lower_interpolate(builder: PlanBuilder, node: Node) -> bool:
     if way is None:
         return False
     linear, axes = way
+    if linear and source.element_type is not ElementType.f32:
+        return False
     value = builder.value(source)
     if not value.in_reach:
         return False

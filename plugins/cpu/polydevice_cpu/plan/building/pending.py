@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice_cpu.algorithms.precision import fits_f32
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Binary, Eltwise, PostOp, Prelu
 from polydevice_cpu.onednn.attributes import Sum as SumPostOp
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
+from polydevice_cpu.plan.building.chain import POST_OPS_LIMIT, is_slow_in_rows, joined
 from polydevice_cpu.plan.building.decisions import Decisions, Unlike
 from polydevice_cpu.plan.building.integers import Levels
 from polydevice_cpu.plan.building.sight import AS_IS, Sight
@@ -44,10 +44,6 @@ class Narrow:
 
     make: Callable[[Sequence[PostOp], bool, DataType], Primitive | None]
     own_links: Sequence[Link] = ()
-
-
-POST_OPS_LIMIT = 32
-"""Most post-operations of a primitive (oneDNN's own limit, which it reports as lack of memory)."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +133,7 @@ class Pending:
         window: str = "",
         basis: Basis | None = None,
         narrow: Narrow | None = None,
+        by_rows: bool = False,
     ) -> None:
         """Hold back a primitive.
 
@@ -158,6 +155,7 @@ class Pending:
             window: kernel, strides and so on, where fused code may be right for one only.
             basis: of a primitive on integers.
             narrow: makes it with a result of 8-bit integers.
+            by_rows: its code goes through short rows of channels, see `is_slow_in_rows`.
         """
         self.node = node
         self.types = [node.type]
@@ -177,6 +175,7 @@ class Pending:
         self._window = window
         self._basis = basis
         self._narrow = narrow
+        self._by_rows = by_rows
         self._primitive = primitive
         self._origin = node.name
         layout = primitive.dst if primitive is not None else dst
@@ -205,8 +204,10 @@ class Pending:
 
         `operands` maps the position in `post_ops` to what that one reads.
         """
-        combined, start = _joined(self._post_ops, post_ops)
+        combined, start = joined(self._post_ops, post_ops)
         if self._own_post_ops + len(combined) > POST_OPS_LIMIT:
+            return False
+        if self._by_rows and any(is_slow_in_rows(post_op) for post_op in post_ops):
             return False
         key = self._key(node, combined, bias=Arg.BIAS in self._arguments)
         accepted, primitive = self._decided(key, node, combined, bias=Arg.BIAS in self._arguments)
@@ -250,7 +251,7 @@ class Pending:
             return False
         self._make = lambda chain, bias: narrow.make(chain, bias, data_type)
         self._own_links = list(narrow.own_links)
-        combined, _ = _joined(self._post_ops, post_ops)
+        combined, _ = joined(self._post_ops, post_ops)
         few = self._own_post_ops + len(combined) <= POST_OPS_LIMIT
         bias = Arg.BIAS in self._arguments
         primitive = self._proved(node, combined, bias=bias) if few else None
@@ -473,23 +474,3 @@ class Pending:
         post_ops = [*self._post_ops]
         post_ops[position] = SumPostOp()
         return self._proved(self.node, post_ops, bias=Arg.BIAS in self._arguments)
-
-
-def _joined(chain: Sequence[PostOp], more: Sequence[PostOp]) -> tuple[list[PostOp], int]:
-    """One chain after the other, and the place of the second one's first function.
-
-    Two factors that meet become one, which f32 must hold. Not a factor behind a summand:
-    (x - z) * s is 0 for z, to the last bit, and x * s - z * s is not.
-    """
-    if chain and more:
-        last, first = chain[-1], more[0]
-        if (
-            isinstance(last, Eltwise)
-            and isinstance(first, Eltwise)
-            and last.algorithm is first.algorithm is Algorithm.LINEAR
-            and last.beta == 0
-            and fits_f32(last.alpha * first.alpha)
-        ):
-            both = Eltwise(Algorithm.LINEAR, last.alpha * first.alpha, first.beta)
-            return [*chain[:-1], both, *more[1:]], len(chain) - 1
-    return [*chain, *more], len(chain)
