@@ -7,12 +7,15 @@ import gc
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from polydevice.errors import DeviceError, OptionValueError
 from polydevice_gpu import cl
+from polydevice_gpu.cl import library
+from polydevice_gpu.cl.programs.program import KernelObjects
 from polydevice_gpu.cl.queues import command_buffer
 from polydevice_gpu.cl.queues.launch_loop import Record, launch_loop
 from polydevice_gpu.cl.queues.profile import LaunchEvents
@@ -56,6 +59,39 @@ def buffers(device: cl.Device, count: int) -> list[cl.Buffer]:
 def scaling(program: cl.Program, x: cl.Buffer, y: cl.Buffer, factor: int) -> tuple:
     local = cl.LocalMemory(4 * 16)
     return program.kernel("scale"), (ITEMS,), (16,), [x, y, np.int32(factor), local]
+
+
+def test_kernel_objects_are_released_with_their_list(opencl, program, monkeypatch):
+    """Each once, copies and the first one of a kernel among them, and no sooner."""
+    made, released = [], []
+    real = library.library()
+    counted = SimpleNamespace(
+        clReleaseKernel=lambda pointer: released.append(pointer) or real.clReleaseKernel(pointer)
+    )
+    taken = KernelObjects.take
+
+    def take(owner: KernelObjects, pointer: int) -> int:
+        made.append(pointer)
+        return taken(owner, pointer)
+
+    monkeypatch.setattr(KernelObjects, "take", take)
+    x, y = buffers(opencl, 2)
+    kernel, *sizes, arguments = scaling(program, x, y, 3)
+    draft = None
+    if opencl.capabilities.kernel_copies:
+        draft = cl.Draft(kernel, {3: arguments.pop()})
+    launches = cl.LaunchList(opencl)
+    for _ in range(3):
+        launches.add(kernel, *sizes, dict(enumerate(arguments)), draft=draft)
+    assert len(set(made)) >= 3
+    gc.collect()  # of other tests
+    monkeypatch.setattr(library, "library", lambda: counted)
+    del launches
+    gc.collect()
+    assert sorted(released) == sorted(set(made[-3:]))
+    del draft
+    gc.collect()
+    assert sorted(released) == sorted(set(made))
 
 
 def test_launches_run_in_order_each_with_its_arguments(opencl, program, launches) -> None:

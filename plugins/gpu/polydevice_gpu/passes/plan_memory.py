@@ -56,13 +56,15 @@ def plan_memory(
         reuse: whether pieces may share bytes at all.
         outside: pieces that lie somewhere else.
     """
-    lives: dict[Memory, Life] = {}
+    first: dict[Memory, int] = {}
+    last: dict[Memory, int] = {}
 
     def use(memory: Memory | None, step: int) -> None:
+        """Note a use; steps come in order."""
         if memory is None or memory.place is not Place.ARENA or memory in outside:
             return
-        first, last, size = lives.get(memory, (step, step, memory.bytes))
-        lives[memory] = Life(min(first, step), max(last, step), size)
+        first.setdefault(memory, step)
+        last[memory] = step
 
     for value in graph.inputs.values():
         use(value.memory, -1)
@@ -74,8 +76,8 @@ def plan_memory(
     for value in graph.outputs.values():
         use(value.memory, len(graph.nodes))
     if not reuse:
-        lives = {memory: Life(-1, len(graph.nodes), memory.bytes) for memory in lives}
-    return place(lives)
+        first, last = dict.fromkeys(first, -1), dict.fromkeys(first, len(graph.nodes))
+    return place({memory: Life(step, last[memory], memory.bytes) for memory, step in first.items()})
 
 
 def place(lives: Mapping[Memory, Life]) -> ArenaPlan:

@@ -150,9 +150,10 @@ class BoundSteps:
         for place, (launch, kernel) in enumerate(zip(step.launches, step.kernels, strict=True)):
             given, draft = launch.arguments, None
             positions: Sequence[int] = range(len(given))
+            in_memory = positions
             if copies and step.alike is not None:
                 alike = step.alike[place]
-                draft, positions = alike.draft, alike.varying
+                draft, positions, in_memory = alike.draft, alike.varying, alike.in_memory
                 if draft is None:
                     same = {
                         position: argument_of(each, scratch, weights, region)
@@ -164,12 +165,12 @@ class BoundSteps:
             sizes = launch.global_size, launch.local_size
             name = f"{kernel.name} of {step.node.name}"
             number = launches.add(kernel, *sizes, arguments, name=name, draft=draft)
-            for position in positions:
+            for position in in_memory:
                 argument = given[position]
                 memory = argument.memory if isinstance(argument, Value) else argument
-                if isinstance(memory, Memory):
+                if isinstance(memory, Memory) and memory in self._uses:
                     self.watch(memory, functools.partial(launches.set_argument, number, position))
-                    if isinstance(launches, JoinedLaunches) and memory in self._uses:
+                    if isinstance(launches, JoinedLaunches):
                         launches.may_change(number, position, memory)
         return first
 
@@ -188,12 +189,14 @@ class BoundSteps:
 
     def region(self, memory: Memory) -> cl.Buffer:
         """Return the buffer behind a piece of memory: of the arena, own, or what was connected."""
-        if memory not in self._regions:
+        found = self._regions.get(memory)
+        if found is None:
             if memory.place is Place.KEPT:
-                self._regions[memory] = self.plan.device.memory.zeros(memory.bytes, memory.name)
+                found = self.plan.device.memory.zeros(memory.bytes, memory.name)
             else:
-                self._regions[memory] = self._blocks[self.plan.arena.places[memory]]
-        return self._regions[memory]
+                found = self._blocks[self.plan.arena.places[memory]]
+            self._regions[memory] = found
+        return found
 
     @property
     def uses_host(self) -> bool:

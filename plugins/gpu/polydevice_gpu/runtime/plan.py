@@ -40,12 +40,14 @@ class Alike:
 
     Attributes:
         varying: positions of the others.
+        in_memory: those of them that are no numbers.
         draft: has what is the same, once a plan is bound.
     """
 
-    def __init__(self, varying: Sequence[int]) -> None:
+    def __init__(self, varying: Sequence[int], in_memory: Sequence[int]) -> None:
         """Begin without a draft."""
         self.varying = varying
+        self.in_memory = in_memory
         self.draft: cl.Draft | None = None
 
 
@@ -233,12 +235,12 @@ def argument_of(
         return cl.LocalMemory(argument.bytes)
     if isinstance(argument, Scratch):
         return region(scratch[argument])
-    constant = constant_of(argument, weights)
-    if constant is not None:
-        return constant
     memory = argument.memory if isinstance(argument, Value) else argument
-    assert isinstance(memory, Memory), f"{argument} has no memory"
-    return region(memory)
+    if isinstance(memory, Memory) and memory.place is not Place.WEIGHTS:
+        return region(memory)
+    constant = constant_of(argument, weights)
+    assert constant is not None, f"{argument} has no memory"
+    return constant
 
 
 def constant_in(argument: Argument) -> tuple[Array, ElementType, Weights | None] | None:

@@ -120,14 +120,14 @@ class CompiledKernel:
         """Look the kernel up; use ``Program.kernel``."""
         self.program = program
         self.name = name
-        self._first: KernelObject | None = self._make()
-        instance, cl = self._first, library.library()
+        self._own = KernelObjects()
+        instance, cl = self.instance(self._own), library.library()
         device = program.device.handle.int_ptr
-        arguments = library.info_bytes(cl.clGetKernelInfo, instance.pointer, _KERNEL_NUM_ARGS)
+        arguments = library.info_bytes(cl.clGetKernelInfo, instance, _KERNEL_NUM_ARGS)
 
         def fact(code: int) -> bytes:
             query = cl.clGetKernelWorkGroupInfo
-            return library.info_bytes(query, instance.pointer, device, code) or b""
+            return library.info_bytes(query, instance, device, code) or b""
 
         self.argument_count = int.from_bytes(arguments or b"", "little")
         # NVIDIA says 256 of a kernel in PTX that has 384 for its required size.
@@ -135,19 +135,18 @@ class CompiledKernel:
         self.max_work_group_size = max(int.from_bytes(fact(_WORK_GROUP_SIZE), "little"), required)
         self.local_memory_bytes = int.from_bytes(fact(_LOCAL_MEM_SIZE), "little")
 
-    def instance(self, like: KernelObject | None = None) -> KernelObject:
-        """Make an OpenCL kernel object of its own; with the arguments of another one, if given."""
-        if like is not None:
-            status = ctypes.c_int()
-            pointer = library.library().clCloneKernel(like.pointer, ctypes.byref(status))
-            check(status.value, f"copying kernel {self.name!r} of program {self.program.name!r}")
-            return KernelObject(pointer, self.program)
-        first, self._first = self._first, None
-        return first or self._make()
+    def instance(self, owner: KernelObjects, like: int | None = None) -> int:
+        """Make an OpenCL kernel object, or copy one with its arguments; its owner releases it.
 
-    def _make(self) -> KernelObject:
-        cl, status = library.library(), ctypes.c_int()
-        program = self.program
+        The first owner that asks gets the one of which the kernel's facts were asked.
+        """
+        cl, status, program = library.library(), ctypes.c_int(), self.program
+        if like is not None:
+            pointer = cl.clCloneKernel(like, ctypes.byref(status))
+            check(status.value, f"copying kernel {self.name!r} of program {program.name!r}")
+            return owner.take(pointer)
+        if (first := self._own.give()) is not None:
+            return owner.take(first)
         pointer = cl.clCreateKernel(program.pointer, self.name.encode(), ctypes.byref(status))
         if status.value == _INVALID_KERNEL_NAME:
             raise KernelBuildError(
@@ -155,22 +154,40 @@ class CompiledKernel:
                 "function in its source is needed"
             )
         check(status.value, f"making kernel {self.name!r} of program {program.name!r}")
-        return KernelObject(pointer, program)
+        return owner.take(pointer)
 
     def __repr__(self) -> str:
         return f"CompiledKernel({self.name!r})"
 
 
-class KernelObject:
-    """An OpenCL kernel object with its arguments; it keeps its program alive."""
+class KernelObjects:
+    """OpenCL kernel objects that are released together, when nobody has this any longer.
 
-    __slots__ = ("__weakref__", "pointer", "program")
+    One weak reference for each took 3 µs and four objects for Python to look through.
+    """
 
-    def __init__(self, pointer: int, program: Program) -> None:
-        """Take over OpenCL's kernel."""
-        self.pointer = pointer
-        self.program = program
-        library.release_with(self, library.library().clReleaseKernel, pointer)
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._pointers: list[int] = []
+        library.release_with(self, _release_kernels, self._pointers)
+
+    def take(self, pointer: int) -> int:
+        """Take over a kernel object; returns it."""
+        self._pointers.append(pointer)
+        return pointer
+
+    def give(self) -> int | None:
+        """Let go of the latest kernel object, for another owner; None where there is none."""
+        try:
+            return self._pointers.pop()
+        except IndexError:
+            return None
+
+
+def _release_kernels(pointers: list[int]) -> None:
+    release = library.library().clReleaseKernel
+    for pointer in pointers:
+        release(pointer)
 
 
 class _Build:

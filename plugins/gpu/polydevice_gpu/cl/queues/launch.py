@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from polydevice.errors import DeviceError
 from polydevice_gpu.cl import library
 from polydevice_gpu.cl.device import Device
 from polydevice_gpu.cl.memory.allocator import Buffer
-from polydevice_gpu.cl.programs.program import CompiledKernel, KernelObject
+from polydevice_gpu.cl.programs.program import CompiledKernel, KernelObjects
 from polydevice_gpu.cl.queues import command_buffer
 from polydevice_gpu.cl.queues.launch_loop import LaunchLoop, Record, launch_loop
 from polydevice_gpu.cl.queues.profile import LaunchEvents, LaunchTime
@@ -63,15 +64,24 @@ def _size(of: int) -> ctypes.c_size_t:
     return ctypes.c_size_t(of)
 
 
+@functools.lru_cache(4096)
+def _sizes(*sizes: int) -> ctypes.Array[ctypes.c_size_t]:
+    """Return sizes as C takes them, which launches share: nobody writes to them."""
+    return (ctypes.c_size_t * len(sizes))(*sizes)
+
+
 class _Bound:
     """A kernel object with arguments, and what these must keep alive."""
 
-    def __init__(self, name: str, kernel: CompiledKernel, like: _Bound | None = None) -> None:
+    def __init__(
+        self, name: str, kernel: CompiledKernel, owner: KernelObjects, like: _Bound | None = None
+    ) -> None:
         self.name = name
         self.kernel = kernel
-        self.instance: KernelObject = kernel.instance(None if like is None else like.instance)
-        self.pointer = ctypes.c_void_p(self.instance.pointer)
+        self.instance: int = kernel.instance(owner, None if like is None else like.instance)
+        self.pointer = ctypes.c_void_p(self.instance)
         self.arguments: dict[int, Argument] = {} if like is None else like.arguments.copy()
+        self.local_bytes: dict[int, int] = {} if like is None else like.local_bytes.copy()
 
     def set(self, position: int, argument: Argument) -> None:
         """Set one argument of the kernel object."""
@@ -80,10 +90,11 @@ class _Bound:
         if isinstance(argument, Buffer):
             code = set_argument(self.pointer, position, _POINTER, argument.argument)
         elif isinstance(argument, (np.generic, bytes)):
-            content = argument if isinstance(argument, bytes) else argument.tobytes()
+            content = argument.tobytes() if isinstance(argument, np.generic) else argument
             code = set_argument(self.pointer, position, _size(len(content)), content)
         elif isinstance(argument, LocalMemory):
             code = set_argument(self.pointer, position, _size(argument.size_bytes), None)
+            self.local_bytes[position] = argument.size_bytes
         else:
             raise DeviceError(
                 f"argument {position} of kernel {self.name!r} is {argument!r}; give a Buffer, "
@@ -101,15 +112,15 @@ class _BoundLaunch(_Bound):
         self,
         name: str,
         kernel: CompiledKernel,
+        owner: KernelObjects,
         global_size: Sequence[int],
         local_size: Sequence[int] | None,
         like: _Bound | None = None,
     ) -> None:
-        super().__init__(name, kernel, like)
+        super().__init__(name, kernel, owner, like)
         self.dimensions = len(global_size)
-        sizes = ctypes.c_size_t * self.dimensions
-        self.global_size = sizes(*global_size)
-        self.local_size = None if local_size is None else sizes(*local_size)
+        self.global_size = _sizes(*global_size)
+        self.local_size = None if local_size is None else _sizes(*local_size)
 
 
 class Draft(_Bound):
@@ -120,7 +131,8 @@ class Draft(_Bound):
 
     def __init__(self, kernel: CompiledKernel, arguments: Mapping[int, Argument]) -> None:
         """Set some of a kernel's arguments, by their positions."""
-        super().__init__(kernel.name, kernel)
+        self._own = KernelObjects()
+        super().__init__(kernel.name, kernel, self._own)
         for position, argument in arguments.items():
             self.set(position, argument)
 
@@ -154,7 +166,7 @@ class LaunchList:
             use_command_buffer = device.capabilities.command_buffers
         self._use_command_buffer = use_command_buffer
         self._launches: list[_BoundLaunch] = []
-        self._names: list[str] = []
+        self._kernels = KernelObjects()
         self._prepared: dict[tuple[int, bool], _Prepared] = {}
         self._recording: command_buffer.CommandBuffer | None = None
         self._recording_queue = 0
@@ -190,13 +202,18 @@ class LaunchList:
             DeviceError: naming the kernel and what does not fit.
         """
         self._check_sizes(kernel, global_size, local_size)
-        by_position = arguments if isinstance(arguments, Mapping) else dict(enumerate(arguments))
+        by_position = (
+            arguments
+            if isinstance(arguments, (dict, Mapping))  # a dictionary is seen at once
+            else dict(enumerate(arguments))
+        )
         given = len(by_position) + (0 if draft is None else len(draft.arguments))
         if given != kernel.argument_count:
             raise DeviceError(
                 f"kernel {kernel.name!r} has {kernel.argument_count} parameters, not {given}"
             )
-        launch = _BoundLaunch(name or kernel.name, kernel, global_size, local_size, draft)
+        name, own = name or kernel.name, self._kernels
+        launch = _BoundLaunch(name, kernel, own, global_size, local_size, draft)
         for position, argument in by_position.items():
             launch.set(position, argument)
         self._check_local_memory(launch)
@@ -265,15 +282,14 @@ class LaunchList:
         """
         if self._events is None:
             raise DeviceError("nothing was timed: enqueue on a queue made with profiling=True")
-        return self._events.times(self._names)
+        return self._events.times(self._names())
+
+    def _names(self) -> list[str]:
+        return [launch.name for launch in self._launches]
 
     def _check_local_memory(self, launch: _BoundLaunch) -> None:
         """Refuse more than the device has; PoCL 3.1 crashes the process instead."""
-        asked = sum(
-            argument.size_bytes
-            for argument in launch.arguments.values()
-            if isinstance(argument, LocalMemory)
-        )
+        asked = sum(launch.local_bytes.values())
         needed = launch.kernel.local_memory_bytes + asked
         can, facts = self._device.capabilities, self._device.facts
         most = max(can.local_memory_bytes, facts.local_memory_bytes)
@@ -299,15 +315,16 @@ class LaunchList:
         pointer = ctypes.c_void_p(queue.pointer)
         slots = (ctypes.c_void_p * len(self._launches))()
         size = ctypes.sizeof(ctypes.c_void_p)
+        start = ctypes.addressof(slots)
         events = [
-            ctypes.byref(slots, number * size) if queue.profiling else None
+            start + number * size if queue.profiling else None
             for number in range(len(self._launches))
         ]
         calls: list[Callable[[], int]] = [
             functools.partial(
                 enqueue,
                 *(pointer, launch.pointer, launch.dimensions, None),
-                *(launch.global_size, launch.local_size, 0, None, event),
+                *(launch.global_size, launch.local_size, 0, None, ctypes.c_void_p(event)),
             )
             for launch, event in zip(self._launches, events, strict=True)
         ]
@@ -316,7 +333,7 @@ class LaunchList:
             [
                 Record(
                     *(launch.pointer, launch.dimensions, None),
-                    *(_address(launch.global_size), _address(launch.local_size), _address(event)),
+                    *(_address(launch.global_size), _address(launch.local_size), event),
                 )
                 for launch, event in zip(self._launches, events, strict=True)
             ],
@@ -354,7 +371,7 @@ class LaunchList:
         self._events.take(prepared.slots, marks)
         if taken < len(self._launches):
             self._fail(queue, taken)
-        queue.timed(self._events, self._names)
+        queue.timed(self._events, self._names())
 
     def _replay(self, queue: Queue) -> bool:
         """Replay the recording, making it if needed; False if the driver does not take it."""
@@ -374,7 +391,7 @@ class LaunchList:
         functions = _functions(self._device.platform_pointer)
         launches = [
             command_buffer.NDRangeCommand(
-                launch.instance.pointer, launch.dimensions, launch.global_size, launch.local_size
+                launch.instance, launch.dimensions, launch.global_size, launch.local_size
             )
             for launch in self._launches
         ]
@@ -388,7 +405,6 @@ class LaunchList:
     def _forget_prepared(self) -> None:
         self._forget_recording()
         self._prepared.clear()
-        self._names = [launch.name for launch in self._launches]
 
     def _describe(self, launch: _BoundLaunch) -> str:
         local = None if launch.local_size is None else tuple(launch.local_size)
@@ -401,24 +417,28 @@ class LaunchList:
         self, kernel: CompiledKernel, global_size: Sequence[int], local_size: Sequence[int] | None
     ) -> None:
         """Say what is wrong with the sizes, where a driver would give a number only."""
-        label = f"kernel {kernel.name!r} with global size {tuple(global_size)}"
-        if not 1 <= len(global_size) <= 3 or min(global_size) < 1:
-            raise DeviceError(f"{label}: 1 to 3 dimensions of 1 or more are needed")
-        if local_size is None:
-            return
-        label += f" and local size {tuple(local_size)}"
-        if len(local_size) != len(global_size) or min(local_size) < 1:
-            raise DeviceError(f"{label}: both need the same number of dimensions, 1 or more each")
-        if any(g % part for g, part in zip(global_size, local_size, strict=True)):
-            raise DeviceError(f"{label}: the local size does not divide the global size")
-        if math.prod(local_size) > kernel.max_work_group_size:
-            raise DeviceError(
-                f"{label}: on {self._device.name} this kernel allows "
-                f"{kernel.max_work_group_size} work-items in a work-group"
-            )
         most = self._device.capabilities.max_work_item_sizes
-        if any(part > m for part, m in zip(local_size, most, strict=False)):
-            raise DeviceError(f"{label}: {self._device.name} allows at most {most}")
+        if not 1 <= len(global_size) <= 3 or min(global_size) < 1:
+            wrong = "1 to 3 dimensions of 1 or more are needed"
+        elif local_size is None:
+            return
+        elif len(local_size) != len(global_size) or min(local_size) < 1:
+            wrong = "both need the same number of dimensions, 1 or more each"
+        elif any(map(operator.mod, global_size, local_size)):
+            wrong = "the local size does not divide the global size"
+        elif math.prod(local_size) > kernel.max_work_group_size:
+            wrong = (
+                f"on {self._device.name} this kernel allows {kernel.max_work_group_size} "
+                "work-items in a work-group"
+            )
+        elif any(map(operator.gt, local_size, most)):
+            wrong = f"{self._device.name} allows at most {most}"
+        else:
+            return
+        local = "" if local_size is None else f" and local size {tuple(local_size)}"
+        raise DeviceError(
+            f"kernel {kernel.name!r} with global size {tuple(global_size)}{local}: {wrong}"
+        )
 
 
 @functools.cache
@@ -427,5 +447,5 @@ def _functions(platform: int) -> command_buffer.CommandBufferFunctions:
 
 
 def _address(of: Any) -> int | None:
-    """Return where a C array, or what `byref` made, lies; None of None."""
-    return None if of is None else ctypes.cast(of, ctypes.c_void_p).value
+    """Return where a C array lies; None of None."""
+    return None if of is None else ctypes.addressof(of)

@@ -239,7 +239,8 @@ class _Filled:
             name = written(name, self._numbers.__getitem__)
         made = Value(name, old.element_type, self._sizes(old.shape), storage=old.storage)
         made.kind, made.is_output, made.on_host = old.kind, old.is_output, old.on_host
-        made.constant = self._array(old.constant, old.element_type)
+        if old.constant is not None:
+            made.constant = self._array(old.constant, old.element_type)
         if old.layout is not None:
             made.layout = Layout(self._sizes(old.layout.pitches), self._size(old.layout.offset))
         if old.memory is not None:
@@ -253,7 +254,7 @@ class _Filled:
         known = self._memory.get(old)
         if known is None:
             known = old
-            if is_symbolic(old.elements) or is_formula(old.data):
+            if is_symbolic(old.elements) or (old.data is not None and is_formula(old.data)):
                 data = self._array(old.data, old.storage)
                 known = Memory(old.place, self._size(old.elements), old.storage, data, old.name)
             self._memory[old] = known
@@ -265,11 +266,10 @@ class _Filled:
         return np.array(self._sizes(array.reshape(-1).tolist()), kind.dtype).reshape(array.shape)
 
     def _node(self, old: GpuNode) -> GpuNode:
-        made = GpuNode.__new__(GpuNode)
-        for name in GpuNode.__slots__:
-            setattr(made, name, getattr(old, name))
-        made.inputs = [self._values[value] for value in old.inputs]
-        made.outputs = [self._values[value] for value in old.outputs]
+        values = self._values
+        made = old.with_values(
+            [values[each] for each in old.inputs], [values[each] for each in old.outputs]
+        )
         if old in self._worded and old.choice is not None:
             passed = {
                 name: written(text, self._numbers.__getitem__)
@@ -292,25 +292,29 @@ class _Filled:
         return HostStep(group, old.executable, old.spare)
 
     def _step(self, old: Step) -> Step:
-        scratch = {s: Scratch(self._size(s.elements), s.storage, s.kept) for s in old.scratch}
+        scratch = {}
+        if old.scratch:
+            scratch = {s: Scratch(self._size(s.elements), s.storage, s.kept) for s in old.scratch}
         if old.alike is None:
-            old.alike = [Alike(self._varying(launch)) for launch in old.launches]
+            old.alike = [self._alike(launch) for launch in old.launches]
         launches = [
             self._launch(launch, alike.varying, scratch)
             for launch, alike in zip(old.launches, old.alike, strict=True)
         ]
-        memory = memory_of(scratch.values())
+        memory = memory_of(scratch.values()) if scratch else {}
         return Step(self.nodes[old.node], launches, old.kernels, memory, old.alike)
 
-    def _varying(self, launch: Launch) -> list[int]:
-        """Return which arguments of a launch plans do not share."""
-        return [
+    def _alike(self, launch: Launch) -> Alike:
+        """Say which arguments of a launch plans do not share."""
+        varying = [
             position
             for position, argument in enumerate(launch.arguments)
             if not isinstance(argument, (np.generic, Weights))
             and argument not in self._constants
             and not (isinstance(argument, Local) and not is_symbolic(argument.bytes))
         ]
+        given = launch.arguments
+        return Alike(varying, [p for p in varying if isinstance(given[p], (Value, Memory))])
 
     def _launch(
         self, old: Launch, varying: Sequence[int], scratch: dict[Scratch, Scratch]
