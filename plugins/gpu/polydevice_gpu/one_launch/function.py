@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from polydevice_gpu.kernels.launch import Body, Launch
@@ -12,6 +13,8 @@ WARP_GROUPS = True
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 _FUNCTION = re.compile(r"^static inline [\w ]+?(\w+)\(", re.MULTILINE)
 _TYPE = re.compile(r"^typedef struct \{[^}]*\} (\w+);", re.MULTILINE)
+_BARRIER = re.compile(r"\bbarrier\(")
+_LOCAL = re.compile(r"__local [^*;]*;")
 _PARAMETER = re.compile(r"(.*?)\s*\b(?:restrict )?(\w+)$")
 _FOUR_BYTES = {"float": "as_float((uint)({}))", "int": "(int)({})", "uint": "(uint)({})"}
 _SCALARS = {
@@ -70,7 +73,8 @@ class Function:
     @property
     def has_barriers(self) -> bool:
         """Whether work-items may wait for one another."""
-        return self.items > 1 and re.search(r"\bbarrier\(", self.body.text) is not None
+        text = self.body.text
+        return self.items > 1 and "barrier(" in text and _BARRIER.search(text) is not None
 
     def definition(self, number: int, barrier: str) -> str:
         """Return the function's text.
@@ -145,6 +149,23 @@ def why_no_function(launch: Launch) -> str:
         kind, is_pointer = type_of(parameter)
         if not is_pointer and kind not in _SCALARS:
             return f"no number of type {kind} can be passed"
-    if re.search(r"^\s*__local [^*;]*;", launch.body.text, re.MULTILINE):
+    text = launch.body.text
+    declarations = (at for line, at in _found(text, "__local ") if not text[line:at].strip())
+    if any(_LOCAL.match(text, at) for at in declarations):
         return "its kernel declares local memory by other means than LOCAL_ARRAY"
     return ""
+
+
+def lines_with(text: str, word: str) -> str:
+    """Return the lines in which a word stands: a pattern goes through them in no time."""
+    text += "\n"
+    lines = {line: text[line : text.index("\n", at)] for line, at in _found(text, word)}
+    return "\n".join(lines.values())
+
+
+def _found(text: str, word: str) -> Iterator[tuple[int, int]]:
+    """Yield where a word stands, each time with where its line begins."""
+    at = text.find(word)
+    while at >= 0:
+        yield text.rfind("\n", 0, at) + 1, at
+        at = text.find(word, at + 1)

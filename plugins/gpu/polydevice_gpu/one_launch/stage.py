@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from polydevice_gpu import cl
 from polydevice_gpu.graph import Memory, Place, Value
 from polydevice_gpu.kernels.launch import Argument, Launch, Local, Scratch, Weights
-from polydevice_gpu.one_launch.function import Function, type_of
+from polydevice_gpu.one_launch.function import Function, lines_with, type_of
 
 _ALIGNMENT = 128
 """At least, of what a work-group has of local memory for one call."""
@@ -92,8 +92,8 @@ class Stage:
         It may be more than the device has by what the driver counts for alignment.
         """
         assert self.launch.body is not None
-        text = self.launch.body.text
-        alignments = [int(found) for found in _ARRAY.findall(text)]
+        declared = lines_with(self.launch.body.text, "LOCAL_ARRAY(")
+        alignments = [int(found) for found in _ARRAY.findall(declared)]
         # Drivers count some bytes for kernels that have none.
         own = self.kernel.local_memory_bytes if alignments else 0
         if not own and not self.local_arguments_bytes:
@@ -101,7 +101,7 @@ class Stage:
         # Each array but the first may lie behind what is aligned to less, and compilers do not
         # always count single variables.
         total = own + self.local_arguments_bytes + sum(alignments[1:])
-        total += sum(map(int, _SINGLE.findall(text)))
+        total += sum(map(int, _SINGLE.findall(declared)))
         alignment = max([_ALIGNMENT, *alignments])
         return -(-total // alignment) * alignment
 
