@@ -75,6 +75,16 @@ def test_a_residual_sum_joins_the_convolution_that_runs_last():
     assert last.extra_inputs[0].name == "first"
 
 
+def test_a_residual_sum_leaves_the_way_around_to_run_beside_the_block():
+    """It joins the convolution that waits for others, whichever stands last."""
+    s = Sketch()
+    x = s.input("x", 1, 4, 5, 5)
+    block = s.conv("third", s.conv("second", s.conv("first", x, 8), 8), 8)
+    graph = compiled(s.network(y=s.add("sum", Add(), block, s.conv("around", x, 8, 1))))
+    assert [node.name for node in graph.nodes] == ["first", "second", "around", "third"]
+    assert graph.nodes[-1].extra_inputs[0].name == "around"
+
+
 def test_pooling_takes_a_fake_quantize():
     s = Sketch()
     x = s.input("x", 1, 3, 6, 6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,26 +20,15 @@ from polydevice.ops.matmul import MatMul
 from polydevice.ops.pooling import MaxPool
 from polydevice.ops.search import NonZero
 from polydevice.ops.softmax import SoftMax
-from polydevice_gpu.cl import child_process
-from polydevice_gpu.compiler.new_shapes import specialiser
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.one_launch import joined_launches, trial
 from polydevice_gpu.one_launch.choose import Rules
-from polydevice_gpu.one_launch.stretch import Stretch
-from polydevice_gpu.one_launch.turns import Turn, turn_of
-from polydevice_gpu.runtime.plan import LATER
-from polydevice_gpu.runtime.trials import joining_trial
+from polydevice_gpu.one_launch.stretch import Stretch, gathers
+from polydevice_gpu.one_launch.turns import Turn
 from tests.gpu.graphs import Sketch, SparingBuilder, loaded, openvino_answers, random_inputs
 from tests.gpu.test_random_graphs import Drawing
 
 TOGETHER = CompileSettings(single_launch="YES")
-RUNS = 8
-"""Inferences after which launches are joined here: 256 take a processor seconds."""
-
-
-@pytest.fixture(autouse=True)
-def _few_runs(monkeypatch) -> None:
-    monkeypatch.setattr(specialiser, "RUNS", RUNS)
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +72,7 @@ def check(executable, network) -> None:
 @pytest.mark.parametrize("make", [small, pytest.param(branches, marks=pytest.mark.full)])
 def test_a_network_in_one_launch(opencl, builder, make) -> None:
     network = make()
-    apart = CompileSettings(single_launch="YES", memory_pool=False)
-    executable = loaded(network, opencl, builder, settings=apart)
+    executable = loaded(network, opencl, builder, settings=TOGETHER)
     plan = executable.latest_plan()
     (stretch,) = set(plan.joined.values())
     assert len(plan.joined) == len(plan.steps)
@@ -150,131 +139,6 @@ def test_groups_that_do_not_run_together_leave_launches_alone(monkeypatch, openc
     assert "do not run at the same time" in executable.explain()
     assert not executable.latest_plan().joined
     check(executable, network)
-
-
-@pytest.mark.parametrize(
-    ("found", "why"),
-    [
-        ((1e-6, 2e-6, 3e-6, 4e-6), ""),
-        ((2e-6, 2e-6, 3e-6, 4e-6), "took 2 us one by one, and 2 as one"),
-        ((1e-6, 2e-6, 4e-6, 3e-6), "took 3 us one by one, and 4 as one with inputs and outputs on"),
-    ],
-)
-def test_auto_keeps_what_is_faster(monkeypatch, opencl, builder, found, why) -> None:
-    """Where inputs and outputs lie on the device as where they are copied."""
-    real_times, faster = joining_trial.times, not why
-    meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
-    monkeypatch.setattr(opencl, "capabilities", meets)
-
-    def times(ways, queue, device) -> tuple[float, ...]:
-        for way, copies in zip(ways, (0, 0, 3, 3), strict=True):  # one input, two outputs
-            before = queue.copies.uploads + queue.copies.downloads
-            way(queue)
-            queue.finish()
-            assert queue.copies.uploads + queue.copies.downloads == before + copies
-        assert min(real_times(ways, queue, device)) > 0
-        return found
-
-    monkeypatch.setattr(joining_trial, "times", times)
-    network = small()
-    auto = CompileSettings(single_launch="AUTO")
-    executable = loaded(network, opencl, SparingBuilder(opencl), settings=auto)
-    request, inputs = executable.create_infer_request(), random_inputs(network)
-    assert f"no launches run as one, as {LATER}" in executable.explain()
-    wanted = {name: array.copy() for name, array in request.infer(inputs).items()}
-    for _ in range(RUNS):
-        request.infer(inputs)
-    executable._specialiser.wait(time.monotonic() + 120)
-    assert bool(executable.latest_plan().joined) is faster
-    assert why in executable.explain()
-    assert executable.latest_plan().is_final
-    for name, array in request.infer(inputs).items():
-        np.testing.assert_array_equal(array, wanted[name])
-    assert bool(request.runner.last.joined) is faster
-    check(executable, network)
-
-
-def test_nobody_enqueues_while_a_way_is_timed(monkeypatch, opencl, builder) -> None:
-    """And nobody waits for another for ever: launches as one take two locks, the trial too."""
-    one = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
-    monkeypatch.setattr(opencl, "capabilities", one)
-    monkeypatch.setattr(Stretch, "waits", True)
-    network = small()
-    executable = loaded(network, opencl, builder, settings=TOGETHER)
-    request, other = executable.create_infer_request(), executable.create_infer_request()
-    inputs = random_inputs(network)
-    request.infer(inputs)
-    other.infer(inputs)
-    (joined,), is_over, runs = other.runner.last.joined, threading.Event(), []
-
-    def work() -> None:
-        while not is_over.is_set():
-            request.infer(inputs)
-            runs.append(1)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        with opencl.queue() as queue:
-            ways = joined.enqueue, joined.enqueue_one_by_one
-            assert min(joining_trial.times(ways, queue, opencl)) > 0
-            with turn_of(opencl).lock, opencl.enqueuing:
-                time.sleep(0.05)
-                before = len(runs)
-                time.sleep(0.05)
-                assert len(runs) == before
-    finally:
-        is_over.set()
-        thread.join()
-    assert not executable.latest_plan().joined[0].failed
-
-
-def test_auto_joins_at_once_what_is_built(monkeypatch, opencl, builder) -> None:
-    meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
-    monkeypatch.setattr(opencl, "capabilities", meets)
-    monkeypatch.setattr(joining_trial, "times", lambda *_: (1e-6, 2e-6) * 2)
-    network = small()
-    kept = loaded(network, opencl, builder, settings=TOGETHER)  # its kernel is built
-    executable = loaded(network, opencl, builder, settings=CompileSettings(single_launch="AUTO"))
-    assert executable.latest_plan().joined
-    assert kept.latest_plan().joined
-
-
-def test_auto_goes_on_where_the_kernel_is_not_built(monkeypatch, opencl) -> None:
-    meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
-    monkeypatch.setattr(opencl, "capabilities", meets)
-    network, builder = small(), SparingBuilder(opencl)
-    executable = loaded(network, opencl, builder, settings=CompileSettings(single_launch="AUTO"))
-    monkeypatch.setenv("POLYDEVICE_NO_COMPILE", "1")
-    request, inputs = executable.create_infer_request(), random_inputs(network)
-    for _ in range(RUNS + 2):
-        request.infer(inputs)
-    executable._specialiser.wait(time.monotonic() + 120)
-    assert "forbids to compile it" in executable.explain()
-    check(executable, network)
-
-
-def test_a_network_that_is_closed_ends_its_build(monkeypatch, opencl) -> None:
-    """Instead of waiting for a compiler; with the process it ends in the same way."""
-    meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
-    monkeypatch.setattr(opencl, "capabilities", meets)
-    asked = threading.Event()
-
-    def hang(device, module, argument, timeout_s, goes_on) -> child_process.Outcome:
-        while goes_on():
-            asked.set()
-            time.sleep(0.01)
-        return child_process.Outcome("hung", (), "", "")
-
-    monkeypatch.setattr(type(opencl), "run_in_child", hang)
-    network, auto = small(), CompileSettings(single_launch="AUTO")
-    executable = loaded(network, opencl, SparingBuilder(opencl), settings=auto)
-    request, inputs = executable.create_infer_request(), random_inputs(network)
-    for _ in range(RUNS + 2):
-        request.infer(inputs)
-    assert asked.wait(60)
-    executable.close()
-    assert not any(t.name == "polydevice-specialise" for t in threading.enumerate())
 
 
 def let_wait_in_vain(launches, device) -> None:
@@ -366,6 +230,46 @@ def test_every_group_sees_what_all_wrote(core, rng) -> None:
         given = {"x": rng.standard_normal((72, 136), np.float32)}
         np.testing.assert_array_equal(joined.infer(given)["y"], alone.infer(given)["y"])
     assert not stretch.failed
+
+
+def test_stages_side_by_side_keep_their_local_memory(core, rng) -> None:
+    """Work-groups of several sizes, of which none waits for another, time and again."""
+    s = Sketch()
+    x, sums = s.input("x", 72, 136), []
+    for n in range(3):
+        sums.append(s.add(f"rows{n}", SoftMax(axis=n % 2), x))
+        sums.append(s.add(f"product{n}", MatMul(), x, s.weights(f"w{n}", 136, 24 << n)))
+    network = s.network(**{f"y{n}": value for n, value in enumerate(sums)})
+    alone, joined = (
+        core.load_network(network, "GPU", {"GPU_SINGLE_LAUNCH": mode}) for mode in ("NO", "YES")
+    )
+    (stretch,) = set(joined.latest_plan().joined.values())
+    assert not any(stretch.meets)
+    for _ in range(20):
+        given = {"x": rng.standard_normal((72, 136), np.float32)}
+        wanted = alone.infer(given)
+        for name, array in joined.infer(given).items():
+            np.testing.assert_array_equal(array, wanted[name], err_msg=name)
+    assert not stretch.failed
+
+
+def test_a_warp_waits_where_others_use_local_memory_otherwise() -> None:
+    """Of groups with 128 and 64 work-items: not where all meet, nor for what uses none."""
+    wide, narrow, plain, alike = (
+        mock.Mock(items=items, has_barriers=waits)
+        for items, waits in ((128, True), (64, True), (32, False), (128, False))
+    )
+    shapes = [mock.Mock(slot_bytes=size) for size in (512, 512, 0, 512)]
+    drafted = mock.Mock(functions=[wide, narrow, plain, alike], shapes=shapes)
+    for numbers, meets, wanted in (
+        ([0, 1, 0], [False, False, False], [False, True, True]),
+        ([0, 1, 0], [False, True, False], [False, False, True]),
+        ([0, 2, 1], [False, False, False], [False, False, True]),
+        ([0, 2, 0], [False, False, False], [False, False, False]),
+        ([0, 3, 2], [False, False, False], [False, False, False]),
+    ):
+        drafted.numbers = numbers
+        assert gathers(drafted, meets) == wanted
 
 
 def test_a_wait_in_vain_that_cannot_be_repeated(core) -> None:
@@ -466,15 +370,6 @@ def test_no_two_threads_enqueue_at_once() -> None:
     for thread in threads:
         thread.join()
     assert set(seen) == {1}
-
-
-def test_auto_leaves_streams_alone(monkeypatch, core) -> None:
-    device = core.get_default_context("GPU").device
-    meets = dataclasses.replace(device.capabilities, groups_meet=True)
-    monkeypatch.setattr(device, "capabilities", meets)
-    executable = core.load_network(small(), "GPU", {"GPU_THROUGHPUT_STREAMS": 2})
-    assert "launches of 2 streams run side by side" in executable.explain()
-    assert not executable.latest_plan().joined
 
 
 def test_the_key(monkeypatch, core) -> None:

@@ -72,12 +72,14 @@ def networks(draw) -> Network:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(networks(), st.sampled_from(TARGETS))
-def test_whoever_reads_finds_what_was_written(network: Network, target: dict[str, int]) -> None:
+@given(networks(), st.sampled_from(TARGETS), st.booleans())
+def test_whoever_reads_finds_what_was_written(
+    network: Network, target: dict[str, int], side_by_side: bool
+) -> None:
     """Plays every step on the blocks themselves, knowing nothing of lives."""
     graph = compiled(network, **target)
     scratch = scratch_of(graph, Target(**target))
-    plan = plan_memory(graph, scratch)
+    plan = plan_memory(graph, scratch, side_by_side=side_by_side)
     owners: dict[int, Memory] = {}
     written: set[Memory] = set()
 
@@ -108,6 +110,27 @@ def test_whoever_reads_finds_what_was_written(network: Network, target: dict[str
     for memory in pieces(list(graph.outputs.values())):
         read(memory, "the caller")
     check_size(plan)
+    if side_by_side:
+        check_neighbours(graph, plan, scratch, pieces)
+
+
+def check_neighbours(graph, plan, scratch, pieces) -> None:
+    """Steps that wait for none since the last one that did touch no block of each other's."""
+    reads: set[Memory] = set()
+    writes: set[Memory] = set()
+    for step, node in enumerate(graph.nodes):
+        if node.is_view:
+            continue
+        mine, made = set(pieces(node.inputs)), set(pieces(node.outputs))
+        if writes & (mine | made) or reads & made:
+            reads, writes = set(), set()
+        made.update(scratch.get(step, []))
+        for one, others in ((made, reads | writes), (mine, writes)):
+            for memory in one:
+                block = plan.places[memory]
+                assert all(plan.places[m] != block for m in others - {memory}), node.name
+        reads |= mine
+        writes |= made
 
 
 def scratch_of(graph: GpuGraph, target: Target) -> dict[int, list[Memory]]:

@@ -1,4 +1,4 @@
-"""Layers of one launch call the functions of others, where that takes little longer."""
+"""Layers of one launch take modes that suit it, or the functions of others, where that pays."""
 
 from __future__ import annotations
 
@@ -7,20 +7,26 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.gemm.gemm import Product
+from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.kernels.launch import Launch
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.one_launch.choose import LARGE_BYTES, why_apart
+from polydevice_gpu.one_launch.choose import LARGE_BYTES, LOCAL_SIZE, why_apart
 from polydevice_gpu.one_launch.function import Function
 from polydevice_gpu.one_launch.stage import touched_bytes
 from polydevice_gpu.runtime.plan import Step, scratch_memory
 from polydevice_gpu.tuning.candidates import launches_of, takes
 
-FUNCTION_US = 1.0
+FUNCTION_US = 1.5
 """What a function has to bring to be one more: the first call of one, whose instructions no
 processor has yet, took 2.4 us of ResNet-50 in f16 at batch 1, whose weights fill an H200's second
-cache between two launches, 0.6 of MobileNetV2 and 0.3 of BERT-base. With 1 as with 2.4 ResNet-50 is
-left modes 10 and 13 of gemm_wgmma but for one layer, and 14 of 18 functions: an inference takes
-390 us with 1, 391 with 2.4, 400 with 0.5 and 404 where nothing is shared (H200)."""
+cache between two launches, 0.6 of MobileNetV2 and 0.3 of BERT-base. With 1.5 as with 2.4 ResNet-50
+is left modes 10 and 13 of gemm_wgmma alone, and 13 functions: an inference takes 352 us with 1.5,
+351 with 2.4 and 358 with 1; EfficientNet-Lite0 218.1, 220.5 and 218.3 (H200)."""
+NEAR_US = 0.2
+"""How much longer a mode may take as a launch of its own, if fewer of its work-groups wait for room
+in one launch. The first convolutions of ResNet-50 and MobileNetV2 in f16 have 392 work-groups of
+128 work-items, of which 264 run side by side, or 196: 16.8 and 10.0 us, 6.1 and 4.2 (H200)."""
 
 
 @runtime_checkable
@@ -32,7 +38,7 @@ class Expecting(Protocol):
 
 
 def share_functions(steps: Sequence[Step], target: Target) -> None:
-    """Give up functions whose layers lose less by those of others than a function costs.
+    """Take modes whose groups run side by side; give up functions that bring less than they cost.
 
     One after the other, the one by which most is gained first. Only among modes of a kernel: what
     others would take is not known in microseconds. What was tuned stays.
@@ -42,9 +48,13 @@ def share_functions(steps: Sequence[Step], target: Target) -> None:
         target: the device.
     """
     parts = [_Part(step, target) for step in steps if _joins(step)]
+    for part in parts:
+        part.make_room()
     while moves := _best(parts):
         for part, mode in moves:
-            part.use(mode)
+            more = part.more_us(mode)
+            why = f"its function would be one more, and that of others takes {more:.1f} us longer"
+            part.use(mode, why)
 
 
 def _joins(step: Step) -> bool:
@@ -63,8 +73,31 @@ class _Part:
         self.is_fixed = bool(self.choice.tuned) or not isinstance(self.choice.kernel, Expecting)
         self._written: dict[int, list[Launch]] = {}
 
+    def make_room(self) -> None:
+        """Take a mode that takes hardly longer and whose work-groups wait less for each other."""
+        mode = None if self.choice.tuned else self._roomier()
+        if mode is not None and self.launches(mode):
+            self.use(mode, "in one launch its work-groups would wait for each other")
+
+    def _roomier(self) -> int | None:
+        node, kernel, now = self.step.node, self.choice.kernel, self.choice.mode
+        if self.is_fixed or not waiting_us(node, self.choice, self.target):
+            return None
+        waits = {
+            mode: waiting_us(node, replace(self.choice, mode=mode), self.target)
+            for mode in range(len(kernel.modes))
+            if self.more_us(mode) < NEAR_US and self._fits(mode)
+        }
+        best = min(waits, key=lambda mode: (self.more_us(mode) + waits[mode], mode))
+        return None if best == now else best
+
+    def _fits(self, mode: int) -> bool:
+        launches = self.launches(mode)
+        small = all(function.items <= LOCAL_SIZE for function in _functions(launches))
+        return bool(launches) and small and not why_apart(launches)
+
     def more_us(self, mode: int) -> float:
-        """Return what a mode takes longer than the choice."""
+        """Return what a mode takes longer than the choice, as a launch of its own."""
         kernel = self.choice.kernel
         assert isinstance(kernel, Expecting)
         mine, other = (
@@ -81,15 +114,37 @@ class _Part:
             self._written[mode] = launches_of(other, self.step.node, self.target) if can else []
         return self._written[mode]
 
-    def use(self, mode: int) -> None:
+    def use(self, mode: int, why: str) -> None:
         """Take another mode, and say why."""
-        step, more = self.step, self.more_us(mode)
-        why = f"its function would be one more, and that of others takes {more:.1f} us longer"
+        step = self.step
         passed = {**self.choice.passed, str(self.choice): why}
         step.launches = self.launches(mode)
         step.scratch = scratch_memory(step.launches)
         self.functions = _functions(step.launches)
         self.choice = step.node.choice = replace(self.choice, mode=mode, passed=passed)
+
+
+def waiting_us(node: GpuNode, choice: Choice, target: Target) -> float:
+    """Return how long work-groups wait in one launch for others that launches run beside them.
+
+    Known of products whose times are made of steps: a launch lets a processor have as many groups
+    as find room, one launch as many as have work-items.
+    """
+    kernel = choice.kernel
+    if not isinstance(kernel, Product):
+        return 0.0
+    mode = kernel.modes[choice.mode]
+    paces = (pace for tile, pace in kernel.tiles if {**tile, "SPLIT": mode["SPLIT"]} == mode)
+    pace = next(paces, None)
+    if pace is None:
+        return 0.0
+    rows, columns, terms = kernel.sizes(node)
+    groups = -(-rows // mode["BM"]) * -(-columns // mode["BN"]) * mode["SPLIT"]
+    steps = -(-terms // kernel.step_of(mode) // mode["SPLIT"])
+    room = max(1, LOCAL_SIZE // kernel.threads(mode))
+    fewer = pace._replace(together=min(pace.together or room, room))
+    units = target.compute_units
+    return steps * (fewer.steps_us(groups, units) - pace.steps_us(groups, units))
 
 
 def _functions(launches: Sequence[Launch]) -> frozenset[Function]:

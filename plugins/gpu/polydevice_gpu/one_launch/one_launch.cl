@@ -5,10 +5,10 @@
 // Needs: LOCAL_SIZE, LOCAL_BYTES (those of the function that takes most), PORTS, PORT_PARAMETERS and
 // PORT_OF (buffers that may be others in each launch), STAGES (the switch over functions), MEETING
 // (0: there is one group; 1: groups meet by atomics; 2: by PTX, which states the order of memory).
-// records: for each stage FIELDS words of 64 bits (its function, length and whether it waits; groups;
-// those in x and y; rotation; what the next one reads of weights, and how many lines that are), then
-// its arguments: a number; the address of a
-// buffer, or the number of a port; the place of local memory.
+// records: for each stage FIELDS words of 64 bits (its function, length, whether all groups meet before
+// it, and whether the work-items of each do; groups; those in x and y; rotation; what the next one reads
+// of weights, and how many lines that are), then its arguments: a number; the address of a buffer, or
+// the number of a port; the place of local memory.
 // times: where `timed`, when each stage began, and when the last one ended; then all stages are apart.
 // state: groups that arrived, groups that left, the stage that was waited for in vain plus one.
 //
@@ -122,12 +122,14 @@ static inline uint await_all(volatile __global uint* state, const uint target, c
 #define GROUP_OF(v)                                                                               \
     (uint3)((v) % groups.x, (v) / groups.x % groups.y, (v) / groups.x / groups.y)
 // Groups of `items` work-items, `slots` of them side by side; neighbours in a warp are neighbours,
-// and else they are spread over the processors first.
+// and else they are spread over the processors first, from behind those that stages beside this one
+// keep busy.
 #define STAGE(items, slots, together, slot_bytes, call, after)                                    \
     {                                                                                             \
         const uint slot = thread / (items), item = thread % (items);                              \
-        const uint place = (mine + resident - rotation % resident) % resident;                    \
-        const uint first = (slot / (together) * resident + place) * (together) + slot % (together); \
+        const uint places = resident * ((slots) / (together));                                    \
+        const uint place = slot / (together) * resident + mine + places - rotation % places;      \
+        const uint first = place % places * (together) + slot % (together);                       \
         __local uchar* slot_memory = memory + slot * (slot_bytes);                                \
         uint3 group = GROUP_OF(first);                                                            \
         BEGIN_STAGE                                                                               \
@@ -158,8 +160,12 @@ void one_launch(__global const ulong* restrict records, const int words, __globa
         const uint3 groups = (uint3)((uint)sizes, (uint)(sizes >> 32), 1);
         length = (int)(head >> 16 & 0xffff);
         HOLD(words_next, at + length)
-        const uint meets = head >> 32 || timed;
-        if (meets) { ARRIVE_AT_MEETING }
+        const uint meets = (head >> 32 & 1) || timed;
+        if (meets) {
+            ARRIVE_AT_MEETING
+        } else if (head >> 33) {
+            barrier(EVERYTHING);  // others still use local memory otherwise
+        }
         for (uint line = mine * LOCAL_SIZE + thread; line < lines; line += resident * LOCAL_SIZE)
             FETCH_AHEAD(ahead + line * LINE);
         switch (body) {

@@ -19,7 +19,7 @@ from polydevice_gpu.one_launch.stage import Stage
 WAIT_NS = 1_000_000_000
 """How long a group waits for the others at most: a stage takes a thousandth of it."""
 NAME = "one_launch"
-_MEETS = 1 << 32
+_MEETS, _GATHERS = 1 << 32, 1 << 33
 _LINE_BYTES = 128
 
 
@@ -38,6 +38,7 @@ class Stretch:
         local_size: work-items of its groups.
         groups: how many of them there are.
         meets: for each stage, whether all groups meet before it.
+        gathers: for each stage, whether the work-items of a group wait for each other before it.
         has_clock: whether it can tell when each stage began, and how long a group has waited.
         tells: whether each run tells at once whether it ended. Else that is asked of runs that took
             long enough to have waited in vain.
@@ -54,6 +55,7 @@ class Stretch:
     local_size: int
     groups: int
     meets: list[bool] = field(default_factory=list)
+    gathers: list[bool] = field(default_factory=list)
     has_clock: bool = False
     tells: bool = True
     failed: str = ""
@@ -91,6 +93,7 @@ class Stretch:
         ends = [stage.local_arguments_bytes] if stage.local_arguments_bytes else []
         words = FIELDS + len(arguments) + len(ends)
         head = self.numbers[number] | words << 16 | (_MEETS if self.meets[number] else 0)
+        head |= _GATHERS if self.gathers[number] else 0
         address, size = ahead
         lines = -(-size // _LINE_BYTES)
         return [head, x * y * z, x | y << 32, rotation, address, lines, *arguments, *ends]
@@ -161,9 +164,12 @@ def build(drafted: Draft, builder: cl.ProgramBuilder) -> Stretch:
     kernel = builder.build(made.name, made.source, made.options).kernel(NAME)
     note = builder.build(trial.NOTE, trial.NOTE_SOURCE).kernel(trial.NOTE)
     groups = _together(kernel, device, len(drafted.ports), size) if rules.meets else 1
+    meets = _meets(drafted.stages)
     return Stretch(
         *(drafted.stages, drafted.ports, drafted.functions, drafted.shapes, drafted.numbers),
-        *(kernel, note, size, groups, _meets(drafted.stages)),
+        *(kernel, note, size, groups),
+        meets=meets,
+        gathers=gathers(drafted, meets),
         has_clock=rules.meets and rules.ptx and groups > 1,
     )
 
@@ -192,6 +198,27 @@ def _meets(stages: Sequence[Stage]) -> list[bool]:
         if found[-1]:
             since = []
         since.append(stage)
+    return found
+
+
+def gathers(drafted: Draft, meets: Sequence[bool]) -> list[bool]:
+    """Return before which stages work-items wait for those of their group that are still behind.
+
+    Between two meetings a warp that has nothing to do in a stage goes on to the next. There it must
+    not find local memory, or a barrier, that others are still using for calls of another size.
+    """
+    uses = [
+        (function.items, shape.slot_bytes) if function.has_barriers or shape.slot_bytes else None
+        for function, shape in zip(drafted.functions, drafted.shapes, strict=True)
+    ]
+    found: list[bool] = []
+    now: tuple[int, int] | None = None
+    for number, met in zip(drafted.numbers, meets, strict=True):
+        mine = uses[number]
+        if met:
+            now = None
+        found.append(not met and None not in (now, mine) and now != mine)
+        now = mine or now
     return found
 
 

@@ -47,6 +47,7 @@ def plan_memory(
     scratch: dict[int, list[Memory]],
     reuse: bool = True,
     outside: AbstractSet[Memory] = frozenset(),
+    side_by_side: bool = False,
 ) -> ArenaPlan:
     """Return the blocks of the arena.
 
@@ -55,6 +56,8 @@ def plan_memory(
         scratch: step → pieces that live during that step only.
         reuse: whether pieces may share bytes at all.
         outside: pieces that lie somewhere else.
+        side_by_side: whether neighbours that do not wait for each other may run at the same time:
+            they share no bytes then.
     """
     first: dict[Memory, int] = {}
     last: dict[Memory, int] = {}
@@ -75,9 +78,33 @@ def plan_memory(
             use(memory, step)
     for value in graph.outputs.values():
         use(value.memory, len(graph.nodes))
+    if side_by_side:
+        times = [*_intervals(graph), len(graph.nodes), -1]  # before all steps comes last
+        first, last = ({m: times[step] for m, step in each.items()} for each in (first, last))
     if not reuse:
         first, last = dict.fromkeys(first, -1), dict.fromkeys(first, len(graph.nodes))
     return place({memory: Life(step, last[memory], memory.bytes) for memory, step in first.items()})
+
+
+def _intervals(graph: GpuGraph) -> list[int]:
+    """Return a number for each node, which grows where one waits for those since it last grew."""
+    numbers: list[int] = []
+    reads: set[Memory] = set()
+    writes: set[Memory] = set()
+    for node in graph.nodes:
+        if node.is_view:
+            numbers.append(numbers[-1] if numbers else 0)
+            continue
+        mine = {value.memory for value in node.inputs if value.memory is not None}
+        made = {value.memory for value in node.outputs if value.memory is not None}
+        number = numbers[-1] if numbers else 0
+        if not writes.isdisjoint(mine | made) or not reads.isdisjoint(made):
+            number += 1
+            reads, writes = set(), set()
+        reads |= mine
+        writes |= made
+        numbers.append(number)
+    return numbers
 
 
 def place(lives: Mapping[Memory, Life]) -> ArenaPlan:

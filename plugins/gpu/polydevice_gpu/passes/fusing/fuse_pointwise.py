@@ -48,11 +48,12 @@ def _fuse(graph: GpuGraph, *, beyond_views: bool) -> None:
     """Fuse until nothing more can be fused, in time linear in the number of nodes."""
     users = graph.users()
     order = {node: position for position, node in enumerate(graph.nodes)}
+    depths = _depths(graph)
     for node in graph.nodes:
         current: GpuNode | None = node
         while current is not None and isinstance(current.op, Fused):
             # What it was merged into may have other producers that take it over in turn.
-            host = _host(current, users, order)
+            host = _host(current, users, order, depths)
             if host is None:
                 host = _fuse_beyond(current, users, order) if beyond_views else None
             else:
@@ -78,10 +79,26 @@ def _remember(users: dict[Value, list[GpuNode]], node: GpuNode) -> None:
         users.setdefault(value, []).append(node)
 
 
+def _depths(graph: GpuGraph) -> dict[GpuNode, int]:
+    """Return how many nodes stand one behind the other up to each node, at most."""
+    depths: dict[GpuNode, int] = {}
+    for node in graph.nodes:
+        before = (depths.get(v.producer, 0) for v in node.inputs if v.producer is not None)
+        depths[node] = 1 + max(before, default=0)
+    return depths
+
+
 def _host(
-    node: GpuNode, users: dict[Value, list[GpuNode]], order: dict[GpuNode, int]
+    node: GpuNode,
+    users: dict[Value, list[GpuNode]],
+    order: dict[GpuNode, int],
+    depths: dict[GpuNode, int],
 ) -> GpuNode | None:
-    """Return the producer that takes the node over; the last one in order, so that others are."""
+    """Return the producer that takes the node over: the one that has most to wait for.
+
+    So the others can be computed beside what it waits for, in one launch without a barrier between
+    them, as the projection that goes around a block.
+    """
     candidates = [
         value.producer
         for value in node.inputs
@@ -96,7 +113,12 @@ def _host(
     # One that can leave bytes does: see `read_bytes`.
     return max(
         candidates,
-        key=lambda n: (not isinstance(n.op, Fused), not _makes_bytes(n), order[n]),
+        key=lambda n: (
+            not isinstance(n.op, Fused),
+            not _makes_bytes(n),
+            0 if isinstance(n.op, Fused) else depths.get(n, 0),
+            order[n],
+        ),
         default=None,
     )
 

@@ -84,10 +84,14 @@ def _with_copies(way: Way, bound: BoundSteps) -> Way:
     graph = bound.plan.graph
 
     def staged(values: Iterable[Value]) -> list[tuple[cl.Buffer, Array]]:
-        ports = [Transfer(value) for value in values if not value.on_host and value.elements]
-        arrays = [np.zeros(port.value.shape, port.value.element_type.dtype) for port in ports]
-        pairs = zip(ports, arrays, strict=True)
-        return [(bound.region(port.memory), port.staging(array)) for port, array in pairs]
+        pairs = []
+        for value in values:
+            if not value.on_host and value.elements:
+                port = Transfer(value)
+                array = port.staging(np.empty(value.shape, value.element_type.dtype))
+                array.fill(0)  # pages that nobody wrote are all the same, and copied in no time
+                pairs.append((bound.region(port.memory), array))
+        return pairs
 
     inputs, outputs = staged(graph.inputs.values()), staged(graph.outputs.values())
 

@@ -1,0 +1,202 @@
+"""With AUTO launches become one by themselves: behind inferences, and where that is faster."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from polydevice_gpu.cl import child_process
+from polydevice_gpu.compiler.new_shapes import specialiser
+from polydevice_gpu.compiler.settings import CompileSettings
+from polydevice_gpu.one_launch.stretch import Stretch
+from polydevice_gpu.one_launch.turns import turn_of
+from polydevice_gpu.runtime.plan import LATER
+from polydevice_gpu.runtime.trials import joining_trial
+from tests.gpu.graphs import SparingBuilder, loaded, random_inputs
+from tests.gpu.test_one_launch import TOGETHER, check, small
+
+RUNS = 8
+"""Inferences after which launches are joined here: 256 take a processor seconds."""
+
+
+@pytest.fixture(autouse=True)
+def _few_runs(monkeypatch) -> None:
+    monkeypatch.setattr(specialiser, "RUNS", RUNS)
+
+
+@pytest.fixture(scope="module")
+def builder(opencl):
+    return SparingBuilder(opencl)
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        ((1e-6, 2e-6, 3e-6, 4e-6), ""),
+        ((2e-6, 2e-6, 3e-6, 4e-6), "took 2 us one by one, and 2 as one"),
+        ((1e-6, 2e-6, 4e-6, 3e-6), "took 3 us one by one, and 4 as one with inputs and outputs on"),
+    ],
+)
+def test_auto_keeps_what_is_faster(monkeypatch, opencl, builder, found, why) -> None:
+    """Where inputs and outputs lie on the device as where they are copied."""
+    real_times, faster = joining_trial.times, not why
+    meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
+    monkeypatch.setattr(opencl, "capabilities", meets)
+
+    def times(ways, queue, device) -> tuple[float, ...]:
+        for way, copies in zip(ways, (0, 0, 3, 3), strict=True):  # one input, two outputs
+            before = queue.copies.uploads + queue.copies.downloads
+            way(queue)
+            queue.finish()
+            assert queue.copies.uploads + queue.copies.downloads == before + copies
+        assert min(real_times(ways, queue, device)) > 0
+        return found
+
+    monkeypatch.setattr(joining_trial, "times", times)
+    network = small()
+    auto = CompileSettings(single_launch="AUTO")
+    executable = loaded(network, opencl, SparingBuilder(opencl), settings=auto)
+    request, inputs = executable.create_infer_request(), random_inputs(network)
+    assert f"no launches run as one, as {LATER}" in executable.explain()
+    wanted = {name: array.copy() for name, array in request.infer(inputs).items()}
+    for _ in range(RUNS):
+        request.infer(inputs)
+    executable._specialiser.wait(time.monotonic() + 120)
+    assert bool(executable.latest_plan().joined) is faster
+    assert why in executable.explain()
+    assert executable.latest_plan().is_final
+    for name, array in request.infer(inputs).items():
+        np.testing.assert_array_equal(array, wanted[name])
+    assert bool(request.runner.last.joined) is faster
+    check(executable, network)
+
+
+def test_nobody_enqueues_while_a_way_is_timed(monkeypatch, opencl, builder) -> None:
+    """And nobody waits for another for ever: launches as one take two locks, the trial too."""
+    one = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
+    monkeypatch.setattr(opencl, "capabilities", one)
+    monkeypatch.setattr(Stretch, "waits", True)
+    network = small()
+    executable = loaded(network, opencl, builder, settings=TOGETHER)
+    request, other = executable.create_infer_request(), executable.create_infer_request()
+    inputs = random_inputs(network)
+    request.infer(inputs)
+    other.infer(inputs)
+    (joined,), is_over, runs = other.runner.last.joined, threading.Event(), []
+
+    def work() -> None:
+        while not is_over.is_set():
+            request.infer(inputs)
+            runs.append(1)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        with opencl.queue() as queue:
+            ways = joined.enqueue, joined.enqueue_one_by_one
+            assert min(joining_trial.times(ways, queue, opencl)) > 0
+            with turn_of(opencl).lock, opencl.enqueuing:
+                time.sleep(0.05)
+                before = len(runs)
+                time.sleep(0.05)
+                assert len(runs) == before
+    finally:
+        is_over.set()
+        thread.join()
+    assert not executable.latest_plan().joined[0].failed
+
+
+def test_auto_joins_at_once_what_is_built(monkeypatch, opencl, builder) -> None:
+    meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
+    monkeypatch.setattr(opencl, "capabilities", meets)
+    monkeypatch.setattr(joining_trial, "times", lambda *_: (1e-6, 2e-6) * 2)
+    network = small()
+    kept = loaded(network, opencl, builder, settings=TOGETHER)  # its kernel is built
+    executable = loaded(network, opencl, builder, settings=CompileSettings(single_launch="AUTO"))
+    assert executable.latest_plan().joined
+    assert kept.latest_plan().joined
+
+
+def test_auto_goes_on_where_the_kernel_is_not_built(monkeypatch, opencl) -> None:
+    meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
+    monkeypatch.setattr(opencl, "capabilities", meets)
+    network, builder = small(), SparingBuilder(opencl)
+    executable = loaded(network, opencl, builder, settings=CompileSettings(single_launch="AUTO"))
+    monkeypatch.setenv("POLYDEVICE_NO_COMPILE", "1")
+    request, inputs = executable.create_infer_request(), random_inputs(network)
+    for _ in range(RUNS + 2):
+        request.infer(inputs)
+    executable._specialiser.wait(time.monotonic() + 120)
+    assert "forbids to compile it" in executable.explain()
+    check(executable, network)
+
+
+def test_a_network_that_is_closed_ends_its_build(monkeypatch, opencl) -> None:
+    """Instead of waiting for a compiler; with the process it ends in the same way."""
+    meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
+    monkeypatch.setattr(opencl, "capabilities", meets)
+    asked = threading.Event()
+
+    def hang(device, module, argument, timeout_s, goes_on) -> child_process.Outcome:
+        while goes_on():
+            asked.set()
+            time.sleep(0.01)
+        return child_process.Outcome("hung", (), "", "")
+
+    monkeypatch.setattr(type(opencl), "run_in_child", hang)
+    network, auto = small(), CompileSettings(single_launch="AUTO")
+    executable = loaded(network, opencl, SparingBuilder(opencl), settings=auto)
+    request, inputs = executable.create_infer_request(), random_inputs(network)
+    for _ in range(RUNS + 2):
+        request.infer(inputs)
+    assert asked.wait(60)
+    executable.close()
+    assert not any(t.name == "polydevice-specialise" for t in threading.enumerate())
+
+
+ENDS = """
+import dataclasses, threading, time
+from polydevice import Core
+from polydevice_gpu import cl
+from polydevice_gpu.compiler.new_shapes import specialiser
+from polydevice_gpu.one_launch.choose import Rules
+from tests.gpu.test_one_launch import random_inputs, small
+
+asked, real, specialiser.RUNS = threading.Event(), Rules.of, 2
+
+def hang(device, module, argument, timeout_s, goes_on):
+    while goes_on():
+        asked.set()
+        time.sleep(0.01)
+
+cl.Device.run_in_child = hang
+Rules.of = lambda *arguments: dataclasses.replace(real(*arguments), meets=True)
+request = Core().load_network(small(), "GPU").create_infer_request()
+for _ in range(4):
+    request.infer(random_inputs(small()))
+assert asked.wait(60)
+print("it is being built")
+"""
+
+
+@pytest.mark.full
+def test_a_process_that_ends_waits_for_no_build() -> None:
+    """A compiler would take as long as it likes; this one takes for ever."""
+    command = [sys.executable, "-c", ENDS]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "it is being built\n"), ended.stderr
+
+
+def test_auto_leaves_streams_alone(monkeypatch, core) -> None:
+    device = core.get_default_context("GPU").device
+    meets = dataclasses.replace(device.capabilities, groups_meet=True)
+    monkeypatch.setattr(device, "capabilities", meets)
+    executable = core.load_network(small(), "GPU", {"GPU_THROUGHPUT_STREAMS": 2})
+    assert "launches of 2 streams run side by side" in executable.explain()
+    assert not executable.latest_plan().joined
