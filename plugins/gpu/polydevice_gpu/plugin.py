@@ -243,11 +243,13 @@ class GpuPlugin(Plugin):
         assert isinstance(options, GpuOptions)
         with ThreadPoolExecutor(1, "polydevice-open") as pool:  # a driver starts in 0.4 s
             opening = pool.submit(self._own, context, options, device_id)
-            from polydevice_gpu.compiler import compiler  # noqa: F401
+            from polydevice.rewrites.rule import rules
+            from polydevice_gpu import executable  # noqa: F401
             from polydevice_gpu.kernels.kernel import all_kernels
             from polydevice_gpu.tuning.tuner import Tuner
 
             all_kernels()
+            rules()
             own = opening.result()
         builder = own.builder(options.cache_dir, options.compile_threads)
         tuner = Tuner.open(options, own.device.facts)
