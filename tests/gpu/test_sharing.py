@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from polydevice.dtype import ElementType
-from polydevice.ops.convolution import Convolution
+from polydevice.ops.convolution import Convolution, GroupConvolution
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.softmax import SoftMax
 from polydevice_gpu.compiler import sharing
@@ -128,6 +128,33 @@ def test_work_groups_run_side_by_side(size, modes) -> None:
     launches = launches_of(node.choice, node, HOPPER)
     sharing.share_functions([Step(node, launches, scratch=scratch_memory(launches))], HOPPER)
     assert [*found, tile()] == modes
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "kind", "modes"),
+    [
+        (32, 112, ElementType.f16, [(4, 2), (8, 2)]),  # 50,176 work-items of 33,792, or 25,088
+        (192, 28, ElementType.f16, [(4, 1), (4, 2)]),
+        (36, 112, ElementType.f16, [(4, 2), (4, 4)]),  # no 8 channels side by side
+        (384, 14, ElementType.f16, [(4, 1), (4, 1)]),  # 18,816
+        (32, 112, ElementType.f32, [(4, 2), (4, 2)]),  # not measured
+        (32, 448, ElementType.f16, [(4, 8), (4, 8)]),  # more than twice too many
+    ],
+)
+def test_work_items_compute_more_where_not_all_run_at_once(channels, size, kind, modes) -> None:
+    s = Sketch()
+    x = s.input("x", 1, channels, size, size, kind=kind)
+    weights = s.const("w", np.ones((channels, 1, 1, 3, 3), kind.dtype))
+    network = s.network(y=s.add("y", GroupConvolution((1, 1), (1, 1), (1, 1), (1, 1)), x, weights))
+    graph = compiled(network, **dataclasses.asdict(HOPPER))
+    (node,) = (node for node in graph.nodes if isinstance(node.op, GroupConvolution))
+    found = [node.choice]
+    launches = launches_of(node.choice, node, HOPPER)
+    sharing.share_functions([Step(node, launches, scratch=scratch_memory(launches))], HOPPER)
+    found.append(node.choice)
+    assert {choice.kernel.name for choice in found} == {"convolution_depthwise"}
+    chosen = [choice.kernel.modes[choice.mode] for choice in found]
+    assert [(mode["LANES"], mode["PIXELS"]) for mode in chosen] == modes
 
 
 def test_large_stages_keep_launches_of_their_own(monkeypatch) -> None:

@@ -37,6 +37,14 @@ class Expecting(Protocol):
         """Return the expected microseconds of a mode; infinite where it cannot run the node."""
 
 
+@runtime_checkable
+class Roomy(Protocol):
+    """A kernel that knows which of its modes needs no more work-items than run at once."""
+
+    def mode_within(self, node: GpuNode, number: int, items: int) -> int:
+        """Return a mode of at most that many work-items; the given one if that is, or none can."""
+
+
 def share_functions(steps: Sequence[Step], target: Target) -> None:
     """Take modes whose groups run side by side; give up functions that bring less than they cost.
 
@@ -81,6 +89,9 @@ class _Part:
 
     def _roomier(self) -> int | None:
         node, kernel, now = self.step.node, self.choice.kernel, self.choice.mode
+        if isinstance(kernel, Roomy):
+            mode = kernel.mode_within(node, now, LOCAL_SIZE * self.target.compute_units)
+            return None if mode == now else mode
         if self.is_fixed or not waiting_us(node, self.choice, self.target):
             return None
         waits = {
