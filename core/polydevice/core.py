@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -29,6 +28,7 @@ from polydevice.errors import (
     PolydeviceError,
 )
 from polydevice.foreign_errors import foreign_error
+from polydevice.locks import Lock
 from polydevice.memory_budget import give_back
 from polydevice.plugin import DeviceReport, Line, Section, Version
 from polydevice.runtime.executor import closing_time
@@ -60,7 +60,7 @@ class Core:
         self._registry = self._devices.registry
         self._networks: weakref.WeakSet[ExecutableNetwork] = weakref.WeakSet()
         self._model_cache: ModelCache | None = None
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     # -- devices ------------------------------------------------------------------------------
 

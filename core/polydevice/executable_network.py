@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
@@ -29,13 +28,13 @@ from polydevice.errors import (
 from polydevice.infer_queue import InferQueue
 from polydevice.infer_request import InferRequest, StatusCode
 from polydevice.inspection.placement import Placement
+from polydevice.locks import Condition, RLock
 from polydevice.network import Network
 from polydevice.network.kept_layers import KeptLayers
 from polydevice.runtime.executor import CLOSE_SECONDS, Executor, closing_time
 from polydevice.runtime.follower import Follower
 from polydevice.runtime.port_info import PortInfo, port_info
 from polydevice.runtime.request_memory import Inputs
-from polydevice.runtime.waiting import Condition
 
 if TYPE_CHECKING:
     from polydevice.options import Options
@@ -122,7 +121,7 @@ class ExecutableNetwork(ABC):
         self._num_requests = 1
         self._made: weakref.WeakSet[InferRequest] = weakref.WeakSet()
         self.followers: tuple[Follower, ...] = ()
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._idle = Condition()
         self._closed = False
         self._lost = False
@@ -463,7 +462,7 @@ def _after_fork() -> None:
     """Of the parent's threads only the one that forked is there; what others were at never ends."""
     for network in list(_all):
         network._lost = not network.survives_fork
-        network._lock, network._idle = threading.RLock(), Condition()
+        network._lock, network._idle = RLock(), Condition()
         if this_thread.bounds is None:  # else one of them may be what this thread is at
             network._left_behind.update(r for r in network._made if r.is_busy)
 

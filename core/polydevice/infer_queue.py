@@ -10,8 +10,8 @@ from polydevice.arguments import milliseconds, number_of_requests, shown
 from polydevice.dtype import Array
 from polydevice.errors import OptionValueError, RequestError
 from polydevice.infer_request import InferRequest, StatusCode
+from polydevice.locks import Condition
 from polydevice.runtime.request_memory import Inputs
-from polydevice.runtime.waiting import Condition
 
 if TYPE_CHECKING:
     import asyncio  # where it is used, a coroutine runs, which has imported it

@@ -21,13 +21,13 @@ from polydevice.errors import (
     RequestError,
 )
 from polydevice.foreign_errors import inference_error, name_layer
+from polydevice.locks import Latch
 from polydevice.remote import Copies, RemoteBlob
 from polydevice.runtime.executor import CLOSE_SECONDS
 from polydevice.runtime.follower import Follower, Inference, log_failure
 from polydevice.runtime.overlap import check_outputs, host_arrays, overwritten
 from polydevice.runtime.request_memory import Inputs, RequestMemory
 from polydevice.runtime.variable_state import VariableState
-from polydevice.runtime.waiting import Latch
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork

@@ -7,7 +7,6 @@ import functools
 import itertools
 import os
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from polydevice.errors import DeviceMemoryError
+from polydevice.locks import RLock
 
 T = TypeVar("T")
 
@@ -101,7 +101,7 @@ class MemoryBudget:
         self.limit_bytes = limit_bytes or host_memory_bytes()
         self._whose = whose
         self._used = 0
-        self._lock = threading.RLock()  # finalizers enter wherever the garbage collector runs
+        self._lock = RLock()  # finalizers enter wherever the garbage collector runs
 
     @property
     def used_bytes(self) -> int:

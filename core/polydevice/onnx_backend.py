@@ -11,7 +11,6 @@ The device is any that `Core` knows ("CPU", "GPU.1", "HETERO:GPU,CPU"); ONNX's o
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from polydevice.core import shared_core
 from polydevice.dtype import ElementType
 from polydevice.errors import BlobError, DeviceError, PolydeviceError
 from polydevice.executable_network import ExecutableNetwork
+from polydevice.locks import Lock
 from polydevice.readers.onnx.protos.types import type_of_desc
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
@@ -54,7 +54,7 @@ class PolydeviceRep(BackendRep):
         """Make one request, which every run uses in turn."""
         self._executable = executable
         self._request = executable.create_infer_request()
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
         """Run one inference.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from polydevice.dtype import Array
 from polydevice.errors import DeviceError, UnknownMetricError, UnsupportedNetworkError, nearest
+from polydevice.locks import Lock
 from polydevice.ops.unknown import UnknownOperation
 from polydevice.runtime.executor import Executor
 
@@ -178,7 +178,7 @@ class Plugin(ABC):
         self.name = name
         self.services = services
         self._exclusive: Executor | None = None
-        self._making = threading.Lock()
+        self._making = Lock()
 
     @property
     def is_composite(self) -> bool:

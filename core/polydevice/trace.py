@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import Self
 
 from polydevice.errors import OptionValueError
+from polydevice.locks import Lock
 from polydevice.runtime.follower import Batch, Follower, Inference, Step
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Trace(Follower):
         self._events: list[Event] = []
         self._inferences: list[tuple[Inference, Sequence[_Timed], Sequence[Batch]]] = []
         self._size = self._commands = 0
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._followed: list[ExecutableNetwork] = []
         self._lanes: dict[tuple[int, str], int] = {}
         self._devices: dict[str, int] = {}

@@ -47,7 +47,7 @@ def test_requests_run_behind_whatever_call_one_was_interrupted() -> None:
     """Nothing may raise between taking a lock and its `try`, in Python's own modules neither."""
     data = build([("Relu", ["x"], ["y"], {})], {"x": (2,)}, ("y",), {})
     x = np.array([-1, 2], "f4")
-    watched = r"(infer_request|request_memory|executor|executable_network|waiting)\.py:"
+    watched = r"(infer_request|request_memory|executor|executable_network|locks)\.py:"
 
     def use(request):
         request.infer({"x": x})

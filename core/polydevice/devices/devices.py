@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from polydevice.errors import (
     nearest,
 )
 from polydevice.foreign_errors import foreign_error
+from polydevice.locks import RLock
 from polydevice.plugin import DeviceReport, Line, Plugin, Section, Services
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Devices:
         self._plugins: dict[str, Plugin] = {}
         self._options: dict[str, Options] = {}
         self._device_config: dict[tuple[str, str], dict[str, Any]] = {}
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._closed = False
 
     def names(self) -> list[str]:

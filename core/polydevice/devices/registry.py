@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
@@ -21,6 +20,7 @@ from polydevice.errors import (
     UnsupportedOperationError,
 )
 from polydevice.isolation import PluginTimeoutError, contained, within_limit
+from polydevice.locks import RLock
 from polydevice.plugin import Plugin, Services
 
 GROUP = "polydevice.plugins"
@@ -56,7 +56,7 @@ class Registry:
         self.definitions = 0
         self._asked: set[Any] = set()
         self._warned: set[tuple[str, str]] = set()
-        self._lock = threading.RLock()
+        self._lock = RLock()
         for point in importlib_metadata.entry_points(group=GROUP):
             distribution = point.dist.name if point.dist is not None else "?"
             self._add(point.name, Entry(point.value, distribution))

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import os
 import re
-import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from polydevice.bounds import current_bounds
 from polydevice.errors import ModelFileError
 from polydevice.files import cache_folder
 from polydevice.files.safe_open import read_given
+from polydevice.locks import Lock
 
 BAD_SUFFIX = ".bad"
 KERNELS_SUFFIX = ".cl_cache"
@@ -73,7 +73,7 @@ class FileCache:
         self.suffix = suffix
         self.contents = contents
         self.limit_bytes = limit_bytes
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._counters = CacheCounters()
         self._warned = False
         problem = cache_folder.why_unusable(folder)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from polydevice.errors import InferCancelledError, InferenceError
-from polydevice.runtime.waiting import Condition
+from polydevice.locks import Condition
 
 Task = Callable[[int], None]
 """A unit of work; it receives the number of the stream whose thread runs it."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import Generic, NamedTuple, TypeVar
+
+from polydevice.locks import Lock
 
 L = TypeVar("L")
 
@@ -29,7 +30,7 @@ class LayerTimes(Generic[L]):
 
     def __init__(self) -> None:
         """Start without inferences."""
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._inferences = 0
         self._sums: dict[L, LayerTime] = {}
 

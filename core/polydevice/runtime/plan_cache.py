@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from polydevice.bounds import current_bounds
 from polydevice.errors import DeviceMemoryError
+from polydevice.locks import Lock
 from polydevice.memory_budget import MemoryBudget
 
 Shapes = tuple["tuple[int, ...] | None", ...]
@@ -50,8 +50,8 @@ class PlanCache(Generic[P]):
         self._limit_bytes = limit_bytes
         self._found: OrderedDict[Shapes, P] = OrderedDict()
         self._used_bytes = 0
-        self._lock = threading.Lock()
-        self._making = threading.Lock()
+        self._lock = Lock()
+        self._making = Lock()
 
     def get(self, shapes: Shapes, make: Callable[[], P]) -> P:
         """Return the plan for these shapes; makes it where it is not known.

@@ -13,9 +13,9 @@ from polydevice.blob import Blob, RoiBlob
 from polydevice.compound_blob import BatchedBlob, CompoundBlob, NV12Blob, plane_blobs
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, RequestBusyError, nearest
+from polydevice.locks import attempts
 from polydevice.remote import RemoteBlob
 from polydevice.runtime.port_info import PortInfo
-from polydevice.runtime.waiting import attempts
 
 if TYPE_CHECKING:
     from polydevice.executable_network import ExecutableNetwork

@@ -8,7 +8,6 @@ network has a few of them.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -20,6 +19,7 @@ from polydevice.errors import (
     PolydeviceError,
 )
 from polydevice.foreign_errors import REPORT_TO
+from polydevice.locks import Lock
 from polydevice.runtime.plan_cache import Shapes
 from polydevice.shape import Shape
 from polydevice.symbolic_size import Trace, UntraceableError, tracing
@@ -100,7 +100,7 @@ class Templates(Generic[P]):
             shape.is_static for shape in self._shapes
         )
         self._found: list[Template[P]] = []
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self.filled = self._missed = self._tried = self._failed = 0
 
     def plan(self, shapes: Shapes, make: Callable[[Shapes], P], trace: Making[P]) -> P:

@@ -10,8 +10,8 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.errors import BlobError, RequestBusyError, ShapeError
+from polydevice.locks import attempts
 from polydevice.runtime.variable import RequestVariable
-from polydevice.runtime.waiting import attempts
 from polydevice.shape import Shape, merge
 
 

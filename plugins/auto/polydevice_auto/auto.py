@@ -17,6 +17,7 @@ from polydevice.errors import (
     PolydeviceError,
 )
 from polydevice.executable_network import ExecutableNetwork
+from polydevice.locks import Lock
 from polydevice.network import Network
 from polydevice.options import Options
 from polydevice.options.composite import check_member_keys
@@ -185,7 +186,7 @@ class AutoExecutable(SharedExecutable):
         self._first = first
         self._loading = list(later)
         self._bounds = Bounds(memory=self.memory)
-        self._ending = threading.Lock()
+        self._ending = Lock()
         self._ended = False
         self._loader: threading.Thread | None = None
         if not later:

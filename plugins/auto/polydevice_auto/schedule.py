@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 
 from polydevice.errors import DeviceError, DeviceMemoryError, PolydeviceError
+from polydevice.locks import Lock
 from polydevice_auto.member import Member
 from polydevice_auto.narrowing import Narrowing
 
@@ -62,7 +62,7 @@ class Schedule(ABC):
     def __init__(self, name: str, members: Iterable[Member]) -> None:
         """Begin with these devices, in order of preference."""
         self.name = name
-        self.changed = threading.Lock()
+        self.changed = Lock()
         self._members = list(members)
         self._pinned = dict.fromkeys(self._members, 0)
         self._waiting: list[Waiting] = []
@@ -71,7 +71,7 @@ class Schedule(ABC):
 
     def _forget_running(self) -> None:
         """Begin anew in a process that was forked, without the threads that ran and waited."""
-        self.changed = threading.Lock()
+        self.changed = Lock()
         self._waiting.clear()
         for member in self._members:
             member.forget_running()

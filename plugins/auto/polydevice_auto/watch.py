@@ -8,6 +8,8 @@ import threading
 import time
 from abc import ABC, abstractmethod
 
+from polydevice.locks import Lock
+
 
 class Watched(ABC):
     """What runs in a thread that may be left behind."""
@@ -30,7 +32,7 @@ class Watch:
 
     def _reset(self) -> None:
         self._ends: dict[Watched, float] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._sooner = threading.Event()
         self._until = math.inf  # when the thread looks again, of time.perf_counter()
         self._thread: threading.Thread | None = None

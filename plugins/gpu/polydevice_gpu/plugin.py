@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -18,6 +17,7 @@ from polydevice.errors import (
 from polydevice.exported import ExportedNetwork
 from polydevice.files.container import unpack
 from polydevice.inspection import measured
+from polydevice.locks import Lock
 from polydevice.network import Network
 from polydevice.network.kept_layers import KeptLayers
 from polydevice.options import Options
@@ -62,7 +62,7 @@ class GpuPlugin(Plugin):
         """Make the plugin; drivers are looked for when the first device is asked for."""
         super().__init__(name, services)
         self._contexts: dict[cl.Device, GpuContext] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @property
     def version(self) -> Version:

@@ -17,6 +17,7 @@ from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError, RequestError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.infer_request import InferRequest
+from polydevice.locks import Condition
 from polydevice.serve.models.limits import Limits
 from polydevice.serve.models.statistics import BatchRun, Statistics
 from polydevice.serve.refusal import Reason, RefusedError
@@ -84,7 +85,7 @@ class Batcher:
         self._statistics = statistics
         self._sizes = planned_sizes(limits.max_batch)
         self._queue: deque[_Job] = deque()
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._closed = False
         number = limits.requests or executable.get_metric("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
         requests = [executable.create_infer_request() for _ in range(number)]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from bisect import bisect_left
 from dataclasses import dataclass, field
+
+from polydevice.locks import Lock
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Upper bounds of the histogram of answering times."""
@@ -67,7 +68,7 @@ class Statistics:
     runs: int = 0
     last_ms: int = 0
     histogram: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: Lock = field(default_factory=Lock)
 
     def ran(self, run: BatchRun, queued_ns: list[int]) -> None:
         """Count one run, for requests that had waited so long."""

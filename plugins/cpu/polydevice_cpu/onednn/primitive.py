@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes as c
 import itertools
-import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, Union
 from weakref import WeakValueDictionary
 
 from polydevice.errors import InferenceError
+from polydevice.locks import Lock
 from polydevice.symbolic_size import NoFormulaError, current_trace, is_symbolic, number_of
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.attributes import Attributes
@@ -48,7 +48,7 @@ _SRC, _DST = (Query.SRC, 0), (Query.DST, 0)
 _PLACES = (_SRC, _DST, (Query.WEIGHTS, 0), (Query.WEIGHTS, 1))
 _Key = tuple[Hashable, ...]
 _MADE: WeakValueDictionary[_Key, Primitive] = WeakValueDictionary()
-_LOCK = threading.Lock()
+_LOCK = Lock()
 _NUMBERS = itertools.count()
 
 
@@ -110,7 +110,7 @@ class Primitive:
         self.implementation = (text.value or b"").decode()
         self.threads = openmp.functions()[0]()  # how many it is made for and has to run with
         self.is_proved = False  # `polydevice_cpu.proof` says so
-        self._making = threading.Lock()
+        self._making = Lock()
 
     @classmethod
     def create(cls, kind: str, *arguments: Argument) -> Primitive | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -10,6 +9,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.locks import RLock
 from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
 from polydevice.ops.control_flow import Iteration
@@ -41,7 +41,7 @@ class BodyStore:
     """Compiled bodies of a network's operations, by identity of what they are made of."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # bodies have bodies
+        self._lock = RLock()  # bodies have bodies
         self._made: dict[int, tuple[Network, CompiledNetwork]] = {}
 
     def get(self, body: Network, make: Callable[[], CompiledNetwork]) -> CompiledNetwork:

@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import json
 import math
-import threading
 import time
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +19,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from polydevice.files import cache_folder
+from polydevice.locks import Lock
 from polydevice_cpu import processor
 from polydevice_cpu.onednn.descriptor import required
 
@@ -40,7 +40,7 @@ class Ledger:
     def __init__(self, path: Path | None) -> None:
         """Read the file; None keeps everything in memory."""
         self.path = path
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._verdicts: dict[str, str] = {} if path is None else _read(path)
         self._noted = self._kept = 0  # how many outcomes, and how many of them are in the file
         self._written = -math.inf

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -14,6 +13,7 @@ import numpy as np
 from polydevice.blob import Blob
 from polydevice.dtype import Array
 from polydevice.errors import BlobError
+from polydevice.locks import Lock
 from polydevice.remote import MAP_MODES, RemoteBlob
 from polydevice.tensor import TensorDesc
 from polydevice_gpu import cl
@@ -34,7 +34,7 @@ class GpuBlob(RemoteBlob):
         self.size_bytes = math.prod(self.shape) * self.element_type.dtype.itemsize
         self.is_released = False
         self._mappings = 0
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     # -- what a kind of memory implements -----------------------------------------------------
 

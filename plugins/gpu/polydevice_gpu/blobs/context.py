@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import deque
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from typing import Any
 
 from polydevice.dtype import ElementType
 from polydevice.errors import BlobError, OptionValueError, UnknownOptionError, nearest
+from polydevice.locks import Lock
 from polydevice.remote import RemoteBlob, RemoteContext
 from polydevice.tensor import TensorDesc
 from polydevice_gpu import cl
@@ -50,7 +50,7 @@ class GpuContext(RemoteContext):
         self._blobs: weakref.WeakValueDictionary[tuple[object, ...], GpuBlob] = (
             weakref.WeakValueDictionary()
         )
-        self._making = threading.Lock()
+        self._making = Lock()
         self._running: deque[cl.Event] = deque()
 
     def keep_until(self, event: cl.Event, kept: object) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import ctypes
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyopencl as ocl
 
 from polydevice.errors import DeviceLostError, DeviceNotFoundError, OptionValueError
-from polydevice.runtime.waiting import attempts
+from polydevice.locks import Lock, RLock, attempts
 from polydevice_gpu.cl import child_process, discovery, library, on_device, runtime
 from polydevice_gpu.cl.capabilities import Capabilities, capabilities, probed_capabilities
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Enumeration
@@ -29,7 +28,7 @@ _QUEUE_THROTTLE = 0x1097
 # Plugin value (1 low, 2 medium, 3 high) to the extensions' bits.
 _HINT = {1: 1 << 2, 2: 1 << 1, 3: 1 << 0}
 
-_lock = threading.Lock()
+_lock = Lock()
 _open: dict[tuple[object, ...], Device] = {}
 
 
@@ -122,7 +121,7 @@ class Device:
         self.context = _make_context(device, self.facts.name)
         self.capabilities = capabilities(probed, self.facts, device)
         self.memory = self._memory_of(self.context)
-        self.enqueuing = threading.RLock()
+        self.enqueuing = RLock()
         self.attempts_at_enqueuing = attempts(self.enqueuing)
 
     def run_in_child(

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from polydevice.errors import DeviceLostError
+from polydevice.locks import Lock
 from polydevice_gpu.cl import library
 from polydevice_gpu.cl.discovery.facts import Enumeration
 from polydevice_gpu.cl.discovery.icd import loader_environment
 
-_lock = threading.Lock()
+_lock = Lock()
 _started_in: list[int] = []  # the process that loaded the drivers
 
 

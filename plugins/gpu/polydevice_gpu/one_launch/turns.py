@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
+from polydevice.locks import Lock, RLock
 from polydevice_gpu import cl
 
 
@@ -16,7 +16,7 @@ class Turn:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = RLock()
         self._queue: cl.Queue | None = None
 
     def enqueue(self, queue: cl.Queue, launch: Callable[[cl.Queue], None]) -> None:
@@ -37,5 +37,5 @@ def turn_of(device: cl.Device) -> Turn:
         return _TURNS[key]
 
 
-_LOCK = threading.Lock()
+_LOCK = Lock()
 _TURNS: dict[int, Turn] = {}

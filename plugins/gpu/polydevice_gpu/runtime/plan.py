@@ -6,7 +6,6 @@ A plan holds no buffers of a request; a `BoundPlan` does.
 from __future__ import annotations
 
 import functools
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.executable_network import ExecutableNetwork
+from polydevice.locks import Lock
 from polydevice.runtime.layer_times import LayerTimes
 from polydevice_gpu import cl
 from polydevice_gpu.graph import GpuGraph, GpuNode, Memory, Place, Value
@@ -138,7 +138,7 @@ class Plan:
     """From which it was filled in; None of a plan that was made stage by stage."""
     may_serve: bool = False
     """Whether a template of its class of sizes may be made, and none is there."""
-    binding: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    binding: Lock = field(default_factory=Lock, repr=False)
     """Held while kernels are bound: they hand out their first instance to one caller only."""
 
     @property

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-import threading
+
+from polydevice.locks import Lock
 
 SHARE = 0.005
 """Of the time of all inferences, for recording some of them."""
@@ -32,7 +33,7 @@ class RecordingRate:
         Args:
             every: of how many inferences one is recorded; 0 to find that out.
         """
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._every = every
         self._turn = self._next = 0
         self._last: tuple[object, bool, float] | None = None

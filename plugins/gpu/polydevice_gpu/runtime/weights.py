@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable, Hashable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
+from polydevice.locks import Lock
 from polydevice.memory_budget import MemoryBudget
 from polydevice_gpu import cl
 from polydevice_gpu.kernels.launch import Weights
@@ -38,7 +38,7 @@ class _Pool:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._uploads: WeakValueDictionary[Hashable, _Upload] = WeakValueDictionary()
         self._turns: WeakValueDictionary[Hashable, _Turn] = WeakValueDictionary()
 
@@ -61,7 +61,7 @@ class _Turn:
     """Lets those that may be equal be uploaded one after the other."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = Lock()
 
 
 class _Stored:
@@ -71,7 +71,7 @@ class _Stored:
     """
 
     def __init__(self, constant: Array) -> None:
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self.constant = constant
         self.upload: _Upload | None = None
 
@@ -109,7 +109,7 @@ def _are_equal(one: Array, other: Array) -> bool:
 
 
 _POOLS: WeakKeyDictionary[cl.Device, _Pool] = WeakKeyDictionary()
-_POOLS_LOCK = threading.Lock()
+_POOLS_LOCK = Lock()
 
 
 def _pool_of(device: cl.Device) -> _Pool:
@@ -146,7 +146,7 @@ class WeightStore:
         self._device = device
         self._memory = memory
         self._behind, self._shared = behind, shared
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._stored: dict[tuple[int, str, ElementType], _Stored] = {}
         # What counts already: plans of other shapes make equal constants, which are uploaded once.
         self._counted: WeakSet[_Upload] = WeakSet() if behind is None else behind._counted

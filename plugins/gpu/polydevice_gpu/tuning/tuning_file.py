@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import math
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +25,7 @@ from filelock import FileLock
 from polydevice.errors import OptionValueError
 from polydevice.files.cache_folder import write_atomically
 from polydevice.files.safe_open import read_given
+from polydevice.locks import Lock
 from polydevice_gpu.tuning.layer_key import LayerKey
 
 _V1, _V2, _TIMES = "version_1", "version_2", "time_ns"
@@ -41,7 +41,7 @@ class TuningFile:
     def __init__(self, path: Path | None, content: Mapping[str, Any] | None = None) -> None:
         """Keep choices; see `open` for a file's."""
         self.path = path
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._content = _normalised(content or {})
         self._changes: dict[tuple[str, LayerKey], tuple[Entry | None, int]] = {}
         self._stamp: tuple[int, int] | None = None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.locks import Lock
 from polydevice.memory_budget import MemoryBudget
 from polydevice.symbolic_size import settled
 from polydevice_cpu.onednn import openmp
@@ -70,7 +70,7 @@ class WeightStore:
             memory: of the network; what is packed counts.
         """
         self._memory = memory
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._shelf = _Shelf()
         self._derived: dict[tuple[_Identity, str], tuple[Array, Array]] = {}
         self._packed: dict[_Identity, tuple[Array, list[Value]]] = {}

@@ -7,8 +7,7 @@ drivers), `child` (runs in a child process), `enumeration`, `hardware` (what the
 
 from __future__ import annotations
 
-import threading
-
+from polydevice.locks import Lock
 from polydevice_gpu.cl.discovery.enumeration import enumerate_drivers
 from polydevice_gpu.cl.discovery.facts import Enumeration
 from polydevice_gpu.cl.discovery.report import Report
@@ -16,7 +15,7 @@ from polydevice_gpu.cl.discovery.selection import Selection, select
 
 __all__ = ["Report", "Selection", "discover", "enumerate_once"]
 
-_lock = threading.Lock()
+_lock = Lock()
 _found: list[Enumeration] = []  # the last one, once there is one
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import threading
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy.typing as npt
 import pyopencl as ocl
 
 from polydevice.errors import DeviceMemoryError
+from polydevice.locks import RLock
 from polydevice_gpu.cl import library
 from polydevice_gpu.cl.discovery.facts import DeviceFacts
 from polydevice_gpu.cl.status import check, translated
@@ -140,7 +140,7 @@ class Allocator:
         self.limit_bytes: int | None = None
         self.guard_bytes = 0
         # The garbage collector may release buffers, which enters here, while this thread holds it.
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._bytes = 0
         self._peak_bytes = 0
         self._guarded: dict[int, _Guard] = {}

@@ -8,7 +8,6 @@ import math
 import os
 import re
 import shlex
-import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ import numpy as np
 from polydevice.bounds import current_bounds
 from polydevice.errors import InferCancelledError, KernelBuildError
 from polydevice.files.file_cache import DEFAULT_LIMIT_BYTES
+from polydevice.locks import Lock
 from polydevice_gpu.cl import library
 from polydevice_gpu.cl.device import Device
 from polydevice_gpu.cl.programs import builtins, warp_groups
@@ -194,7 +194,7 @@ class _Build:
     """What those that want one program share: who builds it holds the lock."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self.program: Program | None = None
 
 
@@ -229,7 +229,7 @@ class ProgramBuilder:
         self.cache: BinaryCache | None = None
         if cache_folder is not None:
             self.cache = BinaryCache(Path(cache_folder), cache_limit_bytes)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._programs: weakref.WeakValueDictionary[bytes, Program] = weakref.WeakValueDictionary()
         self._builds: weakref.WeakValueDictionary[bytes, _Build] = weakref.WeakValueDictionary()
 

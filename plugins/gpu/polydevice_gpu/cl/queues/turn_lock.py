@@ -8,6 +8,7 @@ from collections import deque
 from typing_extensions import Self
 
 from polydevice.bounds import current_bounds
+from polydevice.locks import Lock
 
 
 class TurnLock:
@@ -21,7 +22,7 @@ class TurnLock:
 
     def __init__(self) -> None:
         self.is_shared = False
-        self._mutex = threading.Lock()
+        self._mutex = Lock()
         self._owner: int | None = None
         self._waiting: deque[tuple[int, threading.Lock]] = deque()
 

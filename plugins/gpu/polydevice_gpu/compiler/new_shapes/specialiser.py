@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 
 from polydevice.errors import InferCancelledError
+from polydevice.locks import Lock
 from polydevice.runtime.plan_cache import Shapes
 from polydevice_gpu import cl
 from polydevice_gpu.runtime.plan import Plan
@@ -42,7 +43,7 @@ class Specialiser:
         self._builder = builder
         self._remake = remake
         self._join = join
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._wanted: set[Hashable] = set()
         self._jobs: deque[tuple[Shapes, Plan]] = deque()
         self._taken: set[Plan] = set()
