@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +18,10 @@ Sizes = Callable[[np.random.Generator], dict[str, tuple[int, ...]]]
 
 SHAPES = 12
 
-# Shapes of inputs, of all that models take. Not here: few pictures for open_nsfw, short texts, less
-# than 17 frames of a voice, and pictures one element wide in the middle. Work-items of processors
-# compute less each of these (`PIXELS` is 1, not 2), which a program of their own is compiled for.
+# Shapes of inputs, of all that models take. Not here: few pictures for open_nsfw, which are below;
+# texts of one and two tokens, less than 17 frames of a voice, and pictures one element wide in the
+# middle. Work-items of processors compute less of these (`PIXELS` is 1, not 2), which a program of
+# their own is compiled for.
 DRAWN: dict[str, Sizes] = {
     "efficientnet_lite0": lambda rng: {"image": (draw(rng, 1, 9), 3, 224, 224)},
     "ppocr_cls": lambda rng: {"x": (draw(rng, 1, 7), 3, 48, draw(rng, 32, 400))},
@@ -75,3 +77,39 @@ def test_nothing_is_compiled_after_the_second_shape(
             compiled.clear()
             request.infer(inputs)
             assert number < 2 or not compiled, shapes
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("needs_gpu")
+def test_no_inference_with_few_pictures_waits_for_a_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A template serves them all, though others would be chosen for some, and are built behind."""
+    model = next(each for each in MODELS if each.name == "open_nsfw")
+    ((name, picture),) = model.inputs().items()
+    compiled: list[str] = []
+    behind: list[object] = []
+    compile_, specialise = ProgramBuilder._compile, Specialiser._specialise
+
+    def noted(builder: ProgramBuilder, program: str, *rest: str) -> object:
+        if not behind:
+            compiled.append(program)
+        return compile_(builder, program, *rest)
+
+    def aside(specialiser: Specialiser, *given: Any) -> None:
+        behind.append(given)
+        try:
+            specialise(specialiser, *given)
+        finally:
+            behind.pop()
+
+    monkeypatch.setattr(ProgramBuilder, "_compile", noted)
+    monkeypatch.setattr(Specialiser, "_specialise", aside)
+    with Core() as core:
+        executable = core.load_network(core.read_network(model.file.get()), "GPU")
+        request = executable.create_infer_request()
+        for number, batch in enumerate([1, 2, 4, 3, 8]):
+            compiled.clear()
+            request.infer({name: np.resize(picture, (batch, *picture.shape[1:]))})
+            assert number < 2 or not compiled, batch
+            executable._specialiser.wait()  # type: ignore[attr-defined]
