@@ -15,6 +15,13 @@ from tests.sparing import polydevice
 
 PROGRAMS = Path(__file__).parent / "programs"
 SAMPLES = ROOT / "samples"
+FORKING = """
+import multiprocessing, runpy, sys
+multiprocessing.set_start_method("fork")
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""OpenVINO may start a process, which runs the program once more where Python 3.14 starts it."""
 
 pytestmark = pytest.mark.timeout(1200)  # PoCL 6 compiles for minutes on a busy machine
 
@@ -28,8 +35,8 @@ def with_openvino(program: str) -> str:
 
 def _printed(program: str) -> str:
     done = subprocess.run(
-        # OpenVINO may fork, and what is buffered then is printed twice.
-        [sys.executable, "-u", PROGRAMS / program, SAMPLES, "--b"],
+        # What is buffered where OpenVINO forks is printed twice.
+        [sys.executable, "-u", "-c", FORKING, PROGRAMS / program, SAMPLES, "--b"],
         capture_output=True,
         text=True,
         timeout=540,

@@ -80,6 +80,11 @@ _NO_OPTIMISING = "-cl-opt-disable"
 _completed = cl.ProgramBuilder.completed
 
 
+def has_trouble(facts: cl.DeviceFacts, what: str) -> bool:
+    """Whether the driver is known to get something wrong that is described with these words."""
+    return any(what in trouble.wrong and trouble.concerns(facts) for trouble in TROUBLES)
+
+
 class SparingBuilder(cl.ProgramBuilder):
     """Compiles for processors without optimising, for tests that ask for answers alone.
 
@@ -88,7 +93,7 @@ class SparingBuilder(cl.ProgramBuilder):
 
     def completed(self, options: Sequence[str]) -> str:
         facts = self.device.facts
-        sound = not any(_NO_OPTIMISING in each.wrong and each.concerns(facts) for each in TROUBLES)
+        sound = not has_trouble(facts, _NO_OPTIMISING)
         spares = sound and facts.kind == "CPU" and _NO_OPTIMISING not in options
         return _completed(self, (*options, _NO_OPTIMISING) if spares else options)
 

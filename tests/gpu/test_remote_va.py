@@ -30,11 +30,16 @@ from polydevice_gpu import cl
 from polydevice_gpu.blobs import va
 from polydevice_gpu.cl import library
 from tests.gpu.graphs import Sketch
-from tests.gpu.remote import FLAGS
+from tests.gpu.remote import FLAGS, skip_without_images
 from tests.gpu.test_remote_images import HEIGHT, WIDTH, bgr, frame, load_nv12, planes
 
 DISPLAY = 0xD15B1A4
 LUMA = TensorDesc(ElementType.u8, Shape([1, HEIGHT, WIDTH, 1]))
+PIXELS = [
+    ocl.ImageFormat(ocl.channel_order.R, kind)
+    for kind in (ocl.channel_type.UNSIGNED_INT8, ocl.channel_type.UNSIGNED_INT16)
+]
+"""Of the two planes: PoCL has no images of two channels of 8 bits; one of 16 has the same bytes."""
 handle, any_, uint = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint
 rng = np.random.default_rng(63)
 
@@ -93,14 +98,12 @@ class Driver:
         if number not in self.frames:
             ctypes.c_int.from_address(status).value = -1098  # CL_INVALID_VA_API_MEDIA_SURFACE_INTEL
             return None
-        # PoCL has no images of two channels of 8 bits; one of 16 has the same bytes.
-        kind = ocl.channel_type.UNSIGNED_INT16 if plane else ocl.channel_type.UNSIGNED_INT8
         pixels = planes(self.frames[number])[plane]
         width = pixels.shape[1] // (1 + plane)
         made = ocl.create_image(
             self.context,
             FLAGS.READ_WRITE,
-            ocl.ImageFormat(ocl.channel_order.R, kind),
+            PIXELS[plane],
             shape=(width, pixels.shape[0]),
         )
         self.images[number, plane] = made
@@ -135,6 +138,8 @@ class Driver:
 
 @pytest.fixture
 def driver(opencl, monkeypatch) -> Driver:
+    for kind in PIXELS:
+        skip_without_images(ocl.Context([opencl.handle]), kind)
     driver = Driver(opencl)
     opened = library.library()
     monkeypatch.setattr(va, "missing_libva", lambda: "")

@@ -129,14 +129,15 @@ OPERATIONS = [
 @pytest.mark.parametrize("kind", ["f4", "f2"])
 @pytest.mark.parametrize(("shape", "order", "axes"), ROWS)
 @pytest.mark.parametrize("op", OPERATIONS, ids=lambda op: type(op).__name__)
-def test_every_mode(run, op, shape, order, axes, kind, pytestconfig):
+def test_every_mode(run, opencl, op, shape, order, axes, kind, pytestconfig):
     x = (seeded(f"{op} {shape}").standard_normal(shape) + 0.5).astype(kind)
     is_softmax = isinstance(op, SoftMax)
     along = (op.axis,) if is_softmax else axes
     right = np.maximum(_right(op, x, along), 0)
     terms = int(np.prod([shape[axis] for axis in along]))
     constants = [] if is_softmax else [np.array(axes, np.int64)]
-    for place in (0, 1):
+    wrong = isinstance(op, MVN) and graphs.has_trouble(opencl.facts, "normalisations")
+    for place in (1,) if wrong else (0, 1):
         kernel = _parting(type(op))[place]
         long_enough = place or terms >= kernel.least_terms
         modes = [m for m in range(len(kernel.modes)) if _possible(op, place, m, terms)]

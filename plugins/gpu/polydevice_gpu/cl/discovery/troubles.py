@@ -118,6 +118,11 @@ TROUBLES: tuple[Trouble, ...] = (
         "never asks for that; its tests do, but not there",
     ),
     Trouble(
+        *("PoCL 7.1", _POCL, (7,), ()),
+        "computes normalisations wrong whose rows, side by side, work-groups share (MVN)",
+        "gives processors, whose local memory is no faster, another kernel",
+    ),
+    Trouble(
         *("PoCL", _POCL, (0,), ()),
         "compiles nothing where it cannot write to its cache folder (~/.cache/pocl)",
         "says so, and keeps no answer of a probe that was asked then",
