@@ -274,7 +274,9 @@ class Core:
         executable._reserve_requests(number or num_requests or 1)
         with self._lock:
             self._networks.add(executable)
-        give_back(copy.constant_bytes)
+        size = copy.constant_bytes
+        del copy  # of which a device may need nothing more
+        give_back(size)
         return executable
 
     def create_context(self, device_name: str, params: Mapping[str, Any]) -> RemoteContext:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import gc
 import os
 import subprocess
 import sys
@@ -10,11 +11,11 @@ import textwrap
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.control_flow import If
-from polydevice.ops.io import Parameter
+from polydevice.ops.io import Constant, Parameter
 from polydevice.runtime.plan_cache import LEAST_BYTES
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan.array_steps.start import has_starter
@@ -359,6 +360,30 @@ def test_a_forked_child_infers_with_what_was_loaded(tmp_path):
         check=False,
     )
     assert result.stdout.strip() == "0", result.stderr
+
+
+@needs_onednn
+def test_what_passes_make_of_weights_is_kept_packed_alone(core) -> None:
+    """f16 weights as they are in the model, and in f32 as oneDNN reads them; made anew for more."""
+    size = 1536
+    rng = np.random.default_rng(3)
+    stored = numpy_helper.from_array(rng.normal(size=(size, size)).astype(np.float16), "w")
+    nodes = [helper.make_node("Cast", ["w"], ["wide"], to=1)]
+    nodes.append(helper.make_node("MatMul", ["x", "wide"], ["y"]))
+    given, made = (helper.make_tensor_value_info(name, 1, [4, size]) for name in "xy")
+    graph = helper.make_graph(nodes, "g", [given], [made], [stored])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    executable = load(core, model.SerializeToString(), CPU_THREADS_NUM=2)
+    gc.collect()
+    constants = [item.value for item in gc.get_objects() if isinstance(item, Constant)]
+    assert not [a for a in constants if a.dtype == np.float32 and a.shape == (size, size)]
+    assert executable.get_metric("WEIGHTS_BYTES") >= 4 * size * size
+    x = image(4, 4, size)
+    want = x @ numpy_helper.to_array(stored).astype(np.float32)
+    for _ in range(2):
+        check(executable.create_infer_request().infer({"x": x}), [want])
+        assert executable.get_exec_graph_info().nodes()
+        executable.compiled.plans.clear()  # so that another one is made
 
 
 def test_which_operations_are_computed_on_arrays() -> None:

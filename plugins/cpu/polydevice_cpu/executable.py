@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from polydevice.errors import DeviceError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.exported import export_network
+from polydevice.memory_budget import WORTH_BYTES
 from polydevice.network import Network
 from polydevice.network.dynamic_batch import open_batch
 from polydevice.network.kept_layers import KeptLayers
+from polydevice.ops.state import ReadValue
 from polydevice.passes.check_sizes import constant_bytes
 from polydevice.runtime.executor import Executor
 from polydevice_cpu.cores import cores_of_streams
@@ -22,6 +25,26 @@ from polydevice_cpu.plan.compiled import CompiledNetwork
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.report import execution_graph, explanation
 from polydevice_cpu.runner import CpuRunner
+
+
+def _made_bytes(network: Network, source: Network) -> int:
+    """What constants take that the passes made; 0 where something lives with the network's nodes.
+
+    That is what has a body, or a variable.
+    """
+    nodes = network.nodes()
+    if any(node.op.has_bodies or node.op.is_stateful for node in nodes):
+        return 0
+    given = {id(node.constant) for node in source.nodes()}
+    arrays = [node.constant for node in nodes if id(node.constant) not in given]
+    return sum(array.nbytes for array in arrays if array is not None)
+
+
+def _prepared(source: Network, *, integers: bool) -> Network:
+    """What is planned of a network, made once more."""
+    network = source.clone()
+    prepare(network, integers=integers)
+    return network
 
 
 class CpuExecutableNetwork(ExecutableNetwork):
@@ -62,11 +85,18 @@ class CpuExecutableNetwork(ExecutableNetwork):
             open_batch(network, batch_limit)
         prepare(network, integers=settings.integers)
         self.memory.hold(self, constant_bytes(network), "the network's constants")
-        self.compiled = CompiledNetwork(*(network, settings, WeightStore(self.memory), self.memory))
-        if all(shape is not None and shape.is_static for shape in shapes):
+        is_static = all(shape is not None and shape.is_static for shape in shapes)
+        self._is_dynamic = network.is_dynamic
+        self.variables = [node for node in network.nodes() if isinstance(node.op, ReadValue)]
+        weights, again = WeightStore(self.memory), None
+        if is_static and not batch_limit and _made_bytes(network, self._source) >= WORTH_BYTES:
+            again = partial(_prepared, self._source, integers=settings.integers)
+        self.compiled = CompiledNetwork(network, settings, weights, self.memory, again=again)
+        if is_static:
             plan = self.compiled.plan(tuple(shape.static for shape in shapes if shape is not None))
             plan.compile()
             openmp.stop_workers()  # who infers may be another thread
+            self.compiled.let_go()
 
     def latest_plan(self) -> Plan:
         """Return the plan that was made or used last.
@@ -98,7 +128,7 @@ class CpuExecutableNetwork(ExecutableNetwork):
             DeviceError: for a network with dynamic shapes before its first inference.
         """
         plan, others = self.latest_plan(), None
-        if self.compiled.network.is_dynamic:
+        if self._is_dynamic:
             others = [other for other in self.compiled.plans.plans() if other is not plan]
         return "\n".join([explanation(plan, self.layers, others), *self.precision_lines])
 

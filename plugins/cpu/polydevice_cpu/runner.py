@@ -66,7 +66,7 @@ class CpuRunner(Runner):
         self._ready: WeakKeyDictionary[BoundPlan, _Ready] = WeakKeyDictionary()
         self._regions: list[RoiBlob] = []
         self._batch = executable.batch_limit  # items of the next inferences; 0 for all there are
-        self._variables = variables(executable.compiled.network, self._context)
+        self._variables = variables(executable.variables, self._context)
         self._followers: tuple[Follower, ...] = ()
         self._is_timed = executable.perf_count
 

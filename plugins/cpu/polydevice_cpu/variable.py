@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from polydevice.dtype import Array
-from polydevice.network import Network
+from polydevice.node import Node
 from polydevice.ops.state import ReadValue
 from polydevice.runtime.variable import RequestVariable
 from polydevice.tensor import TensorDesc
@@ -32,10 +34,10 @@ class CpuVariable(RequestVariable):
         self._context.variables[self.name] = value
 
 
-def variables(network: Network, context: Context) -> list[CpuVariable]:
-    """Return the variables of a network for one request."""
+def variables(nodes: Sequence[Node], context: Context) -> list[CpuVariable]:
+    """Return the variables that nodes read, for one request."""
     return [
         CpuVariable(node.op.variable_id, node.output.desc, context)
-        for node in network.nodes()
+        for node in nodes
         if isinstance(node.op, ReadValue)
     ]

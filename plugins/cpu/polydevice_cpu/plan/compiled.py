@@ -73,17 +73,48 @@ class CompiledNetwork:
         weights: WeightStore,
         memory: MemoryBudget,
         bodies: BodyStore | None = None,
+        again: Callable[[], Network] | None = None,
     ) -> None:
-        self.network = network
+        """Begin without plans.
+
+        Args:
+            network: with the passes applied.
+            settings: how to plan it.
+            weights: where constants are packed.
+            memory: of the network.
+            bodies: what is compiled of bodies of operations; None for none yet.
+            again: makes the network again, from what is kept anyway; None where it is kept.
+        """
+        self._network: Network | None = network
+        self._again = again
         self.settings = settings
         self.weights = weights
         self.memory = memory
         self.bodies = BodyStore() if bodies is None else bodies
         self.decisions = Decisions()
-        self.sizes = Sizes(network)
+        self.sizes = Sizes(lambda: self.network)
         self.plans = PlanCache[Plan](plans_limit(memory))
         shapes = [parameter.output.shape for parameter in network.parameters]
         self.templates = Templates[Plan](shapes, patience=PATIENCE)
+
+    @property
+    def network(self) -> Network:
+        """The network with the passes applied; made again where it was let go."""
+        network = self._network
+        if network is None:
+            assert self._again is not None
+            network = self._again()
+        return network
+
+    def let_go(self) -> None:
+        """Keep plans alone, where the network can be made again: weights are packed in them.
+
+        EfficientNet-Lite0, stored in f16, takes 48 MB so, and 63 with plain weights in f32 besides.
+        """
+        if self._again is not None:
+            self._network = None
+            self.sizes.clear()
+            self.weights.forget_sources()
 
     def plan(self, shapes: Shapes) -> Plan:
         """Return the plan for these input shapes; makes it when they are new.
@@ -99,13 +130,16 @@ class CompiledNetwork:
         Equal code gives equal bits, whichever thread runs which part of it.
         """
         alone = self._in_one_thread.plan(shapes)
+        self._in_one_thread.let_go()
         codes = [[step.implementation for step in each.steps] for each in (plan, alone)]
         return alone if codes[0] == codes[1] else None
 
     @cached_property
     def _in_one_thread(self) -> CompiledNetwork:
         settings = replace(self.settings, threads=1)
-        return CompiledNetwork(self.network, settings, self.weights, self.memory, self.bodies)
+        return CompiledNetwork(
+            self.network, settings, self.weights, self.memory, self.bodies, self._again
+        )
 
     def _make(self, shapes: Shapes) -> Plan:
         plan = self.templates.plan(shapes, self._make_of_numbers, self._make_template)

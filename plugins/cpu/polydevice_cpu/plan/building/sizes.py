@@ -71,9 +71,9 @@ class Sizes:
     are alike, as the blocks of a network are.
     """
 
-    def __init__(self, network: Network) -> None:
-        """Begin with a network, which stays as it is."""
-        self._source = network
+    def __init__(self, source: Callable[[], Network]) -> None:
+        """Begin with what returns the network, which stays as it is."""
+        self._source = source
         self._latest: Sized | None = None
 
     def fill(self, shapes: Shapes, prepared: Callable[[Network], Network]) -> Sized:
@@ -115,7 +115,7 @@ class Sizes:
 
     def _first(self, shapes: Shapes, prepared: Callable[[Network], Network]) -> tuple[Sized, bool]:
         """The network, and whether other sizes can be filled into it."""
-        network = self._source.clone()
+        network = self._source().clone()
         network.evaluate = evaluate
         _set(network, shapes)
         network.infer()

@@ -75,6 +75,7 @@ class WeightStore:
         self._derived: dict[tuple[_Identity, str], tuple[Array, Array]] = {}
         self._packed: dict[_Identity, tuple[Array, list[Value]]] = {}
         self._made: dict[tuple[_Identity, str], tuple[Array, list[Value]]] = {}
+        self._plans: list[Value] = []
 
     def packed(self, array: Array, descriptor: Descriptor) -> Value:
         """Return `array` in the layout and type of `descriptor`, one value for all plans.
@@ -125,9 +126,18 @@ class WeightStore:
                 self._derived[key] = (array, make(array))
             return self._derived[key][1]
 
+    def forget_sources(self) -> None:
+        """Let go of what was packed; plans hold the packed ones, which no other plan will share."""
+        with self._lock:
+            self._plans += self._values()
+            self._derived.clear()
+            self._packed.clear()
+            self._made.clear()
+
     def clear(self) -> None:
         """Forget all of them."""
         with self._lock:
+            self._plans.clear()
             self._derived.clear()
             self._packed.clear()
             self._made.clear()
@@ -137,9 +147,11 @@ class WeightStore:
     def size_bytes(self) -> int:
         """Bytes of all packed weights together."""
         with self._lock:
-            kept = (*self._packed.values(), *self._made.values())
-            values = [value for _, versions in kept for value in versions]
-            return sum(value.storage.size_bytes for value in values)
+            return sum(value.storage.size_bytes for value in (*self._plans, *self._values()))
+
+    def _values(self) -> list[Value]:
+        kept = (*self._packed.values(), *self._made.values())
+        return [value for _, versions in kept for value in versions]
 
 
 def constant_value(data: Array, descriptor: Descriptor) -> Value:
