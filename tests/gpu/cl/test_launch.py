@@ -15,7 +15,7 @@ import pytest
 from polydevice.errors import DeviceError, OptionValueError
 from polydevice_gpu import cl
 from polydevice_gpu.cl import library
-from polydevice_gpu.cl.programs.program import KernelObjects
+from polydevice_gpu.cl.programs.kernel_objects import KernelObjects
 from polydevice_gpu.cl.queues import command_buffer
 from polydevice_gpu.cl.queues.launch_loop import Record, launch_loop
 from polydevice_gpu.cl.queues.profile import LaunchEvents

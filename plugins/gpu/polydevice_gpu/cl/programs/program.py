@@ -25,6 +25,7 @@ from polydevice_gpu.cl.device import Device
 from polydevice_gpu.cl.programs import builtins, warp_groups
 from polydevice_gpu.cl.programs.apart import compile_apart, compile_side_by_side, goes_on_aside
 from polydevice_gpu.cl.programs.binary_cache import BinaryCache, program_key
+from polydevice_gpu.cl.programs.kernel_objects import KernelObjects
 from polydevice_gpu.cl.status import check, exception_for, name_of
 
 NO_COMPILE_VARIABLE = "POLYDEVICE_NO_COMPILE"
@@ -158,36 +159,6 @@ class CompiledKernel:
 
     def __repr__(self) -> str:
         return f"CompiledKernel({self.name!r})"
-
-
-class KernelObjects:
-    """OpenCL kernel objects that are released together, when nobody has this any longer.
-
-    One weak reference for each took 3 µs and four objects for Python to look through.
-    """
-
-    def __init__(self) -> None:
-        """Begin without any."""
-        self._pointers: list[int] = []
-        library.release_with(self, _release_kernels, self._pointers)
-
-    def take(self, pointer: int) -> int:
-        """Take over a kernel object; returns it."""
-        self._pointers.append(pointer)
-        return pointer
-
-    def give(self) -> int | None:
-        """Let go of the latest kernel object, for another owner; None where there is none."""
-        try:
-            return self._pointers.pop()
-        except IndexError:
-            return None
-
-
-def _release_kernels(pointers: list[int]) -> None:
-    release = library.library().clReleaseKernel
-    for pointer in pointers:
-        release(pointer)
 
 
 class _Build:

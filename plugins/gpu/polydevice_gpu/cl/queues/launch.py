@@ -30,7 +30,8 @@ from polydevice.errors import DeviceError
 from polydevice_gpu.cl import library
 from polydevice_gpu.cl.device import Device
 from polydevice_gpu.cl.memory.allocator import Buffer
-from polydevice_gpu.cl.programs.program import CompiledKernel, KernelObjects
+from polydevice_gpu.cl.programs.kernel_objects import KernelObjects
+from polydevice_gpu.cl.programs.program import CompiledKernel
 from polydevice_gpu.cl.queues import command_buffer
 from polydevice_gpu.cl.queues.launch_loop import LaunchLoop, Record, launch_loop
 from polydevice_gpu.cl.queues.profile import LaunchEvents, LaunchTime
