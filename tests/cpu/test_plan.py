@@ -377,13 +377,15 @@ def test_what_passes_make_of_weights_is_kept_packed_alone(core) -> None:
     gc.collect()
     constants = [item.value for item in gc.get_objects() if isinstance(item, Constant)]
     assert not [a for a in constants if a.dtype == np.float32 and a.shape == (size, size)]
-    assert executable.get_metric("WEIGHTS_BYTES") >= 4 * size * size
+    packed = executable.get_metric("WEIGHTS_BYTES")
+    assert packed >= 4 * size * size
     x = image(4, 4, size)
     want = x @ numpy_helper.to_array(stored).astype(np.float32)
     for _ in range(2):
         check(executable.create_infer_request().infer({"x": x}), [want])
         assert executable.get_exec_graph_info().nodes()
         executable.compiled.plans.clear()  # so that another one is made
+    assert executable.get_metric("WEIGHTS_BYTES") == packed  # packed again, and found to be there
 
 
 def test_which_operations_are_computed_on_arrays() -> None:

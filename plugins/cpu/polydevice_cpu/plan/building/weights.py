@@ -110,10 +110,26 @@ class WeightStore:
         for known in versions:
             if known.descriptor == descriptor:
                 return known
+        data = None
+        if self._plans:
+            data = pack(plain(), descriptor)
+            if (there := self._in_a_plan(data, descriptor)) is not None:
+                versions.append(there)
+                return there
         self._memory.hold(self, descriptor.size_bytes, "a packed constant")
-        made = constant_value(pack(plain(), descriptor, self._shelf.place), descriptor)
+        if data is None:
+            data = pack(plain(), descriptor, self._shelf.place)
+        made = constant_value(data, descriptor)
         versions.append(made)
         return made
+
+    def _in_a_plan(self, data: Array, descriptor: Descriptor) -> Value | None:
+        """Return what a plan has of the same bytes: its source was let go, and made again."""
+        for known in self._plans:
+            packed = known.storage.array
+            if known.descriptor == descriptor and packed is not None and (packed == data).all():
+                return known
+        return None
 
     def derived(self, array: Array, name: str, make: Callable[[Array], Array]) -> Array:
         """Return ``make(array)``, made once per array and name.
@@ -127,9 +143,9 @@ class WeightStore:
             return self._derived[key][1]
 
     def forget_sources(self) -> None:
-        """Let go of what was packed; plans hold the packed ones, which no other plan will share."""
+        """Let go of what was packed; what a later plan packs anew is that of the first if equal."""
         with self._lock:
-            self._plans += self._values()
+            self._plans = self._values()
             self._derived.clear()
             self._packed.clear()
             self._made.clear()
@@ -147,11 +163,13 @@ class WeightStore:
     def size_bytes(self) -> int:
         """Bytes of all packed weights together."""
         with self._lock:
-            return sum(value.storage.size_bytes for value in (*self._plans, *self._values()))
+            return sum(value.storage.size_bytes for value in self._values())
 
     def _values(self) -> list[Value]:
+        """All that is packed, each once."""
         kept = (*self._packed.values(), *self._made.values())
-        return [value for _, versions in kept for value in versions]
+        values = [*self._plans, *(value for _, versions in kept for value in versions)]
+        return list({id(value): value for value in values}.values())
 
 
 def constant_value(data: Array, descriptor: Descriptor) -> Value:
