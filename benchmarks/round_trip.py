@@ -44,15 +44,22 @@ def main() -> int:
     print(f"{'model':<44}{'written twice':>14}{'ours':>10}{'OpenVINO':>10}")
     for path in options.files:
         command = [sys.executable, __file__, "--here", str(path)]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=SECONDS)
+        try:
+            done = subprocess.run(
+                command, check=False, capture_output=True, text=True, timeout=SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            print(f"{path.name[-43:]:<44}  not done after {SECONDS} s", flush=True)
+            continue
         found: dict[str, Any] = {}
         for line in done.stdout.splitlines():
             found.update(json.loads(line))
         why = found.get("why", "")
         if done.returncode:
             why += f" ended with {done.returncode}: {done.stderr.strip().rpartition(chr(10))[2]}"
-        cells = (found.get(key, "") for key in ("same", "ours", "openvino"))
-        print(f"{path.name[-43:]:<44}{''.join(f'{cell!s:>10}' for cell in cells)}  {why}"[:240])
+        same, ours, others = (found.get(key, "") for key in ("same", "ours", "openvino"))
+        row = f"{path.name[-43:]:<44}{same:>14}{ours:>10}{others:>10}  {why}"
+        print(row[:240].rstrip(), flush=True)
     return 0
 
 
