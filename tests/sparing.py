@@ -13,7 +13,7 @@ import sys
 import pytest
 
 
-def polydevice(device: str) -> list[str]:
+def command_line(device: str) -> list[str]:
     """Return how polydevice is run, from the root, for programs on a device."""
     sparing = ["tests.sparing"] if device == "GPU" else []
     return [sys.executable, "-m", *sparing, "polydevice"]

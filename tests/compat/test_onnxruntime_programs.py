@@ -11,7 +11,7 @@ import pytest
 
 from tests.kept import kept
 from tests.models.fetch import ROOT
-from tests.sparing import polydevice
+from tests.sparing import command_line
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -38,7 +38,7 @@ def _printed(program: str) -> str:
     ["onnxruntime_everyday.py", pytest.param("onnxruntime_tools.py", marks=pytest.mark.full)],
 )
 def test_the_same_is_printed(program: str, device: str) -> None:
-    command = [*polydevice(device), "run", "--as", "onnxruntime", "-d", device]
+    command = [*command_line(device), "run", "--as", "onnxruntime", "-d", device]
     done = subprocess.run(
         [*command, PROGRAMS / program, "a", "--b"],
         cwd=ROOT,

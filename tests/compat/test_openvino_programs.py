@@ -11,7 +11,7 @@ import pytest
 
 from tests.kept import kept
 from tests.models.fetch import ROOT
-from tests.sparing import polydevice
+from tests.sparing import command_line
 
 PROGRAMS = Path(__file__).parent / "programs"
 SAMPLES = ROOT / "samples"
@@ -57,7 +57,7 @@ def _printed(program: str) -> str:
     ],
 )
 def test_the_same_is_printed(program: str, device: str) -> None:
-    command = [*polydevice(device), "run", "--as", "openvino", "-d", device]
+    command = [*command_line(device), "run", "--as", "openvino", "-d", device]
     done = subprocess.run(
         [*command, PROGRAMS / program, SAMPLES, "--b"],
         cwd=ROOT,

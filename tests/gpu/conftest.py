@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from polydevice import Core
 from polydevice_gpu import cl
+from polydevice_gpu.cl import child_process
 from polydevice_gpu.cl.capabilities import Capabilities
 from polydevice_gpu.compiler import compiler
 from polydevice_gpu.compiler.device_target import target_of
@@ -43,6 +46,21 @@ def compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
     Child processes do so for those otherwise.
     """
     monkeypatch.setattr(Capabilities, "compiles_in_turn", False)
+
+
+@pytest.fixture
+def hung_build(monkeypatch: pytest.MonkeyPatch, opencl: cl.Device) -> threading.Event:
+    """Let child processes hang until they are given up; set as soon as one is asked for."""
+    asked = threading.Event()
+
+    def hang(device, module, argument, timeout_s, goes_on) -> child_process.Outcome:
+        while goes_on():
+            asked.set()
+            time.sleep(0.01)
+        return child_process.Outcome("hung", (), "", "")
+
+    monkeypatch.setattr(type(opencl), "run_in_child", hang)
+    return asked
 
 
 @pytest.fixture

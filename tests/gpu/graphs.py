@@ -82,7 +82,9 @@ _completed = cl.ProgramBuilder.completed
 
 def has_trouble(facts: cl.DeviceFacts, what: str) -> bool:
     """Whether the driver is known to get something wrong that is described with these words."""
-    return any(what in trouble.wrong and trouble.concerns(facts) for trouble in TROUBLES)
+    described = [trouble for trouble in TROUBLES if what in trouble.wrong]
+    assert described, f"no known trouble is described with {what!r}"
+    return any(trouble.concerns(facts) for trouble in described)
 
 
 class SparingBuilder(cl.ProgramBuilder):

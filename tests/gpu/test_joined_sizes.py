@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from polydevice.errors import InferCancelledError
-from polydevice_gpu.cl import child_process
 from polydevice_gpu.compiler import compiler, joining
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.compiler.new_shapes import specialiser
@@ -197,23 +196,14 @@ def test_others_are_cancelled_meanwhile(load) -> None:
     check(other, 33)
 
 
-def test_a_network_that_is_closed_ends_the_build(monkeypatch, opencl, load) -> None:
-    asked = threading.Event()
-
-    def hang(device, module, argument, timeout_s, goes_on) -> child_process.Outcome:
-        while goes_on():
-            asked.set()
-            time.sleep(0.01)
-        return child_process.Outcome("hung", (), "", "")
-
-    monkeypatch.setattr(type(opencl), "run_in_child", hang)
+def test_a_network_that_is_closed_ends_the_build(hung_build, load) -> None:
     executable = load()
     request = executable.create_infer_request()
     end = time.monotonic() + 120
-    while not asked.is_set() and time.monotonic() < end:
+    while not hung_build.is_set() and time.monotonic() < end:
         check(request, 33)
         check(request, 34)
-    assert asked.is_set()
+    assert hung_build.is_set()
     executable.close()
     assert not any(t.name == "polydevice-specialise" for t in threading.enumerate())
     assert executable.plans.plans() == []

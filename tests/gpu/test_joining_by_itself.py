@@ -11,7 +11,6 @@ import time
 import numpy as np
 import pytest
 
-from polydevice_gpu.cl import child_process
 from polydevice_gpu.compiler.new_shapes import specialiser
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.one_launch.stretch import Stretch
@@ -137,25 +136,16 @@ def test_auto_goes_on_where_the_kernel_is_not_built(monkeypatch, opencl) -> None
     check(executable, network)
 
 
-def test_a_network_that_is_closed_ends_its_build(monkeypatch, opencl) -> None:
+def test_a_network_that_is_closed_ends_its_build(monkeypatch, opencl, hung_build) -> None:
     """Instead of waiting for a compiler; with the process it ends in the same way."""
     meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
     monkeypatch.setattr(opencl, "capabilities", meets)
-    asked = threading.Event()
-
-    def hang(device, module, argument, timeout_s, goes_on) -> child_process.Outcome:
-        while goes_on():
-            asked.set()
-            time.sleep(0.01)
-        return child_process.Outcome("hung", (), "", "")
-
-    monkeypatch.setattr(type(opencl), "run_in_child", hang)
     network, auto = small(), CompileSettings(single_launch="AUTO")
     executable = loaded(network, opencl, SparingBuilder(opencl), settings=auto)
     request, inputs = executable.create_infer_request(), random_inputs(network)
     for _ in range(RUNS + 2):
         request.infer(inputs)
-    assert asked.wait(60)
+    assert hung_build.wait(60)
     executable.close()
     assert not any(t.name == "polydevice-specialise" for t in threading.enumerate())
 

@@ -10,13 +10,15 @@ import numpy as np
 import onnx
 import pytest
 
+from polydevice.ops.softmax import SoftMax
 from polydevice_gpu.cl.programs.program import ProgramBuilder
-from polydevice_gpu.graph import Value
+from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.launch import Local
 from polydevice_gpu.runtime.plan import HostStep
 from polydevice_gpu.runtime.trials import plan_trial
 from tests.cpu import models
 from tests.cpu.loading import image
+from tests.gpu.graphs import Sketch, compiled
 
 
 def residual(sizes, batches=None):
@@ -213,6 +215,17 @@ def boxes(sizes):
     ]
     model = models.build(nodes, {"x": [1, 3, "height", "width"]}, ["y"], weights)
     return model, [image(k, 1, 3, *size) for k, size in enumerate(sizes)]
+
+
+def test_a_node_that_computes_other_values_is_like_it_otherwise():
+    sketch = Sketch()
+    graph = compiled(sketch.network(y=sketch.add("y", SoftMax(1), sketch.input("x", 2, 3))))
+    node = graph.nodes[-1]
+    inputs, outputs = [Value(v.name, v.element_type, v.shape) for v in node.inputs], []
+    made = node.with_values(inputs, outputs)
+    assert made.inputs is inputs and made.outputs is outputs
+    for name in {*GpuNode.__slots__} - {"inputs", "outputs"}:
+        assert getattr(made, name) is getattr(node, name), name
 
 
 def test_plans_with_layers_on_the_host_are_filled_in(core, opencl):
