@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,7 +104,9 @@ def check(found: list[dict[str, np.ndarray]], x: np.ndarray, missing: tuple[int,
 def test_every_row_once_though_the_file_is_gone(cluster: None, model: Path) -> None:
     """The model is read where `predict` is called: other nodes need no file."""
     dataset, x = rows(203)
-    made = polydevice.ray.predict(dataset, model, batch_size=12, concurrency=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of what is asked of Ray
+        made = polydevice.ray.predict(dataset, model, batch_size=12, concurrency=2)
     model.unlink()
     check(made.take_all(), x)
 
@@ -157,6 +160,7 @@ def test_what_is_refused_at_once(cluster: None, model: Path, tmp_path: Path) -> 
     for settings, words in (
         ({"on_error": "ignore"}, "use 'raise' or 'drop'"),
         ({"batch_size": 0}, "max_batch=0 is not possible"),
+        ({"max_concurrency": 0}, "max_concurrency=0 is not possible; use 1 or more"),
         ({"columns": {"xx": "x"}}, "is no input of the network"),
     ):
         with pytest.raises(OptionValueError, match=words):

@@ -47,6 +47,7 @@ def predict(
     config: Mapping[str, Any] | None = None,
     columns: Mapping[str, str] | None = None,
     on_error: str = "raise",
+    max_concurrency: int = CALLS,
     **resources: Any,
 ) -> Any:
     """Compute a network for every row of a data set; each output becomes a column.
@@ -67,8 +68,8 @@ def predict(
         columns: input of the network → column, where they are called otherwise.
         on_error: "raise" ends with the first row that cannot be computed; "drop" leaves such rows
             out, with a warning for each in the log of its worker.
-        resources: further arguments of ``Dataset.map_batches``: ``num_gpus=1``, ``num_cpus``…;
-            ``max_concurrency`` is how many blocks an actor works on at a time.
+        max_concurrency: how many blocks an actor works on at a time.
+        resources: further arguments of ``Dataset.map_batches``: ``num_gpus=1``, ``num_cpus``…
 
     Returns:
         A data set, computed when it is read, with the columns there were and one for each output.
@@ -83,6 +84,8 @@ def predict(
     ray = import_ray()
     if on_error not in ON_ERROR:
         raise OptionValueError(f"on_error={on_error!r} is not possible; use 'raise' or 'drop'")
+    if max_concurrency < 1:
+        raise OptionValueError(f"{max_concurrency=} is not possible; use 1 or more")
     Limits(max_batch=batch_size)
     with Core() as core:
         network = model if isinstance(model, Network) else core.read_network(model)
@@ -104,7 +107,10 @@ def predict(
     }
     least, most = (concurrency,) * 2 if isinstance(concurrency, int) else concurrency
     actors = ray.data.ActorPoolStrategy(
-        min_size=least, max_size=most, enable_true_multi_threading=True
+        min_size=least,
+        max_size=most,
+        max_concurrent_calls_per_actor=max_concurrency,
+        enable_true_multi_threading=True,
     )
     return dataset.map_batches(
         Predictor,
@@ -113,7 +119,7 @@ def predict(
         batch_format="numpy",
         zero_copy_batch=True,
         compute=actors,
-        **{"max_concurrency": CALLS, **resources},
+        **resources,
     )
 
 
