@@ -122,6 +122,31 @@ def test_auto_joins_at_once_what_is_built(monkeypatch, opencl, builder) -> None:
     assert kept.latest_plan().joined
 
 
+def test_what_was_faster_is_not_timed_again(monkeypatch, opencl, tmp_path) -> None:
+    """By other processes either, which find it beside the kernels; what was slower is."""
+    meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
+    monkeypatch.setattr(opencl, "capabilities", meets)
+    one_us, timed = [2.0, 2.0, 1.0, 1.0], []
+
+    def times(*_) -> tuple[float, ...]:
+        timed.append(one_us[len(timed)])
+        return (timed[-1] * 1e-6, 1.5e-6) * 2
+
+    monkeypatch.setattr(joining_trial, "times", times)
+    network = small()
+    first = loaded(network, opencl, SparingBuilder(opencl, tmp_path), settings=TOGETHER)
+    joined = []
+    for _ in range(4):
+        builder = SparingBuilder(opencl, tmp_path)
+        auto = CompileSettings(single_launch="AUTO")
+        executable = loaded(network, opencl, builder, settings=auto)
+        joined.append(bool(executable.latest_plan().joined))
+    assert first.latest_plan().joined
+    assert timed == [2.0, 2.0, 1.0]
+    assert joined == [False, False, True, True]
+    check(executable, network)
+
+
 def test_auto_goes_on_where_the_kernel_is_not_built(monkeypatch, opencl) -> None:
     meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
     monkeypatch.setattr(opencl, "capabilities", meets)

@@ -180,7 +180,7 @@ class Compiler:
         known = prepared.joined_kernels
         made = joined_behind(plan, self.settings, self.builder, known, goes_on)
         if made is not None and made.joined:
-            keep_faster(made)
+            keep_faster(made, self.builder.cache)
         return made
 
     def _plan_for(
@@ -245,7 +245,7 @@ class Compiler:
         plan.joined, plan.apart = work.joined, work.apart
         plan.wanted, plan.may_join = work.wanted, work.may_join
         if plan.joined and self.settings.single_launch == "AUTO":
-            keep_faster(plan)
+            keep_faster(plan, self.builder.cache)
         for inner in plan.inner_plans:
             plan.programs_compiled += inner.programs_compiled
             plan.wanted.update(inner.wanted)

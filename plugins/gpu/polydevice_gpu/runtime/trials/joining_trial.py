@@ -15,6 +15,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.errors import DeviceMemoryError
+from polydevice.files.file_cache import FileCache, digest_of
 from polydevice_gpu import cl
 from polydevice_gpu.graph import Value
 from polydevice_gpu.one_launch.joined_launches import JoinedLaunches, WaitInVainError
@@ -31,20 +32,43 @@ _ROUNDS, _RUNS = 15, 5
 _WARM_UP_SECONDS = 0.1
 """A GPU that had nothing to do is slow at first, and the host is not: the clock of an idle H200 is
 345 MHz, and 1,980 under load."""
+_FASTER = b"one launch is faster"
 _GAIN = 0.97
 """What joining has to bring: below it, what is timed is noise."""
 
 
-def keep_faster(plan: Plan) -> None:
+def keep_faster(plan: Plan, known: FileCache | None = None) -> None:
     """Leave launches alone that are not faster as one; the plan says so.
 
     Both run on zeros, in memory that is given back; where there is none, nothing joins.
+
+    Args:
+        plan: is changed.
+        known: keeps what was faster, which is not timed again: that takes 0.2 s. What was not is
+            timed whenever it is loaded, as others may have used the device.
     """
+    key = _key(plan)
+    if known is not None and known.load(key) == _FASTER:
+        return
+    joined = len(plan.joined)
     try:
         _keep_faster(plan)
     except DeviceMemoryError as error:
         plan.apart.update(dict.fromkeys(plan.joined, f"there was no memory to time them: {error}"))
         plan.joined.clear()
+    if known is not None and len(plan.joined) == joined:
+        known.store(key, _FASTER)
+
+
+def _key(plan: Plan) -> bytes:
+    """Return the digest of all that decides what is faster: kernels, their device, sizes."""
+    values = (*plan.graph.inputs.values(), *plan.graph.outputs.values())
+    parts: list[bytes | str] = [f"{value.element_type} {value.shape}" for value in values]
+    for stretch in dict.fromkeys(plan.joined.values()):
+        parts += [stretch.kernel.program.key, str(stretch.groups)]
+        for stage in stretch.stages:
+            parts += [stage.launch.text, str(stage.groups)]
+    return digest_of("one launch", *parts)
 
 
 def _keep_faster(plan: Plan) -> None:
