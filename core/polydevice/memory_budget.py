@@ -8,13 +8,18 @@ import itertools
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from polydevice.errors import DeviceMemoryError
 from polydevice.locks import RLock
+
+if TYPE_CHECKING:
+    from polydevice.dtype import Array
 
 T = TypeVar("T")
 
@@ -155,6 +160,34 @@ class MemoryBudget:
         self.take(size_bytes, what)
         weakref.finalize(owner, self.give, size_bytes).atexit = False
 
+    def hold_arrays(self, owner: object, arrays: Iterable[Array], what: str) -> None:
+        """Take the memory of arrays until that of each is free; raises what `check` does.
+
+        Args:
+            owner: with it goes what the small ones take.
+            arrays: which may be views on one memory, and the same several times.
+            what: for the message.
+        """
+        bases = {id(base): base for base in map(_base, arrays)}.values()
+        self.check(sum(base.nbytes for base in bases), what)
+        small = 0
+        for base in bases:
+            if base.nbytes < SMALL_BYTES:
+                small += base.nbytes
+            else:
+                self.hold(base, base.nbytes, what)
+        self.hold(owner, small, what)
+
+
+def _base(array: Array) -> Array:
+    """Return the array that others are views on."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+SMALL_BYTES = 4096
+"""Arrays below are not waited for one by one."""
 
 WORTH_BYTES = 4 << 20
 """Of constants, from which on memory is given back: in a process of a million objects, half of

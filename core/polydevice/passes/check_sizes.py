@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from polydevice.dtype import Array
 from polydevice.errors import ModelLimitError
+from polydevice.files.stored import StoredBuffer
 from polydevice.network import Network
 from polydevice.node import Node
 
 
-def constant_bytes(network: Network) -> int:
-    """Return what the constants take in memory, those in bodies included; mapped files do not."""
-    total = 0
+def constants(network: Network) -> Iterator[Array]:
+    """Yield the constants that take memory, those in bodies included; mapped files do not."""
     for node in network.nodes():
         if node.constant is not None and not _is_mapped(node.constant):
-            total += node.constant.nbytes
+            yield node.constant
         if node.op.has_bodies:
             bodies = (value for value in vars(node.op).values() if isinstance(value, Network))
-            total += sum(constant_bytes(body) for body in bodies)
-    return total
+            for body in bodies:
+                yield from constants(body)
 
 
 def _is_mapped(array: object) -> bool:
     while isinstance(array, np.ndarray):
-        if isinstance(array, np.memmap):
-            return True
+        if isinstance(array, (np.memmap, StoredBuffer)):
+            return isinstance(array, np.memmap)
         array = array.base
     return isinstance(array, mmap.mmap)
 

@@ -8,12 +8,13 @@ from typing import Any
 from polydevice.errors import DeviceError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.exported import export_network
+from polydevice.files.kept_source import KeptSource
 from polydevice.memory_budget import WORTH_BYTES
 from polydevice.network import Network
 from polydevice.network.dynamic_batch import open_batch
 from polydevice.network.kept_layers import KeptLayers
 from polydevice.ops.state import ReadValue
-from polydevice.passes.check_sizes import constant_bytes
+from polydevice.passes.check_sizes import constants
 from polydevice.runtime.executor import Executor
 from polydevice_cpu.cores import cores_of_streams
 from polydevice_cpu.onednn import openmp
@@ -27,22 +28,22 @@ from polydevice_cpu.report import execution_graph, explanation
 from polydevice_cpu.runner import CpuRunner
 
 
-def _made_bytes(network: Network, source: Network) -> int:
-    """What constants take that the passes made; 0 where something lives with the network's nodes.
+def _spare_bytes(network: Network, source: KeptSource) -> int:
+    """What constants take that can be had again; 0 where something lives with the network's nodes.
 
-    That is what has a body, or a variable.
+    That is what has a body, or a variable. The passes made some of them, others are in a file.
     """
     nodes = network.nodes()
     if any(node.op.has_bodies or node.op.is_stateful for node in nodes):
         return 0
-    given = {id(node.constant) for node in source.nodes()}
+    given = set(map(id, source.constants))
     arrays = [node.constant for node in nodes if id(node.constant) not in given]
-    return sum(array.nbytes for array in arrays if array is not None)
+    return source.stored_bytes + sum(array.nbytes for array in arrays if array is not None)
 
 
-def _prepared(source: Network, *, integers: bool) -> Network:
+def _prepared(source: KeptSource, *, integers: bool) -> Network:
     """What is planned of a network, made once more."""
-    network = source.clone()
+    network = source.network()
     prepare(network, integers=integers)
     return network
 
@@ -71,7 +72,7 @@ class CpuExecutableNetwork(ExecutableNetwork):
         self.executor.when_idle = openmp.stop_workers
         self.cores = cores_of_streams(options.bind_thread, options.streams)
         self.perf_count = options.perf_count
-        self._source = network.clone()  # what prepare() makes is for this plugin alone
+        self._source = KeptSource(network)  # what prepare() makes is for this plugin alone
         settings = Settings(
             bf16=options.enforce_bf16,
             integers=options.integers,
@@ -84,19 +85,20 @@ class CpuExecutableNetwork(ExecutableNetwork):
         if batch_limit:
             open_batch(network, batch_limit)
         prepare(network, integers=settings.integers)
-        self.memory.hold(self, constant_bytes(network), "the network's constants")
+        self.memory.hold_arrays(self, constants(network), "the network's constants")
         is_static = all(shape is not None and shape.is_static for shape in shapes)
         self._is_dynamic = network.is_dynamic
         self.variables = [node for node in network.nodes() if isinstance(node.op, ReadValue)]
         weights, again = WeightStore(self.memory), None
-        if is_static and not batch_limit and _made_bytes(network, self._source) >= WORTH_BYTES:
+        if is_static and not batch_limit and _spare_bytes(network, self._source) >= WORTH_BYTES:
             again = partial(_prepared, self._source, integers=settings.integers)
         self.compiled = CompiledNetwork(network, settings, weights, self.memory, again=again)
         if is_static:
             plan = self.compiled.plan(tuple(shape.static for shape in shapes if shape is not None))
             plan.compile()
             openmp.stop_workers()  # who infers may be another thread
-            self.compiled.let_go()
+            if self.compiled.let_go():
+                self._source.let_go()
 
     def latest_plan(self) -> Plan:
         """Return the plan that was made or used last.
@@ -133,8 +135,12 @@ class CpuExecutableNetwork(ExecutableNetwork):
         return "\n".join([explanation(plan, self.layers, others), *self.precision_lines])
 
     def export(self) -> bytes:
-        """Return the network and its configuration; weights are packed again when importing."""
-        return export_network("CPU", self._source, self.options)
+        """Return the network and its configuration; weights are packed again when importing.
+
+        Raises:
+            ModelFileError: weights that were let go of cannot be read again from the model's file.
+        """
+        return export_network("CPU", self._source.network(), self.options)
 
     def release(self) -> None:
         """Let go of plans and packed weights, once the network is closed."""

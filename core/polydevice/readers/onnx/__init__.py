@@ -21,9 +21,10 @@ from polydevice.readers.onnx.protos.protobuf import (
     default_domain,
     opsets_of,
     parse,
-    read_file,
+    read_apart,
 )
 from polydevice.readers.onnx.protos.tensors import TensorReader
+from polydevice.readers.onnx.signatures import newest_opset
 from polydevice.readers.onnx.unsupported import check_supported
 
 __all__ = ["read_onnx"]
@@ -55,15 +56,14 @@ def read_onnx(
         NetworkError: shapes or types do not fit an operation; names the node.
     """
     limits = limits or ReadLimits()
-    if isinstance(model, bytes):
-        folder, data = None, model
-    else:
-        path = Path(model)
-        folder, data = path.parent, read_file(path, limits)
-    proto = parse(data, limits)
-    del data
     try:
-        return _read(proto, folder, limits, evaluate)
+        if isinstance(model, bytes):
+            tensors = TensorReader(ExternalData(None), budget := Budget(limits))
+            return _read(parse(model, limits), tensors, budget, evaluate)
+        path = Path(model)
+        with read_apart(path, limits) as (message, large):
+            tensors = TensorReader(ExternalData(path.parent), budget := Budget(limits), large)
+            return _read(parse(message, limits), tensors, budget, evaluate)
     except RecursionError:
         raise ModelLimitError("the model is nested too deeply") from None
     except MemoryError:
@@ -71,12 +71,14 @@ def read_onnx(
 
 
 def _read(
-    proto: ModelProto, folder: Path | None, limits: ReadLimits, evaluate: Evaluate | None
+    proto: ModelProto, tensors: TensorReader, budget: Budget, evaluate: Evaluate | None
 ) -> Network:
     opsets = opsets_of(proto.opset_import)
     if not opsets:
         raise ModelFormatError("the model does not import any operator set")
-    newest = defs.onnx_opset_version()
+    newest = newest_opset()
+    if opsets.get("", 0) > newest:
+        newest = max(newest, defs.onnx_opset_version())
     if opsets.get("", 0) > newest:
         _log.warning(
             "the model is of ONNX's opset %d, which is newer than opset %d, the newest that the "
@@ -89,9 +91,7 @@ def _read(
         if key in functions:
             raise ModelFormatError(f"function {function.name!r} is defined twice")
         functions[key] = function
-    budget = Budget(limits)
     check_supported(proto.graph, opsets, functions, budget)
-    tensors = TensorReader(ExternalData(folder), budget)
     reader = GraphReader(functions, tensors, budget, evaluate)
     network = reader.model_graph(proto.graph, opsets)
     if not network.results:

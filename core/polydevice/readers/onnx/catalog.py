@@ -12,19 +12,16 @@ import pkgutil
 from collections.abc import Callable, Sequence
 from typing import Any, Union
 
-import onnx.defs
 from onnx import FunctionProto, NodeProto, TypeProto
 
 import polydevice.ops  # noqa: F401 - defines the operations
 from polydevice.node import Port
 from polydevice.ops.op import Op, find_in_domain, find_onnx_operation
+from polydevice.readers.onnx.signatures import Schema, find_schema, find_signature
 
 Translated = Union[Port, "Sequence[Port | None]"]
 Translator = Callable[[Any], Translated]
 """``f(node: OnnxNode)`` returns the output port, or one port (None: not made) per output."""
-
-Schema = Any
-"""onnx.defs.OpSchema, whose published types lack what its functions are read with."""
 
 OLDEST_OPSET = 7
 """First opset of which every operator is translated."""
@@ -90,21 +87,12 @@ def find_direct(domain: str, op_type: str) -> type[Op] | None:
     return None if domain in _OWN_DOMAINS else find_in_domain(domain, op_type)
 
 
-@functools.cache
-def find_schema(domain: str, op_type: str, version: int) -> Schema | None:
-    """Return ONNX's definition of an operator as of an opset version."""
-    try:
-        return onnx.defs.get_schema(op_type, version, domain)
-    except (onnx.defs.SchemaError, TypeError):  # TypeError: the version is no 32-bit number
-        return None
-
-
 def is_too_old(domain: str, op_type: str, version: int) -> bool:
     """Whether the operator of that opset differs from the one of opset 7 and is not in `OLDER`."""
     if domain or version >= OLDEST_OPSET or op_type in OLDER:
         return False
-    then, now = (find_schema(domain, op_type, v) for v in (version, OLDEST_OPSET))
-    return then is None or now is None or then.since_version != now.since_version
+    then, now = (find_signature(domain, op_type, v) for v in (version, OLDEST_OPSET))
+    return then is None or now is None or then.since != now.since
 
 
 def has_function(domain: str, op_type: str, version: int) -> bool:

@@ -22,6 +22,7 @@ from polydevice.readers.onnx.protos.protobuf import default_domain, opsets_of
 from polydevice.readers.onnx.protos.tensors import TensorReader
 from polydevice.readers.onnx.protos.types import desc_of_type, type_of_desc
 from polydevice.readers.onnx.scope import Draft, Scope
+from polydevice.readers.onnx.signatures import find_schema, find_signature
 from polydevice.tensor import TensorDesc
 
 FunctionKey = tuple[str, str, str]
@@ -179,10 +180,10 @@ class GraphReader:
     def _resolved(
         self, proto: NodeProto, scope: Scope, domain: str, version: int, name: str
     ) -> OnnxNode:
-        schema = catalog.find_schema(domain, proto.op_type, version)
-        if schema is not None:
-            _check_count("inputs", len(proto.input), schema.min_input, schema.max_input)
-            _check_count("outputs", len(proto.output), schema.min_output, schema.max_output)
+        signature = find_signature(domain, proto.op_type, version)
+        if signature is not None:
+            _check_count("inputs", len(proto.input), *signature.inputs)
+            _check_count("outputs", len(proto.output), *signature.outputs)
         return OnnxNode(
             self,
             scope,
@@ -191,7 +192,7 @@ class GraphReader:
             version=version,
             name=scope.prefix + name,
             inputs=[scope.find(n) if n else None for n in proto.input],
-            attributes=self._attributes.read(proto, schema, scope),
+            attributes=self._attributes.read(proto, signature, scope),
             outputs=list(proto.output),
             proto=proto,
         )
@@ -246,7 +247,7 @@ class GraphReader:
 
     def expand_definition(self, node: OnnxNode) -> Sequence[Port | None]:
         """Expand an operator by ONNX's own definition of it."""
-        schema = catalog.find_schema(node.domain, node.op_type, node.version)
+        schema = find_schema(node.domain, node.op_type, node.version)
         function = None
         if schema is not None:
             types = [type_of_desc(None if p is None else p.desc) for p in node.inputs]

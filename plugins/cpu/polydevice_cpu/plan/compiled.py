@@ -9,6 +9,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.errors import ModelFileError
 from polydevice.locks import RLock
 from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
@@ -106,15 +107,20 @@ class CompiledNetwork:
             network = self._again()
         return network
 
-    def let_go(self) -> None:
+    def let_go(self) -> bool:
         """Keep plans alone, where the network can be made again: weights are packed in them.
 
         EfficientNet-Lite0, stored in f16, takes 48 MB so, and 63 with plain weights in f32 besides.
+
+        Returns:
+            Whether it can.
         """
-        if self._again is not None:
-            self._network = None
-            self.sizes.clear()
-            self.weights.forget_sources()
+        if self._again is None:
+            return False
+        self._network = None
+        self.sizes.clear()
+        self.weights.forget_sources()
+        return True
 
     def plan(self, shapes: Shapes) -> Plan:
         """Return the plan for these input shapes; makes it when they are new.
@@ -127,9 +133,13 @@ class CompiledNetwork:
     def plan_alone(self, plan: Plan, shapes: Shapes) -> Plan | None:
         """Return a plan that computes what `plan` does in one thread; None if oneDNN differs then.
 
-        Equal code gives equal bits, whichever thread runs which part of it.
+        Equal code gives equal bits, whichever thread runs which part of it. None as well where
+        weights were let go of, and the file they came from has changed.
         """
-        alone = self._in_one_thread.plan(shapes)
+        try:
+            alone = self._in_one_thread.plan(shapes)
+        except ModelFileError:
+            return None
         self._in_one_thread.let_go()
         codes = [[step.implementation for step in each.steps] for each in (plan, alone)]
         return alone if codes[0] == codes[1] else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +11,10 @@ from onnx.helper import make_attribute
 
 from polydevice.dtype import Array, ElementType
 from polydevice.errors import ModelFormatError
-from polydevice.readers.onnx.catalog import Schema
 from polydevice.readers.onnx.protos.tensors import TensorReader
 from polydevice.readers.onnx.protos.types import desc_of_type
 from polydevice.readers.onnx.scope import Scope
+from polydevice.readers.onnx.signatures import Signature
 
 _A = AttributeProto
 
@@ -40,18 +41,17 @@ class AttributeReader:
     def __init__(self, tensors: TensorReader) -> None:
         self._tensors = tensors
 
-    def read(self, node: NodeProto, schema: Schema | None, scope: Scope) -> dict[str, Any]:
-        """Return name → value, with the schema's defaults for attributes that are not given.
+    def read(self, node: NodeProto, signature: Signature | None, scope: Scope) -> dict[str, Any]:
+        """Return name → value, with ONNX's defaults for attributes that are not given.
 
         Raises:
             ModelFormatError: for an attribute given twice, or without a legal value.
         """
         values: dict[str, Any] = {}
-        if schema is not None:
-            for name, definition in schema.attributes.items():
-                default = definition.default_value
-                if default.type != _A.UNDEFINED:
-                    values[name] = self.value(default, scope)
+        if signature is not None:
+            for name, known in signature.attributes.items():
+                if known.default is not None:
+                    values[name] = copy.copy(known.default)
         given: set[str] = set()
         for attribute in node.attribute:
             if attribute.name in given:
@@ -61,18 +61,18 @@ class AttributeReader:
                 if attribute.ref_attr_name in scope.bindings:
                     values[attribute.name] = scope.bindings[attribute.ref_attr_name]
                 continue
-            self._check_type(attribute, schema)
+            self._check_type(attribute, signature)
             values[attribute.name] = self.value(attribute, scope)
         return values
 
-    def _check_type(self, attribute: AttributeProto, schema: Schema | None) -> None:
-        if schema is None or attribute.name not in schema.attributes:
+    def _check_type(self, attribute: AttributeProto, signature: Signature | None) -> None:
+        if signature is None or attribute.name not in signature.attributes:
             return
-        wanted = schema.attributes[attribute.name].type
-        if int(wanted.value) != attribute.type:
+        wanted = signature.attributes[attribute.name].type
+        if wanted != attribute.type:
             raise ModelFormatError(
                 f"attribute {attribute.name!r} has type {_type_name(attribute.type)}; "
-                f"legal: {_type_name(int(wanted.value))}"
+                f"legal: {_type_name(wanted)}"
             )
 
     def defaults_of(self, function: FunctionProto, scope: Scope) -> dict[str, Any]:

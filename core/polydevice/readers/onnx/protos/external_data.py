@@ -13,6 +13,7 @@ from pathlib import Path
 
 from polydevice.errors import ModelFileError, ModelFormatError, WeightsError
 from polydevice.files.safe_open import open_named
+from polydevice.files.stored import StoredBuffer, StoredFile
 
 _KEYS = {"location", "offset", "length", "checksum", "basepath"}
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -24,10 +25,11 @@ class ExternalData:
     def __init__(self, folder: Path | None) -> None:
         """Allow reading from `folder`; None (a model given as bytes) allows nothing."""
         self._folder = folder
-        self._regions: dict[tuple[str, int, int], bytes] = {}
+        self._regions: dict[tuple[str, int, int], StoredBuffer] = {}
+        self._files: dict[str, StoredFile] = {}
         self._taken: dict[str, int] = {}
 
-    def read(self, tensor: str, entries: Mapping[str, str], size_bytes: int) -> bytes:
+    def read(self, tensor: str, entries: Mapping[str, str], size_bytes: int) -> StoredBuffer:
         """Return the bytes of one tensor.
 
         Args:
@@ -72,7 +74,7 @@ class ExternalData:
             )
         return entries["location"], numbers["offset"] or 0
 
-    def _read(self, tensor: str, location: str, offset: int, size: int) -> bytes:
+    def _read(self, tensor: str, location: str, offset: int, size: int) -> StoredBuffer:
         if self._folder is None:
             raise ModelFileError(
                 f"tensor {tensor!r} is in the file {location!r}; a model given as bytes has no "
@@ -94,23 +96,18 @@ class ExternalData:
                     f"tensor {tensor!r}: the tensors in {location!r} overlap; together they are "
                     f"larger than the file of {available} bytes"
                 )
-            return _read_exactly(fd, offset, size, tensor, location)
+            file = self._files.get(location)
+            if file is None or not file.is_in(fd):
+                file = self._files[location] = StoredFile(self._folder / location, fd)
+            data = StoredBuffer.read(file, fd, offset, size)
+            if data is None:
+                raise WeightsError(
+                    f"tensor {tensor!r}: {location!r} became shorter while it was read"
+                )
+            return data
         except OSError as error:
             raise ModelFileError(
                 f"tensor {tensor!r}: cannot read {location!r}: {error.strerror}"
             ) from error
         finally:
             os.close(fd)
-
-
-def _read_exactly(fd: int, offset: int, size: int, tensor: str, location: str) -> bytes:
-    chunks = []
-    remaining = size
-    while remaining:
-        chunk = os.pread(fd, min(remaining, 1 << 30), offset)
-        if not chunk:
-            raise WeightsError(f"tensor {tensor!r}: {location!r} became shorter while it was read")
-        chunks.append(chunk)
-        offset += len(chunk)
-        remaining -= len(chunk)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)

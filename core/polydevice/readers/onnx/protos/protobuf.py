@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from google.protobuf.message import DecodeError, Message  # publishes no types
 from onnx import ModelProto, TensorProto
 
 from polydevice.errors import ModelFileError, ModelFormatError, ModelLimitError
 from polydevice.files.safe_open import open_given
+from polydevice.files.stored import StoredFile
 from polydevice.readers.limits import ReadLimits
+from polydevice.readers.onnx.protos.large_tensors import LargeTensors
 
 
 def read_file(path: Path, limits: ReadLimits) -> bytes:
@@ -21,11 +25,39 @@ def read_file(path: Path, limits: ReadLimits) -> bytes:
         ModelFileError: when it is missing, empty, unreadable or no regular file.
         ModelLimitError: when it is larger than the limit.
     """
+    with _opened(path, limits) as file, _reading(path):
+        return file.read()
+
+
+@contextmanager
+def read_apart(path: Path, limits: ReadLimits) -> Iterator[tuple[bytes, LargeTensors]]:
+    """Read a model file's bytes but for its large tensors, which can be read in the context.
+
+    Raises:
+        ModelFileError, ModelLimitError: as `read_file`.
+    """
+    with _opened(path, limits) as file:
+        with _reading(path):
+            large = LargeTensors(StoredFile(path, file.fileno()), file.fileno())
+            message = large.message()
+            if message is None:
+                file.seek(0)
+                message = file.read()
+        yield message, large
+
+
+@contextmanager
+def _opened(path: Path, limits: ReadLimits) -> Iterator[BinaryIO]:
     descriptor, size = open_given(path, "model file", ModelFileError)
+    with os.fdopen(descriptor, "rb") as file:
+        _check_size(size, limits)
+        yield file
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
     try:
-        with os.fdopen(descriptor, "rb") as file:
-            _check_size(size, limits)
-            return file.read()
+        yield
     except OSError as error:
         raise ModelFileError(f"cannot read {str(path)!r}: {error.strerror}") from error
 

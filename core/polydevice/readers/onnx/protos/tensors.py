@@ -13,6 +13,7 @@ from polydevice.errors import ModelFormatError
 from polydevice.readers.onnx.budget import Budget
 from polydevice.readers.onnx.protos.element_types import element_type_of
 from polydevice.readers.onnx.protos.external_data import ExternalData
+from polydevice.readers.onnx.protos.large_tensors import LargeTensors
 from polydevice.shape import has_array
 
 _FLOAT = {ElementType.f32, ElementType.c64}
@@ -25,10 +26,19 @@ _PACKED_BITS = (1, 2, 4)
 class TensorReader:
     """Turns tensors of one model into arrays."""
 
-    def __init__(self, external: ExternalData, budget: Budget) -> None:
-        """Read external data through `external`; count dense forms in `budget`."""
+    def __init__(
+        self, external: ExternalData, budget: Budget, large: LargeTensors | None = None
+    ) -> None:
+        """Read tensors.
+
+        Args:
+            external: reads external data.
+            budget: counts dense forms of sparse tensors.
+            large: reads what was left in the model file; None where the messages hold it all.
+        """
         self._external = external
         self._budget = budget
+        self._large = large
 
     def dense(self, tensor: TensorProto) -> tuple[Array, ElementType]:
         """Return a tensor's elements and element type.
@@ -45,10 +55,11 @@ class TensorReader:
             return self._strings(tensor, shape), element_type
         bits = element_type.bits
         size_bytes = -(-math.prod(shape) * bits // 8)
+        raw: bytes | Array
         if tensor.data_location == TensorProto.EXTERNAL:
             raw = self._external.read(tensor.name, _entries(tensor), size_bytes)
         elif tensor.HasField("raw_data"):
-            raw = tensor.raw_data
+            raw = tensor.raw_data if self._large is None else self._large.data(tensor.raw_data)
             if len(raw) != size_bytes:
                 raise ModelFormatError(
                     f"tensor {tensor.name!r} has {len(raw)} bytes of data; "
@@ -98,13 +109,14 @@ class TensorReader:
         return array.reshape(shape), element_type
 
 
-def from_bytes(raw: bytes, element_type: ElementType, shape: tuple[int, ...]) -> Array:
+def from_bytes(raw: bytes | Array, element_type: ElementType, shape: tuple[int, ...]) -> Array:
     """Read little-endian elements; those narrower than a byte are packed, lowest bits first."""
+    data = np.frombuffer(raw, np.uint8) if isinstance(raw, bytes) else np.asarray(raw)
     if element_type.bits < 8:
-        return _unpack(np.frombuffer(raw, np.uint8), element_type, shape)
+        return _unpack(data, element_type, shape)
     if element_type is ElementType.boolean:
-        return np.asarray(np.frombuffer(raw, np.uint8) != 0).reshape(shape)
-    return np.frombuffer(raw, element_type.dtype).reshape(shape)
+        return np.asarray(data != 0).reshape(shape)
+    return data.view(element_type.dtype).reshape(shape)
 
 
 def _unpack(data: Array, element_type: ElementType, shape: tuple[int, ...]) -> Array:
