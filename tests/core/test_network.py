@@ -18,13 +18,16 @@ from polydevice.network import Network, unique_name
 from polydevice.node import Node, constant
 from polydevice.ops.activation import Relu
 from polydevice.ops.arithmetic import Add
+from polydevice.ops.comparison import Less
 from polydevice.ops.concat import Concat
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.op import Op
 from polydevice.ops.reshape import Reshape, ShapeOf
+from polydevice.ops.signal import CumSum
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.shape import Shape
+from polydevice.symbolic_size import is_symbolic, number_of, tracing
 
 from .conftest import relu_network
 
@@ -206,6 +209,30 @@ def test_constant_folding_leaves_only_what_depends_on_inputs():
     assert [n.type for n in network] == ["Parameter", "Const", "Reshape", "Result"]
     target = network.node("flat").inputs[1].node.constant
     np.testing.assert_array_equal(target, [4, -1])
+
+
+@pytest.mark.parametrize(
+    ("op", "for_8", "for_9"),
+    [(Add(), [9, 9], [10, 9]), (Less(), [False, True], [False, True])],
+    ids=["arithmetic", "comparison"],
+)
+def test_folding_leaves_symbolic_sizes_open(op, for_8, for_9):
+    """What is computed of them serves other sizes, where it was not known with the shapes."""
+    with tracing() as notes:
+        like = parameter("like", [notes.input(8), 3])
+        sizes = Node("sizes", ShapeOf(), [like.output])
+        numbers = constant("numbers", np.array([1, 5])), constant("axis", np.array(0))
+        sums = Node("sums", CumSum(), [each.output for each in numbers])
+        y = Node("y", op, [sizes.output, sums.output])
+        network = Network("folded", [like], [Node("result", Result(output_name="y"), [y.output])])
+        network.infer()
+        with Core() as core:
+            constant_folding(network, core.evaluate)
+        found = [*network.results[0].inputs[0].node.constant]
+        assert [*map(number_of, found)] == for_8
+        formulas = notes.formulas([number for number in found if is_symbolic(number)])
+    made = iter(formulas([9])[0])
+    assert [next(made) if is_symbolic(number) else number for number in found] == for_9
 
 
 def test_unique_name():

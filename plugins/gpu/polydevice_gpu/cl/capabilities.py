@@ -31,6 +31,7 @@ _PROBING_MODULES = (
     "queues/command_buffer",
     "library",
     "programs/builtins",
+    "programs/needed",
     "programs/warp_groups",
     "child_process",
 )

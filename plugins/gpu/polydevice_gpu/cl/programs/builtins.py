@@ -14,6 +14,8 @@ import functools
 import re
 from collections.abc import Iterator
 
+from polydevice_gpu.cl.programs.needed import needed
+
 OPTION = "-D_OPENCL_H_"
 """Says that the header, LLVM's opencl-c.h, was read already; types and constants are elsewhere."""
 
@@ -77,10 +79,14 @@ _ATOMIC = re.compile(r"atomic_(inc|dec|add|sub|or|and|xor|min|max|cmpxchg)")
 
 
 def declared(source: str) -> str:
-    """Return a source that declares the built-in functions it names; to be built with `OPTION`."""
-    named = {*_WORD.findall(source)}
+    """Return what of a source is `needed`, and declares the built-in functions it names.
+
+    It is to be built with `OPTION`.
+    """
+    text = needed(source)
+    named = {*_WORD.findall(text)}
     named.update(*(whole for part, whole in _PASTED.items() if part in named))
-    return "\n".join([*filter(None, map(declarations, sorted(named))), source])
+    return "\n".join([*filter(None, map(declarations, sorted(named))), text])
 
 
 @functools.cache
