@@ -3,7 +3,8 @@
     python benchmarks/new_shapes.py                          # networks made here
     python benchmarks/new_shapes.py --models minilm,ppocr_det --clock thread
 
-`first` and `second` are milliseconds of the first two inferences with a shape, `built` programs
+`first` and `later` are milliseconds of the first and third inference with a shape (the second one
+records launches for replays, where the device has them), `built` programs
 that were compiled since the shape before, by whichever thread, and `filled` says whether the
 plan was filled in from one with formulas. A pause lets what runs in the background end, unless it
 is 0. The last line of a network has medians, and how often the first one took 5 ms more.
@@ -208,26 +209,26 @@ def measure(
         for number, x in enumerate(inputs):
             count, filled = built.count, templates.filled
             times = []
-            for _ in range(2):
+            for _ in range(3):
                 start = clock()
                 request.infer(x)
                 times.append((clock() - start) * 1e3)
             time.sleep(arguments.pause)
             shape = "x".join(map(str, next(iter(x.values())).shape))
             how = "yes" if templates.filled > filled else "no"
-            rows.append((*times, built.count - count, how))
+            first, _, last = times
+            rows.append((first, last, built.count - count, how))
             if arguments.all or not number:
-                first, second = times
                 print(
-                    f"  {shape:<16}{first:9.2f}{second:9.2f}{first - second:9.2f} ms more, "
+                    f"  {shape:<16}{first:9.2f}{last:9.2f}{first - last:9.2f} ms more, "
                     f"{built.count - count} built, filled in: {how}",
                     flush=True,
                 )
         later = rows[1:]
-        more = [first - second for first, second, *_ in later]
+        more = [first - last for first, last, *_ in later]
         print(
             f"  {len(later)} later shapes: first {statistics.median(r[0] for r in later):.2f}, "
-            f"second {statistics.median(r[1] for r in later):.2f}, more: median "
+            f"third {statistics.median(r[1] for r in later):.2f}, more: median "
             f"{statistics.median(more):.2f}, most {max(more):.2f} ms; over 5 ms: "
             f"{sum(m > 5 for m in more)}; built {sum(r[2] for r in later)}, after the second shape "
             f"{sum(r[2] for r in later[1:])}; filled in {sum(r[3] == 'yes' for r in later)}",

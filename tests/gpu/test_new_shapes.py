@@ -12,6 +12,7 @@ import pytest
 
 from polydevice.ops.softmax import SoftMax
 from polydevice_gpu.cl.programs.program import ProgramBuilder
+from polydevice_gpu.compiler.new_shapes.filling import FilledContents
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.launch import Local
 from polydevice_gpu.runtime.plan import HostStep
@@ -131,6 +132,29 @@ def test_later_shapes_need_no_program_of_their_own(case, core, opencl, monkeypat
                 f"plans for {number + 1} sets of shapes are kept; layers with programs for these "
                 "shapes alone: none"
             ) in executable.explain()
+
+
+@pytest.mark.parametrize("by_arrays", [False, True])
+def test_launches_of_filled_plans_by_arrays_and_one_by_one(
+    core, opencl, monkeypatch, by_arrays
+) -> None:
+    """One by one where a driver cannot copy kernel objects; layers have their times either way."""
+    if by_arrays and not opencl.capabilities.kernel_copies:
+        pytest.skip(f"{opencl.name}: {opencl.capability_reasons.get('kernel_copies')}")
+    if not by_arrays:
+        monkeypatch.setattr(FilledContents, "stretches", lambda _: None)
+    model, inputs = residual([(66, 70), (67, 93), (81, 64)])
+    executable = core.load_network(core.read_network(model), "GPU", {"PERF_COUNT": True})
+    request = executable.create_infer_request()
+    for x in inputs:
+        got = request.infer({"x": x})
+        for ours, theirs in zip(got.values(), models.answer(model, {"x": x}), strict=True):
+            scale = np.abs(theirs).max(initial=0)
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4 * scale)
+        contents = executable.latest_plan().contents
+        assert (contents.stretches() is not None) == by_arrays
+        rows = request.get_perf_counts().values()
+        assert sum(row["real_time"] > 0 for row in rows) > 3
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import enum
 import math
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -210,6 +210,11 @@ class GpuNode:
         made.is_view, made.on_host, made.is_late = self.is_view, self.on_host, self.is_late
         made.nested, made.result_type = self.nested, self.result_type
         return made
+
+    def stand_for_itself(self) -> None:
+        """Say no more that its kernel stands in for another one."""
+        if self.choice is not None and self.choice.stands_for:
+            self.choice = replace(self.choice, stands_for="")
 
     def operation(self, kind: type[O]) -> O:
         """Return the operation, which is one of this kind.

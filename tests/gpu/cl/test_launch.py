@@ -17,7 +17,7 @@ from polydevice_gpu import cl
 from polydevice_gpu.cl import library
 from polydevice_gpu.cl.programs.kernel_objects import KernelObjects
 from polydevice_gpu.cl.queues import command_buffer
-from polydevice_gpu.cl.queues.launch_loop import Record, launch_loop
+from polydevice_gpu.cl.queues.launch_loop import LAUNCH, launch_loop
 from polydevice_gpu.cl.queues.profile import LaunchEvents
 
 SOURCE = """
@@ -77,19 +77,19 @@ def test_kernel_objects_are_released_with_their_list(opencl, program, monkeypatc
     monkeypatch.setattr(KernelObjects, "take", take)
     x, y = buffers(opencl, 2)
     kernel, *sizes, arguments = scaling(program, x, y, 3)
-    draft = None
+    launches, copies = cl.LaunchList(opencl), KernelObjects()
+    first = kernel.instance(copies)
     if opencl.capabilities.kernel_copies:
-        draft = cl.Draft(kernel, {3: arguments.pop()})
-    launches = cl.LaunchList(opencl)
+        kernel.instance(copies, first)
     for _ in range(3):
-        launches.add(kernel, *sizes, dict(enumerate(arguments)), draft=draft)
+        launches.add(kernel, *sizes, arguments)
     assert len(set(made)) >= 3
     gc.collect()  # of other tests
     monkeypatch.setattr(library, "library", lambda: counted)
     del launches
     gc.collect()
     assert sorted(released) == sorted(set(made[-3:]))
-    del draft
+    del copies
     gc.collect()
     assert sorted(released) == sorted(set(made))
 
@@ -256,29 +256,6 @@ def test_sizes_that_are_not_possible(opencl, program, global_size, local_size, p
         cl.LaunchList(opencl).add(program.kernel("scale"), global_size, local_size, arguments)
 
 
-def test_launches_from_one_draft_have_arguments_of_their_own(opencl, program, launches) -> None:
-    if not opencl.capabilities.kernel_copies:
-        pytest.skip(f"{opencl.name}: {opencl.capability_reasons.get('kernel_copies')}")
-    a, b, c = buffers(opencl, 3)
-    kernel = program.kernel("scale")
-    draft = cl.Draft(kernel, {2: np.int32(3), 3: cl.LocalMemory(4 * 16)})
-    for x, y in ((a, b), (b, c)):
-        launches.add(kernel, (ITEMS,), (16,), {0: x, 1: y}, draft=draft)
-    data, result = np.arange(ITEMS, dtype=np.int32), np.empty(ITEMS, np.int32)
-    with opencl.queue() as queue:
-        queue.upload(a, data)
-        for number, factor in ((0, 9), (1, 15)):
-            launches.enqueue(queue)
-            queue.download(c, result)
-            assert np.array_equal(result, data * factor)
-            launches.set_argument(number, 2, np.int32(5))
-        launches.enqueue(queue)
-        queue.download(c, result)
-        assert np.array_equal(result, data * 25)
-    with pytest.raises(DeviceError, match="has 4 parameters, not 3"):
-        launches.add(kernel, (ITEMS,), (16,), {0: a}, draft=draft)
-
-
 def test_arguments_that_do_not_fit(opencl, program) -> None:
     a, b = buffers(opencl, 2)
     launches = cl.LaunchList(opencl)
@@ -333,7 +310,8 @@ def test_loop_hands_over_every_argument_and_stops_where_one_is_refused(opencl, r
     rows = [
         (far + n, 1 + n % 3, None, far + 8 * n, None if n % 2 else 7, n or None) for n in range(5)
     ]
-    loop = launch_loop(far + 99, [Record(*row) for row in rows])
+    records = np.array([tuple(x or 0 for x in row) for row in rows], LAUNCH)
+    loop = launch_loop(far + 99, records)
     if loop is None:
         pytest.skip("no loop for this system")
     loop = loop._replace(enqueue=ctypes.cast(enqueue, handle))
@@ -371,8 +349,8 @@ def test_list_gives_its_memory_back(opencl, program, launches) -> None:
         queue.fill(a)
         launches.enqueue(queue)
     del a, b
-    watched = weakref.ref(launches._launches[0])
-    launches._launches.clear()
+    watched = weakref.ref(launches._added[0])
+    launches._added.clear()
     launches._forget_prepared()
     gc.collect()
     assert watched() is None

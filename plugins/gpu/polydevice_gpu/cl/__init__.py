@@ -44,6 +44,12 @@ if TYPE_CHECKING:
         define,
     )
     from polydevice_gpu.cl.queues.event import Event
+    from polydevice_gpu.cl.queues.filled_launches import (
+        FilledLaunches,
+        LaunchTable,
+        TableArgument,
+        TableLaunch,
+    )
     from polydevice_gpu.cl.queues.launch import Draft, LaunchList, LocalMemory
     from polydevice_gpu.cl.queues.profile import LaunchTime
     from polydevice_gpu.cl.queues.queue import Queue
@@ -56,8 +62,10 @@ __all__ = [
     "Device",
     "Draft",
     "Event",
+    "FilledLaunches",
     "Image",
     "LaunchList",
+    "LaunchTable",
     "LaunchTime",
     "LocalMemory",
     "Program",
@@ -67,6 +75,8 @@ __all__ = [
     "RecordingQueue",
     "Report",
     "Selection",
+    "TableArgument",
+    "TableLaunch",
     "compiling_aside",
     "define",
     "discover",
@@ -81,9 +91,11 @@ _HOMES = {
     "Device": "device",
     "Draft": "queues.launch",
     "Event": "queues.event",
+    "FilledLaunches": "queues.filled_launches",
     "Image": "memory.image",
     "CompiledKernel": "programs.program",
     "LaunchList": "queues.launch",
+    "LaunchTable": "queues.filled_launches",
     "LaunchTime": "queues.profile",
     "LocalMemory": "queues.launch",
     "Program": "programs.program",
@@ -91,6 +103,8 @@ _HOMES = {
     "ProgramSource": "programs.program",
     "Queue": "queues.queue",
     "RecordingQueue": "queues.recording_queue",
+    "TableArgument": "queues.filled_launches",
+    "TableLaunch": "queues.filled_launches",
     "compiling_aside": "programs.apart",
     "define": "programs.program",
     "handles_of": "device",

@@ -24,7 +24,7 @@ from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.compiler.stages import GRAPH, PLAN, PREPARE, SPECIALISE, build_graph
 from polydevice_gpu.graph import GpuGraph, Memory
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.runtime.plan import Plan
+from polydevice_gpu.runtime.plan import MadeContents, Plan
 from polydevice_gpu.runtime.trials.joining_trial import keep_faster
 from polydevice_gpu.runtime.weights import WeightStore
 
@@ -241,7 +241,8 @@ class Compiler:
         for stage in PLAN:
             stage(work)
         assert work.arena is not None
-        plan = Plan(self.device, work.graph, work.steps, work.arena, work.weights, work.compiled)
+        contents = MadeContents(work.graph, work.steps)
+        plan = Plan(self.device, contents, work.arena, work.weights, work.compiled)
         plan.joined, plan.apart = work.joined, work.apart
         plan.wanted, plan.may_join = work.wanted, work.may_join
         if plan.joined and self.settings.single_launch == "AUTO":

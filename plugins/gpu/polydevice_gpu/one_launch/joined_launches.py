@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -68,15 +68,13 @@ class JoinedLaunches(cl.LaunchList):
         kernel: cl.Kernel,
         global_size: Sequence[int],
         local_size: Sequence[int] | None,
-        arguments: Sequence[Argument] | Mapping[int, Argument],
+        arguments: Sequence[Argument],
         *,
         name: str = "",
-        draft: cl.Draft | None = None,
     ) -> int:
         """Append a launch of the stretch; see `LaunchList.add`."""
-        number = super().add(kernel, global_size, local_size, arguments, name=name, draft=draft)
-        by_position = self._launches[number].arguments
-        self._given.append([by_position[position] for position in range(len(by_position))])
+        number = super().add(kernel, global_size, local_size, arguments, name=name)
+        self._given.append(list(arguments))
         return number
 
     def may_change(self, launch: int, position: int, memory: Memory) -> None:

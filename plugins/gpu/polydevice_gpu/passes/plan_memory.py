@@ -49,7 +49,19 @@ def plan_memory(
     outside: AbstractSet[Memory] = frozenset(),
     side_by_side: bool = False,
 ) -> ArenaPlan:
-    """Return the blocks of the arena.
+    """Return the blocks of the arena; see `lives_of`."""
+    used = lives_of(graph, scratch, reuse, outside, side_by_side)
+    return place({memory: Life(*steps, memory.bytes) for memory, steps in used.items()})
+
+
+def lives_of(
+    graph: GpuGraph,
+    scratch: dict[int, list[Memory]],
+    reuse: bool = True,
+    outside: AbstractSet[Memory] = frozenset(),
+    side_by_side: bool = False,
+) -> dict[Memory, tuple[int, int]]:
+    """Return when pieces of memory are used: first and last step.
 
     Args:
         graph: with memory decided.
@@ -83,7 +95,7 @@ def plan_memory(
         first, last = ({m: times[step] for m, step in each.items()} for each in (first, last))
     if not reuse:
         first, last = dict.fromkeys(first, -1), dict.fromkeys(first, len(graph.nodes))
-    return place({memory: Life(step, last[memory], memory.bytes) for memory, step in first.items()})
+    return {memory: (step, last[memory]) for memory, step in first.items()}
 
 
 def _intervals(graph: GpuGraph) -> list[int]:

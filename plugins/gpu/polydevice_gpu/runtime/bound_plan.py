@@ -44,14 +44,14 @@ class BoundPlan(BoundSteps):
         Raises:
             DeviceMemoryError: the arena is more than the network may use, or than there is.
         """
-        graph, memory = plan.graph, plan.device.memory
+        contents, memory = plan.contents, plan.device.memory
         self.held_bytes = plan.arena.size_bytes
         if budget is not None:
             budget.hold(self, sum(plan.arena.blocks), "the memory of a request")
         blocks = [memory.allocate(size, "arena") for size in plan.arena.blocks]
         super().__init__(plan, blocks, Backlog())
-        self._inputs = {n: Transfer(v) for n, v in graph.inputs.items() if not v.on_host}
-        self._outputs = {n: Transfer(v) for n, v in graph.outputs.items() if not v.on_host}
+        self._inputs = {n: Transfer(v) for n, v in contents.inputs.items() if not v.on_host}
+        self._outputs = {n: Transfer(v) for n, v in contents.outputs.items() if not v.on_host}
         ports = (*self._inputs.values(), *self._outputs.values())
         self._own = {port.memory: self.region(port.memory) for port in ports}
         self._on_host: OnHost = {}
@@ -61,7 +61,7 @@ class BoundPlan(BoundSteps):
     @property
     def uses_host(self) -> bool:
         """Whether an inference waits, or gives outputs whose sizes are not known beforehand."""
-        return super().uses_host or any(v.on_host for v in self.plan.graph.outputs.values())
+        return super().uses_host or any(v.on_host for v in self.plan.contents.outputs.values())
 
     def enqueue(
         self,
@@ -116,9 +116,9 @@ class BoundPlan(BoundSteps):
             self.run(queue, self._on_host)
             return
         self._memory = None
-        given = self.plan.graph.inputs
+        given = self.plan.contents.inputs
         self._on_host = {given[name]: array for name, array in memory.arrays.items()}
-        for value in self.plan.graph.outputs.values():
+        for value in self.plan.contents.outputs.values():
             if value.on_host and value.constant is not None:
                 self._on_host[value] = value.constant.copy()
         for name, port in self._inputs.items():
@@ -200,8 +200,8 @@ class BoundPlan(BoundSteps):
             target = outputs[name]
             if isinstance(target, np.ndarray):
                 port.finish(target)
-        graph = self.plan.graph
-        return {name: self._on_host[v] for name, v in graph.outputs.items() if v.on_host}
+        values = self.plan.contents.outputs.items()
+        return {name: self._on_host[value] for name, value in values if value.on_host}
 
 
 class Job(NamedTuple):

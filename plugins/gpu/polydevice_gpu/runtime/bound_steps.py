@@ -19,6 +19,7 @@ from polydevice_gpu.graph import GpuNode, Memory, Place, Value
 from polydevice_gpu.one_launch.joined_launches import JoinedLaunches, WaitInVainError
 from polydevice_gpu.one_launch.stretch import Stretch
 from polydevice_gpu.runtime.backlog import Backlog
+from polydevice_gpu.runtime.filled_stretch import FilledStretch
 from polydevice_gpu.runtime.host import HostRun
 from polydevice_gpu.runtime.layer_times import Times, time_of
 from polydevice_gpu.runtime.plan import HostStep, NestedStep, Plan, Step, argument_of
@@ -68,18 +69,21 @@ class BoundSteps:
         self._blocks = blocks
         self._regions: dict[Memory, cl.Buffer] = dict(given or {})
         self._stretches: list[cl.LaunchList | HostRun | BoundNested] = []
-        self._timed: dict[int, list[GpuNode]] = {}
-        graph = plan.graph
-        ports = (*graph.inputs.values(), *graph.outputs.values())
+        self._timed: dict[int, list[int]] = {}  # stretch → its steps
+        contents = plan.contents
+        ports = (*contents.inputs.values(), *contents.outputs.values())
         self._uses: dict[Memory, list[Use]] = {
             value.memory: [] for value in ports if value.memory is not None
         }
         self._crossings: dict[Value, tuple[Transfer, Array]] = {}
-        self._read = {value for node in graph.nodes if not node.on_host for value in node.inputs}
-        self._read.update(graph.outputs.values())
+        copies = plan.device.capabilities.kernel_copies
+        filled = contents.stretches() if copies and not plan.joined else None
         with plan.binding:
-            for number, step in enumerate(plan.steps):
-                self._add(step, plan.joined.get(number))
+            if filled is not None:
+                self._add_filled(filled)
+            else:
+                for number, step in enumerate(plan.steps):
+                    self._add(number, step, plan.joined.get(number))
         self.joined = [each for each in self._stretches if isinstance(each, JoinedLaunches)]
         """What runs several launches as one."""
         for each in self.joined:
@@ -88,7 +92,25 @@ class BoundSteps:
         self.launches_only = launches if len(launches) == len(self._stretches) else None
         """All there is, where nothing waits and nothing is copied."""
 
-    def _add(self, step: Step | HostStep | NestedStep, joined: Stretch | None) -> None:
+    def _add_filled(self, stretches: Sequence[FilledStretch | HostStep]) -> None:
+        """Add launches that were filled in, each stretch at once."""
+        plan, count = self.plan, 0
+        for each in stretches:
+            if isinstance(each, HostStep):
+                self._add(count, each, None)
+                count += 1
+                continue
+            launches = each.bind(plan.device, plan.weights, self.region)
+            for word, memory in each.memories.items():
+                if memory in self._uses:
+                    for use in each.table.uses[word]:
+                        self.watch(memory, functools.partial(launches.set_argument, *use))
+            steps = len(each.table.steps)
+            self._timed[len(self._stretches)] = list(range(count, count + steps))
+            self._stretches.append(launches)
+            count += steps
+
+    def _add(self, number: int, step: Step | HostStep | NestedStep, joined: Stretch | None) -> None:
         """Add launches to the present stretch, or something else as a stretch of its own."""
         if isinstance(step, HostStep):
             self._stretches.append(HostRun(step.group, step.executable, step.spare))
@@ -97,7 +119,7 @@ class BoundSteps:
             self._stretches.append(step.bind(self))
             return
         launches = self._launches_of(joined)
-        self._timed.setdefault(len(self._stretches) - 1, []).extend([step.node] * len(step.kernels))
+        self._timed.setdefault(len(self._stretches) - 1, []).append(number)
         self.add_launches(launches, step, self.region)
 
     def _launches_of(self, joined: Stretch | None) -> cl.LaunchList:
@@ -145,28 +167,13 @@ class BoundSteps:
             region: returns the buffer of a piece of memory that is no weight.
         """
         first = len(launches)
-        scratch, weights = step.scratch, self.plan.weights
-        copies = self.plan.device.capabilities.kernel_copies
-        for place, (launch, kernel) in enumerate(zip(step.launches, step.kernels, strict=True)):
-            given, draft = launch.arguments, None
-            positions: Sequence[int] = range(len(given))
-            in_memory = positions
-            if copies and step.alike is not None:
-                alike = step.alike[place]
-                draft, positions, in_memory = alike.draft, alike.varying, alike.in_memory
-                if draft is None:
-                    same = {
-                        position: argument_of(each, scratch, weights, region)
-                        for position, each in enumerate(given)
-                        if position not in positions
-                    }
-                    draft = alike.draft = cl.Draft(kernel, same)
-            arguments = {p: argument_of(given[p], scratch, weights, region) for p in positions}
-            sizes = launch.global_size, launch.local_size
+        for launch, kernel in zip(step.launches, step.kernels, strict=True):
+            given = launch.arguments
+            arguments = [argument_of(a, step.scratch, self.plan.weights, region) for a in given]
             name = f"{kernel.name} of {step.node.name}"
-            number = launches.add(kernel, *sizes, arguments, name=name, draft=draft)
-            for position in in_memory:
-                argument = given[position]
+            sizes = launch.global_size, launch.local_size
+            number = launches.add(kernel, *sizes, arguments, name=name)
+            for position, argument in enumerate(given):
                 memory = argument.memory if isinstance(argument, Value) else argument
                 if isinstance(memory, Memory) and memory in self._uses:
                     self.watch(memory, functools.partial(launches.set_argument, number, position))
@@ -197,6 +204,14 @@ class BoundSteps:
                 found = self._blocks[self.plan.arena.places[memory]]
             self._regions[memory] = found
         return found
+
+    @functools.cached_property
+    def _read(self) -> set[Value]:
+        """What launches and bodies read, or the caller."""
+        graph = self.plan.graph
+        read = {value for node in graph.nodes if not node.on_host for value in node.inputs}
+        read.update(graph.outputs.values())
+        return read
 
     @property
     def uses_host(self) -> bool:
@@ -275,7 +290,9 @@ class BoundSteps:
         for number, stretch in enumerate(self._stretches):
             if isinstance(stretch, cl.LaunchList):
                 spent: dict[GpuNode, list[cl.LaunchTime]] = {}
-                for node, time in zip(self._timed[number], stretch.profile(), strict=True):
+                steps = [self.plan.steps[step] for step in self._timed[number]]
+                nodes = [s.node for s in steps if isinstance(s, Step) for _ in s.kernels]
+                for node, time in zip(nodes, stretch.profile(), strict=True):
                     spent.setdefault(node, []).append(time)
                 found.update({node: time_of(times) for node, times in spent.items()})
             else:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,28 +27,13 @@ from polydevice_gpu.runtime.weights import WeightStore
 if TYPE_CHECKING:
     from polydevice_gpu.passes.plan_memory import ArenaPlan
     from polydevice_gpu.runtime.bound_steps import BoundNested, BoundSteps
+    from polydevice_gpu.runtime.filled_stretch import FilledStretch
 
 LAUNCH_BYTES = 30_000
 """What a launch takes on the host, with its node, its kernel and its arguments."""
 
 LATER = "the kernel that would run them is built in the background, after some inferences"
 """Why launches do not join yet."""
-
-
-class Alike:
-    """A launch in plans for different sizes, some of whose arguments are the same in all of them.
-
-    Attributes:
-        varying: positions of the others.
-        in_memory: those of them that are no numbers.
-        draft: has what is the same, once a plan is bound.
-    """
-
-    def __init__(self, varying: Sequence[int], in_memory: Sequence[int]) -> None:
-        """Begin without a draft."""
-        self.varying = varying
-        self.in_memory = in_memory
-        self.draft: cl.Draft | None = None
 
 
 @dataclass
@@ -59,8 +44,6 @@ class Step:
     launches: list[Launch] = field(default_factory=list)
     kernels: list[cl.CompiledKernel] = field(default_factory=list)
     scratch: dict[Scratch, Memory] = field(default_factory=dict)
-    alike: list[Alike] | None = None
-    """Of each launch, in plans that were filled in."""
 
 
 @dataclass
@@ -98,21 +81,87 @@ class NestedStep(ABC):
         """Make what a request replays; its memory is that of the outer plan."""
 
 
+class Contents(ABC):
+    """What a plan consists of."""
+
+    @property
+    @abstractmethod
+    def graph(self) -> GpuGraph:
+        """The network after all passes."""
+
+    @property
+    @abstractmethod
+    def steps(self) -> list[Step | HostStep | NestedStep]:
+        """What is done, in execution order; views have no step."""
+
+    @property
+    def inputs(self) -> dict[str, Value]:
+        """Of the graph, by name."""
+        return self.graph.inputs
+
+    @property
+    def outputs(self) -> dict[str, Value]:
+        """Of the graph, by name."""
+        return self.graph.outputs
+
+    @property
+    def inner_plans(self) -> list[Plan]:
+        """The plans of all bodies."""
+        nested = (step for step in self.steps if isinstance(step, NestedStep))
+        return [plan for step in nested for plan in step.plans]
+
+    @property
+    def held_bytes(self) -> int:
+        """Estimate of the host memory that it takes."""
+        return LAUNCH_BYTES * sum(len(step.launches) for step in launching(self.steps))
+
+    @property
+    def launches_only(self) -> bool:
+        """Whether neither host nor loops take part."""
+        return all(isinstance(step, Step) for step in self.steps)
+
+    def keep_choices(self) -> None:
+        """Say of no node any more that its kernel stands in for another one."""
+        for node in self.graph.nodes:
+            node.stand_for_itself()
+
+    def stretches(self) -> list[FilledStretch | HostStep] | None:
+        """Return launches as arrays, with what the host does between them; None without arrays."""
+        return None
+
+
+class MadeContents(Contents):
+    """What was made stage by stage."""
+
+    def __init__(self, graph: GpuGraph, steps: list[Step | HostStep | NestedStep]) -> None:
+        """Hold it."""
+        self._graph = graph
+        self._steps = steps
+
+    @property
+    def graph(self) -> GpuGraph:
+        """The network after all passes."""
+        return self._graph
+
+    @property
+    def steps(self) -> list[Step | HostStep | NestedStep]:
+        """What is done, in execution order."""
+        return self._steps
+
+
 @dataclass(eq=False)
 class Plan:
     """A compiled network.
 
     Attributes:
-        graph: after all passes.
-        steps: in execution order; views have none.
+        contents: graph and steps, which a plan that was filled in makes when asked.
         arena: where everything lies.
         weights: constants on the device.
         programs_compiled: how many programs were not in the cache.
     """
 
     device: cl.Device
-    graph: GpuGraph
-    steps: list[Step | HostStep | NestedStep]
+    contents: Contents
     arena: ArenaPlan
     weights: WeightStore
     programs_compiled: int = 0
@@ -142,6 +191,16 @@ class Plan:
     """Held while kernels are bound: they hand out their first instance to one caller only."""
 
     @property
+    def graph(self) -> GpuGraph:
+        """The network after all passes."""
+        return self.contents.graph
+
+    @property
+    def steps(self) -> list[Step | HostStep | NestedStep]:
+        """What it does in execution order; views have no step."""
+        return self.contents.steps
+
+    @property
     def is_final(self) -> bool:
         """Whether nothing is to be made that may be better, for these shapes or others."""
         return not (self.is_makeshift or self.may_join)
@@ -154,9 +213,7 @@ class Plan:
     def keep_choices(self) -> None:
         """Want no other programs or choices, as they cannot be built or are not faster."""
         self.others, self.may_serve = frozenset(), False
-        for node in self.graph.nodes:
-            if node.choice is not None and node.choice.stands_for:
-                node.choice = replace(node.choice, stands_for="")
+        self.contents.keep_choices()
         self.wanted.clear()
 
     def keep_apart(self, reason: str) -> None:
@@ -168,9 +225,8 @@ class Plan:
     @functools.cached_property
     def held_bytes(self) -> int:
         """Estimate of what the plan takes by itself: host memory, and constants of its shapes."""
-        return LAUNCH_BYTES * sum(len(step.launches) for step in self.launching) + (
-            self.weights.own_bytes + sum(plan.held_bytes for plan in self.inner_plans)
-        )
+        inner = sum(plan.held_bytes for plan in self.contents.inner_plans)
+        return self.contents.held_bytes + self.weights.own_bytes + inner
 
     @functools.cached_property
     def running(self) -> dict[GpuNode, None]:
@@ -200,8 +256,7 @@ class Plan:
     @property
     def inner_plans(self) -> list[Plan]:
         """The plans of all bodies."""
-        nested = (step for step in self.steps if isinstance(step, NestedStep))
-        return [plan for step in nested for plan in step.plans]
+        return self.contents.inner_plans
 
 
 def launching(steps: Sequence[Step | HostStep | NestedStep]) -> list[Step]:
@@ -264,14 +319,9 @@ def constant_of(argument: Argument, weights: WeightStore) -> cl.Buffer | None:
 def scratch_memory(launches: Sequence[Launch]) -> dict[Scratch, Memory]:
     """Return memory for every scratch argument."""
     arguments = (argument for launch in launches for argument in launch.arguments)
-    return memory_of(argument for argument in arguments if isinstance(argument, Scratch))
-
-
-def memory_of(scratch: Iterable[Scratch]) -> dict[Scratch, Memory]:
-    """Return memory for each."""
     return {
         each: Memory(
             Place.KEPT if each.kept else Place.ARENA, each.elements, each.storage, name="scratch"
         )
-        for each in dict.fromkeys(scratch)
+        for each in dict.fromkeys(each for each in arguments if isinstance(each, Scratch))
     }

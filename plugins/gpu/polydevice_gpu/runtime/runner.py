@@ -271,7 +271,7 @@ class GpuRunner(Runner):
         """Return the memory of the outputs whose sizes the plan knows, allocating what is new."""
         limit, batch = self.executable.batch_limit, self._batch
         outputs: dict[str, Array | GpuBlob] = {}
-        for name, value in bound.plan.graph.outputs.items():
+        for name, value in bound.plan.contents.outputs.items():
             if value.on_host:
                 continue
             if name in self._variables:

@@ -19,7 +19,7 @@ import functools
 import math
 import operator
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
@@ -33,7 +33,7 @@ from polydevice_gpu.cl.memory.allocator import Buffer
 from polydevice_gpu.cl.programs.kernel_objects import KernelObjects
 from polydevice_gpu.cl.programs.program import CompiledKernel
 from polydevice_gpu.cl.queues import command_buffer
-from polydevice_gpu.cl.queues.launch_loop import LaunchLoop, Record, launch_loop
+from polydevice_gpu.cl.queues.launch_loop import LAUNCH, LaunchLoop, launch_loop
 from polydevice_gpu.cl.queues.profile import LaunchEvents, LaunchTime
 from polydevice_gpu.cl.queues.queue import Queue
 from polydevice_gpu.cl.status import check, exception_for
@@ -75,12 +75,12 @@ class _Bound:
     """A kernel object with arguments, and what these must keep alive."""
 
     def __init__(
-        self, name: str, kernel: CompiledKernel, owner: KernelObjects, like: _Bound | None = None
+        self, name: str, kernel: CompiledKernel, instance: int, like: _Bound | None = None
     ) -> None:
         self.name = name
         self.kernel = kernel
-        self.instance: int = kernel.instance(owner, None if like is None else like.instance)
-        self.pointer = ctypes.c_void_p(self.instance)
+        self.instance = instance
+        self.pointer = ctypes.c_void_p(instance)
         self.arguments: dict[int, Argument] = {} if like is None else like.arguments.copy()
         self.local_bytes: dict[int, int] = {} if like is None else like.local_bytes.copy()
 
@@ -106,19 +106,19 @@ class _Bound:
         self.arguments[position] = argument
 
 
-class _BoundLaunch(_Bound):
+class BoundLaunch(_Bound):
     """One launch: its kernel object, and its sizes."""
 
     def __init__(
         self,
         name: str,
         kernel: CompiledKernel,
-        owner: KernelObjects,
+        instance: int,
         global_size: Sequence[int],
         local_size: Sequence[int] | None,
         like: _Bound | None = None,
     ) -> None:
-        super().__init__(name, kernel, owner, like)
+        super().__init__(name, kernel, instance, like)
         self.dimensions = len(global_size)
         self.global_size = _sizes(*global_size)
         self.local_size = None if local_size is None else _sizes(*local_size)
@@ -127,18 +127,18 @@ class _BoundLaunch(_Bound):
 class Draft(_Bound):
     """What launches have in common: a kernel object that is not launched, but copied for them.
 
-    Needs ``capabilities.kernel_copies``.
+    Needs ``capabilities.kernel_copies``; see `filled_launches`.
     """
 
     def __init__(self, kernel: CompiledKernel, arguments: Mapping[int, Argument]) -> None:
         """Set some of a kernel's arguments, by their positions."""
         self._own = KernelObjects()
-        super().__init__(kernel.name, kernel, self._own)
+        super().__init__(kernel.name, kernel, kernel.instance(self._own))
         for position, argument in arguments.items():
             self.set(position, argument)
 
 
-class _Prepared(NamedTuple):
+class Prepared(NamedTuple):
     """The launches on one queue: as calls, as a loop where there is one, and where events go."""
 
     calls: list[Callable[[], int]]
@@ -166,26 +166,28 @@ class LaunchList:
         if use_command_buffer is None:
             use_command_buffer = device.capabilities.command_buffers
         self._use_command_buffer = use_command_buffer
-        self._launches: list[_BoundLaunch] = []
+        self._added: list[BoundLaunch] = []
         self._kernels = KernelObjects()
-        self._prepared: dict[tuple[int, bool], _Prepared] = {}
+        self._prepared: dict[tuple[int, bool], Prepared] = {}
         self._recording: command_buffer.CommandBuffer | None = None
         self._recording_queue = 0
-        self._exchanged = False
+        self._exchanged = True  # the first run records nothing: it may be the only one
         self._events: LaunchEvents | None = None
 
     def __len__(self) -> int:
-        return len(self._launches)
+        return len(self._added)
+
+    def _launch(self, number: int) -> BoundLaunch:
+        return self._added[number]
 
     def add(
         self,
         kernel: CompiledKernel,
         global_size: Sequence[int],
         local_size: Sequence[int] | None,
-        arguments: Sequence[Argument] | Mapping[int, Argument],
+        arguments: Sequence[Argument],
         *,
         name: str = "",
-        draft: Draft | None = None,
     ) -> int:
         """Append a launch and return its number, for `set_argument` and `profile`.
 
@@ -194,33 +196,26 @@ class LaunchList:
             global_size: work-items in 1 to 3 dimensions, each 1 or more.
             local_size: work-items of a work-group, dividing `global_size`; None leaves it to the
                 driver.
-            arguments: one for every parameter of the kernel; by positions, those that a draft
-                lacks.
+            arguments: one for every parameter of the kernel.
             name: what `profile` calls it; the kernel's name by default.
-            draft: of the same kernel, which has the other arguments.
 
         Raises:
             DeviceError: naming the kernel and what does not fit.
         """
-        self._check_sizes(kernel, global_size, local_size)
-        by_position = (
-            arguments
-            if isinstance(arguments, (dict, Mapping))  # a dictionary is seen at once
-            else dict(enumerate(arguments))
-        )
-        given = len(by_position) + (0 if draft is None else len(draft.arguments))
-        if given != kernel.argument_count:
+        check_sizes(self._device, kernel, global_size, local_size)
+        if len(arguments) != kernel.argument_count:
             raise DeviceError(
-                f"kernel {kernel.name!r} has {kernel.argument_count} parameters, not {given}"
+                f"kernel {kernel.name!r} has {kernel.argument_count} parameters, "
+                f"not {len(arguments)}"
             )
-        name, own = name or kernel.name, self._kernels
-        launch = _BoundLaunch(name, kernel, own, global_size, local_size, draft)
-        for position, argument in by_position.items():
+        instance = kernel.instance(self._kernels)
+        launch = BoundLaunch(name or kernel.name, kernel, instance, global_size, local_size)
+        for position, argument in enumerate(arguments):
             launch.set(position, argument)
-        self._check_local_memory(launch)
-        self._launches.append(launch)
+        check_local_memory(self._device, kernel, launch.local_bytes.values())
+        self._added.append(launch)
         self._forget_prepared()
-        return len(self._launches) - 1
+        return len(self._added) - 1
 
     def set_argument(self, launch: int, position: int, argument: Argument) -> None:
         """Exchange an argument of a launch, usually a network's input or output buffer.
@@ -228,12 +223,12 @@ class LaunchList:
         Where command buffers are used, the next `enqueue` makes plain calls, and the one after it
         records again: memory that alternates from run to run would be recorded for nothing.
         """
-        changed = self._launches[launch]
+        changed = self._launch(launch)
         before = changed.arguments[position]
         changed.set(position, argument)
         if isinstance(argument, LocalMemory):
             try:
-                self._check_local_memory(changed)
+                check_local_memory(self._device, changed.kernel, changed.local_bytes.values())
             except DeviceError:
                 changed.set(position, before)
                 raise
@@ -251,7 +246,7 @@ class LaunchList:
         if queue.profiling:
             self._enqueue_timed(queue)
             return
-        replays = self._use_command_buffer and len(self._launches) > 1 and not self._exchanged
+        replays = self._use_command_buffer and len(self) > 1 and not self._exchanged
         if replays and self._replay(queue):
             return
         self._exchanged = False
@@ -262,7 +257,7 @@ class LaunchList:
                 current_bounds().acquire(enqueuing)
             break
         try:
-            taken = len(self._launches)
+            taken = len(self)
             if prepared.loop is not None:
                 taken = prepared.loop()
             else:
@@ -272,7 +267,7 @@ class LaunchList:
                         break
         finally:
             enqueuing.release()
-        if taken < len(self._launches):
+        if taken < len(self):
             self._fail(queue, taken)
 
     def profile(self) -> list[LaunchTime]:
@@ -286,22 +281,9 @@ class LaunchList:
         return self._events.times(self._names())
 
     def _names(self) -> list[str]:
-        return [launch.name for launch in self._launches]
+        return [launch.name for launch in self._added]
 
-    def _check_local_memory(self, launch: _BoundLaunch) -> None:
-        """Refuse more than the device has; PoCL 3.1 crashes the process instead."""
-        asked = sum(launch.local_bytes.values())
-        needed = launch.kernel.local_memory_bytes + asked
-        can, facts = self._device.capabilities, self._device.facts
-        most = max(can.local_memory_bytes, facts.local_memory_bytes)
-        declared = max(can.declared_local_bytes, most)
-        if asked > most or needed > declared + self.COUNTED_BY_DRIVER:
-            raise DeviceError(
-                f"kernel {launch.name!r} needs {needed} bytes of local memory for a work-group; "
-                f"{self._device.name} has {declared}"
-            )
-
-    def _prepared_for(self, queue: Queue) -> _Prepared:
+    def _prepared_for(self, queue: Queue) -> Prepared:
         """Return the calls for a queue, made once: a request may run on all queues in turn."""
         key = queue.pointer, queue.profiling
         found = self._prepared.get(key)
@@ -311,15 +293,15 @@ class LaunchList:
             found = self._prepared[key] = self._prepare(queue)
         return found
 
-    def _prepare(self, queue: Queue) -> _Prepared:
+    def _prepare(self, queue: Queue) -> Prepared:
         enqueue = library.undeclared("clEnqueueNDRangeKernel")
         pointer = ctypes.c_void_p(queue.pointer)
-        slots = (ctypes.c_void_p * len(self._launches))()
+        launches = [self._launch(number) for number in range(len(self))]
+        slots = (ctypes.c_void_p * len(launches))()
         size = ctypes.sizeof(ctypes.c_void_p)
         start = ctypes.addressof(slots)
         events = [
-            start + number * size if queue.profiling else None
-            for number in range(len(self._launches))
+            start + number * size if queue.profiling else None for number in range(len(launches))
         ]
         calls: list[Callable[[], int]] = [
             functools.partial(
@@ -327,28 +309,26 @@ class LaunchList:
                 *(pointer, launch.pointer, launch.dimensions, None),
                 *(launch.global_size, launch.local_size, 0, None, ctypes.c_void_p(event)),
             )
-            for launch, event in zip(self._launches, events, strict=True)
+            for launch, event in zip(launches, events, strict=True)
         ]
-        loop = launch_loop(
-            queue.pointer,
-            [
-                Record(
-                    *(launch.pointer, launch.dimensions, None),
-                    *(_address(launch.global_size), _address(launch.local_size), event),
-                )
-                for launch, event in zip(self._launches, events, strict=True)
-            ],
-        )
-        return _Prepared(calls, loop, slots)
+        rows = [
+            (
+                *(launch.instance, launch.dimensions, 0),
+                *(_address(launch.global_size), _address(launch.local_size), event or 0),
+            )
+            for launch, event in zip(launches, events, strict=True)
+        ]
+        loop = launch_loop(queue.pointer, np.array(rows, LAUNCH))
+        return Prepared(calls, loop, slots)
 
     def _fail(self, queue: Queue, number: int) -> NoReturn:
         """Raise for a launch that was refused; those before it have been enqueued."""
-        launch = self._launches[number]
+        launch = self._launch(number)
         if code := self._enqueue_one(queue, launch, None):
             raise exception_for(code, self._describe(launch))
         raise DeviceError(f"{self._device.name} refused a launch, and then accepted it again")
 
-    def _enqueue_one(self, queue: Queue, launch: _BoundLaunch, event: Any) -> int:
+    def _enqueue_one(self, queue: Queue, launch: BoundLaunch, event: Any) -> int:
         code: int = library.library().clEnqueueNDRangeKernel(
             *(queue.pointer, launch.pointer, launch.dimensions, None),
             *(launch.global_size, launch.local_size, 0, None, event),
@@ -357,7 +337,7 @@ class LaunchList:
 
     def _enqueue_timed(self, queue: Queue) -> None:
         prepared = self._prepared_for(queue)
-        self._events = LaunchEvents(len(self._launches))
+        self._events = LaunchEvents(len(self))
         clock = time.perf_counter_ns
         marks = [clock()]
         if prepared.loop is not None and not queue.times_calls:
@@ -370,7 +350,7 @@ class LaunchList:
                 marks.append(clock())
             taken = len(marks) - 1
         self._events.take(prepared.slots, marks)
-        if taken < len(self._launches):
+        if taken < len(self):
             self._fail(queue, taken)
         queue.timed(self._events, self._names())
 
@@ -390,13 +370,16 @@ class LaunchList:
 
     def _record(self, queue: Queue) -> command_buffer.CommandBuffer:
         functions = _functions(self._device.platform_pointer)
-        launches = [
+        return command_buffer.CommandBuffer(functions, queue.pointer, self._commands())
+
+    def _commands(self) -> list[command_buffer.NDRangeCommand]:
+        """Return what is recorded."""
+        return [
             command_buffer.NDRangeCommand(
                 launch.instance, launch.dimensions, launch.global_size, launch.local_size
             )
-            for launch in self._launches
+            for launch in self._added
         ]
-        return command_buffer.CommandBuffer(functions, queue.pointer, launches)
 
     def _forget_recording(self) -> None:
         if self._recording is not None:
@@ -407,38 +390,11 @@ class LaunchList:
         self._forget_recording()
         self._prepared.clear()
 
-    def _describe(self, launch: _BoundLaunch) -> str:
+    def _describe(self, launch: BoundLaunch) -> str:
         local = None if launch.local_size is None else tuple(launch.local_size)
         return (
             f"launching kernel {launch.name!r} on {self._device.name} with global size "
             f"{tuple(launch.global_size)} and local size {local}"
-        )
-
-    def _check_sizes(
-        self, kernel: CompiledKernel, global_size: Sequence[int], local_size: Sequence[int] | None
-    ) -> None:
-        """Say what is wrong with the sizes, where a driver would give a number only."""
-        most = self._device.capabilities.max_work_item_sizes
-        if not 1 <= len(global_size) <= 3 or min(global_size) < 1:
-            wrong = "1 to 3 dimensions of 1 or more are needed"
-        elif local_size is None:
-            return
-        elif len(local_size) != len(global_size) or min(local_size) < 1:
-            wrong = "both need the same number of dimensions, 1 or more each"
-        elif any(map(operator.mod, global_size, local_size)):
-            wrong = "the local size does not divide the global size"
-        elif math.prod(local_size) > kernel.max_work_group_size:
-            wrong = (
-                f"on {self._device.name} this kernel allows {kernel.max_work_group_size} "
-                "work-items in a work-group"
-            )
-        elif any(map(operator.gt, local_size, most)):
-            wrong = f"{self._device.name} allows at most {most}"
-        else:
-            return
-        local = "" if local_size is None else f" and local size {tuple(local_size)}"
-        raise DeviceError(
-            f"kernel {kernel.name!r} with global size {tuple(global_size)}{local}: {wrong}"
         )
 
 
@@ -447,6 +403,66 @@ def _functions(platform: int) -> command_buffer.CommandBufferFunctions:
     return command_buffer.CommandBufferFunctions(platform)
 
 
-def _address(of: Any) -> int | None:
-    """Return where a C array lies; None of None."""
-    return None if of is None else ctypes.addressof(of)
+def _address(of: Any) -> int:
+    """Return where a C array lies; 0 of None."""
+    return 0 if of is None else ctypes.addressof(of)
+
+
+def check_local_memory(
+    device: Device, kernel: CompiledKernel, arguments_bytes: Iterable[int]
+) -> None:
+    """Refuse more local memory than the device has; PoCL 3.1 crashes the process instead.
+
+    Args:
+        device: the device.
+        kernel: what is launched.
+        arguments_bytes: of its arguments in local memory.
+
+    Raises:
+        DeviceError: naming the kernel and both sizes.
+    """
+    asked = sum(arguments_bytes)
+    needed = kernel.local_memory_bytes + asked
+    can, facts = device.capabilities, device.facts
+    most = max(can.local_memory_bytes, facts.local_memory_bytes)
+    declared = max(can.declared_local_bytes, most)
+    if asked > most or needed > declared + LaunchList.COUNTED_BY_DRIVER:
+        raise DeviceError(
+            f"kernel {kernel.name!r} needs {needed} bytes of local memory for a work-group; "
+            f"{device.name} has {declared}"
+        )
+
+
+def check_sizes(
+    device: Device,
+    kernel: CompiledKernel,
+    global_size: Sequence[int],
+    local_size: Sequence[int] | None,
+) -> None:
+    """Say what is wrong with the sizes, where a driver would give a number only.
+
+    Raises:
+        DeviceError: naming the kernel and what does not fit.
+    """
+    most = device.capabilities.max_work_item_sizes
+    if not 1 <= len(global_size) <= 3 or min(global_size) < 1:
+        wrong = "1 to 3 dimensions of 1 or more are needed"
+    elif local_size is None:
+        return
+    elif len(local_size) != len(global_size) or min(local_size) < 1:
+        wrong = "both need the same number of dimensions, 1 or more each"
+    elif any(map(operator.mod, global_size, local_size)):
+        wrong = "the local size does not divide the global size"
+    elif math.prod(local_size) > kernel.max_work_group_size:
+        wrong = (
+            f"on {device.name} this kernel allows {kernel.max_work_group_size} "
+            "work-items in a work-group"
+        )
+    elif any(map(operator.gt, local_size, most)):
+        wrong = f"{device.name} allows at most {most}"
+    else:
+        return
+    local = "" if local_size is None else f" and local size {tuple(local_size)}"
+    raise DeviceError(
+        f"kernel {kernel.name!r} with global size {tuple(global_size)}{local}: {wrong}"
+    )

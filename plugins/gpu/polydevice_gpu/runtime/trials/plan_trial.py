@@ -8,7 +8,7 @@ from polydevice.errors import DeviceMemoryError
 from polydevice_gpu import cl
 from polydevice_gpu.runtime.backlog import Backlog
 from polydevice_gpu.runtime.bound_steps import BoundSteps
-from polydevice_gpu.runtime.plan import Plan, Step
+from polydevice_gpu.runtime.plan import Plan
 
 _ROUNDS = 5
 _MOST_SECONDS = 0.1
@@ -22,7 +22,7 @@ def is_faster(plan: Plan, other: Plan) -> bool:
     better, where there is no memory for it, or where the host or loops take part, whose course
     depends on values.
     """
-    if not all(isinstance(step, Step) for each in (plan, other) for step in each.steps):
+    if not (plan.contents.launches_only and other.contents.launches_only):
         return True
     try:
         mine, others = _times(plan, other)
