@@ -44,6 +44,53 @@ def test_bf16_is_refused_by_a_processor_that_has_none(core, monkeypatch):
         load(core, models.residual(32), ENFORCE_BF16="YES")
 
 
+@pytest.mark.skipif(
+    not processor.has_f16(),
+    reason=f"{processor.name()} has no AVX512-FP16, without which oneDNN multiplies no float16",
+)
+def test_f16(core):
+    model = models.residual(32)
+    x = image(9, 2, 3, 14, 14)
+    executable = load(core, model, ENFORCE_F16="YES")
+    got = executable.infer({"x": x})
+    # 11 bits of precision: 2^-11 relative to the largest, over some layers.
+    for ours, theirs in zip(got.values(), models.answer(model, {"x": x}), strict=True):
+        assert ours.dtype == np.float32
+        assert np.abs(ours - theirs).max() < 0.004 * np.abs(theirs).max()
+    assert any("fp16" in step.implementation for step in executable.latest_plan().steps)
+
+
+@pytest.mark.skipif(processor.has_f16(), reason="this processor multiplies float16")
+def test_f16_is_refused_by_a_processor_that_has_none(core):
+    assert "FP16" not in core.get_metric("CPU", "OPTIMIZATION_CAPABILITIES")
+    with pytest.raises(OptionValueError, match="ENFORCE_F16=YES is not possible on .*leave the"):
+        load(core, models.residual(32), ENFORCE_F16="YES")
+
+
+@needs_onednn
+def test_what_has_no_code_in_f16_stays_in_f32(core, monkeypatch):
+    """On a processor without f16 that is all there is."""
+    monkeypatch.setattr(processor, "has_f16", lambda: True)
+    model = models.residual(32)
+    x = image(9, 2, 3, 14, 14)
+    executable = load(core, model, ENFORCE_F16="YES")
+    for ours, theirs in zip(
+        executable.infer({"x": x}).values(), models.answer(model, {"x": x}), strict=True
+    ):
+        assert np.abs(ours - theirs).max() < 0.004 * np.abs(theirs).max()
+    heavy = [s for s in executable.latest_plan().steps if s.type.startswith("Convolution")]
+    assert heavy
+    assert all(step.implementation != "numpy" for step in heavy)
+    monkeypatch.undo()
+    if not processor.has_f16():
+        assert "oneDNN has no code for it in F16" in executable.explain()
+
+
+def test_bf16_and_f16_at_once(core):
+    with pytest.raises(OptionValueError, match="exclude each other; give one"):
+        load(core, models.residual(32), ENFORCE_F16="YES", ENFORCE_BF16="YES")
+
+
 @needs_bf16
 @pytest.mark.parametrize("kind", ["Add", "Mul"])
 def test_bf16_groups_joined_with_another_tensor(core, kind):

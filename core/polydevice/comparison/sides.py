@@ -86,6 +86,8 @@ def as_kept(port: Port, config: Mapping[str, Any]) -> Port:
     kept = None
     if str(config.get("INFERENCE_PRECISION_HINT", "")).lower() == "f16":
         kept = ElementType.f16
+    if str(config.get("ENFORCE_F16", "")).upper() == "YES":
+        kept = ElementType.f16
     if str(config.get("ENFORCE_BF16", "")).upper() == "YES":
         kept = ElementType.bf16
     if kept is None or port.element_type is not ElementType.f32:

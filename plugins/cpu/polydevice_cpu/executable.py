@@ -18,6 +18,7 @@ from polydevice.passes.check_sizes import constants
 from polydevice.runtime.executor import Executor
 from polydevice_cpu.cores import cores_of_streams
 from polydevice_cpu.onednn import openmp
+from polydevice_cpu.onednn.constants import DataType
 from polydevice_cpu.options import CpuOptions
 from polydevice_cpu.passes import prepare
 from polydevice_cpu.plan.building.builder import Settings
@@ -26,6 +27,12 @@ from polydevice_cpu.plan.compiled import CompiledNetwork
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.report import execution_graph, explanation
 from polydevice_cpu.runner import CpuRunner
+
+
+def _heavy_type(options: CpuOptions) -> DataType:
+    if options.enforce_f16:
+        return DataType.F16
+    return DataType.BF16 if options.enforce_bf16 else DataType.F32
 
 
 def _spare_bytes(network: Network, source: KeptSource) -> int:
@@ -74,7 +81,7 @@ class CpuExecutableNetwork(ExecutableNetwork):
         self.perf_count = options.perf_count
         self._source = KeptSource(network)  # what prepare() makes is for this plugin alone
         settings = Settings(
-            bf16=options.enforce_bf16,
+            heavy=_heavy_type(options),
             integers=options.integers,
             threads=options.threads_per_stream,
             kept=KeptLayers.of(network),

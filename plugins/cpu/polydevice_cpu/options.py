@@ -61,6 +61,12 @@ class CpuOptions(Options):
         help="Compute convolutions and matrix products on bfloat16, with sums in f32: about twice "
         "as fast where the processor has bfloat16, with 8 bits of precision.",
     )
+    enforce_f16: Flag = option(
+        "ENFORCE_F16",
+        False,
+        help="Compute convolutions and matrix products on float16, with sums in f32, where the "
+        "processor multiplies it (AVX512-FP16): 11 bits of precision, and no number above 65504.",
+    )
     integers: Flag = option(
         "LP_TRANSFORMS_MODE",
         True,
@@ -102,7 +108,7 @@ class CpuOptions(Options):
         """Return the configuration with one stream."""
         changes: dict[str, object] = {"throughput_streams": 1}
         if in_f32:
-            changes.update(enforce_bf16=False, integers=False)
+            changes.update(enforce_bf16=False, enforce_f16=False, integers=False)
         return self.model_copy(update=changes)
 
     def read(self, key: str) -> str:

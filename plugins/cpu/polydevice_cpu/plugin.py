@@ -93,18 +93,14 @@ class CpuPlugin(Plugin):
         Raises:
             UnsupportedNetworkError: listing every node that nothing here computes; or saying why
                 DYN_BATCH_ENABLED is not possible.
-            OptionValueError: ENFORCE_BF16 on a processor without bfloat16.
+            OptionValueError: ENFORCE_BF16 or ENFORCE_F16 on a processor without such products, or
+                both.
         """
         assert isinstance(options, CpuOptions)
         refused = self.unsupported_nodes(network, options)
         if refused:
             raise unsupported(network, self.name, refused)
-        if options.enforce_bf16 and not processor.has_bf16():
-            raise OptionValueError(
-                f"ENFORCE_BF16=YES is not possible on {processor.name()}: "
-                + (absence() or "it has no bfloat16 instructions")
-                + "; leave the key out"
-            )
+        _check_precision(options)
         executor = self.exclusive_executor() if options.exclusive_async_requests else None
         limit = dynamic_batch_limit(network, self.services) if options.has_dynamic_batch else 0
         loaded = CpuExecutableNetwork(network, options, executor, limit)
@@ -118,6 +114,21 @@ class CpuPlugin(Plugin):
         """Load what `CpuExecutableNetwork.export` wrote."""
         found = ExportedNetwork.read(self.name, data, self.services.evaluate)
         return self.load_network(found.network, options.over(found.config), device_id)
+
+
+def _check_precision(options: CpuOptions) -> None:
+    if options.enforce_bf16 and options.enforce_f16:
+        raise OptionValueError("ENFORCE_BF16=YES and ENFORCE_F16=YES exclude each other; give one")
+    for key, wanted, there, kind in (
+        ("ENFORCE_BF16", options.enforce_bf16, processor.has_bf16(), "bfloat16"),
+        ("ENFORCE_F16", options.enforce_f16, processor.has_f16(), "float16"),
+    ):
+        if wanted and not there:
+            raise OptionValueError(
+                f"{key}=YES is not possible on {processor.name()}: "
+                + (absence() or f"it has no {kind} instructions")
+                + "; leave the key out"
+            )
 
 
 def _onednn() -> str:

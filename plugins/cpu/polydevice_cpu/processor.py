@@ -10,6 +10,8 @@ from polydevice_cpu.onednn.library import library
 
 _BF16 = 0xE7
 """oneDNN's bits of an instruction set with AVX-512 and bfloat16 dot products."""
+_F16 = 0x1EF
+"""With AVX512-FP16: products of float16."""
 _VNNI = 0x67, 0xF
 """With 8-bit dot products into 32 bits: of AVX-512, and of AVX2."""
 
@@ -38,6 +40,11 @@ def has_bf16() -> bool:
     return _has(_BF16)
 
 
+def has_f16() -> bool:
+    """Whether oneDNN multiplies float16 with the processor's own instructions."""
+    return _has(_F16)
+
+
 def has_int8() -> bool:
     """Whether oneDNN multiplies bytes exactly; older instructions clip sums of two to 16 bits."""
     return any(map(_has, _VNNI))
@@ -45,5 +52,5 @@ def has_int8() -> bool:
 
 def capabilities() -> list[str]:
     """Return the metric OPTIMIZATION_CAPABILITIES."""
-    extra = [("BF16", has_bf16()), ("INT8", has_int8())]
+    extra = [("BF16", has_bf16()), ("FP16", has_f16()), ("INT8", has_int8())]
     return ["FP32", *(capability for capability, there in extra if there), "BATCHED_BLOB"]

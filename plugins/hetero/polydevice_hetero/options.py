@@ -9,7 +9,10 @@ from typing_extensions import Self
 from polydevice.options import Flag, option
 from polydevice.options.composite import CompositeOptions
 
-_IN_F32 = {"INFERENCE_PRECISION_HINT": "f32", "ENFORCE_BF16": "NO", "LP_TRANSFORMS_MODE": "NO"}
+_IN_F32 = {
+    "INFERENCE_PRECISION_HINT": "f32",
+    **dict.fromkeys(("ENFORCE_BF16", "ENFORCE_F16", "LP_TRANSFORMS_MODE"), "NO"),
+}
 
 
 class HeteroOptions(CompositeOptions):

@@ -42,8 +42,8 @@ from polydevice_cpu.plan.value import Kind, Storage, UnpackedValue, Value
 class Settings:
     """What every plan of an executable network has in common."""
 
-    bf16: bool = False
-    """Whether heavy primitives read and write bfloat16."""
+    heavy: DataType = DataType.F32
+    """What heavy primitives read and write."""
     integers: bool = True
     """Whether quantised products are computed on integers."""
     threads: int = 1
@@ -85,6 +85,8 @@ class PlanBuilder:
         self._origins: dict[str, tuple[str, ...]] = {}
         self._threads: dict[Node, int] = {}
         self._stable = set(sized.stable)
+        self._asked: Node | None = None
+        self._wide: set[Node] = set()
 
     # -- what lowerings ask -------------------------------------------------------------------
 
@@ -217,8 +219,10 @@ class PlanBuilder:
 
     def heavy_type(self, node: Node) -> DataType:
         """The element type that the heavy primitive of a node computes on."""
-        narrow = self.settings.bf16 and not self.settings.kept.has(node.layers)
-        return DataType.BF16 if narrow else DataType.F32
+        if node in self._wide or self.settings.kept.has(node.layers):
+            return DataType.F32
+        self._asked = node
+        return self.settings.heavy
 
     # -- what lowerings emit ------------------------------------------------------------------
 
@@ -383,8 +387,15 @@ class PlanBuilder:
         if self._fused_again(node):
             return
         lower = find_lowering(type(node.op))
-        if lower is None or not lower(self, node):
-            self._lower_with_numpy(node)
+        if lower is not None:
+            if lower(self, node):
+                return
+            if self._asked is node and self.settings.heavy is not DataType.F32:
+                self._wide.add(node)
+                self.refuse(node.name, f"oneDNN has no code for it in {self.settings.heavy.name}")
+                if lower(self, node):
+                    return
+        self._lower_with_numpy(node)
 
     def _lower_with_numpy(self, node: Node) -> None:
         outputs = []
