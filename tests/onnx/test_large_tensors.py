@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from polydevice.errors import ModelError
+from polydevice.errors import ModelError, ModelLimitError
+from polydevice.files import stored
 from polydevice.files.stored import LEAST_BYTES, Stored, stored_buffer
 from polydevice.network import Network
 from polydevice.readers.limits import ReadLimits
@@ -146,6 +148,18 @@ def test_a_cut_file_is_refused_as_its_bytes_are(tmp_path: Path, keep: float) -> 
     with pytest.raises(ModelError) as by_bytes:
         read_onnx(path.read_bytes())
     with pytest.raises(ModelError, match=str(by_bytes.value)[:20]):
+        read_onnx(path)
+
+
+def test_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(_model(), path)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(stored.mmap, "mmap", refuse)
+    with pytest.raises(ModelLimitError, match="more memory than there is"):
         read_onnx(path)
 
 

@@ -64,7 +64,9 @@ class StoredFile:
             ModelFileError: the file has changed since it was first opened, or is gone.
         """
         with self._opened() as descriptor:
-            buffer = StoredBuffer.read(self, descriptor, offset, size_bytes)
+            buffer = None
+            if self.is_in(descriptor):
+                buffer = StoredBuffer.read(self, descriptor, offset, size_bytes)
             if buffer is None or not self.is_in(descriptor):
                 raise self._changed("the file has changed")
         return buffer
@@ -112,10 +114,16 @@ class StoredBuffer(np.ndarray[Any, np.dtype[np.uint8]]):
             descriptor: it, open.
             offset: of the first byte.
             size_bytes: how many.
+
+        Raises:
+            MemoryError: there is no memory for them.
         """
         memory: mmap.mmap | bytearray
         if size_bytes >= MAPPED_BYTES:
-            memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            try:
+                memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            except OSError as error:
+                raise MemoryError(f"no memory for {size_bytes} bytes of {file.title}") from error
         else:
             memory = bytearray(size_bytes)
         # directly on the memory: a view's base is the first array that is not on another one
