@@ -19,6 +19,9 @@ KERNEL(elementwise_ref) {
         return;
     }
 #endif
+#if WIDTH > 1 && !defined(__NV_CL_C_VERSION)
+    #pragma clang loop vectorize(disable) unroll(disable)  // PoCL: tanh in 116 instead of 203 ms
+#endif
     for (int c2 = start; c2 < min(start + WIDTH, SIZE); c2++)
         OUT0_STORE(OUT0_AT(c0, c1, c2), compute(c0, c1, c2, ARGUMENTS));
 }
