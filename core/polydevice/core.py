@@ -390,8 +390,12 @@ class Core:
     def _prepared(self, network: Network | PathLike) -> Network:
         from polydevice.network import Network
 
-        read = network if isinstance(network, Network) else self.read_network(network)
-        return prepared(read, self.evaluate)
+        if isinstance(network, Network):
+            return prepared(network, self.evaluate)
+        read = self.read_network(network)
+        copy = prepared(read, self.evaluate)
+        read.take_apart()
+        return copy
 
     def evaluate(self, op: Op, inputs: Sequence[Array]) -> list[Array] | None:
         """Compute one operation on host arrays; None when no plugin can."""

@@ -118,6 +118,18 @@ def test_a_network_that_is_kept_keeps_its_weights(core, file):
     assert executable.memory.used_bytes < 10 << 20
 
 
+def test_weights_do_not_wait_for_the_garbage_collector(core, file):
+    gc.collect()
+    gc.disable()
+    try:
+        executable = core.load_network(file, "CPU")
+        found = [each.nbytes for each in gc.get_objects() if isinstance(each, StoredBuffer)]
+    finally:
+        gc.enable()
+    assert found == [4 * 4 * SIZE]  # the table
+    np.testing.assert_allclose(executable.infer(X)["y"], _wanted(), rtol=1e-4, atol=1e-2)
+
+
 def test_it_is_exported_all_the_same(core, file):
     executable, _ = _loaded(core, file)
     imported = core.import_network(executable.export(), "CPU")

@@ -56,8 +56,13 @@ class KeptSource:
         ]
         for node, stored in zip(self._nodes, self._away, strict=True):
             if stored is not None:
-                nothing = np.zeros((), stored.dtype)
-                _set_constant(node, np.broadcast_to(nothing, stored.shape))
+                empty(node)
+
+
+def empty(node: Node) -> None:
+    """Let a Constant keep its type and shape alone."""
+    value = node.operation(Constant).value
+    _set_constant(node, np.broadcast_to(np.zeros((), value.dtype), value.shape))
 
 
 def _stored(value: Array | None) -> Stored | None:

@@ -165,6 +165,16 @@ class Graph:
         names = [getattr(node.op, "variable_id", None) for node in self.nodes()]
         return sorted({name for name in names if isinstance(name, str)})
 
+    def take_apart(self) -> None:
+        """Part all nodes, once nobody uses them any more.
+
+        They refer to each other, so that Python keeps them, and their constants, until its next
+        full collection, which may never come where a program does nothing but infer.
+        """
+        for node in self.nodes():
+            node.inputs.clear()
+            node.outputs.clear()
+
     @property
     def constant_bytes(self) -> int:
         """How much memory the values of its constants take."""

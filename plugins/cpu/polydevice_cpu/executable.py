@@ -8,7 +8,7 @@ from typing import Any
 from polydevice.errors import DeviceError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.exported import export_network
-from polydevice.files.kept_source import KeptSource
+from polydevice.files.kept_source import KeptSource, empty
 from polydevice.memory_budget import WORTH_BYTES
 from polydevice.network import Network
 from polydevice.network.dynamic_batch import open_batch
@@ -106,6 +106,9 @@ class CpuExecutableNetwork(ExecutableNetwork):
             openmp.stop_workers()  # who infers may be another thread
             if self.compiled.let_go():
                 self._source.let_go()
+                for node in network.nodes():
+                    if node.constant is not None:
+                        empty(node)
 
     def latest_plan(self) -> Plan:
         """Return the plan that was made or used last.

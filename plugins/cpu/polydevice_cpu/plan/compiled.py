@@ -31,7 +31,7 @@ from polydevice_cpu.plan.building.sizes import Sized, Sizes
 from polydevice_cpu.plan.building.weights import WeightStore
 from polydevice_cpu.plan.filling.template import PlanTemplate
 from polydevice_cpu.plan.plan import Plan, PlanParts
-from polydevice_cpu.plan.step import PrimitiveStep
+from polydevice_cpu.plan.step import PrimitiveStep, TailStep
 from polydevice_cpu.proof.ledger import keep_verdicts
 
 PATIENCE = 2
@@ -118,7 +118,11 @@ class CompiledNetwork:
         if self._again is None:
             return False
         self._network = None
-        self.sizes.clear()
+        steps = [step for plan in self.plans.plans() for step in plan.steps]
+        if any(isinstance(step, TailStep) for step in steps):  # which infers nodes of the network
+            self.sizes.clear()
+        else:
+            self.sizes.take_apart()
         self.weights.forget_sources()
         return True
 

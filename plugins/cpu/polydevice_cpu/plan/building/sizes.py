@@ -113,6 +113,12 @@ class Sizes:
         """Let go of what was filled in last."""
         self._latest = None
 
+    def take_apart(self) -> None:
+        """Let go of what was filled in last, of which nobody uses a node."""
+        if self._latest is not None:
+            self._latest.network.take_apart()
+        self._latest = None
+
     def _first(self, shapes: Shapes, prepared: Callable[[Network], Network]) -> tuple[Sized, bool]:
         """The network, and whether other sizes can be filled into it."""
         network = self._source().clone()
