@@ -9,6 +9,7 @@ networks alike::
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,8 @@ from typing import NoReturn, Union
 
 from typing_extensions import Self
 
-from polydevice.errors import ShapeError
-from polydevice.symbolic_size import SymbolicSize, current_trace, is_symbolic
+from polydevice.errors import InternalError, ShapeError
+from polydevice.symbolic_size import SymbolicSize, current_trace, is_symbolic, number_of
 
 
 @dataclass(frozen=True)
@@ -223,11 +224,41 @@ def are_same(sizes: Sequence[int], others: Sequence[int]) -> bool:
     )
 
 
+def happen_to_be_equal(a: object, b: object) -> bool:
+    """Whether two numbers are equal, which is noted only where they are.
+
+    For where what is made for numbers that differ is right for equal ones, too.
+    """
+    return bool(number_of(a) == number_of(b) and a == b)
+
+
+def all_happen_to_be_equal(numbers: Sequence[int], others: Sequence[int]) -> bool:
+    """Whether as many numbers are equal, each to its own; noted only where all are."""
+    return [*map(number_of, numbers)] == [*map(number_of, others)] and all(
+        a == b for a, b in zip(numbers, others, strict=True)
+    )
+
+
+def places_in_order(numbers: Sequence[int]) -> list[int]:
+    """Return the places of numbers from the smallest to the largest, of equal ones as they come.
+
+    Noted is that none is larger than the next one; so equal ones may come later as they came
+    when they differed, for where the order of equal numbers does not matter.
+    """
+    places = sorted(range(len(numbers)), key=lambda place: number_of(numbers[place]))
+    for place, following in itertools.pairwise(places):
+        if not numbers[place] <= numbers[following]:
+            raise InternalError(f"{numbers[place]} comes before {numbers[following]}")
+    return places
+
+
 def broadcast_dim(a: DimLike, b: DimLike) -> DimLike:
     """NumPy's broadcasting rule for one size; raises ShapeError when neither is 1 nor equal."""
+    if happen_to_be_equal(a, b):
+        return a
     if a == 1:
         return b
-    if b == 1 or a == b:
+    if b == 1:
         return a
     if isinstance(a, int) and isinstance(b, int):
         raise ShapeError(f"sizes {a} and {b} cannot be broadcast")

@@ -11,7 +11,16 @@ import pytest
 
 from polydevice.errors import InternalError
 from polydevice.ops.window import cached_window
-from polydevice.shape import Shape, are_same, broadcast, is_one
+from polydevice.shape import (
+    Shape,
+    all_happen_to_be_equal,
+    are_same,
+    broadcast,
+    broadcast_dim,
+    happen_to_be_equal,
+    is_one,
+    places_in_order,
+)
 from polydevice.symbolic_size import (
     UntraceableError,
     array_of,
@@ -92,6 +101,31 @@ def test_what_serves_1_as_well_guards_nothing():
         formulas = trace.formulas([])
     assert formulas([5, 5]) == ([], [])
     assert formulas([5, 6]) is None
+
+
+def test_numbers_that_happen_to_be_equal_are_noted_and_others_are_not():
+    with tracing() as trace:
+        size, other = trace.input(5), trace.input(3)
+        assert not happen_to_be_equal(size, other)
+        assert not all_happen_to_be_equal([size, size], [size, other])
+        assert happen_to_be_equal(size - other, 2)
+        assert broadcast_dim(size, other + 2) is size
+        formulas = trace.formulas([size])
+    assert formulas([5, 3]) == ([5], [])
+    assert formulas([4, 2]) == ([4], [])
+    assert formulas([1, -1]) == ([1], [])  # one that is 1 is broadcast to another that is
+    assert formulas([4, 4]) is None
+
+
+def test_sizes_in_order_serve_sizes_that_become_equal():
+    with tracing() as trace:
+        sizes = [trace.input(7), trace.input(2), trace.input(2), 4]
+        assert places_in_order(sizes) == [1, 2, 3, 0]
+        formulas = trace.formulas([])
+    assert formulas([4, 4, 4]) == ([], [])
+    assert formulas([9, 1, 3]) == ([], [])
+    assert formulas([9, 3, 1]) is None
+    assert formulas([3, 2, 2]) is None
 
 
 def test_shifts_in_choices_that_are_others_stop_nothing():

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from polydevice.shape import is_one
+from polydevice.shape import happen_to_be_equal, is_one, places_in_order
 from polydevice.symbolic_size import is_symbolic
 
 Sizes = tuple[int, ...]
@@ -46,28 +46,30 @@ class Layout:
         Axes of size 1 have no neighbours, so their pitches do not matter.
         """
         return all(
-            a == b
+            happen_to_be_equal(a, b)
             for a, b, n in zip(self.pitches, other.pitches, shape, strict=True)
             if is_symbolic(n) or n > 1
         )
 
     def is_dense(self, shape: Sizes) -> bool:
         """Whether the elements fill a range of memory without gaps or repetition."""
-        sizes = enumerate(zip(self.pitches, shape, strict=True))
+        sizes = zip(self.pitches, shape, strict=True)
+        used = [(pitch, n) for pitch, n in sizes if is_symbolic(n) or n > 1]
         # Equal pitches are those of an axis and one of size 1, which mostly lies within it.
-        used = sorted((p, -axis, n) for axis, (p, n) in sizes if is_symbolic(n) or n > 1)
+        used.reverse()
         expected = 1
-        for pitch, _, size in used:
-            if pitch != expected:
+        for place in places_in_order([pitch for pitch, _ in used]):
+            pitch, size = used[place]
+            if not happen_to_be_equal(pitch, expected):
                 return False
             expected *= size
         return True
 
     def order(self, shape: Sizes) -> tuple[int, ...]:
         """Return the axes from the outermost to the innermost in memory."""
-        return tuple(
-            sorted(range(len(shape)), key=lambda a: (-abs(self.pitches[a]), is_one(shape[a]), a))
-        )
+        axes = sorted(range(len(shape)), key=lambda a: (is_one(shape[a]), a), reverse=True)
+        places = places_in_order([abs(self.pitches[axis]) for axis in axes])
+        return tuple(axes[place] for place in reversed(places))
 
 
 _LETTERS = {3: "bfx", 4: "bfyx", 5: "bfzyx"}
@@ -111,7 +113,7 @@ def reshaped(layout: Layout, old: Sizes, new: Sizes) -> Layout | None:
     for size, pitch in zip(old, layout.pitches, strict=True):
         if is_one(size):
             continue
-        if rest and rest[-1][1] == pitch * size:
+        if rest and happen_to_be_equal(rest[-1][1], pitch * size):
             rest[-1] = ([*rest[-1][0], size], pitch)
         else:
             rest.append(([size], pitch))
@@ -132,10 +134,12 @@ def reshaped(layout: Layout, old: Sizes, new: Sizes) -> Layout | None:
             left.pop()
         elif not is_one(size):
             elements = math.prod(left[1:], start=left[0]) if left else 1
-            if elements % size:
+            if not happen_to_be_equal(elements % size, 0):
                 return None
             quotient = elements // size
-            left = [] if is_one(quotient) or (rest and quotient == 1) else [quotient]
+            left = (
+                [] if is_one(quotient) or (rest and happen_to_be_equal(quotient, 1)) else [quotient]
+            )
     return Layout(tuple(pitches), layout.offset)
 
 
@@ -168,7 +172,7 @@ def collapse(axes: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     for size, pitch in axes:
         if is_one(size):
             continue
-        if blocks and blocks[-1][1] == pitch * size:
+        if blocks and happen_to_be_equal(blocks[-1][1], pitch * size):
             blocks[-1] = (blocks[-1][0] * size, pitch)
         else:
             blocks.append((size, pitch))

@@ -15,6 +15,7 @@ import numpy as np
 from polydevice.dtype import ElementType
 from polydevice.ops.attention import ScaledDotProductAttention
 from polydevice.ops.op import Op
+from polydevice.symbolic_size import gains
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.convolution.convolution import vector_lanes
 from polydevice_gpu.kernels.kernel import Kernel, Mode, SingleLaunch, kernel
@@ -363,7 +364,8 @@ class AttentionRows(Attention, SingleLaunch):
         if value.placed.pitches[-1] != 1:
             wanted[2] = planar(value.shape)
         inside = key.placed.pitches[-2] == 1
-        if found.queries > 2 and not inside:
+        few = gains(lambda: bool(found.queries <= 2))
+        if not few and not inside:
             *others, row, column = range(key.rank)
             wanted[1] = ordered(key.shape, (*others, column, row))
         elif not inside and key.placed.pitches[-1] != 1:

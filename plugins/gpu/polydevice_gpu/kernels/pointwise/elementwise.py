@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from polydevice.shape import is_one
-from polydevice.symbolic_size import gains
+from polydevice.shape import all_happen_to_be_equal, is_one
+from polydevice.symbolic_size import gains, number_of
 from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Launch
@@ -31,9 +31,9 @@ def iteration_groups(shape: tuple[int, ...], layouts: list[Layout]) -> list[tupl
     axes = [axis for axis in layouts[0].order(shape) if not is_one(shape[axis])]
     groups: list[tuple[int, ...]] = []
     for axis in axes:
-        if groups and all(
-            layout.pitches[groups[-1][-1]] == layout.pitches[axis] * shape[axis]
-            for layout in layouts
+        if groups and all_happen_to_be_equal(
+            [layout.pitches[groups[-1][-1]] for layout in layouts],
+            [layout.pitches[axis] * shape[axis] for layout in layouts],
         ):
             groups[-1] = (*groups[-1], axis)
         else:
@@ -187,7 +187,9 @@ class ElementwiseRef(SingleLaunch):
         layouts, groups, sizes = iteration.layouts, iteration.groups, iteration.sizes
         width = mode["WIDTH"]
         contiguous = step_along(out.placed, out.shape, groups) == 1
-        if not (_is_vectorizable(node) and contiguous and gains(lambda: sizes[2] >= width)):
+        # Vectors are right for shorter rows as well, and serve them without a choice.
+        is_long = number_of(sizes[2]) >= width or gains(lambda: sizes[2] >= width)
+        if not (_is_vectorizable(node) and contiguous and is_long):
             width = 1
         widths = (width,) if width > 1 else ()
         operands = []
