@@ -265,7 +265,7 @@ class Core:
             num_requests = arguments.number_of_requests(num_requests, "num_requests")
         context = None if isinstance(device_name, str) else given_context(device_name)
         name = str(device_name) if context is None else context.device_name
-        plugin, options, device_id = self._devices.resolve(name, config)
+        plugin, options, device_id = self._devices.resolve(name, config, will_load=True)
         copy = self._prepared(network)
         with self._devices.contract(plugin.name, f"loading network {copy.name!r}", copy):
             executable = load(plugin, copy, options, device_id, context, self._model_cache)

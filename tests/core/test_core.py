@@ -159,6 +159,19 @@ def test_a_plugin_that_fails_while_loading_is_named(core, network, monkeypatch):
     assert isinstance(caught.value.__cause__, KeyError)
 
 
+def test_a_plugin_hears_of_a_network_before_it_is_asked_for_devices(core, network, monkeypatch):
+    asked, plugin = [], type(core._devices.plugin("ECHO"))
+    ids = plugin.device_ids
+    monkeypatch.setattr(plugin, "will_load", lambda _: asked.append("will load"))
+    monkeypatch.setattr(plugin, "device_ids", lambda *a: asked.append("ids") or ids(*a))
+    core.get_metric("ECHO", "FULL_DEVICE_NAME")
+    assert set(asked) == {"ids"}
+    asked.clear()
+    core.load_network(network, "ECHO")
+    assert asked[:2] == ["will load", "ids"]
+    assert asked.count("will load") == 1
+
+
 def test_model_files_that_are_not_there(core, tmp_path):
     with pytest.raises(ModelFileError, match="does not exist"):
         core.read_network(tmp_path / "nothing.xml")

@@ -183,9 +183,18 @@ class Devices:
             return plugin.device_ids(options)
 
     def resolve(
-        self, device_name: str, config: Mapping[str, Any] | None = None
+        self,
+        device_name: str,
+        config: Mapping[str, Any] | None = None,
+        *,
+        will_load: bool = False,
     ) -> tuple[Plugin, Options, str]:
         """Return plugin, options and device id for a device string and a load's configuration.
+
+        Args:
+            device_name: as a user wrote it.
+            config: on top of the device's configuration.
+            will_load: whether a network is loaded next, which the plugin is told first.
 
         Raises:
             DeviceNotFoundError: saying what was left out and why.
@@ -208,6 +217,9 @@ class Devices:
         options = options.updated(given)
         if name.members:
             options = options.updated({plugin.members_key: ",".join(map(str, name.members))})
+        if will_load:
+            with self.contract(plugin.name, "preparing to load a network"):
+                plugin.will_load()
         if not plugin.is_composite:
             self._check_exists(plugin, options, device_name, device_id)
         return plugin, options, device_id

@@ -108,7 +108,6 @@ class GpuExecutable(ExecutableNetwork):
         self.plans = PlanCache[Plan](plans_limit(self.device_memory))
         """By the shapes of inputs and then variables; None while one has its initial value."""
         self._latest: Plan | None = None
-        self._queues = StreamQueues(context, options, streams)
         self._specialiser = Specialiser(compiler.builder, self._remake, self._join)
         self._ahead: frozenset[cl.Program] = frozenset()
         """Programs for likely sizes, of a network that leaves its own open."""
@@ -116,6 +115,7 @@ class GpuExecutable(ExecutableNetwork):
             self._compile_ahead()
         elif compiler.builds_ahead and not (self.variables or self.size_inputs):
             self._ahead = self._build_ahead()
+        self._queues = StreamQueues(context, options, streams)  # last: its context is being made
 
     def _compile_ahead(self) -> None:
         """Compile for the shapes that the first inferences will have."""

@@ -54,6 +54,40 @@ def test_driver_that_dies_in_every_probe_makes_no_context_here(opencl, monkeypat
         cl.open_device(cl.discover().devices[0])
 
 
+def test_a_context_is_made_while_others_go_on(opencl, monkeypatch) -> None:
+    monkeypatch.setattr(device_module, "_open", {})
+    make, may_go_on = device_module._make_context, threading.Event()
+
+    def wait(*arguments):
+        assert may_go_on.wait(60)
+        return make(*arguments)
+
+    monkeypatch.setattr(device_module, "_make_context", wait)
+    device = cl.open_device(cl.discover().devices[0])
+    assert device.capabilities == opencl.capabilities
+    may_go_on.set()
+    assert device.context != opencl.context
+    device.queue().finish()
+    assert cl.open_device(cl.discover().devices[0]) is device
+
+
+def test_a_context_that_no_driver_makes_is_asked_for_again(opencl, monkeypatch) -> None:
+    monkeypatch.setattr(device_module, "_open", {})
+
+    def refuse(*_):
+        raise DeviceLostError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(device_module, "_make_context", refuse)
+        device = cl.open_device(cl.discover().devices[0])
+        for _ in range(2):
+            with pytest.raises(DeviceLostError, match="out of memory"):
+                device.queue()
+    again = cl.open_device(cl.discover().devices[0])
+    assert again is not device
+    again.queue().finish()
+
+
 def test_device_that_this_process_does_not_have(opencl) -> None:
     admitted = cl.discover().devices[0]
     elsewhere = replace(admitted, facts=replace(admitted.facts, name="Elsewhere"))

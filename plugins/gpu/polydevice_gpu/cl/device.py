@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import functools
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyopencl as ocl
 
-from polydevice.errors import DeviceLostError, DeviceNotFoundError, OptionValueError
+from polydevice.errors import (
+    DeviceLostError,
+    DeviceNotFoundError,
+    OptionValueError,
+    PolydeviceError,
+)
 from polydevice.locks import Lock, RLock, attempts
 from polydevice_gpu.cl import child_process, discovery, library, on_device, runtime
 from polydevice_gpu.cl.capabilities import Capabilities, capabilities, probed_capabilities
@@ -39,8 +46,8 @@ def open_device(admitted: AdmittedDevice) -> Device:
 
     Raises:
         DeviceNotFoundError: if this process's OpenCL does not offer it (any more).
-        DeviceLostError: in a forked process, when not even the simplest kernel runs, or when the
-            driver makes no context.
+        DeviceLostError: in a forked process, or when not even the simplest kernel runs. That the
+            driver makes no context `Device.context` raises: it is made in a thread.
     """
     found = discovery.enumerate_once()
     key = (*admitted.facts.identity, found.twin(admitted.facts))
@@ -80,14 +87,37 @@ def _make_context(device: int, name: str) -> ocl.Context:
     return ocl.Context.from_int_ptr(made, retain=False)
 
 
+class _Opening:
+    """A context that a thread makes, while a network's graph is made ready for the device."""
+
+    def __init__(self, device: int, name: str) -> None:
+        self._device, self._name = device, name
+        self._made: ocl.Context | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._make, name="polydevice-context")
+        self._thread.start()
+
+    def _make(self) -> None:
+        try:
+            self._made = _make_context(self._device, self._name)
+        except BaseException as error:  # noqa: BLE001 - raised for who asks
+            self._error = error
+
+    def context(self) -> ocl.Context:
+        """Return it once it is there; raises what making it raised."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self._made is not None
+        return self._made
+
+
 class Device:
     """An opened device. Usable from many threads; queues are not.
 
     Attributes:
         facts: what the driver says about it.
         handle: pyopencl's device.
-        context: pyopencl's context; ours has this device only, a user's may have others too.
-        memory: allocates buffers.
         capabilities: what it can do; the first time on a machine that takes seconds to find out.
         capability_reasons: name of a probe to why its answer is no.
         enqueuing: held while a list of launches is enqueued. On an H200 (driver 580.159) a launch
@@ -100,7 +130,7 @@ class Device:
     capability_reasons: dict[str, str]
 
     def __init__(self, admitted: AdmittedDevice, found: Enumeration) -> None:
-        """Find the device in this process and make a context; use `open_device`.
+        """Find the device in this process and begin to make a context; use `open_device`.
 
         The probes come first: a driver that dies making a context dies in their process.
         """
@@ -118,11 +148,24 @@ class Device:
         platform, device = _find(self.facts, self._twin)
         self.platform_pointer = platform
         self.handle = ocl.Device.from_int_ptr(device)
-        self.context = _make_context(device, self.facts.name)
+        self._opening = _Opening(device, self.facts.name)
         self.capabilities = capabilities(probed, self.facts, device)
-        self.memory = self._memory_of(self.context)
         self.enqueuing = RLock()
         self.attempts_at_enqueuing = attempts(self.enqueuing)
+
+    @functools.cached_property
+    def context(self) -> ocl.Context:
+        """Return pyopencl's context; ours has this device only, a user's may have others too.
+
+        Raises:
+            DeviceLostError: when the driver makes none.
+        """
+        return self._opening.context()
+
+    @functools.cached_property
+    def memory(self) -> Allocator:
+        """Return what allocates buffers in the context."""
+        return self._memory_of(self.context)
 
     def run_in_child(
         self,
@@ -157,7 +200,10 @@ class Device:
     @property
     def is_usable(self) -> bool:
         """Whether the context still works; a kernel's wild access ends it on some drivers."""
-        return self.memory.is_usable
+        try:
+            return self.memory.is_usable
+        except PolydeviceError:
+            return False  # it was never made
 
     @property
     def region_alignment_bytes(self) -> int:
