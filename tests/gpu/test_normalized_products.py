@@ -13,6 +13,8 @@ from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.normalization import MVN, EpsMode
 from polydevice_gpu.compiler.device_target import target_of
+from polydevice_gpu.compiler.settings import CompileSettings
+from polydevice_gpu.compiler.stages import build_graph
 from polydevice_gpu.kernels.product.normalized import NormalizedWgmma
 from polydevice_gpu.ops import NormalizedMatMul
 from tests.gpu import graphs
@@ -137,6 +139,20 @@ APART = {
     "also a result": lambda s, x: _and(s, _norm(s, x), lambda _, y: y),
     "odd columns": lambda s, x: {"y": _product(s, _norm(s, x), columns=2303)},
 }
+
+
+def test_in_one_launch_others_find_it_normalised_beside_the_product():
+    s = graphs.Sketch()
+    x = s.input("x", 1, 197, 768, kind=ElementType.f16)
+    network = s.network(**APART["also read otherwise"](s, x))
+    network.evaluate = graphs.evaluate
+    settings = CompileSettings(may_join=True)
+    graph = build_graph(network, HOPPER, graphs.evaluate, settings)
+    assert _normalising(graph) == 1
+    (norm,) = (node for node in graph.nodes if isinstance(node.op, MVN))
+    place = graph.nodes.index(norm)
+    assert isinstance(graph.nodes[place + 1].op, NormalizedMatMul)
+    assert graph.nodes[place + 1].inputs[0] is norm.inputs[0]
 
 
 @pytest.mark.parametrize("case", APART)

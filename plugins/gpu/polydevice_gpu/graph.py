@@ -296,6 +296,8 @@ class GpuGraph:
     """Layer of the model → type of its operation."""
     loose: AbstractSet[str] = frozenset()
     """Outputs that may be views of others, of inputs or constants, in any layout."""
+    may_join: bool = False
+    """Whether launches may become one, in which those that do not wait run side by side."""
 
     def users(self) -> dict[Value, list[GpuNode]]:
         """Map every value to the nodes that read it, once per reading."""

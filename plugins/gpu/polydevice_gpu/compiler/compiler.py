@@ -15,7 +15,7 @@ from polydevice.runtime.plan_cache import Shapes
 from polydevice.symbolic_size import Trace, UntraceableError, is_symbolic
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
-from polydevice_gpu.compiler.joining import joined_behind
+from polydevice_gpu.compiler.joining import joined_behind, rules_for
 from polydevice_gpu.compiler.new_shapes.template import PlanTemplate, why_for_one_size
 from polydevice_gpu.compiler.plan_stages import NotBuiltError, PlanWork
 from polydevice_gpu.compiler.preparation import Prepared
@@ -54,7 +54,8 @@ class Compiler:
         """Prepare to compile; without a builder, programs are kept nowhere."""
         self.device = device
         self.target = target_of(device)
-        self.settings = settings
+        may_join = not rules_for(settings, device).refuses_all()
+        self.settings = replace(settings, may_join=may_join)
         self.services = services
         self.builder = builder or cl.ProgramBuilder(device)
 

@@ -123,3 +123,4 @@ def lower(work: Work) -> None:
         parts=work.parts,
     )
     work.graph.loose = work.loose
+    work.graph.may_join = work.settings.may_join

@@ -225,8 +225,7 @@ def _settle(argument: Argument) -> None:
 def plan_memory(work: PlanWork) -> None:
     """Give every value and scratch memory its place; plans that are filled in have their own."""
     trace = current_trace()
-    rules = rules_for(work.settings, work.builder.device)
-    may_join = not work.outside and not rules.refuses_all()
+    may_join = not work.outside and work.settings.may_join
     with contextlib.nullcontext() if trace is None else trace.silent():
         work.arena = memory.plan_memory(
             work.graph, work.scratch, work.settings.memory_pool, work.outside, may_join

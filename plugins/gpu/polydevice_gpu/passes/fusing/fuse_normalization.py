@@ -30,7 +30,11 @@ _LAUNCH_US, _BYTES_PER_US = 3.5, 2.2e6
 
 
 def fuse_normalization(graph: GpuGraph, target: Target) -> None:
-    """Let all readers of a normalisation compute it where that is expected to take less time."""
+    """Let products that read a normalisation compute it where that is expected to take less time.
+
+    Others that read it, as the residual sums behind it in BERT, still need it: that pays in one
+    launch, where the normalisation then runs beside the product instead of before it.
+    """
     if target.sizes_vary:
         return  # weights would be made anew for each size
     users = graph.users()
@@ -39,7 +43,11 @@ def fuse_normalization(graph: GpuGraph, target: Target) -> None:
         readers = list(dict.fromkeys(users.get(node.output, ()))) if factors else []
         if factors is None or node.output.is_output or not readers:
             continue
-        if not all(_multiplies(reader, node.output) for reader in readers):
+        others = [reader for reader in readers if not _multiplies(reader, node.output)]
+        if others and not graph.may_join:
+            continue
+        readers = [reader for reader in readers if reader not in others]
+        if not readers:
             continue
         saved = _LAUNCH_US + 4.0 * node.output.elements / _BYTES_PER_US
         if not all(_gains(reader, node, target, saved / len(readers)) for reader in readers):
@@ -47,8 +55,9 @@ def fuse_normalization(graph: GpuGraph, target: Target) -> None:
         for reader in readers:
             _normalise(reader, node, *factors)
             users.setdefault(node.inputs[0], []).append(reader)
-        readers[0].origins += node.origins
-        graph.nodes.remove(node)
+        if not others:
+            readers[0].origins += node.origins
+            graph.nodes.remove(node)
 
 
 def _factors(node: GpuNode) -> tuple[Array, Array] | None:
