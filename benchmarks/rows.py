@@ -91,7 +91,7 @@ def main() -> int:
             if options.modes:
                 kernel, mode = choice.kernel, choice.kernel.modes[choice.mode]
                 assert isinstance(kernel, RowKernel)
-                expected = kernel.expected_us(node, mode, target)
+                expected = kernel.expected_us(node, choice.mode, target)
                 print(f"{time:19.1f} µs, expected {expected:.0f}: {choice} {mode}")
     return 0
 

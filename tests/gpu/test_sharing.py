@@ -10,6 +10,7 @@ import pytest
 from polydevice.dtype import ElementType
 from polydevice.ops.convolution import Convolution, GroupConvolution
 from polydevice.ops.matmul import MatMul
+from polydevice.ops.reduce import ReduceMean
 from polydevice.ops.softmax import SoftMax
 from polydevice_gpu.compiler import sharing
 from polydevice_gpu.compiler.settings import CompileSettings
@@ -155,6 +156,31 @@ def test_work_items_compute_more_where_not_all_run_at_once(channels, size, kind,
     assert {choice.kernel.name for choice in found} == {"convolution_depthwise"}
     chosen = [choice.kernel.modes[choice.mode] for choice in found]
     assert [(mode["LANES"], mode["PIXELS"]) for mode in chosen] == modes
+
+
+def test_reductions_of_rows_share() -> None:
+    """Two of one kernel in different modes: what each takes in that of the other is asked."""
+    s, axes = Sketch(), np.array([2, 3])
+    small, large = s.input("small", 1, 16, 80, 80), s.input("large", 1, 3, 640, 640)
+    mean = ReduceMean(keep_dims=True)
+    network = s.network(
+        a=s.add("a", mean, small, s.const("of a", axes)),
+        b=s.add("b", mean, large, s.const("of b", axes)),
+    )
+    graph = compiled(network, **dataclasses.asdict(HOPPER))
+    nodes = [node for node in graph.nodes if node.choice is not None]
+    kernel = nodes[0].choice.kernel
+    modes = [node.choice.mode for node in nodes]
+    assert kernel is nodes[1].choice.kernel
+    assert [kernel.modes[mode]["PARTS"] for mode in modes] == [1, 128]
+    steps = []
+    for node in nodes:
+        launches = launches_of(node.choice, node, HOPPER)
+        steps.append(Step(node, launches, scratch=scratch_memory(launches)))
+    sharing.share_functions(steps, HOPPER)
+    for node, mine, other in zip(nodes, modes, reversed(modes), strict=True):
+        mine_us, other_us = (kernel.expected_us(node, each, HOPPER) for each in (mine, other))
+        assert 0 < mine_us < other_us
 
 
 def test_large_stages_keep_launches_of_their_own(monkeypatch) -> None:

@@ -167,18 +167,17 @@ class RowKernel(Kernel):
         """The mode with the least expected time."""
 
         def cost(index: int) -> float:
-            mode = self.modes[index]
-            fits = self.mode_supports(node, mode, target)
-            return self.expected_us(node, mode, target) if fits else math.inf
+            fits = self.mode_supports(node, self.modes[index], target)
+            return self.expected_us(node, index, target) if fits else math.inf
 
         return min(range(len(self.modes)), key=cost)
 
-    def expected_us(self, node: GpuNode, mode: Mode, target: Target) -> float:
+    def expected_us(self, node: GpuNode, number: int, target: Target) -> float:
         """Return the expected time of a mode, in µs."""
         formula = self.formula(node)
         sweeps = 1 + bool(formula.term) + bool(formula.scale)
         expected = _expected_us if target.is_throughput else _expected_on_cores_us
-        return expected(self.rows(node), sweeps, mode, target)
+        return expected(self.rows(node), sweeps, self.modes[number], target)
 
     def launches(self, node: GpuNode, mode: Mode, target: Target) -> list[Launch]:
         """Return the gathering, and the joining if rows are cut into parts."""
