@@ -108,9 +108,18 @@ prepare() {  # EXTRA
     fi
 }
 
-opencl_devices() {  # one line a device, whatever its type
-    POLYDEVICE_GPU_DEVICES=all-gpus,cpu,accelerator "$venv/bin/polydevice" devices |
-        sed -n 's/^GPU[^\t]*\t//p'
+opencl_devices() {  # one line for each device that computes, whatever its type; says of others why not
+    POLYDEVICE_GPU_DEVICES=all-gpus,cpu,accelerator "$python" -c '
+import sys
+from polydevice import Core
+from polydevice.errors import PolydeviceError
+with Core() as core:
+    for device in core.available_devices:
+        try:
+            if device.startswith("GPU") and core.get_metric(device, "OPTIMIZATION_CAPABILITIES"):
+                print(core.get_metric(device, "FULL_DEVICE_NAME"))
+        except PolydeviceError as error:
+            print(f"not used: {error}", file=sys.stderr)'
 }
 
 have_opencl() {
@@ -144,7 +153,7 @@ prepare_opencl() {
     if [ -e "$venv/opencl/intel.icd" ]; then
         use_intel_runtime && return
     fi
-    say "No OpenCL device found on this system."
+    say "No OpenCL device that computes found on this system."
     if can_apt && apt_install pocl-opencl-icd; then
         have_opencl "PoCL, installed with apt-get" && return
     fi

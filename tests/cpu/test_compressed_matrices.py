@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.passes import compressed as compressing
 from polydevice_cpu.passes import prepare
+from tests.absent import wants
 from tests.cpu.quantised_graphs import reference
 
 
@@ -80,6 +81,7 @@ def test_columns_of_several_tiles(core, monkeypatch) -> None:
     _check(core, _in_blocks(4, 32, 2, 150, has_zeros=False), 2, 64)
 
 
+@wants("onnxruntime", "1.24", "multiplies blocks of 1024 terms wrong")
 @pytest.mark.parametrize(
     ("bits", "block", "blocks", "has_zeros"),
     [(4, 32, 8, True), (4, 32, 34, False), (4, 1024, 2, False), (8, 64, 6, True), (8, 16, 8, True)],

@@ -10,6 +10,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.absent import wants
+
+ONE_SCORE = wants("onnxruntime", "1.24", "takes no LOGISTIC of one score for two labels")
 FLOAT = TensorProto.FLOAT
 Shape = Sequence["int | str | None"]
 

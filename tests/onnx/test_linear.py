@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 import polydevice.compat.onnxruntime
 from polydevice.errors import UnsupportedOperationError
-from tests.onnx.models import onnxruntime_outputs, run
+from tests.onnx.models import ONE_SCORE, onnxruntime_outputs, run
 
 pytestmark = pytest.mark.usefixtures("compiled_sparingly")
 
@@ -59,7 +59,7 @@ def test_classifier(transform: str, labels: Any, device: str, rng: Rng) -> None:
     _compare(proto, device, rng.standard_normal((ROWS, FEATURES)).astype(np.float32))
 
 
-@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC"])
+@pytest.mark.parametrize("transform", ["NONE", pytest.param("LOGISTIC", marks=ONE_SCORE)])
 def test_one_score_for_two_labels(transform: str, device: str, rng: Rng) -> None:
     proto = _model(
         "LinearClassifier",

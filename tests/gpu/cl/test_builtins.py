@@ -49,7 +49,10 @@ def _ours(name: str) -> set[tuple[object, ...]]:
 
 @pytest.mark.skipif(not HEADER.is_file(), reason="PoCL 3's header of built-in functions is missing")
 def test_every_overload_is_declared_as_the_compilers_header_declares_it() -> None:
-    header = _functions(HEADER.read_text())
+    text = HEADER.read_text()
+    if "__opencl_c_named_address_space_builtins" not in text:
+        pytest.skip("PoCL 1.8's header, of Clang 11, attributes functions otherwise")
+    header = _functions(text)
     ours = {name for name in header if builtins.declarations(name)}
     assert {"exp", "clamp", "select", "vload4", "vstorea_half8", "convert_uchar4_sat_rte"} <= ours
     for name in ours - {"convert_char_rte"}:  # the header's names char first in its own way

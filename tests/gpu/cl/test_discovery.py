@@ -311,6 +311,8 @@ def test_fork_after_opencl_was_started_is_refused_with_the_fix(real_driver) -> N
         text=True,
         timeout=60,
     )
+    if "unknown target CPU" in done.stderr:
+        pytest.skip("this PoCL compiles nothing for this processor, which its LLVM does not know")
     assert "use multiprocessing.get_context('spawn')" in done.stdout, done.stderr
 
 

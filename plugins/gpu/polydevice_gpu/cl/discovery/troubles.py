@@ -67,6 +67,12 @@ _POCL, _INTEL_CPU, _OCLGRIND, _NVIDIA = (
 
 TROUBLES: tuple[Trouble, ...] = (
     Trouble(
+        *("PoCL 1.8", _POCL, (1,), (3,)),
+        "compiles nothing on processors that its LLVM does not know (unknown target CPU 'generic')",
+        "says so where a network is loaded, and why",
+        "install a newer one, or Intel's runtime for CPUs from PyPI (intel-opencl-rt)",
+    ),
+    Trouble(
         *("PoCL 3.1", _POCL, (3, 1), (4,)),
         "crashes on clEnqueueCopyBufferRect with a sub-buffer",
         "copies blocks between whole buffers, by offset",
@@ -111,6 +117,11 @@ TROUBLES: tuple[Trouble, ...] = (
         "ends the process on some kernels: LLVM 18's InstCombine finds no fixpoint",
         "writes those that were met (chains of remainders) so that it does",
         "set POCL_WORK_GROUP_METHOD=cbs if a program ends with that message, and report it",
+    ),
+    Trouble(
+        *("PoCL 5.0", _POCL, (5,), (6,)),
+        "computes wrong, or ends the process, where nothing is optimised (-cl-opt-disable)",
+        "never asks for that; its tests do, but not there",
     ),
     Trouble(
         *("PoCL 7.1", _POCL, (7,), ()),
