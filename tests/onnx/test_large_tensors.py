@@ -17,6 +17,7 @@ from polydevice.files.stored import LEAST_BYTES, Stored, stored_buffer
 from polydevice.network import Network
 from polydevice.readers.limits import ReadLimits
 from polydevice.readers.onnx import read_onnx
+from polydevice.readers.onnx.protos import large_tensors
 from polydevice.readers.onnx.protos.protobuf import read_apart
 from tests.onnx.models import model
 
@@ -110,6 +111,21 @@ def test_the_message_is_small(tmp_path: Path) -> None:
         small = proto.graph.initializer[1].raw_data
         assert large.data(small) == small
         assert len(large.data(proto.graph.initializer[0].raw_data)) == 4 * COUNT
+
+
+def test_a_file_of_very_many_fields_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes Python a while: of a file of 1 GB, which a stranger may send, half an hour."""
+    path = tmp_path / "m.onnx"
+    path.write_bytes(
+        b"\x08\x0a" * 1000 + _model().SerializeToString()
+    )  # the version again and again
+    with read_apart(path, LIMITS) as (message, _):
+        assert len(message) < path.stat().st_size
+    monkeypatch.setattr(large_tensors, "_MOST_FIELDS", 999)
+    with read_apart(path, LIMITS) as (message, _):
+        assert message == path.read_bytes()
 
 
 def test_repeated_fields(tmp_path: Path) -> None:

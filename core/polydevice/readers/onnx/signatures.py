@@ -61,7 +61,7 @@ def find_schema(domain: str, op_type: str, version: int) -> Schema | None:
         return None
 
 
-@functools.cache
+@functools.lru_cache(4096)  # files may name as many as they like
 def find_signature(domain: str, op_type: str, version: int) -> Signature | None:
     """Return the form of an operator as of an opset version; None for one that is not ONNX's."""
     newest, lines = _table()
