@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -69,6 +71,26 @@ def test_a_context_is_made_while_others_go_on(opencl, monkeypatch) -> None:
     assert device.context != opencl.context
     device.queue().finish()
     assert cl.open_device(cl.discover().devices[0]) is device
+
+
+def test_threads_that_ask_at_once_share_the_memory(opencl, monkeypatch) -> None:
+    monkeypatch.setattr(device_module, "_open", {})
+    device = cl.open_device(cl.discover().devices[0])
+    make, both = device._memory_of, threading.Barrier(2)
+
+    def slowly(context):
+        made = make(context)
+        time.sleep(0.05)
+        return made
+
+    def ask(_):
+        both.wait(60)
+        return type(device).memory.func(device)  # Python 3.11's own lock would hold one back
+
+    monkeypatch.setattr(device, "_memory_of", slowly)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(ask, range(2))
+    assert first is second is device.memory
 
 
 def test_a_context_that_no_driver_makes_is_asked_for_again(opencl, monkeypatch) -> None:

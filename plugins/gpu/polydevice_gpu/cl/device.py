@@ -149,6 +149,7 @@ class Device:
         self.platform_pointer = platform
         self.handle = ocl.Device.from_int_ptr(device)
         self._opening = _Opening(device, self.facts.name)
+        self._making_memory = Lock()
         self.capabilities = capabilities(probed, self.facts, device)
         self.enqueuing = RLock()
         self.attempts_at_enqueuing = attempts(self.enqueuing)
@@ -164,8 +165,16 @@ class Device:
 
     @functools.cached_property
     def memory(self) -> Allocator:
-        """Return what allocates buffers in the context."""
-        return self._memory_of(self.context)
+        """Return what allocates buffers in the context; the same one to threads that ask at once.
+
+        From Python 3.12 on a cached property may be made by several of them.
+        """
+        context = self.context
+        with self._making_memory:
+            made: Allocator | None = vars(self).get("memory")
+            if made is None:
+                made = vars(self)["memory"] = self._memory_of(context)
+        return made
 
     def run_in_child(
         self,
