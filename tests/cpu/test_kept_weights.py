@@ -16,6 +16,9 @@ from polydevice import Core
 from polydevice.errors import ModelFileError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.files.stored import StoredBuffer, stored_buffer
+from polydevice_cpu.onednn.library import library
+
+pytestmark = pytest.mark.skipif(library() is None, reason="oneDNN packs weights, NumPy does not")
 
 SIZE = 1024  # products of 4 MiB of weights, beside a table that is looked up in
 
