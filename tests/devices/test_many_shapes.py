@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import gc
 import itertools
-import os
-import resource
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from polydevice import Core, memory_budget
+from polydevice import Core
 from polydevice.dtype import ElementType
 from polydevice.infer_request import InferRequest
 from polydevice.network import Network
@@ -27,6 +22,7 @@ from polydevice.ops.io import Parameter, Result
 from polydevice.ops.reduce import ReduceSum
 from polydevice.ops.reshape import ShapeOf
 from polydevice.shape import Dim, Shape
+from tests.devices.resident import apart, needs_proc, resident_bytes
 
 RANDOM = np.random.default_rng(11)
 KERNEL = RANDOM.standard_normal((3, 3, 3, 3)).astype(np.float16)
@@ -73,13 +69,6 @@ def convolved() -> Network:
     return Network("convolved", [x], [Node("y", Result(output_name="y"), [port])])
 
 
-def resident_bytes() -> int:
-    """Memory of this process, less what allocators keep for later."""
-    gc.collect()
-    memory_budget.give_back(memory_budget.WORTH_BYTES)
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
 @pytest.fixture
 def plans(device: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Grows by one whenever a plan is made."""
@@ -124,15 +113,10 @@ def growth(device: str) -> tuple[int, int]:
         return resident_bytes() - memory, len(gc.get_objects()) - objects
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="measures memory through /proc")
+@needs_proc
 @pytest.mark.full
 def test_memory_of_a_thousand_shapes(device: str) -> None:
-    """Measured in a process of its own: what other tests left behind moves about in this one."""
-    code = f"from tests.devices.test_many_shapes import growth; print(*growth({device!r}))"
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
-    command = [sys.executable, "-c", code]
-    measured = subprocess.check_output(command, env=environment, text=True, timeout=300)
-    memory, objects = map(int, measured.split())
+    memory, objects = apart(growth, device)
     # 600 plans, or the memory of 32 of them (1 MiB each), would show. What is known of the latest
     # few thousand descriptions of tensors is kept: a few objects for each shape, until it is full.
     assert objects < 600 * 10
