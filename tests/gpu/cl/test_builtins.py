@@ -12,6 +12,7 @@ import pytest
 from polydevice.errors import KernelBuildError
 from polydevice_gpu import cl
 from polydevice_gpu.cl.programs import builtins
+from tests.gpu.cl.kernels import sixteen_of
 
 HEADER = Path("/usr/share/pocl/include/opencl-c.h")
 FUNCTION = re.compile(r"^([^\n#;{}]*?)\b(\w+)\s*\(([^;{}]*)\)\s*;", re.MULTILINE)
@@ -78,18 +79,6 @@ def headers(opencl, monkeypatch) -> list[bool]:
     return needed
 
 
-def _run(opencl, source: str) -> np.ndarray:
-    kernel = cl.ProgramBuilder(opencl).build("given", source).kernel("f")
-    buffer = opencl.memory.allocate(4 * 16, "out")
-    launches = cl.LaunchList(opencl)
-    launches.add(kernel, (16,), (16,), [buffer])
-    out = np.empty(16, np.float32)
-    with opencl.queue() as queue:
-        launches.enqueue(queue)
-        queue.download(buffer, out)
-    return out
-
-
 def test_what_is_named_is_declared(opencl, headers) -> None:
     source = """#define JOIN(a, b) a##b
         __kernel void f(__global float* out) {
@@ -98,7 +87,7 @@ def test_what_is_named_is_declared(opencl, headers) -> None:
         out[i] = fmax(ldexp(v, 1), 5.0f).y + select(0.25f, 0.5f, i > 7); }"""
     i = np.arange(16)
     np.testing.assert_array_equal(
-        _run(opencl, source), np.maximum(2 * (i + 1), 5) + np.where(i > 7, 0.5, 0.25)
+        sixteen_of(opencl, source), np.maximum(2 * (i + 1), 5) + np.where(i > 7, 0.5, 0.25)
     )
     assert headers == [False]
 
@@ -109,7 +98,7 @@ def test_doubles_are_not_computed_in_float(opencl, headers) -> None:
     source = """__kernel void f(__global float* out) {
         double x = 1.0 + get_local_id(0) * 1e-12;
         out[get_local_id(0)] = (float)((fabs(x) - 1.0) * 1e12); }"""
-    np.testing.assert_allclose(_run(opencl, source), np.arange(16), atol=1e-3)
+    np.testing.assert_allclose(sixteen_of(opencl, source), np.arange(16), atol=1e-3)
     assert headers == [False]
 
 
@@ -117,7 +106,7 @@ def test_a_program_that_names_other_functions_is_built_with_the_header(opencl, h
     source = """__kernel void f(__global float* out) {
         float2 both = (float2)(3.0f, 4.0f);
         out[get_local_id(0)] = length(both); }"""
-    np.testing.assert_array_equal(_run(opencl, source), 5)
+    np.testing.assert_array_equal(sixteen_of(opencl, source), 5)
     assert headers == [False, True]
 
 

@@ -10,19 +10,17 @@ import pytest
 from polydevice.errors import DeviceError
 from polydevice_gpu import cl
 from polydevice_gpu.cl.queues import launch_loop
+from tests.gpu.cl.kernels import SCALE
 
 ITEMS = 96
-SOURCE = """
-__kernel void scale(__global const int* x, __global int* y, int factor, __local int* tile) {
-    int i = get_global_id(0);
-    tile[get_local_id(0)] = x[i];
-    barrier(CLK_LOCAL_MEM_FENCE);
-    y[i] = tile[get_local_id(0)] * factor;
-}
+SOURCE = (
+    SCALE
+    + """
 __kernel void shift(__global int* y, float by, long width) {
     y[get_global_id(1) * width + get_global_id(0)] += (int) by;
 }
 """
+)
 WORDS = {"a": 0, "b": 1, "factor": 2, "tile": 3, "by": 4, "width": 5}
 
 

@@ -19,14 +19,11 @@ from polydevice_gpu.cl.programs.kernel_objects import KernelObjects
 from polydevice_gpu.cl.queues import command_buffer
 from polydevice_gpu.cl.queues.launch_loop import LAUNCH, launch_loop
 from polydevice_gpu.cl.queues.profile import LaunchEvents
+from tests.gpu.cl.kernels import SCALE
 
-SOURCE = """
-__kernel void scale(__global const int* x, __global int* y, int factor, __local int* tile) {
-    int i = get_global_id(0);
-    tile[get_local_id(0)] = x[i];
-    barrier(CLK_LOCAL_MEM_FENCE);
-    y[i] = tile[get_local_id(0)] * factor;
-}
+SOURCE = (
+    SCALE
+    + """
 __kernel void place(__global int* out) {
     int w = get_global_size(0), h = get_global_size(1);
     int x = get_global_id(0), y = get_global_id(1), z = get_global_id(2);
@@ -34,6 +31,7 @@ __kernel void place(__global int* out) {
 }
 __kernel void pair(__global int* out, int2 values) { out[0] = values.x; out[1] = values.y; }
 """
+)
 ITEMS = 96
 
 

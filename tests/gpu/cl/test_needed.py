@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from polydevice_gpu import cl
 from polydevice_gpu.cl.programs import builtins
 from polydevice_gpu.cl.programs.needed import needed
+from tests.gpu.cl.kernels import sixteen_of
 
 HELPERS = """// says: used_by_nobody
 #define TWICE(x) (2 * (x))
@@ -101,12 +101,4 @@ def test_a_string_that_looks_like_a_comment_is_built_whole(opencl) -> None:
     source = """__constant char text[] = "//"; // a comment, too
         __kernel void f(__global float* out) {
         out[get_local_id(0)] = exp((float)sizeof(text)); }"""
-    kernel = cl.ProgramBuilder(opencl).build("given", source).kernel("f")
-    buffer = opencl.memory.allocate(64, "out")
-    launches = cl.LaunchList(opencl)
-    launches.add(kernel, (16,), (16,), [buffer])
-    out = np.empty(16, np.float32)
-    with opencl.queue() as queue:
-        launches.enqueue(queue)
-        queue.download(buffer, out)
-    np.testing.assert_allclose(out, np.exp(3.0), rtol=1e-6)
+    np.testing.assert_allclose(sixteen_of(opencl, source), np.exp(3.0), rtol=1e-6)
