@@ -33,8 +33,8 @@ from polydevice.serve.refusal import Reason, RefusedError
 from polydevice.serve.server import Server
 from polydevice.tensor import TensorDesc
 
+from .messages import LIVE, WHOLE
 from .running import KINDS, SECONDS, ask, running, typed_model
-from .test_connections import LIVE, WHOLE
 
 INFER = "/v2/models/FP32/infer"
 

@@ -26,7 +26,6 @@ _DEVICE_NUMBERS = {
     "vendor_id": 0x1001,
     "max_compute_units": 0x1002,
     "max_clock_mhz": 0x100C,
-    "address_bits": 0x100D,
     "max_allocation_bytes": 0x1010,
     "global_memory_bytes": 0x101F,
     "local_memory_kind": 0x1022,

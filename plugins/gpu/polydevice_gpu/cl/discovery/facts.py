@@ -68,7 +68,6 @@ class DeviceFacts:
     vendor_id: int = 0
     max_compute_units: int = 0
     max_clock_mhz: int = 0
-    address_bits: int = 0
     max_allocation_bytes: int = 0
     global_memory_bytes: int = 0
     local_memory_kind: int = 0
