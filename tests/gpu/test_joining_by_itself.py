@@ -11,13 +11,16 @@ import time
 import numpy as np
 import pytest
 
+from polydevice.ops.matmul import MatMul
+from polydevice_gpu.cl import ProgramBuilder
 from polydevice_gpu.compiler.new_shapes import specialiser
 from polydevice_gpu.compiler.settings import CompileSettings
+from polydevice_gpu.one_launch import choose
 from polydevice_gpu.one_launch.stretch import Stretch
 from polydevice_gpu.one_launch.turns import turn_of
 from polydevice_gpu.runtime.plan import LATER
 from polydevice_gpu.runtime.trials import joining_trial
-from tests.gpu.graphs import SparingBuilder, loaded, random_inputs
+from tests.gpu.graphs import Sketch, SparingBuilder, loaded, random_inputs
 from tests.gpu.test_one_launch import TOGETHER, check, small
 
 RUNS = 8
@@ -73,6 +76,54 @@ def test_auto_keeps_what_is_faster(monkeypatch, opencl, builder, found, why) -> 
     for name, array in request.infer(inputs).items():
         np.testing.assert_array_equal(array, wanted[name])
     assert bool(request.runner.last.joined) is faster
+    check(executable, network)
+
+
+@pytest.mark.parametrize("when", ["when it is loaded", "behind", "nothing joins"])
+def test_what_is_slower_as_one_is_the_plan_of_no(
+    monkeypatch, opencl, lockstep, tmp_path, when
+) -> None:
+    """Not the plan that would be one launch, in which the first product takes the second's tiles.
+
+    Where the kernel of the one is there when the network is loaded, and where it is built behind.
+    """
+    is_intel = "Intel" in opencl.facts.platform_name
+    if is_intel and when != "nothing joins":
+        pytest.skip("Intel's compiler crashes on functions with barriers")
+    meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
+    monkeypatch.setattr(opencl, "capabilities", meets)
+    monkeypatch.setattr(choose, "BARRIERS_ANYWHERE", when != "nothing joins")
+    monkeypatch.setattr(joining_trial, "times", lambda *_: (2e-6, 2e-6) * 2)
+    s = Sketch()
+    first = s.add("first", MatMul(), s.input("x", 500, 32), s.weights("v", 32, 128))
+    network = s.network(y=s.add("second", MatMul(), first, s.weights("w", 128, 64)))
+
+    def load(mode: str):
+        settings = CompileSettings(single_launch=mode)
+        return loaded(network, opencl, SparingBuilder(opencl, tmp_path), settings=settings)
+
+    def launches(executable) -> list[tuple[str, object]]:
+        steps = executable.latest_plan().launching
+        return [(each.text, each.global_size) for step in steps for each in step.launches]
+
+    one = load("YES")
+    assert len({text for text, _ in launches(one)}) == 1
+    assert bool(one.latest_plan().joined) is (when != "nothing joins")
+    if when == "behind":
+        monkeypatch.setattr(ProgramBuilder, "has", lambda *_: False)
+    executable, inputs = load("AUTO"), random_inputs(network)
+    if when == "behind":
+        assert LATER in executable.explain()
+        assert launches(executable) == launches(one)
+        request = executable.create_infer_request()
+        for _ in range(RUNS + 2):
+            request.infer(inputs)
+        executable._specialiser.wait(time.monotonic() + 120)
+    assert launches(executable) == launches(load("NO"))
+    assert len({text for text, _ in launches(executable)}) == 2
+    why = "wait for each other, which" if when == "nothing joins" else "took 2 us one by one, and 2"
+    assert why in executable.explain()
+    assert executable.latest_plan().is_final
     check(executable, network)
 
 
@@ -179,6 +230,8 @@ ENDS = """
 import dataclasses, threading, time
 from polydevice import Core
 from polydevice_gpu import cl
+from polydevice.ops.matmul import MatMul
+from polydevice_gpu.cl import ProgramBuilder
 from polydevice_gpu.compiler.new_shapes import specialiser
 from polydevice_gpu.one_launch.choose import Rules
 from tests.gpu.test_one_launch import random_inputs, small

@@ -18,6 +18,7 @@ from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.kernels.kernel import Choice, Kernel
 from polydevice_gpu.kernels.launch import Body, Launch, Scratch
 from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.one_launch import choose
 from polydevice_gpu.runtime.plan import Step, scratch_memory
 from polydevice_gpu.tuning.candidates import launches_of
 from tests.gpu.graphs import Sketch, SparingBuilder, compiled, loaded, random_inputs
@@ -193,6 +194,7 @@ def test_plans_that_may_be_one_launch_share(meets, opencl, lockstep, monkeypatch
     """Two products of which the first is as fast in the tiles of the second, but for 0.02 us."""
     can = dataclasses.replace(opencl.capabilities, groups_meet=meets)
     monkeypatch.setattr(opencl, "capabilities", can)
+    monkeypatch.setattr(choose, "BARRIERS_ANYWHERE", True)  # what would be one is not built here
     s = Sketch()
     first = s.add("first", MatMul(), s.input("x", 500, 32), s.weights("v", 32, 128))
     network = s.network(y=s.add("second", MatMul(), first, s.weights("w", 128, 64)))

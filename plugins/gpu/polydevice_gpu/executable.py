@@ -196,8 +196,12 @@ class GpuExecutable(ExecutableNetwork):
     def _join(self, shapes: Shapes, plan: Plan, goes_on: Callable[[], bool]) -> None:
         """Put a plan in the place of one that has run often: its launches as one, if faster."""
         self.check_going_on()
-        made = self._compiler.join(self._prepared, plan, goes_on)
+        work = self._weights, self.memory, goes_on
+        with np.errstate(all="ignore"):  # constants may be infinite, or none
+            made = self._compiler.join(self._prepared, shapes, plan, *work)
         if made is not None:
+            if made.contents is not plan.contents:
+                self._introduce(made)
             self.check_going_on()
             self.plans.remake(shapes, plan, lambda: made)
 
@@ -214,11 +218,15 @@ class GpuExecutable(ExecutableNetwork):
                 *(self._prepared, shapes, self._weights, self.memory),
                 stand_in=varies and self._compiler.builds_ahead and bool(self._ahead or not first),
             )
-        plan.layers = self.layers
+        self._introduce(plan)
         self.check_going_on()
+        return plan
+
+    def _introduce(self, plan: Plan) -> None:
+        """Tell a new plan of the model's layers, and followers of what the host does in it."""
+        plan.layers = self.layers
         for follower in self.followers:
             _follow_on_host(plan, follower)
-        return plan
 
     def follow(self, follower: Follower) -> None:
         """Tell a follower of inferences, and of what runs in them on the device and on the host.

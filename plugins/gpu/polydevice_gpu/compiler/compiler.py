@@ -15,7 +15,7 @@ from polydevice.runtime.plan_cache import Shapes
 from polydevice.symbolic_size import Trace, UntraceableError, is_symbolic
 from polydevice_gpu import cl
 from polydevice_gpu.compiler.device_target import target_of
-from polydevice_gpu.compiler.joining import joined_behind, rules_for
+from polydevice_gpu.compiler.joining import joined_behind, joins_behind, rules_for
 from polydevice_gpu.compiler.new_shapes.template import PlanTemplate, why_for_one_size
 from polydevice_gpu.compiler.plan_stages import NotBuiltError, PlanWork
 from polydevice_gpu.compiler.preparation import Prepared
@@ -25,7 +25,7 @@ from polydevice_gpu.compiler.stages import GRAPH, PLAN, PREPARE, SPECIALISE, bui
 from polydevice_gpu.graph import GpuGraph, Memory
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.runtime.plan import MadeContents, Plan
-from polydevice_gpu.runtime.trials.joining_trial import keep_faster
+from polydevice_gpu.runtime.trials.joining_trial import faster_of
 from polydevice_gpu.runtime.weights import WeightStore
 
 
@@ -164,12 +164,23 @@ class Compiler:
         except NotBuiltError:
             return None
 
-    def join(self, prepared: Prepared, plan: Plan, goes_on: Callable[[], bool]) -> Plan | None:
-        """Return a plan like one that has run often, whose launches run as one if that is faster.
+    def join(
+        self,
+        prepared: Prepared,
+        shapes: Shapes,
+        plan: Plan,
+        weights: WeightStore,
+        memory: MemoryBudget,
+        goes_on: Callable[[], bool],
+    ) -> Plan | None:
+        """Return what takes the place of a plan that has run often: one launch, if that is faster.
 
         Args:
             prepared: what `prepare` returned.
+            shapes: of the plan.
             plan: is not changed.
+            weights: uploads constants.
+            memory: limit of what layers on the host may hold.
             goes_on: asked ten times a second while programs are built.
 
         Returns:
@@ -180,9 +191,16 @@ class Compiler:
         """
         known = prepared.joined_kernels
         made = joined_behind(plan, self.settings, self.builder, known, goes_on)
-        if made is not None and made.joined:
-            keep_faster(made, self.builder.cache)
-        return made
+        if made is None:
+            return None
+
+        def launched() -> Plan:
+            if joins_behind(self.settings, self._target(prepared)):
+                return replace(plan, may_join=False)  # which was made without regard to that
+            with cl.compiling_aside(goes_on):
+                return self._launched(prepared, shapes, weights, memory)
+
+        return faster_of(made, launched, self.builder.cache)
 
     def _plan_for(
         self,
@@ -193,34 +211,66 @@ class Compiler:
         *,
         stand_in: bool,
     ) -> Plan:
-        """Make a plan stage by stage.
+        """Make a plan stage by stage; of its own accord launches run as one where that is faster.
 
         Raises:
             UntraceableError: sizes are symbolic, and a layer is planned for numbers alone.
         """
-        graph, target = self._graph(prepared, shapes)
+        settings = self.settings
+        given = prepared, shapes, weights, memory
+        plan = self._made(*given, settings, stand_in=stand_in)
+        if settings.single_launch != "AUTO" or not settings.may_join or plan.may_join:
+            return plan
+        return faster_of(plan, lambda: self._launched(*given), self.builder.cache)
+
+    def _launched(
+        self, prepared: Prepared, shapes: Shapes, weights: WeightStore, memory: MemoryBudget
+    ) -> Plan:
+        """Make the plan of a network whose launches are never to become one."""
+        apart = replace(self.settings, single_launch="NO", may_join=False)
+        return self._made(prepared, shapes, weights, memory, apart, stand_in=False)
+
+    def _made(
+        self,
+        prepared: Prepared,
+        shapes: Shapes,
+        weights: WeightStore,
+        memory: MemoryBudget,
+        settings: CompileSettings,
+        *,
+        stand_in: bool,
+    ) -> Plan:
+        """Make a plan stage by stage; see `_plan_for`."""
+        graph, target = self._graph(prepared, shapes, settings)
         if any(is_symbolic(size) for shape in shapes for size in shape or ()):
             reason = next(filter(None, map(why_for_one_size, graph.nodes)), "")
             if reason:
                 raise UntraceableError(reason)
         with within(Bounds(memory=memory)):  # which layers on the host share
-            work = self._work(graph, target, weights.for_plan(prepared.constants), stand_in)
+            constants = weights.for_plan(prepared.constants)
+            work = self._work(graph, target, settings, constants, stand_in)
             work.parts, work.made = prepared.parts, prepared.choices
             return self._plan(work)
 
-    def _graph(self, prepared: Prepared, shapes: Shapes) -> tuple[GpuGraph, Target]:
+    def _target(self, prepared: Prepared) -> Target:
+        return replace(self.target, sizes_vary=prepared.varies)
+
+    def _graph(
+        self, prepared: Prepared, shapes: Shapes, settings: CompileSettings
+    ) -> tuple[GpuGraph, Target]:
         """Return the finished graph for these shapes, and what it is made for."""
         network = prepared.folded.clone()
         network.evaluate = self.services.evaluate
         for stage in SPECIALISE:
             stage(prepared, network, shapes)
-        target = replace(self.target, sizes_vary=prepared.varies)
-        return build_graph(network, target, self.services.evaluate, self.settings), target
+        target = self._target(prepared)
+        return build_graph(network, target, self.services.evaluate, settings), target
 
     def _work(
         self,
         graph: GpuGraph,
         target: Target,
+        settings: CompileSettings,
         weights: WeightStore,
         stand_in: bool,
         outside: AbstractSet[Memory] = frozenset(),
@@ -230,10 +280,11 @@ class Compiler:
         built = {} if programs is None else programs
 
         def compile_body(body: GpuGraph, outside: AbstractSet[Memory]) -> Plan:
-            return self._plan(self._work(body, target, weights, stand_in, outside, built))
+            work = self._work(body, target, settings, weights, stand_in, outside, built)
+            return self._plan(work)
 
         return PlanWork(
-            *(graph, target, self.builder, weights, self.services, self.settings),
+            *(graph, target, self.builder, weights, self.services, settings),
             *(compile_body, outside, built, len(GRAPH) + 1, stand_in),
         )
 
@@ -246,8 +297,6 @@ class Compiler:
         plan = Plan(self.device, contents, work.arena, work.weights, work.compiled)
         plan.joined, plan.apart = work.joined, work.apart
         plan.wanted, plan.may_join = work.wanted, work.may_join
-        if plan.joined and self.settings.single_launch == "AUTO":
-            keep_faster(plan, self.builder.cache)
         for inner in plan.inner_plans:
             plan.programs_compiled += inner.programs_compiled
             plan.wanted.update(inner.wanted)

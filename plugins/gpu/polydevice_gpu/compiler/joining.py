@@ -92,18 +92,17 @@ class Joining:
         return made
 
     def build_at_once(self, builder: cl.ProgramBuilder) -> bool:
-        """Build the kernels whose time it is; return whether others are built behind.
+        """Build the kernels whose time it is; return whether they are built behind instead.
 
         Of its own accord a network waits for none to be compiled.
         """
-        waits, is_later = self.rules.mode == "AUTO", False
+        sources = [drafted.source for drafted, _ in self.drafts]
+        if self.rules.mode == "AUTO" and not all(builder.has(s.source, s.options) for s in sources):
+            self.apart.update({number: LATER for _, numbers in self.drafts for number in numbers})
+            return True
         for drafted, numbers in self.drafts:
-            if waits and not builder.has(drafted.source.source, drafted.source.options):
-                self.apart.update(dict.fromkeys(numbers, LATER))
-                is_later = True
-            else:
-                self.build(drafted, numbers, builder)
-        return is_later
+            self.build(drafted, numbers, builder)
+        return False
 
     def build(self, drafted: Draft, numbers: Iterable[int], builder: cl.ProgramBuilder) -> None:
         """Build the kernel of some steps; where that cannot be or run, they keep their launches."""

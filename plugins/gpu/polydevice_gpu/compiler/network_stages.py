@@ -123,4 +123,5 @@ def lower(work: Work) -> None:
         parts=work.parts,
     )
     work.graph.loose = work.loose
-    work.graph.may_join = work.settings.may_join
+    # Plans of parts of a batch are joined behind by what they hold, so that it serves both ways.
+    work.graph.may_join = work.settings.may_join and not work.settings.dynamic_batch

@@ -88,8 +88,10 @@ class BoundSteps:
         """What runs several launches as one."""
         for each in self.joined:
             each.complete()
-        launches = [each for each in self._stretches if isinstance(each, cl.LaunchList)]
-        self.launches_only = launches if len(launches) == len(self._stretches) else None
+        self.launch_lists = [each for each in self._stretches if isinstance(each, cl.LaunchList)]
+        """Launches that follow each other, in execution order."""
+        is_all = len(self.launch_lists) == len(self._stretches)
+        self.launches_only = self.launch_lists if is_all else None
         """All there is, where nothing waits and nothing is copied."""
 
     def _add_filled(self, stretches: Sequence[FilledStretch | HostStep]) -> None:
@@ -301,5 +303,4 @@ class BoundSteps:
 
     def times(self) -> list[cl.LaunchTime]:
         """Return when each launch of the last run, loops apart, was on the device."""
-        lists = (stretch for stretch in self._stretches if isinstance(stretch, cl.LaunchList))
-        return [time for launches in lists for time in launches.profile()]
+        return [time for launches in self.launch_lists for time in launches.profile()]

@@ -1,4 +1,4 @@
-"""Whether launches that became one are faster so: both are timed when a network is loaded.
+"""Whether a plan of one launch is faster than one of many: both are timed when it is made.
 
 From and to device memory, and with the copies of inputs and outputs that lie on the host. The host
 enqueues launches while an input is copied and others run; one launch begins when all is there.
@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.errors import DeviceMemoryError
+from polydevice.errors import DeviceMemoryError, KernelBuildError
 from polydevice.files.file_cache import FileCache, digest_of
 from polydevice_gpu import cl
 from polydevice_gpu.graph import Value
-from polydevice_gpu.one_launch.joined_launches import JoinedLaunches, WaitInVainError
+from polydevice_gpu.one_launch.joined_launches import WaitInVainError
 from polydevice_gpu.one_launch.turns import turn_of
 from polydevice_gpu.runtime.backlog import Backlog
 from polydevice_gpu.runtime.bound_steps import BoundSteps
-from polydevice_gpu.runtime.plan import Plan
+from polydevice_gpu.runtime.plan import HostStep, NestedStep, Plan, Step
 from polydevice_gpu.runtime.transfer import Transfer
 
 Way = Callable[[cl.Queue], None]
@@ -37,27 +37,42 @@ _GAIN = 0.97
 """What joining has to bring: below it, what is timed is noise."""
 
 
-def keep_faster(plan: Plan, known: FileCache | None = None) -> None:
-    """Leave launches alone that are not faster as one; the plan says so.
+def faster_of(plan: Plan, launched: Callable[[], Plan], known: FileCache | None = None) -> Plan:
+    """Return a plan whose launches run as one where that is faster, else the one that never joins.
 
-    Both run on zeros, in memory that is given back; where there is none, nothing joins.
+    A plan that may become one launch is not the fastest one launch by launch: layers share
+    functions, and normalisations are computed twice. Both run on zeros, in memory that is given
+    back.
 
     Args:
-        plan: is changed.
+        plan: what joined of it, and why the rest did not, is decided.
+        launched: makes the plan that `GPU_SINGLE_LAUNCH` = NO has; not asked where one launch is
+            known to be faster.
         known: keeps what was faster, which is not timed again: that takes 0.2 s. What was not is
             timed whenever it is loaded, as others may have used the device.
     """
-    key = _key(plan)
-    if known is not None and known.load(key) == _FASTER:
-        return
-    joined = len(plan.joined)
+    key = _key(plan) if plan.joined and known is not None else b""
+    if key and known is not None and known.load(key) == _FASTER:
+        return plan
     try:
-        _keep_faster(plan)
-    except DeviceMemoryError as error:
-        plan.apart.update(dict.fromkeys(plan.joined, f"there was no memory to time them: {error}"))
+        other = launched()
+    except (DeviceMemoryError, KernelBuildError) as error:
+        reason = str(error).partition("\n")[0]
+        plan.apart.update(dict.fromkeys(plan.joined, f"nothing could be timed beside: {reason}"))
         plan.joined.clear()
-    if known is not None and len(plan.joined) == joined:
-        known.store(key, _FASTER)
+        return plan
+    try:
+        slower = _slower(plan, other) if plan.joined else ""
+    except DeviceMemoryError as error:
+        slower = f"there was no memory to time them: {error}"
+    if plan.joined and not slower:
+        if known is not None:
+            known.store(key, _FASTER)
+        return plan
+    other.apart = _reasons(plan, other, slower)
+    other.tried |= plan.programs  # the next to load it wants them again
+    other.programs_compiled += plan.programs_compiled
+    return other
 
 
 def _key(plan: Plan) -> bytes:
@@ -68,33 +83,38 @@ def _key(plan: Plan) -> bytes:
         parts += [stretch.kernel.program.key, str(stretch.groups)]
         for stage in stretch.stages:
             parts += [stage.launch.text, str(stage.groups)]
-    return digest_of("one launch", *parts)
+    return digest_of("one launch beside a plan without", *parts)
 
 
-def _keep_faster(plan: Plan) -> None:
+def _reasons(plan: Plan, other: Plan, slower: str) -> dict[int, str]:
+    """Return why each step of the other plan is not one with its neighbours."""
+    known = {_name(plan.steps[number]): reason for number, reason in plan.apart.items()}
+    usual = slower or next(iter(known.values()), "")
+    return {number: known.get(_name(step), usual) for number, step in enumerate(other.steps)}
+
+
+def _name(step: Step | HostStep | NestedStep) -> str:
+    return step.group.nodes[0].name if isinstance(step, HostStep) else step.node.name
+
+
+def _slower(plan: Plan, other: Plan) -> str:
+    """Say in which case a plan is not faster than the other one; empty where it is in both."""
     device = plan.device
-    blocks = [device.memory.zeros(size, "trial of an arena") for size in plan.arena.blocks]
-    bound = BoundSteps(plan, blocks, Backlog())
+    bound = [
+        BoundSteps(
+            each,
+            [device.memory.zeros(size, "trial of an arena") for size in each.arena.blocks],
+            Backlog(),
+        )
+        for each in (plan, other)
+    ]
+    copied = [_with_copies(each) for each in bound]
     with device.queue() as queue:
-        for joined in bound.joined:
-            slower = _slower(joined, bound, queue)
-            try:
-                joined.check()
-            except WaitInVainError as error:
-                slower = f"a trial failed: {error}"
-            if not slower:
-                continue
-            plan.tried |= {joined.stretch.kernel.program, joined.stretch.note.program}
-            for number in [n for n, each in plan.joined.items() if each is joined.stretch]:
-                del plan.joined[number]
-                plan.apart[number] = slower
-
-
-def _slower(joined: JoinedLaunches, bound: BoundSteps, queue: cl.Queue) -> str:
-    """Say in which case launches are not faster as one; empty where they are in both."""
-    launches = (joined.enqueue, joined.enqueue_one_by_one)
-    copied = [_with_copies(way, bound) for way in launches]
-    one, many, one_copied, many_copied = times((*launches, *copied), queue, bound.plan.device)
+        one, many, one_copied, many_copied = times((*map(_launches, bound), *copied), queue, device)
+        try:
+            bound[0].check()
+        except WaitInVainError as error:
+            return f"a trial failed: {error}"
     where = ""
     if one < _GAIN * many:
         one, many, where = one_copied, many_copied, " with inputs and outputs on the host"
@@ -103,9 +123,19 @@ def _slower(joined: JoinedLaunches, bound: BoundSteps, queue: cl.Queue) -> str:
     return f"they took {many * 1e6:.0f} us one by one, and {one * 1e6:.0f} as one{where}"
 
 
-def _with_copies(way: Way, bound: BoundSteps) -> Way:
+def _launches(bound: BoundSteps) -> Way:
+    """Return what enqueues all that is launched; not what the host or loops do between."""
+
+    def run(queue: cl.Queue) -> None:
+        for launches in bound.launch_lists:
+            launches.enqueue(queue)
+
+    return run
+
+
+def _with_copies(bound: BoundSteps) -> Way:
     """Return what also copies the plan's inputs and outputs, as for arrays on the host."""
-    graph = bound.plan.graph
+    graph, way = bound.plan.graph, _launches(bound)
 
     def staged(values: Iterable[Value]) -> list[tuple[cl.Buffer, Array]]:
         pairs = []
