@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from polydevice import Core
 from polydevice_cpu.onednn.library import library
 from tests.cpu import models
+from tests.cpu.loading import steps
 
 F = np.float32
 
@@ -462,3 +463,18 @@ def test_a_cube_has_the_axes_of_its_exponent():
     with Core() as core:
         (answer,) = core.load_network(core.read_network(data), "CPU").infer({"x": x}).values()
     np.testing.assert_allclose(answer, session.run(None, {"x": x})[0], rtol=1e-6)
+
+
+def test_einsums_become_products(core):
+    """As attention is written with them: a softmax of products, and products of it."""
+    nodes = [
+        ("Einsum", ["q", "k"], ["a"], {"equation": "nhci,nhcj->nhij"}),
+        ("Softmax", ["a"], ["p"], {"axis": -1}),
+        ("Einsum", ["p", "v"], ["y"], {"equation": "nhij,nhcj->nhci"}),
+    ]
+    model = models.build(nodes, {name: [2, 3, 4, 5] for name in "qkv"}, ["y"], {})
+    inputs = {name: image(seed, 2, 3, 4, 5) for seed, name in enumerate("qkv")}
+    executable = core.load_network(core.read_network(model), "CPU")
+    (want,) = models.answer(model, inputs)
+    np.testing.assert_allclose(executable.infer(inputs)["y"], want, rtol=1e-4, atol=1e-5)
+    assert not any("Einsum" in step for step in steps(executable))

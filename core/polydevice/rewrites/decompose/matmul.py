@@ -9,6 +9,7 @@ import numpy as np
 
 from polydevice.emitter import Emitter
 from polydevice.node import Port
+from polydevice.ops.arithmetic import Multiply
 from polydevice.ops.gather import Gather
 from polydevice.ops.matmul import Einsum, GroupedMatMul, MatMul, parse_equation
 from polydevice.ops.reduce import ReduceSum
@@ -95,13 +96,18 @@ def _summed(build: Emitter, term: Term, needed: str) -> Term:
 
 
 def _multiplied(build: Emitter, a: Term, b: Term, needed: str) -> Term:
-    """Multiply two terms as matrices: shared labels are batches, or summed over."""
+    """Multiply two terms as matrices: shared labels are batches, or summed over.
+
+    Where no sums are left, or each is of a row by a row, that would be matrices of one element.
+    """
     a = _summed(build, a, needed + b[1])
     shared = [label for label in a[1] if label in b[1]]
     batch = "".join(label for label in shared if label in needed)
     inner = "".join(label for label in shared if label not in needed)
     rows = "".join(label for label in a[1] if label not in shared)
     columns = "".join(label for label in b[1] if label not in shared)
+    if not inner or not rows + columns:
+        return _element_by_element(build, a, b, batch + rows + columns, inner)
     first, second = (
         _ordered(build, a, batch + rows + inner),
         _ordered(build, b, batch + inner + columns),
@@ -120,12 +126,29 @@ def _multiplied(build: Emitter, a: Term, b: Term, needed: str) -> Term:
     return build.reshape(product, shape), batch + rows + columns
 
 
+def _element_by_element(build: Emitter, a: Term, b: Term, kept: str, inner: str) -> Term:
+    """Multiply two terms that stretch over each other's axes, and sum up the last ones."""
+    # In the order of the longer term, which then lies as it does.
+    longer = a[1] if len(a[1]) >= len(b[1]) else b[1]
+    kept = "".join(sorted(kept, key=(longer + kept).index))
+    labels = kept + inner
+    product = build.emit(Multiply(), _stretched(build, a, labels), _stretched(build, b, labels))
+    return _summed(build, (product, labels), kept)
+
+
+def _stretched(build: Emitter, term: Term, labels: str) -> Port:
+    """Give a term all of the labels' axes, with size 1 where it has none."""
+    value = _ordered(build, term, labels)
+    sizes = dict(zip(term[1], shape_of(term[0]), strict=True))
+    return build.reshape(value, [sizes.get(label, 1) for label in labels])
+
+
 def _outer(value: Port, batches: int, depth: int) -> int:
     return max(math.prod(shape_of(value)[:batches]) * depth, 1)
 
 
 def _ordered(build: Emitter, term: Term, labels: str) -> Port:
-    """Transpose to the order of the labels; axes that it lacks get size 1."""
+    """Transpose to the order of the labels that it has."""
     value, own = term
     order = [own.index(label) for label in labels if label in own]
     if order != sorted(order):

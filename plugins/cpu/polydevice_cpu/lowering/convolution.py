@@ -25,7 +25,7 @@ from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import convolution, deconvolution, matmul
 from polydevice_cpu.plan.building.column import Order, as_is, orders, sight, turned
 from polydevice_cpu.plan.building.pending import Flow, Make, Packed, Pending
-from polydevice_cpu.plan.building.sight import Rows
+from polydevice_cpu.plan.building.sight import Merged, Rows
 
 if TYPE_CHECKING:
     from polydevice.node import Node
@@ -41,6 +41,8 @@ def lower_convolution(builder: PlanBuilder, node: Node) -> bool:
     weights = weights_of(builder, node)
     if weights is None:
         return False
+    if isinstance(weights, Packed) and _convolve_two_axes(builder, node, weights.array):
+        return True
     return any(_convolve(builder, node, weights, order) for order in orders(node))
 
 
@@ -80,6 +82,73 @@ def _convolve(builder: PlanBuilder, node: Node, weights: Flow | Packed, order: O
         return made
 
     return _hold(builder, node, make, weights, order, last)
+
+
+def _convolve_two_axes(builder: PlanBuilder, node: Node, weights: Array) -> bool:
+    """A grouped convolution of three axes whose windows span one or two: as one of two axes.
+
+    For groups of three axes oneDNN 3.2 multiplies matrices, each group's by itself.
+    """
+    op = node.operation(Convolution)
+    sizes = _sizes(node)
+    if not op.grouped or len(sizes) != 3:
+        return False
+    window = op.window(weights.shape)
+    begin, _ = window.pads(sizes)
+    end = end_padding(window, sizes, _output_sizes(node), begin)
+    spans = [
+        each != (1, 1, 0, 0) for each in zip(window.kernel, window.strides, begin, end, strict=True)
+    ]
+    if spans[0] and any(spans[1:]):
+        return False
+    into_batch = any(spans[1:])
+    kept = slice(1, 3) if into_batch else slice(0, 2)  # of the last two, either spans nothing
+    strides, dilations = window.strides[kept], window.dilations[kept]
+    before, behind = begin[kept], end[kept]
+    kernel = weights.reshape(*weights.shape[:-3], *window.kernel[kept])
+    network = _channels_last(builder, node, as_is)
+    merged = Merged(network[0].shape, network[1].shape, into_batch=into_batch)
+    kind = network[0].data_type
+    source, result = (Descriptor.channels_last(merged.sizes(each.shape), kind) for each in network)
+
+    def make(post_ops: Sequence[PostOp], bias: bool) -> Primitive | None:
+        made = convolution(
+            source,
+            Descriptor.any(kernel.shape, kind),
+            Descriptor.dense((result.shape[1],)) if bias else None,
+            result,
+            strides,
+            dilations,
+            before,
+            behind,
+            Attributes(post_ops),
+        )
+        is_slow = made is None or made.is_reference or made.implementation.startswith("x64:gemm")
+        return None if is_slow else made
+
+    key = (node.name, "two axes")
+    primitive = None
+    if builder.decisions.assumed(key) is None:
+        primitive = make([], False)
+        if primitive is None:
+            return False
+        builder.decisions.note(key, True)
+    pending = Pending(
+        node,
+        make,
+        {
+            Arg.SRC: Flow(builder.value(node.inputs[0]), Query.SRC),
+            Arg.WEIGHTS: Packed(kernel, Query.WEIGHTS),
+        },
+        primitive,
+        builder.decisions,
+        dst=result,
+        assumed=[key] if primitive is None else [],
+        bias_shape=(1, result.shape[1], 1, 1, 1),
+        sight=merged,
+    )
+    builder.hold(node.outputs[0], pending)
+    return True
 
 
 @lowers(ConvolutionBackpropData, GroupConvolutionBackpropData, heavy=True)

@@ -10,6 +10,8 @@ from polydevice.dtype import ElementType
 from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.attention import ScaledDotProductAttention
+from polydevice.ops.convolution import GroupConvolution
+from polydevice.ops.matmul import Einsum
 from polydevice.ops.normalization import MVN, BatchNormInference, EpsMode, NormalizeL2
 from polydevice.rewrites import Wishes
 from polydevice.rewrites.facts import is_known, numbers_of, rank_of
@@ -48,7 +50,12 @@ def _has_primitive(node: Node) -> bool:
 def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
     """Everything not decomposed has a function of its own here, which is faster than its parts."""
     return Wishes(
-        decompose={BatchNormInference: _folds, ScaledDotProductAttention: _is_plain},
+        decompose={
+            BatchNormInference: _folds,
+            ScaledDotProductAttention: _is_plain,
+            Einsum: _is_f32,
+            GroupConvolution: _is_f32,
+        },
         recognise={
             **dict.fromkeys(RECOGNISED, _is_f32),
             MVN: _has_primitive,

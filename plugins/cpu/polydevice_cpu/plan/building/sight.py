@@ -6,6 +6,8 @@ lies as its result does, Arg.DST.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.plan.value import Value
@@ -99,6 +101,54 @@ class Rows(Sight):
         """The last axis holds the channels of so many neighbours."""
         network, seen = self._pairs[Arg.DST]
         return seen.shape[-1] // network.shape[1]
+
+
+class Merged(Sight):
+    """Channels-last tensors of three axes as channels-last ones of two, for the same bytes."""
+
+    def __init__(self, source: Sequence[int], result: Sequence[int], *, into_batch: bool) -> None:
+        """Take the sizes in the network.
+
+        Args:
+            source: what is read.
+            result: what is written.
+            into_batch: the first of the three axes counts as batch; else the last two are one.
+        """
+        self._shapes = {int(Arg.SRC): tuple(source), int(Arg.DST): tuple(result)}
+        self._into_batch = into_batch
+
+    def sizes(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The sizes that the primitive sees."""
+        batch, channels, depth, rows, columns = shape
+        if self._into_batch:
+            return (batch * depth, channels, rows, columns)
+        return (batch, channels, depth, rows * columns)
+
+    def in_network(self, layout: Descriptor, argument: int) -> Descriptor:
+        """Source and result are the only tensors it sees; they may look alike."""
+        return Descriptor.channels_last(self._shapes[argument], layout.data_type)
+
+    def seen(self, layout: Descriptor, argument: int) -> Descriptor | None:
+        """What lies as the source or result does, and one number for all or for each channel."""
+        network = self._shapes[argument]
+        if layout == Descriptor.channels_last(network, layout.data_type):
+            return Descriptor.channels_last(self.sizes(network), layout.data_type)
+        if all(size == 1 for axis, size in enumerate(layout.shape) if axis != 1):
+            return Descriptor.dense((1, layout.shape[1], 1, 1), layout.data_type)
+        return None
+
+    def value(self, value: Value, argument: int) -> Value:
+        """The same bytes."""
+        seen = self.seen(value.descriptor, argument)
+        assert seen is not None
+        return Value(
+            value.storage,
+            seen.shape,
+            value.dtype,
+            seen.strides,
+            offset_bytes=value.offset_bytes,
+            descriptor=seen,
+        )
 
 
 AS_IS = Sight()

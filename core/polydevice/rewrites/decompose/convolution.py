@@ -1,0 +1,52 @@
+"""What a grouped convolution of three axes is made of: a sum of some that span two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from polydevice.emitter import Emitter
+from polydevice.node import Port
+from polydevice.ops.arithmetic import Add
+from polydevice.ops.convolution import GroupConvolution
+from polydevice.ops.pad import Pad
+from polydevice.ops.window import PadType
+from polydevice.rewrites.facts import rank_of, shape_of, size_of
+from polydevice.rewrites.rule import decomposes
+
+
+def _spans_all(_: GroupConvolution, inputs: Sequence[Port]) -> bool:
+    """Whether windows are longer than 1 along the first of three axes, and along others."""
+    kernel = shape_of(inputs[1])[3:]
+    return rank_of(inputs[0]) == 5 and kernel[0] > 1 and max(kernel[1:]) > 1
+
+
+@decomposes(GroupConvolution, where=_spans_all)
+def _grouped(build: Emitter, op: GroupConvolution, inputs: Sequence[Port]) -> list[Port]:
+    """Add up what each plane of the windows makes of the planes that it meets."""
+    x, w = inputs
+    window = op.window(shape_of(w))
+    sizes = [size_of(x, axis) for axis in (2, 3, 4)]
+    begin, end = window.pads(sizes)
+    if begin[0] or end[0]:
+        before, after = ([0, 0, pads[0], 0, 0] for pads in (begin, end))
+        x = build.emit(Pad(), x, before, after, np.zeros((), x.element_type.dtype))
+    depth = window.output(sizes)[0]
+    assert isinstance(depth, int)
+    step, gap = window.strides[0], window.dilations[0]
+    plane = GroupConvolution(
+        strides=(1, *window.strides[1:]),
+        dilations=(1, *window.dilations[1:]),
+        pads_begin=(0, *begin[1:]),
+        pads_end=(0, *end[1:]),
+        auto_pad=PadType.EXPLICIT,
+    )
+    total: Port | None = None
+    for tap in range(shape_of(w)[3]):
+        start = tap * gap
+        read = build.cut(x, 2, start, start + (depth - 1) * step + 1, step)
+        term = build.emit(plane, read, build.cut(w, 3, tap, tap + 1))
+        total = term if total is None else build.emit(Add(), total, term)
+    assert total is not None
+    return [total]

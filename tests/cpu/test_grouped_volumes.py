@@ -1,0 +1,72 @@
+"""Grouped convolutions of three axes, which run as some of two, and ONNX Runtime's answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polydevice_cpu.onednn.library import library
+from tests.cpu import models
+from tests.cpu.loading import image, load
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
+
+TAILS = {
+    "HardSwish": [("HardSwish", ["c"], ["y"], {})],
+    "a sum": [("Add", ["z", "c"], ["d"], {}), ("Relu", ["d"], ["y"], {})],
+    "a factor a channel": [("Mul", ["c", "s"], ["d"], {}), ("Sigmoid", ["d"], ["y"], {})],
+    "a slope a channel": [("PRelu", ["c", "s"], ["y"], {})],
+}
+WINDOWS = {
+    "depth": ((3, 1, 1), {"pads": [1, 0, 0, 1, 0, 0]}),
+    "depth, strided": ((3, 1, 1), {"strides": [2, 1, 1], "dilations": [2, 1, 1]}),
+    "plane": ((1, 3, 3), {"pads": [0, 1, 1, 0, 1, 1]}),
+    "row": ((1, 1, 5), {"strides": [1, 1, 2], "pads": [0, 0, 1, 0, 0, 3]}),
+    "both": ((3, 3, 3), {"pads": [1, 1, 1, 1, 1, 1]}),
+    "both, strided": ((3, 3, 2), {"strides": [2, 2, 1], "pads": [2, 0, 1, 0, 1, 0]}),
+    "both, dilated": ((2, 3, 3), {"dilations": [3, 1, 2], "pads": [1, 1, 2, 1, 1, 2]}),
+    "rows skipped": ((3, 1, 1), {"strides": [1, 2, 1], "pads": [1, 0, 0, 1, 0, 0]}),
+}
+
+
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("window", WINDOWS)
+def test_groups_of_volumes(core, window, tail):
+    """The batch, and in half of the cases all sizes, are not known when the network is loaded."""
+    kernel, attributes = WINDOWS[window]
+    rng = np.random.default_rng([len(window), len(tail)])
+    channels = int(rng.choice([3, 16, 21]))
+    groups = channels if len(tail) % 2 else channels // 3 if channels % 3 == 0 else 4
+    weights = {
+        "k": rng.standard_normal((channels, channels // groups, *kernel)).astype(np.float32),
+        "b": rng.standard_normal(channels).astype(np.float32),
+        "s": rng.standard_normal((channels, 1, 1, 1)).astype(np.float32),
+    }
+    spatial = ("d", "h", "w") if len(window) % 2 else (9, 8, 11)
+    node = ("Conv", ["x", "k", "b"], ["c"], {"group": groups, **attributes})
+    inputs = {"x": ["n", channels, *spatial]}
+    if tail == "a sum":
+        inputs["z"] = ["n", channels, *[f"{axis}z" for axis in "dhw"]]
+    model = models.build([node, *TAILS[tail]], inputs, ["y"], weights)
+    plain = models.build([node], {"x": inputs["x"]}, ["c"], weights)
+    request = load(core, model).create_infer_request()
+    for number in range(3):
+        sizes = [int(n) for n in rng.integers(7, 12, 3)] if spatial[0] == "d" else spatial
+        given = {"x": image(number, 1 + number, channels, *sizes) - np.float32(0.5)}
+        if "z" in inputs:
+            (shape_of,) = models.answer(plain, given)
+            given["z"] = image(number + 9, *shape_of.shape)
+        (want,) = models.answer(model, given)
+        np.testing.assert_allclose(request.infer(given)["y"], want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", [(3, 1, 1), (1, 3, 3), (3, 3, 3)], ids=str)
+def test_no_group_is_a_matrix_product_of_its_own(core, kernel):
+    """That takes 50 times as long."""
+    weights = {"k": np.ones((16, 1, *kernel), np.float32)}
+    node = ("Conv", ["x", "k"], ["y"], {"group": 16, "pads": [n // 2 for n in kernel] * 2})
+    model = models.build([node], {"x": ["n", 16, 6, 9, 9]}, ["y"], weights)
+    executable = load(core, model)
+    executable.create_infer_request().infer({"x": image(1, 1, 16, 6, 9, 9)})
+    used = {step.implementation for step in executable.latest_plan().steps}
+    assert not any(name.startswith(("x64:gemm", "ref")) for name in used)
