@@ -106,3 +106,13 @@ def test_scatter_update_counts_from_the_end(device):
 def test_scatter_update_at_one_index_without_axes(device):
     inputs = [np.float32([1, 2, 3]), np.array(1), np.float32(9), np.array(0)]
     check(OpCase(ScatterUpdate(), inputs, [np.float32([1, 9, 3])], constants={3}), device)
+
+
+@pytest.mark.parametrize("reduction", [Reduction.SUM, Reduction.PROD, Reduction.MIN, Reduction.MAX])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_same_index_for_whole_rows(device, reduction, axis):
+    """As networks on graphs add up what edges bring; some rows come twice, some not at all."""
+    index = np.expand_dims(RNG.integers(-6, 6, 11), 1 - axis).repeat(3, 1 - axis)
+    x, updates = values((6, 6)), values(index.shape)
+    op = ScatterElementsUpdate(reduction=reduction)
+    check(openvino_case(op, x, index, updates, np.array(axis), constants={3}), device)

@@ -32,6 +32,12 @@ def test_cum_sum(axis, exclusive, reverse, device):
     check(case, device)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_cum_sums_side_by_side(axis, device):
+    case = openvino_case(ops.CumSum(True), floats(5, 3, 20), np.array(axis), constants={1})
+    check(case, device)
+
+
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float64, np.float16, ml_dtypes.bfloat16])
 def test_cum_sum_of_other_types(dtype, device):
     x = RANDOM.integers(-9, 9, (3, 7)).astype(dtype)

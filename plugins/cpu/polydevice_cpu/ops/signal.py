@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ def cum_sum(op: CumSum, x: Array, *axis: Array) -> Array:
     wide = widen(x) if is_float(x.dtype) else x.astype(np.int64)
     if op.reverse:
         wide = np.flip(wide, along)
-    total = np.add.accumulate(wide, along)  # `cumsum` spends 2 us on finding it
+    total = _running(wide, along)
     if op.exclusive and total.shape[along]:
         total = np.roll(total, 1, along)
         first = [slice(None)] * total.ndim
@@ -33,6 +34,23 @@ def cum_sum(op: CumSum, x: Array, *axis: Array) -> Array:
     if op.reverse:
         total = np.flip(total, along)
     return narrow(np.ascontiguousarray(total), x.dtype)
+
+
+SIDE_BY_SIDE = 16
+"""From so many sums on that lie side by side, each position is added to all of them at once."""
+
+
+def _running(x: Array, axis: int) -> Array:
+    """Return the sums up to each position, added from the front."""
+    if math.prod(x.shape[axis + 1 :]) < SIDE_BY_SIDE or not x.size:
+        return np.asarray(np.add.accumulate(x, axis))  # `cumsum` spends 2 us on finding it
+    # NumPy goes along the axis for each sum: 32x1536 numbers take it 410 us, and 37 so.
+    total = np.empty(x.shape, x.dtype)
+    source, sums = np.moveaxis(x, axis, 0), np.moveaxis(total, axis, 0)
+    sums[0] = source[0]
+    for position in range(1, len(source)):
+        np.add(sums[position - 1], source[position], out=sums[position])
+    return total
 
 
 def _complex(x: Array) -> Array:

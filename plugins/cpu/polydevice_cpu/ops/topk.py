@@ -8,7 +8,7 @@ from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
 from polydevice.shape import normalize_axis
-from polydevice_cpu.algorithms.ranking import largest, smallest
+from polydevice_cpu.algorithms.ranking import extreme, largest, smallest
 from polydevice_cpu.implement import implements
 
 
@@ -19,10 +19,15 @@ def topk(op: TopK, x: Array, k: Array) -> tuple[Array, Array]:
     size, count = x.shape[axis], int(k.reshape(-1)[0])
     if not 0 <= count <= size:
         raise InferenceError(f"TopK: k {count} is outside [0, {size}], the size of axis {axis}")
+    found = extreme(x, axis, largest=op.mode is TopKMode.MAX) if count == 1 else None
+    index = _ranked(op, x, axis, count) if found is None else found
+    values = np.take_along_axis(x, index, axis)
+    return values, index.astype(op.index_element_type.dtype)
+
+
+def _ranked(op: TopK, x: Array, axis: int, count: int) -> Array:
     keys = np.moveaxis(x, axis, -1)
     index = largest(keys, count) if op.mode is TopKMode.MAX else smallest(keys, count)
     if op.sort is TopKSort.INDEX:
         index = np.sort(index, axis=-1)
-    index = np.moveaxis(index, -1, axis)
-    values = np.take_along_axis(x, index, axis)
-    return values, index.astype(op.index_element_type.dtype)
+    return np.moveaxis(index, -1, axis)

@@ -15,6 +15,7 @@ import numpy as np
 from polydevice.bounds import current_bounds
 from polydevice.dtype import Array
 from polydevice.errors import PolydeviceError
+from polydevice.ops.control_flow import If, Iteration
 from polydevice.ops.op import Op
 from polydevice.tensor import desc_of
 
@@ -29,9 +30,13 @@ COUNTED_BYTES = 1 << 16
 def admit(op: Op, inputs: Sequence[Array]) -> None:
     """Return if the operation's result may be allocated.
 
+    What has bodies is not asked: they ask for what they make. To infer one takes milliseconds.
+
     Raises:
         DeviceMemoryError: it is more than the network may use.
     """
+    if isinstance(op, (Iteration, If)):
+        return
     if not op.sized_by_values:
         sizes = (max(array.nbytes, 1) for array in inputs if not array.dtype.hasobject)
         if math.prod(sizes) <= SMALL_BYTES:
