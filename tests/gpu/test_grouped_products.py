@@ -91,3 +91,17 @@ def test_matrices_are_joined_once_unless_one_may_change():
         changing[...] = number
         found = group_products._joined([fixed, changing], 1)
         assert found.tolist() == [[1, 1, 1, number, number]] * 2
+
+
+def test_products_that_share_a_bias_are_grouped_once(opencl, builder):
+    """As those without one do, which become products with the same zeros."""
+    s = Sketch()
+    x = s.add("first", Relu(), s.input("x", 7, 12))
+    bias = s.weights("b", 8)
+    found = {}
+    for name in "ab":
+        y = s.add(f"{name}/bias", Add(), _branch(s, name, x, 8), bias)
+        found[name] = s.add(f"{name}/last", SoftMax(axis=-1), y)
+    network = s.network(**found)
+    assert _products(network) == [(7, 16)]
+    check_answers(network, opencl, builder)

@@ -22,8 +22,13 @@ from polydevice_gpu.runtime.weights import may_change
 def group_products(graph: GpuGraph, target: Target) -> None:
     """Group them; biases and activations have joined the products already."""
     del target  # all devices gain
-    for readers in list(graph.users().values()):
-        products = [node for node in dict.fromkeys(readers) if _is_candidate(node, readers)]
+    for value, readers in list(graph.users().items()):
+        # By the factor that they share: products may share a bias as well, and go only once.
+        products = [
+            node
+            for node in dict.fromkeys(readers)
+            if node.inputs[0] is value and _is_candidate(node, readers)
+        ]
         while products:
             first = products[0]
             alike = [node for node in products if _alike(first, node)]
