@@ -92,7 +92,7 @@ def test_what_is_wrong_for_another_shape_is_not_used_there(core, monkeypatch):
     for module in ("building.pending", "filling.template"):
         monkeypatch.setattr(f"polydevice_cpu.plan.{module}.refusal", refusal)
     nodes = [("Conv", ["x", "w"], ["c"], {}), ("Relu", ["c"], ["y"], {})]
-    weights = {"w": image(5, 4, 3, 1, 1)}
+    weights = {"w": image(5, 4, 3, 3, 3)}
     model = models.build(nodes, {"x": [1, 3, "h", "w_"]}, ["y"], weights)
     executable = load(core, model)
     request = executable.create_infer_request()

@@ -118,7 +118,7 @@ class CpuRunner(Runner):
         if self.executable.cores and is_stream_thread():
             keep_to(self.executable.cores[stream % len(self.executable.cores)])
         bound = self.bound
-        if bound is None or bound.lacks_arrays:
+        if bound is None or bound.lacks_arrays or not bound.plan.is_final:
             bound = self._prepare()
         for region in self._regions:
             region.gather()

@@ -7,7 +7,8 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from queue import SimpleQueue
 
 from polydevice.errors import PolydeviceError
@@ -17,6 +18,21 @@ PAYS = 4
 """For how many primitives a thread is started, which takes 0.1 ms."""
 
 _threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+
+def start_thread(work: Callable[[], None], name: str) -> threading.Thread | None:
+    """Start a thread that works with oneDNN, for which the end of the process and a fork wait.
+
+    Returns:
+        None where the system has no more threads, or the interpreter ends.
+    """
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    _threads.add(thread)
+    try:
+        thread.start()
+    except RuntimeError:
+        return None
+    return thread
 
 
 class Ahead:
@@ -50,15 +66,7 @@ class Ahead:
 
     def _start(self) -> bool:
         """Start the thread, unless the system has no more of them, or the interpreter ends."""
-        thread = threading.Thread(
-            target=_generate, args=(self._queue,), name="polydevice-cpu-code", daemon=True
-        )
-        _threads.add(thread)
-        try:
-            thread.start()
-        except RuntimeError:
-            return False
-        return True
+        return start_thread(partial(_generate, self._queue), "polydevice-cpu-code") is not None
 
     def end(self) -> None:
         """Let the thread end after what was added; without one, generate all code."""

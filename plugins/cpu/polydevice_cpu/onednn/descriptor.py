@@ -135,7 +135,7 @@ class Descriptor:
         """A tensor [N, C, spatial…] whose channels lie next to each other."""
         sizes = tuple(shape)
         if current_trace() is not None and any(map(is_symbolic, sizes)):
-            return cls.strided(sizes, _channels_last_strides(sizes), data_type)
+            return cls.strided(sizes, channels_last_strides(sizes), data_type)
         return _channels_last(sizes, data_type)
 
     @classmethod
@@ -413,10 +413,11 @@ def _dense(shape: tuple[int, ...], data_type: DataType) -> Descriptor:
 
 @lru_cache(maxsize=KEPT)
 def _channels_last(shape: tuple[int, ...], data_type: DataType) -> Descriptor:
-    return Descriptor.strided(shape, _channels_last_strides(shape), data_type)
+    return Descriptor.strided(shape, channels_last_strides(shape), data_type)
 
 
-def _channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+def channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides, in elements, of a tensor whose channels lie next to each other."""
     moved = row_major((shape[0], *shape[2:], shape[1]))
     return moved[0], moved[-1], *moved[1:-1]
 

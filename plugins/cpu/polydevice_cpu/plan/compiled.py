@@ -31,6 +31,7 @@ from polydevice_cpu.plan.building.sizes import Sized, Sizes
 from polydevice_cpu.plan.building.weights import WeightStore
 from polydevice_cpu.plan.filling.template import PlanTemplate
 from polydevice_cpu.plan.plan import Plan, PlanParts
+from polydevice_cpu.plan.settling import Settling
 from polydevice_cpu.plan.step import PrimitiveStep, TailStep
 from polydevice_cpu.proof.ledger import keep_verdicts
 
@@ -97,6 +98,7 @@ class CompiledNetwork:
         self.plans = PlanCache[Plan](plans_limit(memory))
         shapes = [parameter.output.shape for parameter in network.parameters]
         self.templates = Templates[Plan](shapes, patience=PATIENCE)
+        self._settling = Settling(self._replace)
 
     @property
     def network(self) -> Network:
@@ -132,7 +134,15 @@ class CompiledNetwork:
         Raises:
             NetworkError: when an operation does not accept the shapes.
         """
-        return self.plans.get(shapes, lambda: self._make(shapes))
+        plan = self.plans.get(shapes, lambda: self._make(shapes))
+        if not plan.is_final:
+            self._settling.note(shapes, plan)
+        return plan
+
+    def _replace(self, shapes: Shapes, plan: Plan, made: Plan) -> None:
+        self._check_memory(shapes, made)
+        keep_verdicts()
+        self.plans.remake(shapes, plan, lambda: made)
 
     def plan_alone(self, plan: Plan, shapes: Shapes) -> Plan | None:
         """Return a plan that computes what `plan` does in one thread; None if oneDNN differs then.
@@ -158,9 +168,12 @@ class CompiledNetwork:
     def _make(self, shapes: Shapes) -> Plan:
         plan = self.templates.plan(shapes, self._make_of_numbers, self._make_template)
         keep_verdicts()
+        self._check_memory(shapes, plan)
+        return plan
+
+    def _check_memory(self, shapes: Shapes, plan: Plan) -> None:
         needed = plan.arena_bytes + plan.scratchpad_bytes
         self.memory.check(needed, f"the plan for inputs of shapes {shapes}")
-        return plan
 
     def _make_of_numbers(self, shapes: Shapes) -> Plan:
         plan = Plan(self._parts(shapes))
@@ -229,6 +242,7 @@ class CompiledNetwork:
 
     def release(self) -> None:
         """Let go of plans, bodies and packed weights, once nothing infers any more."""
+        self._settling.stop()
         if "_in_one_thread" in vars(self):
             self._in_one_thread.plans.clear()
             self._in_one_thread.sizes.clear()
@@ -289,9 +303,10 @@ class RequestPlans:
         """
         arrays = [x if x.flags.c_contiguous else x.copy(order="C") for x in inputs]
         shapes = shapes_of(arrays)
-        if self._latest is None or self._latest[0] != shapes:  # the iterations of a loop are alike
-            self._latest = shapes, self.bound(shapes)
-        bound = self._latest[1]
+        latest = self._latest  # the iterations of a loop are alike
+        if latest is None or latest[0] != shapes or not latest[1].plan.is_final:
+            latest = self._latest = shapes, self.bound(shapes)
+        bound = latest[1]
         for index, array in enumerate(arrays):
             bound.set_input(index, array)
         plan = bound.plan

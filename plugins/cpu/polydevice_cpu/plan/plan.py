@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,9 @@ class Plan:
         times: by number of the step, of all inferences that were timed.
         computes_arrays: whether some step is no primitive.
         held_bytes: estimate of what the plan takes by itself.
+        is_final: whether it stays; one in strips is replaced after some inferences.
+        runs: how many those were.
+        whole: makes the plan without strips; None where there is none.
     """
 
     def __init__(self, parts: PlanParts) -> None:
@@ -76,6 +79,9 @@ class Plan:
         self.refused = dict(parts.refused)
         self.origins = dict(parts.origins)
         self.times = LayerTimes[int]()
+        self.is_final = True
+        self.runs = 0
+        self.whole: Callable[[], Plan | None] | None = None
         nothing: tuple[tuple[int, ...], np.dtype[Any]] = ((0,), np.dtype(np.float32))
         self.results = [nothing if each is None else (each.shape, each.dtype) for each in outputs]
         self.whole_outputs = [index for index, each in enumerate(outputs) if each is not None]
@@ -88,7 +94,12 @@ class Plan:
         )
         self.arena_bytes = self._place(self._arena_storages())
         self.scratchpad_bytes = max(
-            (s.primitive.scratchpad_bytes for s in steps if isinstance(s, PrimitiveStep)),
+            (
+                primitive.scratchpad_bytes
+                for step in steps
+                if isinstance(step, PrimitiveStep)
+                for primitive in step.primitives
+            ),
             default=0,
         )
 
@@ -96,7 +107,8 @@ class Plan:
         """See to it that all code is there; an inference does so step by step."""
         for step in reversed(self.steps):  # another thread may have begun with the first one
             if isinstance(step, PrimitiveStep):
-                step.primitive.compile()
+                for primitive in step.primitives:
+                    primitive.compile()
 
     @functools.cached_property
     def labels(self) -> list[follower.Step]:

@@ -38,9 +38,21 @@ class Sum:
     make: Callable[[], Primitive | None]
 
 
+@dataclass(frozen=True)
+class Strip:
+    """A primitive that computes some of the positions of a step, and the first one of them.
+
+    Its sources and results, but for those that all positions share, are [1, C, 1…, positions] with
+    channels next to each other.
+    """
+
+    primitive: Primitive
+    start: int
+
+
 @dataclass
 class PrimitiveStep:
-    """Execute a oneDNN primitive.
+    """Execute a oneDNN primitive, or several for some positions each.
 
     Attributes:
         name: the node's (the last one's, where several were fused).
@@ -48,6 +60,7 @@ class PrimitiveStep:
         arguments: oneDNN's argument index → value.
         outputs: the arguments among them that are written.
         sums: operands that might be added in place.
+        strips: what computes it, if not `primitive` at once, which is that of the first strip then.
     """
 
     name: str
@@ -58,6 +71,12 @@ class PrimitiveStep:
     sums: list[Sum] = field(default_factory=list)
     layers: tuple[str, ...] = ()
     """Names of the nodes that were fused, in order; empty for one node or none."""
+    strips: tuple[Strip, ...] = ()
+
+    @property
+    def primitives(self) -> Sequence[Primitive]:
+        """What is executed."""
+        return [strip.primitive for strip in self.strips] or [self.primitive]
 
     @property
     def implementation(self) -> str:

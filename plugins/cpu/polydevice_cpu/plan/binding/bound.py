@@ -21,6 +21,7 @@ from polydevice.errors import (
 )
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import Arg
+from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.engine import MemoryObject, address_of
 from polydevice_cpu.onednn.primitive import execution_error
 from polydevice_cpu.plan.binding.context import Context
@@ -35,6 +36,8 @@ Call = Callable[[], Any]
 
 BOUND_BYTES = 6_000
 """What binding takes for each step."""
+
+_WEIGHTS = Arg.WEIGHTS, Arg.BIAS
 
 STRETCH = 16
 """Steps between two questions whether the inference may go on; one takes 0.1 µs."""
@@ -65,7 +68,9 @@ class BoundPlan:
         """
         self.plan = plan
         self._get_threads, self._set_threads = openmp.functions()
-        self.held_bytes = BOUND_BYTES * len(plan.steps)
+        self.held_bytes = BOUND_BYTES * sum(
+            len(step.strips) or 1 if isinstance(step, PrimitiveStep) else 1 for step in plan.steps
+        )
         self._context = context
         self.tail_outputs: dict[int, Array] = {}
         """Results whose shape the data decided, by position, after a run."""
@@ -173,7 +178,8 @@ class BoundPlan:
         for step, call in zip(self.plan.steps, self._calls, strict=True):
             check()
             if isinstance(step, PrimitiveStep):
-                step.primitive.compile()
+                for primitive in step.primitives:
+                    primitive.compile()
                 self._set_threads(step.primitive.threads)
             status = call()
             if status:
@@ -258,12 +264,34 @@ class BoundPlan:
         return self._bind_array_step(step)
 
     def _bind_primitive(self, step: PrimitiveStep) -> Call:
+        if step.strips:
+            return self._bind_strips(step)
         arguments = {index: self._memory(value) for index, value in step.arguments.items()}
         if step.primitive.scratchpad_bytes:
             arguments[Arg.SCRATCHPAD] = MemoryObject(
                 step.primitive.scratchpad, self._scratchpad_start
             )
         return step.primitive.bind(arguments)
+
+    def _bind_strips(self, step: PrimitiveStep) -> Call:
+        result, shared = step.arguments[Arg.DST], {}
+        for index, value in step.arguments.items():
+            if index in _WEIGHTS or (index != Arg.SRC and value.shape != result.shape):
+                shared[index] = self._memory(value)
+        calls = []
+        for strip in step.strips:
+            primitive, arguments = strip.primitive, dict(shared)
+            positions = primitive.dst.shape[-1]
+            for index, value in step.arguments.items():
+                if index not in shared:
+                    layout = primitive.src if index == Arg.SRC else primitive.dst
+                    skipped = strip.start * (layout.size_bytes // positions)
+                    arguments[index] = self._behind(value, layout, skipped)
+            if primitive.scratchpad_bytes:
+                start = self._scratchpad_start
+                arguments[Arg.SCRATCHPAD] = MemoryObject(primitive.scratchpad, start)
+            calls.append(primitive.bind(arguments))
+        return partial(_run_each, tuple(calls))
 
     def _memory(self, value: Value) -> MemoryObject:
         known = self._memories.get(id(value))
@@ -272,12 +300,20 @@ class BoundPlan:
             if storage.kind is Kind.CONSTANT:
                 known = self._memories[id(value)] = value.constant_memory
                 return known
-            start = self._start(storage)
-            address = 0 if start is None else start + value.offset_bytes
-            known = self._memories[id(value)] = MemoryObject(value.descriptor, address)
-            if start is None:
-                self._place(storage).memories.append((known, value.offset_bytes))
+            known = self._memories[id(value)] = self._behind(value, value.descriptor, 0)
         return known
+
+    def _behind(self, value: Value, layout: Descriptor, skipped_bytes: int) -> MemoryObject:
+        """The memory object of what lies so far behind a value's beginning."""
+        storage, offset = value.storage.root, value.offset_bytes + skipped_bytes
+        if storage.kind is Kind.CONSTANT:
+            assert storage.array is not None
+            return MemoryObject(layout, address_of(storage.array) + offset)
+        start = self._start(storage)
+        made = MemoryObject(layout, 0 if start is None else start + offset)
+        if start is None:
+            self._place(storage).memories.append((made, offset))
+        return made
 
     def _start(self, storage: Storage) -> int | None:
         """The address of a storage, or None while the caller has yet to provide it."""
@@ -390,6 +426,14 @@ class _Place:
             for update in self.views:
                 update(data)
         self.address = address
+
+
+def _run_each(calls: Sequence[Call]) -> int:
+    for call in calls:
+        status: int = call()
+        if status:
+            return status
+    return 0
 
 
 def _view(value: Value, data: Array) -> Array:

@@ -11,6 +11,7 @@ from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.captured import serves_all_sizes
+from polydevice_cpu.plan.filling.strips import Strips, treats_positions_alike
 from polydevice_cpu.plan.plan import PlanParts
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step
 from polydevice_cpu.plan.value import Kind, Storage, UnpackedValue, Value
@@ -27,6 +28,8 @@ class Formulas:
         fixed: identities of constants that are the same for all sizes.
         relied_on: identities of layouts that values have, or are brought into, and not constants
             alone, which are packed into whatever layout is chosen.
+        alike_everywhere: places of primitives that treat every position alike.
+        strips: what makes primitives for some of the positions.
     """
 
     def __init__(self) -> None:
@@ -35,6 +38,8 @@ class Formulas:
         self.places: dict[int, int] = {}
         self.fixed: set[int] = set()
         self.relied_on: set[int] = set()
+        self.alike_everywhere: set[int] = set()
+        self.strips = Strips(self.relied_on)
         self._kept: list[object] = []
         self._alike: dict[Hashable, int] = {}
 
@@ -136,6 +141,8 @@ class Formulas:
         for claim in primitive.claims:
             self._claim(claim)
         self._share(primitive, self._described(primitive))
+        if treats_positions_alike(primitive):
+            self.alike_everywhere.add(self.places[id(primitive)])
 
     def _described(self, primitive: SymbolicPrimitive) -> Hashable:
         """Everything that a primitive is made of, and what was relied on."""

@@ -21,7 +21,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.formulas import Formulas
 from polydevice_cpu.plan.plan import Plan, PlanParts
-from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step
+from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, Strip
 from polydevice_cpu.plan.value import Storage, UnpackedValue, Value
 from polydevice_cpu.proof.claim import NotedClaim
 from polydevice_cpu.proof.proof import refusal
@@ -39,7 +39,8 @@ class PlanTemplate:
 
     Which steps there are, what they compute together, and in which layouts is as it was for the
     sizes that the template was made with. oneDNN is asked for each primitive that runs: where it
-    has other code than was expected, or code that is not proved, the template does not fit.
+    has other code than was expected, or code that is not proved, the template does not fit. What
+    treats every position alike is computed in `Strips`, until the plan has run often.
     """
 
     def __init__(self, parts: PlanParts, trace: Trace, packing: Packing) -> None:
@@ -62,20 +63,40 @@ class PlanTemplate:
         return None if found is None else Fit(lambda: self._plan(found[0]))
 
     def _plan(self, numbers: list[Any]) -> Plan | None:
+        plan, is_in_strips = self._filled(numbers, may_be_in_strips=True)
+        if plan is not None and is_in_strips:
+            plan.is_final = False
+            plan.whole = lambda: self._filled(numbers, may_be_in_strips=False)[0]
+        return plan
+
+    def _filled(self, numbers: list[Any], *, may_be_in_strips: bool) -> tuple[Plan | None, bool]:
+        """The plan, and whether something in it is in strips."""
         before = openmp.functions()[0]()
         try:
             with ahead() as codes:
-                return _Filled(numbers, self._found, self._packing, codes).plan(self._parts)
+                filled = _Filled(numbers, self._found, self._packing, codes, may_be_in_strips)
+                return filled.plan(self._parts), bool(filled.strips)
         except _UnfitError:
-            return None
+            return None, False
         finally:
             openmp.functions()[1](before)
 
 
 class _Filled:
-    """Copies a plan, with numbers in the place of formulas; what has none is shared."""
+    """Copies a plan, with numbers in the place of formulas; what has none is shared.
 
-    def __init__(self, numbers: list[Any], found: Formulas, packing: Packing, codes: Ahead) -> None:
+    Attributes:
+        strips: what computes a step, by the primitive of the first strip.
+    """
+
+    def __init__(
+        self,
+        numbers: list[Any],
+        found: Formulas,
+        packing: Packing,
+        codes: Ahead,
+        may_be_in_strips: bool,
+    ) -> None:
         self._numbers = numbers
         self._found = found
         self._places = found.places
@@ -86,6 +107,8 @@ class _Filled:
         self._primitives: dict[int, Primitive] = {}
         self._values: dict[int, Value] = {}
         self._storages: dict[int, Storage] = {}
+        self._alike_everywhere = found.alike_everywhere if may_be_in_strips else ()
+        self.strips: dict[Primitive, tuple[Strip, ...]] = {}
 
     def plan(self, parts: PlanParts) -> Plan:
         steps = [self._step(step) for step in parts.steps]
@@ -103,10 +126,12 @@ class _Filled:
         value = self._value
         if isinstance(step, PrimitiveStep):
             made = self._primitive(step.primitive)
-            self._ahead.add(made)
             arguments = {index: value(each) for index, each in step.arguments.items()}
-            layers = step.layers
-            return PrimitiveStep(step.name, step.type, made, arguments, step.outputs, layers=layers)
+            filled = PrimitiveStep(step.name, step.type, made, arguments, step.outputs)
+            filled.layers, filled.strips = step.layers, self.strips.get(made, ())
+            for primitive in filled.primitives:
+                self._ahead.add(primitive)
+            return filled
         assert isinstance(step, ArrayStep)
         inputs, outputs = list(map(value, step.inputs)), list(map(value, step.outputs))
         return replace(step, inputs=inputs, outputs=outputs)
@@ -186,17 +211,38 @@ class _Filled:
         place = self._places[id(given)]
         made = self._primitives.get(place)
         if made is None:
-            made = self._primitives[place] = self._made_primitive(given)
+            made = self._in_strips(given, place) or self._made_primitive(given)
+            self._primitives[place] = made
         return made
+
+    def _whole(self, given: Primitive) -> Primitive:
+        """A primitive for all positions, with which another one is compared."""
+        return self._made_primitive(given) if isinstance(given, SymbolicPrimitive) else given
+
+    def _set_threads(self, given: SymbolicPrimitive) -> None:
+        """Ask oneDNN with the number of threads that a primitive runs with."""
+        if self._threads != given.threads:
+            self._threads = given.threads
+            openmp.functions()[1](given.threads)
+
+    def _in_strips(self, given: SymbolicPrimitive, place: int) -> Primitive | None:
+        """The primitive of the first strip; None for one that is made at once."""
+        if place not in self._alike_everywhere:
+            return None
+        self._set_threads(given)
+        strips = self._found.strips.of(given, place, self._sizes)
+        if not strips:
+            return None
+        first = strips[0].primitive
+        self.strips[first] = strips
+        return first
 
     def _made_primitive(self, given: SymbolicPrimitive) -> Primitive:
         arguments = [
             self._argument(argument) if sizes is None else sizes
             for argument, sizes in zip(given.arguments, self._sizes(given), strict=True)
         ]
-        if self._threads != given.threads:
-            self._threads = given.threads
-            openmp.functions()[1](given.threads)
+        self._set_threads(given)
         made = Primitive.create(given.name, *arguments)
         if made is None or not self._is_as_good(made, given, arguments):
             raise _UnfitError
@@ -258,7 +304,7 @@ class _Filled:
         )
 
     def _refusal(self, made: Primitive, claim: NotedClaim) -> str:
-        return refusal(claim.of(made, self._sizes(claim), self._descriptor, self._primitive))
+        return refusal(claim.of(made, self._sizes(claim), self._descriptor, self._whole))
 
 
 def _same(descriptors: Sequence[Descriptor], thing: object) -> Descriptor | None:

@@ -1,0 +1,75 @@
+"""Settling: in the background, plans that ran often get primitives for their own sizes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from polydevice.locks import Lock
+from polydevice.runtime.plan_cache import Shapes
+from polydevice_cpu.onednn.ahead import start_thread
+from polydevice_cpu.plan.plan import Plan
+
+_log = logging.getLogger(__name__)
+
+RUNS = 32
+"""Inferences with a plan in strips after which it gets primitives for its sizes: networks that find
+and read text take 3 % longer in strips, and to make the other plan takes 15 to 50 times that."""
+
+Replace = Callable[[Shapes, Plan, Plan], None]
+"""Takes shapes, the plan for them, and the one that shall take its place."""
+
+
+class Settling:
+    """Of one network. One thread works at a time, and ends when there is nothing to do."""
+
+    def __init__(self, replace: Replace) -> None:
+        """Begin without anything to do."""
+        self._replace = replace
+        self._lock = Lock()
+        self._jobs: deque[tuple[Shapes, Plan, Callable[[], Plan | None]]] = deque()
+        self._thread: threading.Thread | None = None
+        self._is_stopped = False
+
+    def note(self, shapes: Shapes, plan: Plan) -> None:
+        """Take notice of an inference with a plan that is not final."""
+        plan.runs += 1
+        if plan.runs < RUNS:
+            return
+        with self._lock:
+            whole, plan.whole = plan.whole, None
+            if whole is None or self._is_stopped:
+                return
+            self._jobs.append((shapes, plan, whole))
+            if self._thread is None:
+                self._thread = start_thread(self._work, "polydevice-cpu-settling")
+                if self._thread is None:  # the system has no more: strips stay
+                    self._jobs.clear()
+                    plan.is_final = True
+
+    def stop(self) -> None:
+        """Begin nothing more, and wait for what has begun."""
+        with self._lock:
+            self._is_stopped = True
+            self._jobs.clear()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._jobs:
+                    self._thread = None
+                    return
+                shapes, plan, whole = self._jobs.popleft()
+            try:
+                made = whole()
+                if made is not None:
+                    made.compile()
+                    self._replace(shapes, plan, made)
+            except Exception as error:  # noqa: BLE001 - strips stay, which are right
+                _log.info("the plan for inputs of shapes %s stays in strips: %s", shapes, error)
+            plan.is_final = True

@@ -1,0 +1,201 @@
+"""Convolutions with windows of one element in strips, of shapes that were not there before."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import numpy as np
+import pytest
+
+from polydevice_cpu.onednn.library import Library, library
+from polydevice_cpu.plan import settling
+from polydevice_cpu.plan.filling.strips import LEAST, REPEATED, pieces
+from polydevice_cpu.plan.step import PrimitiveStep
+from polydevice_cpu.processor import has_bf16
+from tests.cpu import models
+from tests.cpu.loading import image, load
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
+
+PLANNED_ANEW = 2
+"""Shapes before one has a plan with formulas."""
+
+
+def block(channels: int, rank: int) -> bytes:
+    """Products at every position: scaled by channel, multiplied with another, and added to one."""
+    window = [1] * rank
+    weights = {
+        name: image(seed, channels, channels, *window) * np.float32(channels**-0.5)
+        for seed, name in enumerate("abcd")
+    }
+    weights |= {"bias": image(5, channels), "scale": image(6, channels, *window)}
+    nodes = [
+        ("Conv", ["x", "a", "bias"], ["a0"], {}),
+        ("Mul", ["a0", "scale"], ["a1"], {}),
+        ("HardSwish", ["a1"], ["a2"], {}),
+        ("Conv", ["a2", "b"], ["b0"], {}),
+        ("Mul", ["b0", "a2"], ["b1"], {}),
+        ("Relu", ["b1"], ["b2"], {}),
+        ("Conv", ["b2", "c"], ["c0"], {}),
+        ("Add", ["c0", "b2"], ["c1"], {}),
+        ("Conv", ["c1", "d"], ["y"], {}),
+    ]
+    sizes = ["n", channels, *"hvw"[:rank]]
+    return models.build(nodes, {"x": sizes}, ["y"], weights)
+
+
+def strips(executable):
+    """How many strips each convolution of the latest plan has."""
+    found = [step for step in executable.latest_plan().steps if isinstance(step, PrimitiveStep)]
+    return [len(step.strips) for step in found if step.primitive.kind == "convolution"]
+
+
+def wait():
+    for thread in threading.enumerate():
+        if thread.name == "polydevice-cpu-settling":
+            thread.join()
+
+
+def settled(executable, request, x):
+    """What inferences give before and after the plan got primitives for its own sizes."""
+    before = request.infer({"x": x})["y"].copy()
+    assert any(strips(executable))
+    for _ in range(settling.RUNS):
+        request.infer({"x": x})
+    wait()
+    after = request.infer({"x": x})["y"].copy()
+    assert not any(strips(executable))
+    return before, after
+
+
+@pytest.mark.parametrize("positions", [*range(1, 200), 1023, 1024, 1025, 4095, 230_399])
+def test_strips_cover_all_positions(positions):
+    found = pieces(positions)
+    assert bool(found) == (positions >= LEAST)
+    end = 0
+    for start, length in found:
+        assert 0 <= start <= end
+        assert length >= LEAST
+        assert length.bit_count() == 1
+        end = start + length
+    assert end == (positions if found else 0)
+    computed = sum(length for _, length in found)
+    assert computed - positions <= max(LEAST, positions // REPEATED)
+
+
+SHAPES = {
+    1: [(1, 40), (1, 33), (1, 50), (2, 67), (1, 301), (3, 5)],
+    2: [(1, 9, 8), (2, 8, 8), (1, 7, 13), (1, 33, 31), (3, 17, 5), (16, 1, 1), (1, 1, 57)],
+    3: [(1, 4, 4, 3), (1, 5, 3, 4), (1, 3, 5, 7), (2, 3, 3, 3)],
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("rank", SHAPES)
+def test_answers_in_strips(core, rank, threads):
+    model = block(16, rank)
+    executable = load(core, model, CPU_THREADS_NUM=threads)
+    request, seen = executable.create_infer_request(), 0
+    for number, (n, *sizes) in enumerate(SHAPES[rank]):
+        x = image(number, n, 16, *sizes)
+        got = request.infer({"x": x})["y"]
+        (wanted,) = models.answer(model, {"x": x})
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+        if number >= PLANNED_ANEW:
+            seen += sum(strips(executable))
+    assert seen
+
+
+@pytest.mark.parametrize("channels", [7, 24, 64])
+def test_answers_stay_the_same_to_the_bit_when_a_plan_is_settled(core, monkeypatch, channels):
+    monkeypatch.setattr(settling, "RUNS", 3)
+    model = block(channels, 2)
+    executable = load(core, model)
+    request = executable.create_infer_request()
+    for width in (8, 9):
+        request.infer({"x": image(0, 1, channels, 8, width)})
+    for width in (31, 45):
+        x = image(width, 1, channels, 11, width)
+        before, after = settled(executable, request, x)
+        np.testing.assert_array_equal(before, after)
+        (wanted,) = models.answer(model, {"x": x})
+        np.testing.assert_allclose(after, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.skipif(not has_bf16(), reason="the processor does not compute with bfloat16")
+def test_bfloat16_is_the_same_in_strips(core, monkeypatch):
+    monkeypatch.setattr(settling, "RUNS", 3)
+    executable = load(core, block(32, 2), ENFORCE_BF16="YES")
+    request = executable.create_infer_request()
+    for width in (8, 9):
+        request.infer({"x": image(0, 1, 32, 8, width)})
+    np.testing.assert_array_equal(*settled(executable, request, image(3, 1, 32, 9, 37)))
+
+
+def test_nothing_is_asked_for_strips_that_were_there(core, monkeypatch):
+    executable = load(core, block(16, 2))
+    request = executable.create_infer_request()
+    for height, width in ((8, 8), (8, 9), (40, 45)):  # 1,800 positions: strips of 1,024 to 64
+        request.infer({"x": image(0, 1, 16, height, width)})
+    assert strips(executable).count(0) < 4
+    asked = []
+    ask = Library.create_if_supported
+
+    def counted(self, name, *arguments):
+        asked.append(name)
+        return ask(self, name, *arguments)
+
+    monkeypatch.setattr(Library, "create_if_supported", counted)
+    request.infer({"x": image(0, 1, 16, 60, 30)})
+    kinds = [name for name in asked if name.startswith("convolution")]
+    assert len(kinds) == strips(executable).count(0)
+
+
+def test_strips_that_are_not_proved_are_not_used(core, monkeypatch):
+    model = block(16, 2)
+    executable = load(core, model)
+    request = executable.create_infer_request()
+    monkeypatch.setattr("polydevice_cpu.plan.filling.strips.refusal", lambda claim: "wrong")
+    for width in (8, 9, 20, 21):
+        x = image(width, 1, 16, 8, width)
+        (wanted,) = models.answer(model, {"x": x})
+        got = request.infer({"x": x})["y"]
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    assert executable.compiled.templates.filled
+    # The last one has nothing fused, of which there would be something to prove.
+    assert [bool(count) for count in strips(executable)] == [False, False, False, True]
+
+
+def test_a_plan_that_cannot_be_settled_stays_in_strips(core, monkeypatch, caplog):
+    monkeypatch.setattr(settling, "RUNS", 2)
+    executable = load(core, block(16, 2))
+    request = executable.create_infer_request()
+    for width in (8, 9, 20):
+        request.infer({"x": image(0, 1, 16, 8, width)})
+    plan = executable.latest_plan()
+
+    def fail():
+        raise MemoryError("no memory for it")
+
+    plan.whole = fail
+    x = image(1, 1, 16, 8, 20)
+    with caplog.at_level(logging.INFO, "polydevice_cpu"):
+        before = request.infer({"x": x})["y"].copy()
+        wait()
+    assert plan.is_final
+    assert "no memory for it" in caplog.text
+    np.testing.assert_array_equal(request.infer({"x": x})["y"], before)
+
+
+def test_closed_networks_settle_nothing(core, monkeypatch):
+    monkeypatch.setattr(settling, "RUNS", 2)
+    executable = load(core, block(16, 2))
+    request = executable.create_infer_request()
+    for width in (8, 9, 20):
+        request.infer({"x": image(0, 1, 16, 8, width)})
+    plan = executable.latest_plan()
+    executable.close()
+    executable.compiled._settling.note(((1, 16, 8, 20),), plan)
+    assert not plan.is_final
+    assert not [t for t in threading.enumerate() if t.name == "polydevice-cpu-settling"]
