@@ -67,7 +67,8 @@ def hung_build(monkeypatch: pytest.MonkeyPatch, opencl: cl.Device) -> threading.
 def lockstep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let kernels be chosen as for devices whose work-items run in lockstep.
 
-    Without sub-groups: with Intel's one program serves products of every size.
+    Without sub-groups: with Intel's one program serves products of every size. Nor with what only
+    NVIDIA's have, so that the same is chosen everywhere.
     """
 
     def target(device: cl.Device) -> Target:
@@ -80,6 +81,10 @@ def lockstep(monkeypatch: pytest.MonkeyPatch) -> None:
             sub_group_share="",
             sub_group_block_read=False,
             sub_group_block_read_16bit=False,
+            matrix_unit=False,
+            warp_group_unit=False,
+            async_copy=False,
+            warp_shuffle=False,
         )
 
     monkeypatch.setattr(compiler, "target_of", target)
