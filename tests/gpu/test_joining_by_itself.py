@@ -7,10 +7,12 @@ import subprocess
 import sys
 import threading
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
 
+from polydevice.errors import KernelBuildError
 from polydevice.ops.matmul import MatMul
 from polydevice_gpu.cl import ProgramBuilder
 from polydevice_gpu.compiler.new_shapes import specialiser
@@ -79,7 +81,7 @@ def test_auto_keeps_what_is_faster(monkeypatch, opencl, builder, found, why) -> 
     check(executable, network)
 
 
-@pytest.mark.parametrize("when", ["when it is loaded", "behind", "nothing joins"])
+@pytest.mark.parametrize("when", ["when it is loaded", "behind", "refused behind", "nothing joins"])
 def test_what_is_slower_as_one_is_the_plan_of_no(
     monkeypatch, opencl, lockstep, tmp_path, when
 ) -> None:
@@ -110,10 +112,13 @@ def test_what_is_slower_as_one_is_the_plan_of_no(
     one = load("YES")
     assert len({text for text, _ in launches(one)}) == 1
     assert bool(one.latest_plan().joined) is (when != "nothing joins")
-    if when == "behind":
+    if "behind" in when:
         monkeypatch.setattr(ProgramBuilder, "has", lambda *_: False)
+    if "refused" in when:
+        refuse = mock.Mock(side_effect=KernelBuildError("refused"))
+        monkeypatch.setattr(ProgramBuilder, "build_apart", refuse)
     executable, inputs = load("AUTO"), random_inputs(network)
-    if when == "behind":
+    if "behind" in when:
         assert LATER in executable.explain()
         assert launches(executable) == launches(one)
         request = executable.create_infer_request()
@@ -122,8 +127,8 @@ def test_what_is_slower_as_one_is_the_plan_of_no(
         executable._specialiser.wait(time.monotonic() + 120)
     assert launches(executable) == launches(load("NO"))
     assert len({text for text, _ in launches(executable)}) == 2
-    why = "no neighbour joins" if when == "nothing joins" else "they took 2 us one by one, and 2 as"
-    assert why in executable.explain()
+    reasons = {"nothing joins": "no neighbour joins", "refused behind": "was not built: refused"}
+    assert reasons.get(when, "they took 2 us one by one, and 2 as") in executable.explain()
     assert executable.latest_plan().is_final
     check(executable, network)
 

@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from polydevice.bounds import Bounds, within
+from polydevice.errors import KernelBuildError
 from polydevice.executable_network import ExecutableNetwork
 from polydevice.memory_budget import MemoryBudget
 from polydevice.network import Network
@@ -185,12 +186,14 @@ class Compiler:
 
         Returns:
             The plan; None where nobody waits for it any longer.
-
-        Raises:
-            KernelBuildError: the compiler refused a kernel.
         """
         known = prepared.joined_kernels
-        made = joined_behind(plan, self.settings, self.builder, known, goes_on)
+        try:
+            made = joined_behind(plan, self.settings, self.builder, known, goes_on)
+        except KernelBuildError as error:
+            reason = f"their kernel was not built: {error}".partition("\n")[0]
+            made = replace(plan, apart=dict(plan.apart))
+            made.keep_apart(reason)
         if made is None:
             return None
 
