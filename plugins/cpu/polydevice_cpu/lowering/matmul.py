@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polydevice.dtype import ElementType
+from polydevice.dtype import Array, ElementType
 from polydevice.ops.matmul import MatMul
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.arithmetic import reshaped
@@ -17,6 +18,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import matmul
 from polydevice_cpu.plan.building.pending import Flow, Packed, Pending
+from polydevice_cpu.plan.building.sight import Flat
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
@@ -40,11 +42,15 @@ def lower_matmul(builder: PlanBuilder, node: Node) -> bool:
     shape = target.shape.static
     rank = len(shape)
     left = matrix(builder, builder.value(a), rank, transpose=op.transpose_a)
+    if not left.in_reach:
+        return False
     constant = b.desc.constant
     right: Flow | Packed
     if constant is not None:
         array = np.swapaxes(constant, -1, -2) if op.transpose_b else constant
         array = array.reshape((1,) * (rank - array.ndim) + array.shape)
+        if _flat(builder, node, left, array, shape):
+            return True
         right = Packed(array, Query.WEIGHTS)
         wanted = Descriptor.any(array.shape, builder.heavy_type(node))
     else:
@@ -52,7 +58,7 @@ def lower_matmul(builder: PlanBuilder, node: Node) -> bool:
         if not value.in_reach:
             return False
         right, wanted = Flow(value, Query.WEIGHTS), value.descriptor
-    return left.in_reach and _hold(builder, node, left, right, wanted, shape)
+    return _hold(builder, node, left, right, wanted, shape)
 
 
 def _hold(
@@ -109,6 +115,59 @@ def _hold(
         builder.hold(node.outputs[0], pending)
         return True
     return False
+
+
+FEW_ROWS = 16
+"""Rows below which matrices times one matrix are taken together."""
+
+
+def _flat(
+    builder: PlanBuilder, node: Node, left: Value, weights: Array, shape: tuple[int, ...]
+) -> bool:
+    """Multiply the rows of all matrices with one matrix at once.
+
+    Each matrix by itself, few rows wait for the weights: 32 matrices of 1x192 times 192x2000 take
+    oneDNN 3.2 650 us, 32 rows 223.
+    """
+    batches, rows = math.prod(shape[:-2]), shape[-2]
+    if batches == 1 or rows >= FEW_ROWS or math.prod(weights.shape[:-2]) > 1 or not left.is_dense:
+        return False
+    heavy = builder.heavy_type(node)
+    flat = Flat(left.shape, shape)
+    matrix_ = weights.reshape(weights.shape[-2:])
+    columns = shape[-1]
+    source, result = (Descriptor.dense(flat.sizes(each), heavy) for each in (left.shape, shape))
+
+    def make(post_ops: Sequence[PostOp], bias: bool) -> Primitive | None:
+        made = matmul(
+            source,
+            Descriptor.any(matrix_.shape, heavy),
+            Descriptor.dense((1, columns)) if bias else None,
+            result,
+            Attributes(post_ops),
+        )
+        return None if made is None or made.is_reference else made
+
+    key = (node.name, "all rows")
+    primitive = None
+    if builder.decisions.assumed(key) is None:
+        primitive = make([], False)
+        if primitive is None:
+            return False
+        builder.decisions.note(key, True)
+    pending = Pending(
+        node,
+        make,
+        {Arg.SRC: Flow(left, Query.SRC), Arg.WEIGHTS: Packed(matrix_, Query.WEIGHTS)},
+        primitive,
+        builder.decisions,
+        dst=result,
+        assumed=[key] if primitive is None else [],
+        bias_shape=(1,) * (len(shape) - 1) + (columns,),
+        sight=flat,
+    )
+    builder.hold(node.outputs[0], pending)
+    return True
 
 
 def _typed(value: Value, data_type: DataType) -> Descriptor:

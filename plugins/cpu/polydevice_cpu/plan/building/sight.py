@@ -6,6 +6,7 @@ lies as its result does, Arg.DST.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from polydevice_cpu.onednn.constants import Arg
@@ -149,6 +150,50 @@ class Merged(Sight):
             offset_bytes=value.offset_bytes,
             descriptor=seen,
         )
+
+
+class Flat(Sight):
+    """Row-major tensors [..., M, K] as matrices of all their rows, for the same bytes."""
+
+    def __init__(self, source: Sequence[int], result: Sequence[int]) -> None:
+        """Take the sizes in the network of what is read and what is written."""
+        self._shapes = {int(Arg.SRC): tuple(source), int(Arg.DST): tuple(result)}
+
+    @staticmethod
+    def sizes(shape: Sequence[int]) -> tuple[int, int]:
+        """The sizes that the primitive sees."""
+        return math.prod(shape[:-1]), shape[-1]
+
+    def in_network(self, layout: Descriptor, argument: int) -> Descriptor:
+        """Source and result are the only tensors it sees; they may look alike."""
+        return Descriptor.dense(self._shapes[argument], layout.data_type)
+
+    def seen(self, layout: Descriptor, argument: int) -> Descriptor | None:
+        """What lies as the source or result does, and one row or number for all."""
+        network = self._shapes[argument]
+        if layout == Descriptor.dense(network, layout.data_type):
+            return Descriptor.dense(self.sizes(network), layout.data_type)
+        if all(size == 1 for size in layout.shape[:-1]):
+            return Descriptor.dense((1, layout.shape[-1]), layout.data_type)
+        return None
+
+    def value(self, value: Value, argument: int) -> Value:
+        """The same bytes."""
+        seen = self.seen(value.descriptor, argument)
+        assert seen is not None
+        return Value(
+            value.storage,
+            seen.shape,
+            value.dtype,
+            row_major(seen.shape),
+            offset_bytes=value.offset_bytes,
+            descriptor=seen,
+        )
+
+    @property
+    def sees_channels(self) -> bool:
+        """The second axis is the last one."""
+        return False
 
 
 AS_IS = Sight()
