@@ -378,12 +378,13 @@ class SymbolicSize:
 
     Attributes:
         base, offset: of which other size and which number it is the sum; None and 0 for others.
+        unlike: numbers that it differs from, which is no guard; see the function.
 
     It says that it is an ``int`` (or ``float``, as quotients are), and is none: what asks for the
     number behind it goes through the methods below.
     """
 
-    __slots__ = ("base", "name", "offset", "trace", "value")
+    __slots__ = ("base", "name", "offset", "trace", "unlike", "value")
 
     def __init__(self, trace: Trace, name: str, value: Number) -> None:
         self.trace = trace
@@ -391,6 +392,7 @@ class SymbolicSize:
         self.value = value
         self.base: SymbolicSize | None = None
         self.offset = 0
+        self.unlike: tuple[int, ...] = ()
 
     @property  # type: ignore[misc]  # nobody sets it
     def __class__(self) -> type:
@@ -430,7 +432,7 @@ class SymbolicSize:
     __xor__, __rxor__ = _infix("^"), _infix("^", reverse=True)
     __lt__, __le__ = _infix("<"), _infix("<=")
     __gt__, __ge__ = _infix(">"), _infix(">=")
-    __eq__ = _infix("==")
+    _equals = _infix("==")
     __neg__, __abs__, __invert__ = _called("neg"), _called("abs"), _called("invert")
     __ceil__, __floor__, __trunc__ = _called("ceil"), _called("floor"), _called("trunc")
     bit_length = _called("bit_length")
@@ -449,6 +451,11 @@ class SymbolicSize:
     def __bool__(self) -> bool:
         return bool(self != 0)
 
+    def __eq__(self, other: object) -> Any:
+        if self.unlike and type(other) is int and other in self.unlike:
+            return False
+        return self._equals(other)
+
     def __ne__(self, other: object) -> Any:
         equal = self.__eq__(other)
         return equal if equal is NotImplemented else not equal
@@ -464,6 +471,20 @@ class SymbolicSize:
 def is_symbolic(number: object) -> bool:
     """Whether a number is a `SymbolicSize`."""
     return type(number) is SymbolicSize
+
+
+def unlike(number: int, *others: int) -> int:
+    """Return a number of which nothing is noted where it is found to differ from these.
+
+    For where what is made for numbers that differ is right for equal ones, too. One that is equal
+    to one of them is returned as it is.
+    """
+    if not is_symbolic(number) or number_of(number) in others:
+        return number
+    size: Any = number
+    made = SymbolicSize(size.trace, size.name, size.value)
+    made.base, made.offset, made.unlike = size.base, size.offset, others
+    return made  # type: ignore[return-value]
 
 
 def is_formula(array: object) -> bool:

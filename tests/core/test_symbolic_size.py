@@ -29,6 +29,7 @@ from polydevice.symbolic_size import (
     mentions_sizes,
     settled,
     tracing,
+    unlike,
     whole,
     written,
 )
@@ -115,6 +116,26 @@ def test_numbers_that_happen_to_be_equal_are_noted_and_others_are_not():
     assert formulas([4, 2]) == ([4], [])
     assert formulas([1, -1]) == ([1], [])  # one that is 1 is broadcast to another that is
     assert formulas([4, 4]) is None
+
+
+def test_nothing_is_noted_of_a_number_that_is_unlike_others():
+    with tracing() as trace:
+        size = trace.input(5)
+        pitch = unlike(size * 3, 0, 1)
+        assert (pitch == 1, pitch != 0, pitch in (0, 1), bool(pitch)) == (False, True, False, True)
+        assert unlike(trace.input(1), 0, 1) == 1  # which is noted
+        assert unlike(7, 7) == 7
+        assert pitch + 0 == 15
+        formulas = trace.formulas([pitch, size])
+    assert formulas([5, 1]) == ([15, 5], [])
+    assert formulas([5, 2]) is None
+    with tracing() as trace:
+        pitch = unlike(trace.input(5), 0, 1)
+        assert pitch not in (0, 1)
+        assert pitch != 2
+        formulas = trace.formulas([pitch])
+    assert formulas([1]) == ([1], [])
+    assert formulas([2]) is None  # any other comparison is noted
 
 
 def test_sizes_in_order_serve_sizes_that_become_equal():

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from polydevice.shape import happen_to_be_equal, is_one, places_in_order
-from polydevice.symbolic_size import is_symbolic
+from polydevice.symbolic_size import is_symbolic, unlike
 
 Sizes = tuple[int, ...]
 
@@ -167,7 +167,11 @@ def broadcast(layout: Layout, shape: Sizes, target: Sizes) -> Layout:
 
 
 def collapse(axes: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Merge (size, pitch) pairs, outermost first, that step through memory evenly."""
+    """Merge (size, pitch) pairs, outermost first, that step through memory evenly.
+
+    What is made for a pitch that is neither 0 nor 1 is right for these, too, which it may be where
+    another size is 1; so a plan with formulas notes nothing where it is neither.
+    """
     blocks: list[tuple[int, int]] = []
     for size, pitch in axes:
         if is_one(size):
@@ -176,4 +180,4 @@ def collapse(axes: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
             blocks[-1] = (blocks[-1][0] * size, pitch)
         else:
             blocks.append((size, pitch))
-    return blocks
+    return [(size, unlike(pitch, 0, 1)) for size, pitch in blocks]

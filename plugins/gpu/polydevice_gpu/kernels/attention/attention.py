@@ -15,6 +15,7 @@ import numpy as np
 from polydevice.dtype import ElementType
 from polydevice.ops.attention import ScaledDotProductAttention
 from polydevice.ops.op import Op
+from polydevice.shape import happen_to_be_equal
 from polydevice.symbolic_size import gains
 from polydevice_gpu.graph import GpuNode, Value
 from polydevice_gpu.kernels.convolution.convolution import vector_lanes
@@ -157,7 +158,8 @@ def _declare_mask(call: Call, found: Heads, mask: Value | None, lanes: int) -> N
 def keys_inside(node: GpuNode) -> bool:
     """Whether the keys of one element lie side by side: the transpose of how they are given."""
     key = node.inputs[1]
-    return key.placed.pitches[-2] == 1 and (key.placed.pitches[-1] != 1 or key.shape[-1] == 1)
+    *_, across, along = key.placed.pitches
+    return across == 1 and (not happen_to_be_equal(along, 1) or key.shape[-1] == 1)
 
 
 class Attention(Kernel):
