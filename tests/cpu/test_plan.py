@@ -393,3 +393,23 @@ def test_which_operations_are_computed_on_arrays() -> None:
     assert has_starter(Add)
     assert has_starter(If)
     assert not has_starter(Parameter)
+
+
+@needs_onednn
+def test_an_image_made_of_tokens_is_resized_by_onednn(core):
+    """Its channels lie next to each other, which the stride of an only image must not hide."""
+    weights = {"shape": np.int64([1, 8, 4, 4]), "sizes": np.int64([1, 8, 9, 16])}
+    nodes = [
+        ("Relu", ["x"], ["r"], {}),
+        ("Transpose", ["r"], ["t"], {"perm": [0, 2, 1]}),
+        ("Reshape", ["t", "shape"], ["image"], {}),
+        ("Resize", ["image", "", "", "sizes"], ["y"], {"mode": "linear"}),
+    ]
+    model = models.build(nodes, {"x": [1, 16, 8]}, ["y"], weights)
+    given = {"x": image(1, 1, 16, 8)}
+    executable = load(core, model)
+    check(executable.infer(given), models.answer(model, given))
+    request = executable.create_infer_request()
+    request.infer(given)
+    found = {step.type: step.implementation for step in request.runner.bound.plan.steps}
+    assert found["Interpolate"] != "numpy"

@@ -442,10 +442,16 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def meaningful_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    """Return strides that oneDNN accepts: NumPy's for sizes of 1 may be anything, 0 too."""
+    """Return strides that oneDNN accepts: NumPy's for sizes of 1 may be anything, 0 too.
+
+    By that of an only image oneDNN tells whether its channels lie next to each other.
+    """
     result: list[int] = []
     inner = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
         result.append(inner if size == 1 else stride)
         inner = result[-1] * size
-    return tuple(reversed(result))
+    result.reverse()
+    if len(shape) > 2 and shape[0] == 1 and shape[1] != 1 == result[1] != result[2]:
+        result[0] = result[2] * shape[2]
+    return tuple(result)
