@@ -23,8 +23,10 @@ from polydevice.ops.concat import Concat
 from polydevice.ops.io import Constant, Parameter, Result
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.op import Op
+from polydevice.ops.reduce import ReduceSum
 from polydevice.ops.reshape import Reshape, ShapeOf
 from polydevice.ops.signal import CumSum
+from polydevice.ops.split import VariadicSplit
 from polydevice.passes.constant_folding import constant_folding
 from polydevice.shape import Shape
 from polydevice.symbolic_size import is_symbolic, number_of, tracing
@@ -233,6 +235,22 @@ def test_folding_leaves_symbolic_sizes_open(op, for_8, for_9):
         formulas = notes.formulas([number for number in found if is_symbolic(number)])
     made = iter(formulas([9])[0])
     assert [next(made) if is_symbolic(number) else number for number in found] == for_9
+
+
+def test_an_output_without_elements_is_known_beside_others_that_are_not():
+    """So that no device has to add up nothing, or to pack weights that have no inputs."""
+    x = parameter("x", [3, 2])
+    numbers = constant("axis", np.array(0)), constant("lengths", np.array([0, 3]))
+    parts = Node("parts", VariadicSplit(), [x.output, *(each.output for each in numbers)])
+    sums = Node("sums", ReduceSum(keep_dims=False), [parts.outputs[0], numbers[0].output])
+    pairs = {"a": sums.output, "b": parts.outputs[1]}
+    results = [Node(name, Result(output_name=name), [port]) for name, port in pairs.items()]
+    network = Network("parts", [x], results)
+    network.infer()
+    with Core() as core:
+        constant_folding(network, core.evaluate)
+    np.testing.assert_array_equal(network.results[0].inputs[0].node.constant, [0, 0])
+    assert network.results[1].inputs[0].node is parts
 
 
 def test_unique_name():

@@ -64,6 +64,15 @@ def test_an_empty_sum_is_zero(device):
     check(OpCase(MatMul(), [a, b], [np.zeros((3, 2), np.float32)]), device)
 
 
+@pytest.mark.parametrize("rows", [(), (3,), (2, 3)], ids=str)
+@pytest.mark.parametrize("columns", [1, 70])
+def test_an_empty_sum_over_weights_is_zero(rows, columns, device):
+    transposed = len(rows) == 1
+    a, b = floats(*rows, 0), floats(*((columns, 0) if transposed else (0, columns)))
+    zeros = np.zeros((*rows, columns), np.float32)
+    check(OpCase(MatMul(transpose_b=transposed), [a, b], [zeros], constants=[1]), device)
+
+
 def test_what_does_not_fit_is_refused():
     with pytest.raises(NetworkError, match="share no inner size"):
         network_of(OpCase(MatMul(), [floats(3, 4), floats(3, 4)], []))
@@ -90,6 +99,10 @@ EQUATIONS = [
     ("bi,ib->b", (3, 4), (4, 3)),
     ("i,bij->bji", (3,), (2, 3, 4)),
     ("...i,...i->...", (2, 1, 4), (5, 4)),
+    ("bij,jk", (2, 3, 1), (4, 5)),
+    ("bij,bjk->bik", (1, 3, 4), (2, 1, 5)),
+    ("ij,jk,kl->il", (2, 3), (1, 4), (1, 5)),
+    ("ij,ij->j", (1, 4), (3, 4)),
 ]
 
 

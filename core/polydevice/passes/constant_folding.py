@@ -65,8 +65,11 @@ def _fold(network: Network, evaluate: Evaluate) -> int:
 
 
 def _known_input(port: Port, made: dict[Port, Port]) -> Port:
-    """Return a constant for an input of the network without elements: no axes to reduce, say."""
-    if not isinstance(port.node.op, Parameter):
+    """Return a constant for what has no elements: no axes to reduce, or nothing to add up, say.
+
+    It is an input of the network, or one of several outputs of a node that has to stay.
+    """
+    if port.node.constant is not None or port.node.op.has_bodies:
         return port
     known = known_if_empty(port.desc)
     if known.constant is not None and port not in made:

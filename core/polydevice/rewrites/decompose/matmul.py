@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
@@ -27,16 +28,6 @@ def _grouped(build: Emitter, _: GroupedMatMul, inputs: Sequence[Port]) -> list[P
     return build.emit_all(MatMul(transpose_b=True), *inputs)
 
 
-def _has_equal_sizes(op: Einsum, inputs: Sequence[Port]) -> bool:
-    """Whether each named label has one size; a size of 1 may stretch under an ellipsis only."""
-    terms, _ = _labelled(op, inputs)
-    sizes: dict[str, set[int]] = {}
-    for value, labels in zip(inputs, terms, strict=True):
-        for label, size in zip(labels, shape_of(value), strict=True):
-            sizes.setdefault(label, set()).add(size)
-    return all(len(found) == 1 for label, found in sizes.items() if label.isalpha())
-
-
 def _labelled(op: Einsum, inputs: Sequence[Port]) -> tuple[list[str], str]:
     """Give the axes under the ellipsis digits as labels, counted from the last."""
     terms, output = parse_equation(op.equation, len(inputs))
@@ -53,20 +44,41 @@ def _labelled(op: Einsum, inputs: Sequence[Port]) -> tuple[list[str], str]:
     return named, output.replace(".", digits)
 
 
-@decomposes(Einsum, where=_has_equal_sizes)
+@decomposes(Einsum)
 def _einsum(build: Emitter, op: Einsum, inputs: Sequence[Port]) -> list[Port]:
     """Multiply the inputs pair by pair, from the left."""
     terms, output = _labelled(op, inputs)
+    stretched = _stretched_labels(inputs, terms)
     left: Term | None = None
     for i, (value, labels) in enumerate(zip(inputs, terms, strict=True)):
         later = output + "".join(terms[i + 1 :])
-        term = _diagonal(build, (value, labels))
+        term = _without_ones(build, _diagonal(build, (value, labels)), stretched)
         if left is None:
             left = _summed(build, term, later)
             continue
         left = _multiplied(build, left, _summed(build, term, later + left[1]), later)
     assert left is not None
     return [_ordered(build, left, output)]
+
+
+def _stretched_labels(inputs: Sequence[Port], terms: Sequence[str]) -> set[str]:
+    """Return the named labels that have size 1 in one input and another size elsewhere."""
+    sizes: dict[str, list[int]] = {}
+    for value, labels in zip(inputs, terms, strict=True):
+        for label, size in zip(labels, shape_of(value), strict=True):
+            sizes.setdefault(label, []).append(size)
+    named = {label: [n == 1 for n in found] for label, found in sizes.items() if label.isalpha()}
+    return {label for label, ones in named.items() if any(ones) and not all(ones)}
+
+
+def _without_ones(build: Emitter, term: Term, stretched: AbstractSet[str]) -> Term:
+    """Leave out axes of size 1 whose label has another size elsewhere: the factor is the same."""
+    value, labels = term
+    sizes = shape_of(value)
+    kept = [i for i, label in enumerate(labels) if label not in stretched or sizes[i] != 1]
+    if len(kept) == len(labels):
+        return term
+    return build.reshape(value, [sizes[i] for i in kept]), "".join(labels[i] for i in kept)
 
 
 def _diagonal(build: Emitter, term: Term) -> Term:

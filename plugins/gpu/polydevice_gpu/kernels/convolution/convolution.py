@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -81,11 +82,11 @@ def best_mode(modes: Sequence[Mode], lanes: int, size: int, target: Target) -> i
 def pack_weights(array: Array, groups: int, lanes: int) -> Array:
     """Order weights [groups, out, in, taps] as [block, tap, in, lane], the last filled with 0."""
     out, inputs = array.shape[1], array.shape[2]
-    taps = array.reshape(groups * out, inputs, -1)
+    taps = array.reshape(groups * out, inputs, math.prod(array.shape[3:]))
     blocks = -(-taps.shape[0] // lanes)
     padded = np.zeros((blocks * lanes, inputs, taps.shape[2]), array.dtype)
     padded[: taps.shape[0]] = taps
-    return np.asarray(padded.reshape(blocks, lanes, inputs, -1).transpose(0, 3, 2, 1))
+    return np.asarray(padded.reshape(blocks, lanes, *taps.shape[1:]).transpose(0, 3, 2, 1))
 
 
 kernel(Convolution, GroupConvolution)(ConvolutionWgmma)
