@@ -70,3 +70,28 @@ def test_no_group_is_a_matrix_product_of_its_own(core, kernel):
     executable.create_infer_request().infer({"x": image(1, 1, 16, 6, 9, 9)})
     used = {step.implementation for step in executable.latest_plan().steps}
     assert not any(name.startswith(("x64:gemm", "ref")) for name in used)
+
+
+def test_quantised_groups_of_volumes_are_computed_in_f32(core):
+    """For groups of three axes oneDNN multiplies matrices of integers, too; `explain` says so."""
+    weights = {
+        "xs": np.float32(0.05),
+        "xz": np.uint8(120),
+        "k": np.random.default_rng(3).integers(-127, 128, (16, 1, 3, 1, 1)).astype(np.int8),
+        "ks": np.float32(0.01),
+        "kz": np.int8(0),
+    }
+    nodes = [
+        ("QuantizeLinear", ["x", "xs", "xz"], ["q"], {}),
+        ("DequantizeLinear", ["q", "xs", "xz"], ["d"], {}),
+        ("DequantizeLinear", ["k", "ks", "kz"], ["w"], {}),
+        ("Conv", ["d", "w"], ["c"], {"group": 16, "pads": [1, 0, 0, 1, 0, 0]}),
+        ("Relu", ["c"], ["y"], {}),
+    ]
+    model = models.build(nodes, {"x": [1, 16, 6, 9, 9]}, ["y"], weights)
+    given = {"x": image(1, 1, 16, 6, 9, 9)}
+    executable = load(core, model)
+    (want,) = models.answer(model, given)
+    np.testing.assert_allclose(executable.infer(given)["y"], want, rtol=1e-4, atol=1e-4)
+    used = {step.implementation for step in executable.latest_plan().steps}
+    assert not any(name.startswith(("x64:gemm", "ref")) for name in used)

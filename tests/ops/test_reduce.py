@@ -109,3 +109,11 @@ def test_unknown_sizes():
 def test_an_axis_outside_the_rank_is_refused():
     with pytest.raises(NetworkError, match=r"axis 2 is outside"):
         network_of(OpCase(ops.ReduceSum(), [np.zeros((2, 3)), ints(2)], [], constants={1}))
+
+
+@pytest.mark.parametrize("op", [ops.ReduceMean, ops.ReduceSum, ops.ReduceMax, ops.ReduceMin])
+@pytest.mark.parametrize(("shape", "axis"), [((2, 20, 3), 1), ((2, 4, 30), 1), ((5, 6, 40), 2)])
+def test_one_axis_short_or_less_short(op, shape, axis, device):
+    x = RANDOM.standard_normal(shape).astype(np.float32)
+    for keep_dims in (False, True):
+        check(openvino_case(op(keep_dims), x, ints(axis), constants={1}), device)

@@ -12,6 +12,7 @@ from polydevice.dtype import Array, ElementType
 from polydevice.ops.convolution import (
     Convolution,
     ConvolutionBackpropData,
+    ConvolutionLike,
     GroupConvolution,
     GroupConvolutionBackpropData,
 )
@@ -84,6 +85,23 @@ def _convolve(builder: PlanBuilder, node: Node, weights: Flow | Packed, order: O
     return _hold(builder, node, make, weights, order, last)
 
 
+def two_axes(
+    op: ConvolutionLike, window: Window, begin: Sequence[int], end: Sequence[int]
+) -> slice | None:
+    """The two axes that the windows of a grouped convolution of three span; None for others.
+
+    The first two where the last two may be one, the last two where the first one may be batch.
+    """
+    if not op.grouped or window.rank != 3:
+        return None
+    first, *others = (
+        each != (1, 1, 0, 0) for each in zip(window.kernel, window.strides, begin, end, strict=True)
+    )
+    if first and any(others):
+        return None
+    return slice(1, 3) if any(others) else slice(0, 2)
+
+
 def _convolve_two_axes(builder: PlanBuilder, node: Node, weights: Array) -> bool:
     """A grouped convolution of three axes whose windows span one or two: as one of two axes.
 
@@ -91,18 +109,13 @@ def _convolve_two_axes(builder: PlanBuilder, node: Node, weights: Array) -> bool
     """
     op = node.operation(Convolution)
     sizes = _sizes(node)
-    if not op.grouped or len(sizes) != 3:
-        return False
     window = op.window(weights.shape)
     begin, _ = window.pads(sizes)
     end = end_padding(window, sizes, _output_sizes(node), begin)
-    spans = [
-        each != (1, 1, 0, 0) for each in zip(window.kernel, window.strides, begin, end, strict=True)
-    ]
-    if spans[0] and any(spans[1:]):
+    kept = two_axes(op, window, begin, end)
+    if kept is None:
         return False
-    into_batch = any(spans[1:])
-    kept = slice(1, 3) if into_batch else slice(0, 2)  # of the last two, either spans nothing
+    into_batch = kept.start == 1
     strides, dilations = window.strides[kept], window.dilations[kept]
     before, behind = begin[kept], end[kept]
     kernel = weights.reshape(*weights.shape[:-3], *window.kernel[kept])

@@ -81,10 +81,20 @@ def _copy(builder: PlanBuilder, node: Node) -> bool:
     return True
 
 
+SMALL_BYTES = 1 << 12
+"""Results up to this size may be copied twice, which takes less than to look for bad indices."""
+
+
 def _start(op: Gather, axis: int, _: Context) -> Compute:
     where = np.array(axis)
 
     def compute(x: Array, indices: Array, result: Array) -> tuple[Array, ...]:
+        if result.nbytes <= SMALL_BYTES and op.negative_indices:
+            try:  # which looks at the indices itself
+                np.take(x, indices, axis, out=result, mode="raise")
+            except IndexError:
+                np.copyto(result, gather(op, x, indices, where))
+            return ()
         size = x.shape[axis]
         low, high = (indices.min(), indices.max()) if indices.size > 1 else (indices.item(),) * 2
         if high < size and low >= (-size if op.negative_indices else 0):

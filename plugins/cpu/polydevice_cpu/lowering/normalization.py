@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
-from polydevice.ops.normalization import LRN, MVN, MVNV2, EpsMode
+from polydevice.ops.normalization import LRN, MVN, MVNV2, EpsMode, NormalizeL2
 from polydevice_cpu.implement import implements
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.attributes import Attributes, Binary
@@ -17,8 +18,10 @@ from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.onednn.primitive import Primitive, built
 from polydevice_cpu.onednn.primitives import layer_normalization, lrn
+from polydevice_cpu.ops.normalization import sum_of_squares
 from polydevice_cpu.passes.fuse_layer_norm import LayerNorm
-from polydevice_cpu.plan.step import PrimitiveStep
+from polydevice_cpu.plan.binding.context import Context
+from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep
 from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.proof import refusal
@@ -139,6 +142,38 @@ def _refusal(made: Primitive, layout: Descriptor, epsilon: float) -> str:
         )
     ]
     return refusal(Claim(made, plain, links))
+
+
+@lowers(NormalizeL2)
+def lower_normalize_l2(builder: PlanBuilder, node: Node) -> bool:
+    """Divide rows by their norms with NumPy, straight into the result."""
+    op = node.operation(NormalizeL2)
+    source, axes = node.inputs[0], node.inputs[1].desc.constant
+    if source.element_type is not ElementType.f32 or axes is None or source.shape is None:
+        return False
+    shape = source.shape.static
+    if [int(axis) % len(shape) for axis in axes.reshape(-1)] != [len(shape) - 1] or 0 in shape:
+        return False
+    value = builder.dense(builder.value(source))
+    if value.dtype != np.float32:
+        return False
+    result = builder.new_dense(shape, value.dtype)
+    start = partial(_dividing_by_norms, op.eps, op.eps_mode is EpsMode.ADD)
+    builder.emit(ArrayStep(node.name, node.type, start, [value], [result], writes=True))
+    builder.set(node.output, result)
+    return True
+
+
+def _dividing_by_norms(epsilon: float, added: bool, _: Context) -> Compute:
+    small, with_small = np.float32(epsilon), np.add if added else np.maximum
+
+    def write(x: Array, y: Array) -> tuple[()]:
+        total = sum_of_squares(x, (x.ndim - 1,))
+        with_small(total, small, out=total)
+        np.divide(x, np.sqrt(total, out=total), out=y)
+        return ()
+
+    return write
 
 
 @lowers(LRN)

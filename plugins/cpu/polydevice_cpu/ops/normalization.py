@@ -105,7 +105,7 @@ ROW_LIMIT = 4096
 """Longest row summed without intermediate sums, whose rounding grows with the length."""
 
 
-def _sum_of_squares(x: Array, axes: tuple[int, ...]) -> Array:
+def sum_of_squares(x: Array, axes: tuple[int, ...]) -> Array:
     """Sum squares along axes that stay; of short rows without an array of the squares."""
     if axes == (x.ndim - 1,) and x.shape[-1] <= ROW_LIMIT:
         return np.asarray(np.einsum("...i,...i->...", x, x))[..., np.newaxis]
@@ -119,7 +119,7 @@ def normalize_l2(op: NormalizeL2, x: Array, axes: Array) -> Array:
     chosen = tuple({normalize_axis(int(axis), x.ndim) for axis in axes.reshape(-1)})
     if not chosen:  # "each element is divided by itself": 1, and 0 for zeros
         return np.asarray(x != 0, x.dtype)
-    total = _sum_of_squares(wide, chosen)
+    total = sum_of_squares(wide, chosen)
     small = wide.dtype.type(op.eps)
     total = total + small if op.eps_mode is EpsMode.ADD else np.maximum(total, small)
     return narrow(wide / np.sqrt(total), x.dtype)
