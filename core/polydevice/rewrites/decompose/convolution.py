@@ -1,4 +1,4 @@
-"""What a grouped convolution of three axes is made of: a sum of some that span two."""
+"""What grouped convolutions are made of: some that span two axes of three, and depthwise ones."""
 
 from __future__ import annotations
 
@@ -10,20 +10,47 @@ from polydevice.emitter import Emitter
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.convolution import GroupConvolution
+from polydevice.ops.gather import Gather
 from polydevice.ops.pad import Pad
 from polydevice.ops.window import PadType
-from polydevice.rewrites.facts import rank_of, shape_of, size_of
+from polydevice.rewrites.facts import is_known, rank_of, shape_of, size_of
 from polydevice.rewrites.rule import decomposes
 
+LANES = 8
+"""Numbers in a register of AVX2: oneDNN computes so many results of a channel side by side."""
 
-def _spans_all(_: GroupConvolution, inputs: Sequence[Port]) -> bool:
+
+def _is_made_of_others(_: GroupConvolution, inputs: Sequence[Port]) -> bool:
+    return _multiplies(inputs) or _spans_all(inputs)
+
+
+def _multiplies(inputs: Sequence[Port]) -> bool:
+    """Whether every channel becomes several, and not as many as a register has."""
+    _, outputs, sources, *_ = shape_of(inputs[1])
+    return sources == 1 and outputs > 1 and outputs % LANES != 0 and is_known(inputs[1])
+
+
+def _spans_all(inputs: Sequence[Port]) -> bool:
     """Whether windows are longer than 1 along the first of three axes, and along others."""
     kernel = shape_of(inputs[1])[3:]
     return rank_of(inputs[0]) == 5 and kernel[0] > 1 and max(kernel[1:]) > 1
 
 
-@decomposes(GroupConvolution, where=_spans_all)
+@decomposes(GroupConvolution, where=_is_made_of_others)
 def _grouped(build: Emitter, op: GroupConvolution, inputs: Sequence[Port]) -> list[Port]:
+    return (_repeated if _multiplies(inputs) else _by_planes)(build, op, inputs)
+
+
+def _repeated(build: Emitter, op: GroupConvolution, inputs: Sequence[Port]) -> list[Port]:
+    """Convolve each channel as often as it has results, each time for one of them."""
+    x, w = inputs
+    groups, outputs, _, *kernel = shape_of(w)
+    index = np.arange(groups).repeat(outputs)
+    repeated = build.emit(Gather(), x, build.value(index), 1)
+    return build.emit_all(op, repeated, build.reshape(w, (groups * outputs, 1, 1, *kernel)))
+
+
+def _by_planes(build: Emitter, op: GroupConvolution, inputs: Sequence[Port]) -> list[Port]:
     """Add up what each plane of the windows makes of the planes that it meets."""
     x, w = inputs
     window = op.window(shape_of(w))

@@ -103,22 +103,27 @@ def two_axes(
 
 
 def _convolve_two_axes(builder: PlanBuilder, node: Node, weights: Array) -> bool:
-    """A grouped convolution of three axes whose windows span one or two: as one of two axes.
+    """A grouped convolution as one of two axes: of three whose windows span one or two, and of one.
 
-    For groups of three axes oneDNN 3.2 multiplies matrices, each group's by itself.
+    For groups of three axes, and for depthwise windows of one, oneDNN 3.2 multiplies matrices, each
+    group's by itself.
     """
     op = node.operation(Convolution)
     sizes = _sizes(node)
     window = op.window(weights.shape)
     begin, _ = window.pads(sizes)
     end = end_padding(window, sizes, _output_sizes(node), begin)
-    kept = two_axes(op, window, begin, end)
+    is_row = op.grouped and window.rank == 1 and weights.shape[2] == 1
+    kept = slice(0, 1) if is_row else two_axes(op, window, begin, end)
     if kept is None:
         return False
     into_batch = kept.start == 1
-    strides, dilations = window.strides[kept], window.dilations[kept]
-    before, behind = begin[kept], end[kept]
-    kernel = weights.reshape(*weights.shape[:-3], *window.kernel[kept])
+    more = (1,) if is_row else ()
+    strides, dilations = (*more, *window.strides[kept]), (*more, *window.dilations[kept])
+    none = (0,) * len(more)
+    before, behind = (*none, *begin[kept]), (*none, *end[kept])
+    # Of the last two, one spans nothing.
+    kernel = weights.reshape(*weights.shape[: -window.rank], *more, *window.kernel[kept])
     network = _channels_last(builder, node, as_is)
     merged = Merged(network[0].shape, network[1].shape, into_batch=into_batch)
     kind = network[0].data_type
@@ -157,7 +162,7 @@ def _convolve_two_axes(builder: PlanBuilder, node: Node, weights: Array) -> bool
         builder.decisions,
         dst=result,
         assumed=[key] if primitive is None else [],
-        bias_shape=(1, result.shape[1], 1, 1, 1),
+        bias_shape=(1, result.shape[1], *[1] * len(sizes)),
         sight=merged,
     )
     builder.hold(node.outputs[0], pending)

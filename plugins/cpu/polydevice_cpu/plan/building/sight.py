@@ -105,7 +105,7 @@ class Rows(Sight):
 
 
 class Merged(Sight):
-    """Channels-last tensors of three axes as channels-last ones of two, for the same bytes."""
+    """Channels-last tensors of one or three axes as channels-last ones of two: the same bytes."""
 
     def __init__(self, source: Sequence[int], result: Sequence[int], *, into_batch: bool) -> None:
         """Take the sizes in the network.
@@ -113,13 +113,16 @@ class Merged(Sight):
         Args:
             source: what is read.
             result: what is written.
-            into_batch: the first of the three axes counts as batch; else the last two are one.
+            into_batch: the first of three axes counts as batch; else the last two are one.
         """
         self._shapes = {int(Arg.SRC): tuple(source), int(Arg.DST): tuple(result)}
         self._into_batch = into_batch
 
     def sizes(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The sizes that the primitive sees."""
+        if len(shape) == 3:
+            batch, channels, length = shape
+            return (batch, channels, 1, length)
         batch, channels, depth, rows, columns = shape
         if self._into_batch:
             return (batch * depth, channels, rows, columns)

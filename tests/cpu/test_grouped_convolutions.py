@@ -1,4 +1,4 @@
-"""Grouped convolutions of three axes, which run as some of two, and ONNX Runtime's answers."""
+"""Grouped convolutions that run as others of the same results, and ONNX Runtime's answers."""
 
 from __future__ import annotations
 
@@ -95,3 +95,32 @@ def test_quantised_groups_of_volumes_are_computed_in_f32(core):
     np.testing.assert_allclose(executable.infer(given)["y"], want, rtol=1e-4, atol=1e-4)
     used = {step.implementation for step in executable.latest_plan().steps}
     assert not any(name.startswith(("x64:gemm", "ref")) for name in used)
+
+
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize(
+    ("several", "kernel"), [(2, (3, 3)), (3, (5,)), (8, (3, 3)), (2, (3, 3, 3))]
+)
+def test_channels_that_become_several(core, tail, several, kernel):
+    rng = np.random.default_rng([several, len(tail)])
+    channels, rank = 5, len(kernel)
+    weights = {
+        "k": rng.standard_normal((channels * several, 1, *kernel)).astype(np.float32),
+        "b": rng.standard_normal(channels * several).astype(np.float32),
+        "s": rng.standard_normal((channels * several, *[1] * rank)).astype(np.float32),
+    }
+    attributes = {"group": channels, "pads": [1] * 2 * rank, "strides": [2] * rank}
+    nodes = [("Conv", ["x", "k", "b"], ["c"], attributes), *TAILS[tail]]
+    inputs = {"x": ["n", channels, *[9] * rank]}
+    given = {"x": image(1, 2, channels, *[9] * rank)}
+    if tail == "a sum":
+        results = (9 + 2 - kernel[0]) // 2 + 1
+        inputs["z"] = ["n", channels * several, *[results] * rank]
+        given["z"] = image(2, 2, channels * several, *[results] * rank)
+    model = models.build(nodes, inputs, ["y"], weights)
+    (want,) = models.answer(model, given)
+    executable = load(core, model)
+    found = executable.create_infer_request().infer(given)["y"]
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+    used = {step.implementation for step in executable.latest_plan().steps}
+    assert several == 8 or not any(name.startswith(("x64:gemm", "ref")) for name in used)
