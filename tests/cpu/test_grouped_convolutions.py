@@ -124,3 +124,25 @@ def test_channels_that_become_several(core, tail, several, kernel):
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
     used = {step.implementation for step in executable.latest_plan().steps}
     assert several == 8 or not any(name.startswith(("x64:gemm", "ref")) for name in used)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dilations", "pads"),
+    [((7, 7), (3, 3), (9, 9)), ((3, 3), (1, 12), (1, 12)), ((3,), (16,), (16,))],
+)
+def test_dilated_windows_that_reach_far_beyond_the_rows(core, kernel, dilations, pads):
+    rng = np.random.default_rng(pads)
+    weights = {
+        "k": rng.standard_normal((24, 1, *kernel)).astype(np.float32),
+        "b": rng.standard_normal(24).astype(np.float32),
+    }
+    attributes = {"group": 24, "pads": [*pads, *pads], "dilations": dilations}
+    nodes = [("Conv", ["x", "k", "b"], ["c"], attributes), ("Relu", ["c"], ["y"], {})]
+    model = models.build(nodes, {"x": ["n", 24, *[20] * len(kernel)]}, ["y"], weights)
+    given = {"x": image(1, 2, 24, *[20] * len(kernel))}
+    (want,) = models.answer(model, given)
+    executable = load(core, model)
+    found = executable.create_infer_request().infer(given)["y"]
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+    used = {step.implementation for step in executable.latest_plan().steps}
+    assert not any(name.startswith(("x64:gemm", "ref")) for name in used)

@@ -1,4 +1,4 @@
-"""What grouped convolutions are made of: some that span two axes of three, and depthwise ones."""
+"""What grouped convolutions are made of: others for which a device has faster code."""
 
 from __future__ import annotations
 
@@ -20,8 +20,25 @@ LANES = 8
 """Numbers in a register of AVX2: oneDNN computes so many results of a channel side by side."""
 
 
-def _is_made_of_others(_: GroupConvolution, inputs: Sequence[Port]) -> bool:
-    return _multiplies(inputs) or _spans_all(inputs)
+FAR = 6
+"""Zeros beside a row up to which oneDNN 3.2 has code of its own for dilated depthwise windows."""
+
+
+def _is_made_of_others(op: GroupConvolution, inputs: Sequence[Port]) -> bool:
+    return _multiplies(inputs) or _spans_all(inputs) or _is_far_padded(op, inputs)
+
+
+def _is_far_padded(op: GroupConvolution, inputs: Sequence[Port]) -> bool:
+    """Whether dilated depthwise windows reach far beyond the rows."""
+    weights = shape_of(inputs[1])
+    if weights[1:3] != (1, 1) or len(weights) > 5 or max(op.dilations, default=1) == 1:
+        return False
+    return _pads(op, inputs)[0][-1] > FAR
+
+
+def _pads(op: GroupConvolution, inputs: Sequence[Port]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    x, w = inputs
+    return op.window(shape_of(w)).pads([size_of(x, axis) for axis in range(2, rank_of(x))])
 
 
 def _multiplies(inputs: Sequence[Port]) -> bool:
@@ -38,7 +55,21 @@ def _spans_all(inputs: Sequence[Port]) -> bool:
 
 @decomposes(GroupConvolution, where=_is_made_of_others)
 def _grouped(build: Emitter, op: GroupConvolution, inputs: Sequence[Port]) -> list[Port]:
-    return (_repeated if _multiplies(inputs) else _by_planes)(build, op, inputs)
+    if _multiplies(inputs):
+        return _repeated(build, op, inputs)
+    return (_by_planes if _spans_all(inputs) else _padded_before)(build, op, inputs)
+
+
+def _padded_before(build: Emitter, op: GroupConvolution, inputs: Sequence[Port]) -> list[Port]:
+    """Write the zeros beside the rows first."""
+    x, w = inputs
+    begin, end = _pads(op, inputs)
+    before, after = ([0] * (rank_of(x) - 1) + [pads[-1]] for pads in (begin, end))
+    wide = build.emit(Pad(), x, before, after, np.zeros((), x.element_type.dtype))
+    rest = op.replace(
+        pads_begin=(*begin[:-1], 0), pads_end=(*end[:-1], 0), auto_pad=PadType.EXPLICIT
+    )
+    return build.emit_all(rest, wide, w)
 
 
 def _repeated(build: Emitter, op: GroupConvolution, inputs: Sequence[Port]) -> list[Port]:
