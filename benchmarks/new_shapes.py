@@ -1,13 +1,15 @@
-"""New shapes on GPU: what the first inference costs beyond the second, and what is built for it.
+"""New shapes: what the first inference costs beyond a later one, and what is built for it.
 
-    python benchmarks/new_shapes.py                          # networks made here
+    python benchmarks/new_shapes.py                          # networks made here, on GPU
     python benchmarks/new_shapes.py --models minilm,ppocr_det --clock thread
+    python benchmarks/new_shapes.py --device CPU --models minilm --clock cpu --pause 0
 
 `first` and `later` are milliseconds of the first and third inference with a shape (the second one
-records launches for replays, where the device has them), `built` programs
+records launches for replays, where the device has them), `built` programs of a GPU
 that were compiled since the shape before, by whichever thread, and `filled` says whether the
 plan was filled in from one with formulas. A pause lets what runs in the background end, unless it
-is 0. The last line of a network has medians, and how often the first one took 5 ms more.
+is 0. The last line of a network has medians, and how often the first one took 5 ms more. On CPU run
+it twice: code that was never tried on the machine is tried in the first run.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from polydevice import Core
+from polydevice.runtime.templates import Templates
+from polydevice_cpu.executable import CpuExecutableNetwork
 from polydevice_gpu.cl.programs.program import ProgramBuilder
 from polydevice_gpu.executable import GpuExecutable
 from tests.cpu import models
@@ -39,7 +43,11 @@ RANDOM = np.random.default_rng(16)
 AXES = {"minilm": (1, 4), "ppocr_det": (3, 32), "ppocr_rec": (3, 16), "mtcnn_pnet": (2, 8)}
 """Trained model → the axis of its inputs that changes, and the step of its sizes."""
 
-CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "thread": time.thread_time}
+CLOCKS: dict[str, Callable[[], float]] = {
+    "wall": time.perf_counter,
+    "thread": time.thread_time,
+    "cpu": time.process_time,
+}
 
 
 def normal(*shape: int, scale: float = 0.1) -> npt.NDArray[Any]:
@@ -202,8 +210,11 @@ def measure(
         executable = core.load_network(core.read_network(model), arguments.device, config)
         loading = (time.perf_counter() - start) * 1e3
         print(f"{name}: loading {loading:.0f} ms, {built.count - count} programs", flush=True)
-        assert isinstance(executable, GpuExecutable)
-        templates = executable._prepared.templates
+        if isinstance(executable, GpuExecutable):
+            templates: Templates[Any] = executable._prepared.templates
+        else:
+            assert isinstance(executable, CpuExecutableNetwork)
+            templates = executable.compiled.templates
         request, rows = executable.create_infer_request(), []
         time.sleep(arguments.pause)
         for number, x in enumerate(inputs):
@@ -241,8 +252,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--models", default=",".join(MADE), help="names joined by commas")
     parser.add_argument("--shapes", type=int, default=12, help="of each network")
-    parser.add_argument("--device", default="GPU", help="an OpenCL device")
-    parser.add_argument("--clock", default="wall", choices=CLOCKS, help="thread: CPU, the caller's")
+    parser.add_argument("--device", default="GPU", help="an OpenCL device, or CPU")
+    parser.add_argument(
+        "--clock",
+        default="wall",
+        choices=CLOCKS,
+        help="thread: the processor's time for the caller; cpu: for all threads",
+    )
     parser.add_argument("--pause", type=float, default=0.3, help="seconds between shapes")
     parser.add_argument("--all", action="store_true", help="a line for every shape")
     parser.add_argument("--config", nargs="*", default=[], help="KEY=VALUE")

@@ -40,14 +40,19 @@ def aligned(size_bytes: int) -> Array:
 
 
 class MemoryObject:
-    """A memory object: a descriptor and the address of its data, which the caller keeps alive."""
+    """A memory object: a descriptor and the address of its data, which the caller keeps alive.
+
+    Its handle is a plain number: a plan has hundreds, and objects of ctypes are among those that
+    Python's garbage collector goes through.
+    """
 
     __slots__ = ("_library", "descriptor", "handle")
 
     def __init__(self, descriptor: Descriptor, address: int) -> None:
         self._library = required()
         self.descriptor = descriptor
-        self.handle = self._library.create("memory_create", descriptor.handle, engine(), address)
+        made = self._library.create("memory_create", descriptor.handle, engine(), address)
+        self.handle = made.value or 0
 
     def point_to(self, address: int) -> None:
         """Use the data at another address from now on."""

@@ -186,7 +186,7 @@ class Library:
         result: int | None = self._functions[name](*arguments)
         return result or 0
 
-    def destroy(self, name: str, handle: c.c_void_p | None) -> None:
+    def destroy(self, name: str, handle: c.c_void_p | int | None) -> None:
         """Call ``dnnl_<name>`` on a handle; used by finalisers, so it never raises."""
         self._functions[name](handle)
 

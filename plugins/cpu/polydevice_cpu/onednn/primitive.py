@@ -30,6 +30,13 @@ class _ExecArg(c.Structure):
     _fields_ = [("arg", c.c_int), ("memory", c.c_void_p)]
 
 
+class _Kept(c.c_void_p):
+    """An address, and what has to live as long as somebody has it."""
+
+    __slots__ = ("alive",)
+    alive: tuple[object, ...]
+
+
 Argument = Union[
     Descriptor,
     Attributes,
@@ -261,10 +268,9 @@ class Primitive:
         array = (_ExecArg * len(arguments))()
         for slot, (index, memory) in zip(array, arguments.items(), strict=True):
             slot.arg, slot.memory = index, memory.handle
-        place = c.c_void_p(c.addressof(array))  # `cast` would have the array keep itself alive
-        call = partial(self._library.execute, self.handle, stream(), len(array), place)
-        call.keep = (self, array, tuple(arguments.values()))  # type: ignore[attr-defined]
-        return call
+        place = _Kept(c.addressof(array))  # `cast` would have the array keep itself alive
+        place.alive = (self, array, *arguments.values())
+        return partial(self._library.execute, self.handle, stream(), len(array), place)
 
 
 class SymbolicPrimitive(Primitive):

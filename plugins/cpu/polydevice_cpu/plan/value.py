@@ -80,13 +80,12 @@ class Value:
 
     Attributes:
         strides: in elements; None for a blocked layout, which then has a `descriptor`.
-        copies: the same tensor in other layouts; one list shared by all of them.
     """
 
     __slots__ = (
+        "_copies",
         "_descriptor",
         "_memory",
-        "copies",
         "dtype",
         "offset_bytes",
         "shape",
@@ -111,7 +110,18 @@ class Value:
         self.offset_bytes = offset_bytes
         self._descriptor = descriptor
         self._memory: MemoryObject | None = None
-        self.copies: list[Value] = [self]
+        self._copies: list[Value] | None = None
+
+    @property
+    def copies(self) -> list[Value]:
+        """The same tensor in all layouts that it is in; one list shared by all of them."""
+        if self._copies is None:  # few have any, and the list is a circle
+            self._copies = [self]
+        return self._copies
+
+    @copies.setter
+    def copies(self, copies: list[Value]) -> None:
+        self._copies = copies
 
     @property
     def is_dense(self) -> bool:
