@@ -112,7 +112,9 @@ def test_an_axis_outside_the_rank_is_refused():
 
 
 @pytest.mark.parametrize("op", [ops.ReduceMean, ops.ReduceSum, ops.ReduceMax, ops.ReduceMin])
-@pytest.mark.parametrize(("shape", "axis"), [((2, 20, 3), 1), ((2, 4, 30), 1), ((5, 6, 40), 2)])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((2, 20, 3), 1), ((2, 4, 30), 1), ((5, 6, 40), 2), ((7,), 0), ((30,), 0)]
+)
 def test_one_axis_short_or_less_short(op, shape, axis, device):
     x = RANDOM.standard_normal(shape).astype(np.float32)
     for keep_dims in (False, True):

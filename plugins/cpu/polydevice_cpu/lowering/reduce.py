@@ -124,7 +124,7 @@ def _as_rows(
         if count > COLUMNS:
             ufunc.reduce(x, axis=axis, keepdims=True, out=y)
         else:
-            rows, total = x.swapaxes(0, axis), y.swapaxes(0, axis)[0]
+            rows, total = x.swapaxes(0, axis), y.swapaxes(0, axis)[0, ...]  # no scalar
             ufunc(rows[0], rows[1], out=total)
             for position in range(2, count):
                 ufunc(total, rows[position], out=total)
