@@ -15,6 +15,7 @@ from polydevice.ops.softmax import SoftMax
 from polydevice_gpu.compiler import sharing
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.graph import GpuNode
+from polydevice_gpu.kernels.convolution.image_floats_mma import ConvolutionImageFloatsMma
 from polydevice_gpu.kernels.kernel import Choice, Kernel
 from polydevice_gpu.kernels.launch import Body, Launch, Scratch
 from polydevice_gpu.kernels.target import Target
@@ -157,6 +158,11 @@ def test_work_items_compute_more_where_not_all_run_at_once(channels, size, kind,
     assert {choice.kernel.name for choice in found} == {"convolution_depthwise"}
     chosen = [choice.kernel.modes[choice.mode] for choice in found]
     assert [(mode["LANES"], mode["PIXELS"]) for mode in chosen] == modes
+
+
+def test_nothing_is_known_of_how_long_products_of_images_wait() -> None:
+    node = GpuNode("y", Convolution((1, 1), (0, 0), (0, 0), (1, 1)), [], [])
+    assert sharing.waiting_us(node, Choice(ConvolutionImageFloatsMma(), 0), HOPPER) == 0
 
 
 def test_reductions_of_rows_share() -> None:

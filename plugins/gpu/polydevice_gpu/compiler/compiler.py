@@ -25,6 +25,7 @@ from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.compiler.stages import GRAPH, PLAN, PREPARE, SPECIALISE, build_graph
 from polydevice_gpu.graph import GpuGraph, Memory
 from polydevice_gpu.kernels.target import Target
+from polydevice_gpu.one_launch.choose import FEWEST
 from polydevice_gpu.runtime.plan import MadeContents, Plan
 from polydevice_gpu.runtime.trials.joining_trial import faster_of
 from polydevice_gpu.runtime.weights import WeightStore
@@ -224,6 +225,8 @@ class Compiler:
         plan = self._made(*given, settings, stand_in=stand_in)
         if settings.single_launch != "AUTO" or not settings.may_join or plan.may_join:
             return plan
+        if not plan.joined and sum(len(step.launches) for step in plan.launching) < FEWEST:
+            return plan  # nothing of it was made for neighbours
         return faster_of(plan, lambda: self._launched(*given), self.builder.cache)
 
     def _launched(

@@ -145,7 +145,8 @@ def waiting_us(node: GpuNode, choice: Choice, target: Target) -> float:
     if not isinstance(kernel, Product):
         return 0.0
     mode = kernel.modes[choice.mode]
-    paces = (pace for tile, pace in kernel.tiles if {**tile, "SPLIT": mode["SPLIT"]} == mode)
+    tiles = getattr(kernel, "tiles", ())  # products of images have none
+    paces = (pace for tile, pace in tiles if {**tile, "SPLIT": mode["SPLIT"]} == mode)
     pace = next(paces, None)
     if pace is None:
         return 0.0
