@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from polydevice_gpu.graph import GpuNode
-from polydevice_gpu.kernels.gemm.gemm import Product
+from polydevice_gpu.kernels.gemm.gemm import Product, Tile
 from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.kernels.launch import Launch
 from polydevice_gpu.kernels.target import Target
@@ -145,7 +145,7 @@ def waiting_us(node: GpuNode, choice: Choice, target: Target) -> float:
     if not isinstance(kernel, Product):
         return 0.0
     mode = kernel.modes[choice.mode]
-    tiles = getattr(kernel, "tiles", ())  # products of images have none
+    tiles: Sequence[Tile] = getattr(kernel, "tiles", ())  # products of images have none
     paces = (pace for tile, pace in tiles if {**tile, "SPLIT": mode["SPLIT"]} == mode)
     pace = next(paces, None)
     if pace is None:
