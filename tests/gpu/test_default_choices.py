@@ -9,6 +9,7 @@ import pytest
 
 from polydevice.ops.arithmetic import Multiply
 from polydevice.ops.attention import ScaledDotProductAttention
+from polydevice.ops.convolution import Convolution
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.pooling import MaxPool
 from polydevice.ops.topk import TopK, TopKMode, TopKSort
@@ -95,3 +96,35 @@ def test_keys_of_few_queries_are_cut_into_parts(queries, keys, rows, parts):
     y = s.add("y", ScaledDotProductAttention(), *inputs)
     name, mode = _choice(s.network(y=y), ScaledDotProductAttention)
     assert (name, mode) == ("attention_tiled", {"BM": rows, "BN": 32, "SPLIT": parts})
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "terms", "target", "is_few"),
+    [
+        (1, 512, 128, GPU, True),
+        (4, 2112, 128, GPU, True),
+        (5, 512, 128, GPU, False),
+        (1, 2113, 128, GPU, False),
+        (1, 512, 1024, GPU, True),
+        (1, 512, 1025, GPU, False),  # more than 2 MiB
+        (1, 512, 128, dataclasses.replace(GPU, sizes_vary=True), False),
+        (1, 512, 128, CORES, False),
+    ],
+)
+def test_products_of_few_rows(rows, columns, terms, target, is_few):
+    """A tile of rows would be mostly empty, and few work-groups would take all the terms."""
+    s = Sketch()
+    weights = s.const("w", np.ones((terms, columns), "f4"))
+    network = s.network(y=s.add("y", MatMul(), s.input("x", rows, terms), weights))
+    assert (_choice(network, MatMul, target)[0] == "few_rows") is is_few
+
+
+@pytest.mark.parametrize(("pixels", "is_few"), [(4, True), (5, False)])
+def test_convolutions_of_few_pixels(pixels, is_few):
+    s = Sketch()
+    weights = s.const("w", np.ones((258, 1, 256), "f4"))
+    op = Convolution(strides=(128,), pads_begin=(0,), pads_end=(0,), dilations=(1,))
+    x = s.input("x", 1, 1, 128 * (pixels + 1))
+    assert (
+        _choice(s.network(y=s.add("y", op, x, weights)), Convolution)[0] == "few_rows"
+    ) is is_few

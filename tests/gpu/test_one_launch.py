@@ -126,7 +126,9 @@ def test_outputs_and_inputs_change(core, rng) -> None:
 
 def test_groups_that_do_not_run_together_leave_launches_alone(monkeypatch, opencl, builder) -> None:
     """A device that says that its groups meet, and then has room for few of them."""
-    network = small()
+    s = Sketch()  # of kernels that do not depend on how many units there are
+    rows = s.add("rows", SoftMax(axis=1), s.input("x", 3, 5))
+    network = s.network(y=s.add("columns", SoftMax(axis=0), rows))
     with monkeypatch.context() as little:
         one = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
         little.setattr(opencl, "capabilities", one)

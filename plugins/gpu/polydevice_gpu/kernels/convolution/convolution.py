@@ -42,6 +42,7 @@ from polydevice_gpu.kernels.geometry import (
 )
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Weights
+from polydevice_gpu.kernels.product.few_rows import ConvolutionFewRows
 from polydevice_gpu.kernels.reason import NO_FLOATS, VARIABLE_WEIGHTS, unless
 from polydevice_gpu.kernels.source import Call
 from polydevice_gpu.kernels.target import Target
@@ -89,6 +90,7 @@ def pack_weights(array: Array, groups: int, lanes: int) -> Array:
     return np.asarray(padded.reshape(blocks, lanes, *taps.shape[1:]).transpose(0, 3, 2, 1))
 
 
+kernel(Convolution)(ConvolutionFewRows)
 kernel(Convolution, GroupConvolution)(ConvolutionWgmma)
 kernel(Convolution, GroupConvolution)(ConvolutionMma)
 kernel(Convolution, GroupConvolution)(ConvolutionAsync)

@@ -31,6 +31,7 @@ from polydevice_gpu.kernels.geometry import Geometry
 from polydevice_gpu.kernels.kernel import Mode, SingleLaunch, kernel
 from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.product.batched import BatchedSubgroup, BatchedTiled
+from polydevice_gpu.kernels.product.few_rows import MatmulFewRows
 from polydevice_gpu.kernels.product.gemm_warps import MatmulWarps
 from polydevice_gpu.kernels.reason import NO_FLOATS, unless
 from polydevice_gpu.kernels.source import Call
@@ -46,6 +47,7 @@ def _lanes(target: Target, n: int) -> int:
     return lanes
 
 
+kernel(MatMul)(MatmulFewRows)
 kernel(MatMul)(MatmulWarps)
 kernel(MatMul)(MatmulFed)
 kernel(MatMul)(MatmulWgmma)
