@@ -20,34 +20,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from polydevice.errors import InternalError, PolydeviceError
+from polydevice.symbolic_operators import CALLED, INFIX, OF_NUMPY
 
 T = TypeVar("T")
 
 Number = Any
 """``int``, ``float`` or a `SymbolicSize`."""
-
-_INFIX = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv,
-    "%": operator.mod, "/": operator.truediv, "**": operator.pow, "<<": operator.lshift,
-    ">>": operator.rshift, "&": operator.and_, "|": operator.or_, "^": operator.xor,
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-    "==": operator.eq,
-}  # fmt: skip
-
-_OF_NUMPY = {
-    "add": "+", "subtract": "-", "multiply": "*", "floor_divide": "//", "remainder": "%",
-    "divide": "/", "power": "**", "left_shift": "<<", "right_shift": ">>", "bitwise_and": "&",
-    "bitwise_or": "|", "bitwise_xor": "^", "less": "<", "less_equal": "<=", "greater": ">",
-    "greater_equal": ">=", "equal": "==",
-}  # fmt: skip
-"""What NumPy calls the arithmetic of its scalars."""
-
-_CALLED: dict[str, Callable[..., Any]] = {
-    "neg": operator.neg, "abs": abs, "invert": operator.invert, "ceil": math.ceil,
-    "floor": math.floor, "trunc": math.trunc, "bit_length": lambda n: n.bit_length(),
-    "log2": math.log2, "sqrt": math.sqrt, "isqrt": math.isqrt, "round": round,
-    "left_shift": lambda n, by: n << max(by, 0),
-}  # fmt: skip
 
 _OPEN, _CLOSE = "\ue000", "\ue001"
 """Around the name of a size in a text; characters for private use."""
@@ -213,7 +191,7 @@ class Trace:
         lines += [*self.steps, f"return [{results}], others"]
         for notes in (self.steps, self._known, self._guards, self._named, self._choices):
             notes.clear()  # they take more than what was made
-        scope: dict[str, Any] = dict(_CALLED)
+        scope: dict[str, Any] = dict(CALLED)
         for name, (function, answer) in self._functions.items():
             scope[name], scope[f"{name}_answer"] = function, answer
         exec(compile("\n ".join(lines), "<formulas>", "exec"), scope)  # noqa: S102 - our own text
@@ -286,7 +264,7 @@ def _refuse_another(*traces: Trace) -> None:
 
 
 def _infix(symbol: str, *, reverse: bool = False) -> Callable[..., Any]:
-    function = _INFIX[symbol]
+    function = INFIX[symbol]
     is_comparison = symbol in ("<", "<=", ">", ">=", "==")
 
     def method(self: SymbolicSize, other: object) -> Any:
@@ -355,7 +333,7 @@ def _base(size: SymbolicSize) -> SymbolicSize:
 
 
 def _called(name: str) -> Callable[[SymbolicSize], Any]:
-    function = _CALLED[name]
+    function = CALLED[name]
 
     def method(self: SymbolicSize, *_: object) -> Any:
         value = function(self.value)
@@ -410,7 +388,7 @@ class SymbolicSize:
         Raises:
             UntraceableError: for arrays, which hold numbers.
         """
-        function = _INFIX.get(_OF_NUMPY.get(ufunc.__name__, ""))
+        function = INFIX.get(OF_NUMPY.get(ufunc.__name__, ""))
         numbers: list[Any] = [x if is_symbolic(x) else np.asarray(x)[()] for x in operands]
         if function is None or any(isinstance(x, np.ndarray) for x in numbers):
             raise UntraceableError(f"NumPy's {ufunc.__name__} is not for sizes as symbols")
