@@ -231,9 +231,10 @@ class AutoExecutable(SharedExecutable):
             self.executor.streams = max(self.streams, member.slots)
             for follower in self.followers:
                 member.executable.follow(follower)
-            self.schedule.prefer(member)
+            # Before requests run there: who sees that finds nothing more to be loaded.
             self._say(f"{member.device}: chosen, the first candidate that loads the network")
             self._loading.clear()
+            self.schedule.prefer(member)
         if not self._keeps and self.schedule.close_idle(self._first):
             self._first.executable.close()
 
