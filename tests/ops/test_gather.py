@@ -77,6 +77,13 @@ def test_gather_elements_of_nothing(device, dtype):
     check(case, device)
 
 
+def test_gather_elements_beyond_other_axes_is_refused():
+    """The sizes of a running loop are known only here."""
+    x, index = values((2, 3)), np.zeros((2, 4), np.int64)
+    with pytest.raises(InferenceError, match=r"indices \(2, 4\) reach beyond \(2, 3\) at axis 1"):
+        run(GatherElements(axis=0), [x, index])
+
+
 def test_gather_of_unknown_sizes():
     x = TensorDesc(ElementType.f32, Shape([None, 5, 3]))
     indices = TensorDesc(ElementType.i32, Shape([Dim(1, 4), 2]))

@@ -50,7 +50,8 @@ class Wishes:
         decompose: operations that the device wants said with simpler ones, because it does not have
             them or gains by it, each with its own condition. Subclasses go along. Where no rule
             holds, or a rule needs a number that is not known, the operation stays.
-        own: the device's own decompositions, into operations that only it knows. They go first.
+        own: the device's own decompositions, into operations that only it knows, or that only it
+            computes faster. They go first.
         recognise: operations that the device wants in the place of the steps that make them up,
             each with a condition on what was recognised.
         leave: nodes that are to stay as they are.

@@ -25,6 +25,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import convolution, deconvolution, matmul
 from polydevice_cpu.plan.building.column import Order, as_is, orders, sight, turned
+from polydevice_cpu.plan.building.holding import hold_seen
 from polydevice_cpu.plan.building.pending import Flow, Make, Packed, Pending
 from polydevice_cpu.plan.building.sight import Merged, Rows
 
@@ -144,29 +145,11 @@ def _convolve_two_axes(builder: PlanBuilder, node: Node, weights: Array) -> bool
         is_slow = made is None or made.is_reference or made.implementation.startswith("x64:gemm")
         return None if is_slow else made
 
-    key = (node.name, "two axes")
-    primitive = None
-    if builder.decisions.assumed(key) is None:
-        primitive = make([], False)
-        if primitive is None:
-            return False
-        builder.decisions.note(key, True)
-    pending = Pending(
-        node,
-        make,
-        {
-            Arg.SRC: Flow(builder.value(node.inputs[0]), Query.SRC),
-            Arg.WEIGHTS: Packed(kernel, Query.WEIGHTS),
-        },
-        primitive,
-        builder.decisions,
-        dst=result,
-        assumed=[key] if primitive is None else [],
-        bias_shape=(1, result.shape[1], *[1] * len(sizes)),
-        sight=merged,
+    return hold_seen(
+        *(builder, node, "two axes", make, builder.value(node.inputs[0]), kernel, result),
+        (1, result.shape[1], *[1] * len(sizes)),
+        merged,
     )
-    builder.hold(node.outputs[0], pending)
-    return True
 
 
 @lowers(ConvolutionBackpropData, GroupConvolutionBackpropData, heavy=True)
@@ -276,29 +259,11 @@ def _multiply(builder: PlanBuilder, node: Node, weights: Array) -> bool:
         )
         return None if made is None or made.is_reference else made
 
-    key = (node.name, "product")
-    primitive = None
-    if builder.decisions.assumed(key) is None:
-        primitive = make([], False)
-        if primitive is None:
-            return False
-        builder.decisions.note(key, True)
-    pending = Pending(
-        node,
-        make,
-        {
-            Arg.SRC: Flow(builder.value(node.inputs[0]), Query.SRC),
-            Arg.WEIGHTS: Packed(packed, Query.WEIGHTS),
-        },
-        primitive,
-        builder.decisions,
-        dst=result,
-        assumed=[key] if primitive is None else [],
-        bias_shape=(1, channels, *[1] * len(sizes)),
-        sight=Rows((network[0], source), (network[1], result)),
+    return hold_seen(
+        *(builder, node, "product", make, builder.value(node.inputs[0]), packed, result),
+        (1, channels, *[1] * len(sizes)),
+        Rows((network[0], source), (network[1], result)),
     )
-    builder.hold(node.outputs[0], pending)
-    return True
 
 
 def weights_of(builder: PlanBuilder, node: Node) -> Flow | Packed | None:

@@ -17,6 +17,7 @@ from polydevice_cpu.onednn.constants import Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import matmul
+from polydevice_cpu.plan.building.holding import hold_seen
 from polydevice_cpu.plan.building.pending import Flow, Packed, Pending
 from polydevice_cpu.plan.building.sight import Flat
 from polydevice_cpu.plan.value import Value
@@ -148,26 +149,8 @@ def _flat(
         )
         return None if made is None or made.is_reference else made
 
-    key = (node.name, "all rows")
-    primitive = None
-    if builder.decisions.assumed(key) is None:
-        primitive = make([], False)
-        if primitive is None:
-            return False
-        builder.decisions.note(key, True)
-    pending = Pending(
-        node,
-        make,
-        {Arg.SRC: Flow(left, Query.SRC), Arg.WEIGHTS: Packed(matrix_, Query.WEIGHTS)},
-        primitive,
-        builder.decisions,
-        dst=result,
-        assumed=[key] if primitive is None else [],
-        bias_shape=(1,) * (len(shape) - 1) + (columns,),
-        sight=flat,
-    )
-    builder.hold(node.outputs[0], pending)
-    return True
+    bias_shape = (1,) * (len(shape) - 1) + (columns,)
+    return hold_seen(builder, node, "all rows", make, left, matrix_, result, bias_shape, flat)
 
 
 def _typed(value: Value, data_type: DataType) -> Descriptor:

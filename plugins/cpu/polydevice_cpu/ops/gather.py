@@ -65,6 +65,11 @@ def gather_elements(op: GatherElements, x: Array, indices: Array) -> Array:
     index = checked_index("GatherElements", indices, x.shape[axis])
     if not index.size:  # indices without elements may be larger than x
         return np.empty(index.shape, x.dtype)
+    for d, (size, taken) in enumerate(zip(x.shape, index.shape, strict=True)):
+        if d != axis and taken > size:  # `flat_index` would find elements of other rows
+            raise InferenceError(
+                f"GatherElements: indices {index.shape} reach beyond {x.shape} at axis {d}"
+            )
     return x.reshape(-1).take(flat_index(x, index, axis))
 
 

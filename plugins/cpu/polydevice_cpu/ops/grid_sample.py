@@ -37,7 +37,7 @@ def grid_sample(op: GridSample, x: Array, grid: Array) -> Array:
         near = np.fmax(np.fmin(scaled, real(FAR)), real(-FAR))  # what is no number lies outside
         axes.append(_taps(op, near, size))
     # Channels last, so that one index takes all of them.
-    data = np.ascontiguousarray(np.moveaxis(x, 1, -1)).reshape(-1, channels)
+    data = np.ascontiguousarray(np.moveaxis(x, 1, -1)).reshape(batch * math.prod(sizes), channels)
     first = np.arange(0, len(data), math.prod(sizes)).reshape(-1, *(1,) * len(sizes))
     total = np.zeros((*grid.shape[:-1], channels), real)
     term = np.empty_like(total)

@@ -56,24 +56,21 @@ def scatter_elements_update(
                 f"ScatterElementsUpdate: indices {indices.shape} reach beyond {x.shape} at axis {i}"
             )
     keep = op.use_init_val
+    rows = np.moveaxis(index, at, 0)
     if op.reduction in _OF_ROWS and keep and x.dtype.kind in "iuf" and updates.size:
-        y: Array = x.copy()
-        within = tuple(slice(None if i == at else n) for i, n in enumerate(indices.shape))
-        place, rows, added = (np.moveaxis(array, at, 0) for array in (y[within], index, updates))
         first = rows.reshape(len(rows), -1)[:, 0]
         if first.size < rows.size and (first == rows.T).all():
-            _put_rows(place, first, added, _OF_ROWS[op.reduction])
+            y: Array = x.copy()
+            within = tuple(slice(None if i == at else n) for i, n in enumerate(indices.shape))
+            place, added = (np.moveaxis(array, at, 0) for array in (y[within], updates))
+            _put_rows(place, first, added, _UFUNCS[op.reduction])
             return y
     flat = _put(x.reshape(-1), (flat_index(x, index, at),), updates, op.reduction, keep=keep)
     return flat.reshape(x.shape)
 
 
-_OF_ROWS: dict[Reduction, np.ufunc] = {
-    Reduction.SUM: np.add,
-    Reduction.PROD: np.multiply,
-    Reduction.MIN: np.minimum,
-    Reduction.MAX: np.maximum,
-}
+_OF_ROWS = frozenset({Reduction.SUM, Reduction.PROD, Reduction.MIN, Reduction.MAX})
+"""What reduces updates of one place first, and then with what was there."""
 
 
 def _put_rows(y: Array, index: Array, updates: Array, ufunc: np.ufunc) -> None:

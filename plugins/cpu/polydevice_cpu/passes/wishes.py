@@ -16,6 +16,7 @@ from polydevice.ops.normalization import MVN, BatchNormInference, EpsMode, Norma
 from polydevice.rewrites import Wishes
 from polydevice.rewrites.facts import is_known, numbers_of, rank_of
 from polydevice.rewrites.recognise.activation import RECOGNISED
+from polydevice_cpu.passes.grouped_convolution import GROUPED
 
 
 def _is_f32(node: Node) -> bool:
@@ -54,8 +55,8 @@ def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
             BatchNormInference: _folds,
             ScaledDotProductAttention: _is_plain,
             Einsum: _is_f32,
-            GroupConvolution: _is_f32,
         },
+        own={GroupConvolution: GROUPED},
         recognise={
             **dict.fromkeys(RECOGNISED, _is_f32),
             MVN: _has_primitive,

@@ -203,7 +203,10 @@ class Value:
 
         Only where `in_reach`.
         """
-        descriptor = self.descriptor.turned()
+        return self.seen_as(self.descriptor.turned())
+
+    def seen_as(self, descriptor: Descriptor) -> Value:
+        """Return another look at the same bytes."""
         return Value(
             self.storage,
             descriptor.shape,

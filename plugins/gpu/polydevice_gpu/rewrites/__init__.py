@@ -9,7 +9,7 @@ from polydevice.dtype import ElementType
 from polydevice.network import Network
 from polydevice.node import Node, Port
 from polydevice.ops.attention import ScaledDotProductAttention
-from polydevice.ops.convolution import Convolution, GroupConvolution
+from polydevice.ops.convolution import Convolution
 from polydevice.ops.interpolate import Interpolate, Interpolate1, Interpolate4, Resize
 from polydevice.ops.normalization import MVN, NormalizeL2
 from polydevice.ops.op import Op
@@ -58,7 +58,6 @@ def gpu_wishes(
         return stored_as(port.element_type, fp64=target.fp64, floats=floats)
 
     decompose: dict[type[Op], When] = dict.fromkeys(rules(), always)
-    del decompose[GroupConvolution]  # whose kernels take any number of axes
     decompose[AvgPool] = lambda node: math.prod(shape_of(node.inputs[0])[2:]) >= LEAST_POSITIONS
     decompose[ScaledDotProductAttention] = lambda node: not takes_attention(node, stored)
     own: dict[type[Op], Rule] = {

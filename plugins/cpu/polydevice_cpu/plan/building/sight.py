@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from polydevice_cpu.onednn.constants import Arg
-from polydevice_cpu.onednn.descriptor import Descriptor, row_major
+from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.plan.value import Value
 
 
@@ -26,8 +26,10 @@ class Sight:
         return layout
 
     def value(self, value: Value, argument: int) -> Value:
-        """What the primitive sees of a value."""
-        return value
+        """What the primitive sees of a value that it can see: the same bytes."""
+        seen = self.seen(value.descriptor, argument)
+        assert seen is not None
+        return value if seen is value.descriptor else value.seen_as(seen)
 
     @property
     def sees_channels(self) -> bool:
@@ -50,10 +52,6 @@ class Turned(Sight):
     def seen(self, layout: Descriptor, argument: int) -> Descriptor:
         """Every operand can be turned."""
         return layout.turned()
-
-    def value(self, value: Value, argument: int) -> Value:
-        """The same bytes."""
-        return value.turned()
 
 
 class Rows(Sight):
@@ -78,19 +76,6 @@ class Rows(Sight):
         if layout.shape.count(1) == len(layout.shape):
             return Descriptor.dense((1,) * len(seen.shape), layout.data_type)
         return None
-
-    def value(self, value: Value, argument: int) -> Value:
-        """The same bytes."""
-        seen = self.seen(value.descriptor, argument)
-        assert seen is not None
-        return Value(
-            value.storage,
-            seen.shape,
-            value.dtype,
-            row_major(seen.shape),
-            offset_bytes=value.offset_bytes,
-            descriptor=seen,
-        )
 
     @property
     def sees_channels(self) -> bool:
@@ -141,19 +126,6 @@ class Merged(Sight):
             return Descriptor.dense((1, layout.shape[1], 1, 1), layout.data_type)
         return None
 
-    def value(self, value: Value, argument: int) -> Value:
-        """The same bytes."""
-        seen = self.seen(value.descriptor, argument)
-        assert seen is not None
-        return Value(
-            value.storage,
-            seen.shape,
-            value.dtype,
-            seen.strides,
-            offset_bytes=value.offset_bytes,
-            descriptor=seen,
-        )
-
 
 class Flat(Sight):
     """Row-major tensors [..., M, K] as matrices of all their rows, for the same bytes."""
@@ -179,19 +151,6 @@ class Flat(Sight):
         if all(size == 1 for size in layout.shape[:-1]):
             return Descriptor.dense((1, layout.shape[-1]), layout.data_type)
         return None
-
-    def value(self, value: Value, argument: int) -> Value:
-        """The same bytes."""
-        seen = self.seen(value.descriptor, argument)
-        assert seen is not None
-        return Value(
-            value.storage,
-            seen.shape,
-            value.dtype,
-            row_major(seen.shape),
-            offset_bytes=value.offset_bytes,
-            descriptor=seen,
-        )
 
     @property
     def sees_channels(self) -> bool:

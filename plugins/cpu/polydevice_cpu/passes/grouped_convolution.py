@@ -1,4 +1,4 @@
-"""What grouped convolutions are made of: others for which a device has faster code."""
+"""What grouped convolutions are made of: others for which oneDNN has faster code."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from polydevice.dtype import ElementType
 from polydevice.emitter import Emitter
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.convolution import GroupConvolution
 from polydevice.ops.gather import Gather
+from polydevice.ops.op import Op
 from polydevice.ops.pad import Pad
 from polydevice.ops.window import PadType
 from polydevice.rewrites.facts import is_known, rank_of, shape_of, size_of
-from polydevice.rewrites.rule import decomposes
+from polydevice.rewrites.rule import Rule
 
 LANES = 8
 """Numbers in a register of AVX2: oneDNN computes so many results of a channel side by side."""
-
 
 FAR = 6
 """Zeros beside a row up to which oneDNN 3.2 has code of its own for dilated depthwise windows."""
 
 
-def _is_made_of_others(op: GroupConvolution, inputs: Sequence[Port]) -> bool:
+def _is_made_of_others(op: Op, inputs: Sequence[Port]) -> bool:
+    if not isinstance(op, GroupConvolution) or inputs[0].element_type is not ElementType.f32:
+        return False
     return _multiplies(inputs) or _spans_all(inputs) or _is_far_padded(op, inputs)
 
 
@@ -53,8 +56,8 @@ def _spans_all(inputs: Sequence[Port]) -> bool:
     return rank_of(inputs[0]) == 5 and kernel[0] > 1 and max(kernel[1:]) > 1
 
 
-@decomposes(GroupConvolution, where=_is_made_of_others)
-def _grouped(build: Emitter, op: GroupConvolution, inputs: Sequence[Port]) -> list[Port]:
+def _grouped(build: Emitter, op: Op, inputs: Sequence[Port]) -> list[Port]:
+    assert isinstance(op, GroupConvolution)
     if _multiplies(inputs):
         return _repeated(build, op, inputs)
     return (_by_planes if _spans_all(inputs) else _padded_before)(build, op, inputs)
@@ -108,3 +111,7 @@ def _by_planes(build: Emitter, op: GroupConvolution, inputs: Sequence[Port]) -> 
         total = term if total is None else build.emit(Add(), total, term)
     assert total is not None
     return [total]
+
+
+GROUPED = Rule(_grouped, _is_made_of_others)
+"""Of a `GroupConvolution` in f32."""
