@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from polydevice_cpu.onednn.library import Library
 from polydevice_cpu.processor import has_int8
 
 
@@ -28,3 +29,16 @@ def assert_integers(executable, found, wanted="IntegerProduct"):
     Older ones clip sums of two products to 16 bits, which shows in most products, not in all.
     """
     assert not has_int8() or any(wanted in step for step in found), executable.explain()
+
+
+def asked_from_now(monkeypatch):
+    """The list to which each question to oneDNN for an implementation adds its function's name."""
+    asked = []
+    ask = Library.create_if_supported
+
+    def noted(self, name, *arguments):
+        asked.append(name)
+        return ask(self, name, *arguments)
+
+    monkeypatch.setattr(Library, "create_if_supported", noted)
+    return asked

@@ -9,7 +9,7 @@ import pytest
 from polydevice.ops.activation import Relu
 from polydevice.symbolic_size import UntraceableError, mentions_sizes, tracing
 from polydevice_cpu.lowering.concat import _start
-from polydevice_cpu.onednn.library import Library, library
+from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan.building.looks import reshaped_strides
 from polydevice_cpu.plan.filling.captured import serves_all_sizes
 from polydevice_cpu.plan.filling.formulas import Formulas
@@ -18,7 +18,7 @@ from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep
 from polydevice_cpu.proof.ledger import Ledger
 from tests.absent import wants
 from tests.cpu import models
-from tests.cpu.loading import image, load
+from tests.cpu.loading import asked_from_now, image, load
 from tests.cpu.proved import unproved
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
@@ -162,14 +162,7 @@ def test_a_filled_plan_asks_onednn_once_for_layers_that_are_alike(core, monkeypa
     for number in range(3):
         request.infer({"x": image(number, 1, 3, 16, 16 + 4 * number)})
     before = [step.type for step in executable.latest_plan().steps]
-    asked = []
-    ask = Library.create_if_supported
-
-    def counted(self, name, *arguments):
-        asked.append(name)
-        return ask(self, name, *arguments)
-
-    monkeypatch.setattr(Library, "create_if_supported", counted)
+    asked = asked_from_now(monkeypatch)
     request.infer({"x": image(3, 1, 3, 16, 40)})
     plan = executable.latest_plan()
     primitives = [step.primitive for step in plan.steps if isinstance(step, PrimitiveStep)]

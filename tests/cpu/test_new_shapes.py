@@ -15,12 +15,12 @@ from onnx import helper
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Algorithm
 from polydevice_cpu.onednn.descriptor import Descriptor
-from polydevice_cpu.onednn.library import Library, library
+from polydevice_cpu.onednn.library import library
 from polydevice_cpu.onednn.primitives import eltwise
 from polydevice_cpu.plan.step import PrimitiveStep
 from polydevice_cpu.proof import proof
 from tests.cpu import models
-from tests.cpu.loading import image, load
+from tests.cpu.loading import asked_from_now, image, load
 from tests.cpu.proved import unproved
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
@@ -63,14 +63,7 @@ def test_a_second_shape_asks_onednn_once_per_step_and_runs_as_fused(core, monkey
     request = executable.create_infer_request()
     request.infer({"x": image(0, 1, 3, 24, 24)})
     first = steps(executable)
-    asked = []
-    ask = Library.create_if_supported
-
-    def counted(self, name, *arguments):
-        asked.append(name)
-        return ask(self, name, *arguments)
-
-    monkeypatch.setattr(Library, "create_if_supported", counted)
+    asked = asked_from_now(monkeypatch)
     x = image(1, 1, 3, 40, 24)
     check(request.infer({"x": x}), models.answer(model, {"x": x}))
     made = [step for step in executable.latest_plan().steps if isinstance(step, PrimitiveStep)]

@@ -8,13 +8,13 @@ import threading
 import numpy as np
 import pytest
 
-from polydevice_cpu.onednn.library import Library, library
+from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling.strips import LEAST, REPEATED, pieces
 from polydevice_cpu.plan.step import PrimitiveStep
 from polydevice_cpu.processor import has_bf16
 from tests.cpu import models
-from tests.cpu.loading import image, load
+from tests.cpu.loading import asked_from_now, image, load
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
 
@@ -139,14 +139,7 @@ def test_nothing_is_asked_for_strips_that_were_there(core, monkeypatch):
     for height, width in ((8, 8), (8, 9), (40, 45)):  # 1,800 positions: strips of 1,024 to 64
         request.infer({"x": image(0, 1, 16, height, width)})
     assert strips(executable).count(0) < 4
-    asked = []
-    ask = Library.create_if_supported
-
-    def counted(self, name, *arguments):
-        asked.append(name)
-        return ask(self, name, *arguments)
-
-    monkeypatch.setattr(Library, "create_if_supported", counted)
+    asked = asked_from_now(monkeypatch)
     request.infer({"x": image(0, 1, 16, 60, 30)})
     kinds = [name for name in asked if name.startswith("convolution")]
     assert len(kinds) == strips(executable).count(0)
