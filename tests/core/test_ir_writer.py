@@ -7,7 +7,9 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import numpy as np
+import onnx.parser
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from polydevice import Core
 from polydevice.dtype import ElementType
@@ -323,3 +325,49 @@ def test_the_network_itself_is_not_changed():
     before = structure(network)
     ir_bytes(network)
     assert structure(network) == before
+
+
+def test_resizing_to_sizes_of_onnx_keeps_its_positions(rng):
+    """OpenVINO's positions are of f32; ONNX's are exact, and ours to keep."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 19]>
+        resize (float[1, 2, 5, 7] x) => (float[1, 2, 8, 11] linear, float[1, 2, 10, 3] nearest) {
+            sizes = Constant <value_ints: ints = [1, 2, 8, 11]> ()
+            others = Constant <value_ints: ints = [1, 2, 10, 3]> ()
+            linear = Resize <mode = "linear"> (x, , , sizes)
+            nearest = Resize <mode = "nearest"> (x, , , others)
+        }""")
+    with Core() as core:
+        network = core.read_network(model.SerializeToString())
+    topology, weights = ir_bytes(network)
+    assert_same(network, read_ir(topology, weights))
+    x = rng.standard_normal((1, 2, 5, 7)).astype(np.float32)
+    wanted = ReferenceEvaluator(model).run(None, {"x": x})
+    for answer, right in zip(by_openvino(topology, weights, [x]), wanted, strict=True):
+        np.testing.assert_allclose(answer, right, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_bodies_become_what_ir_can_express(taken, rng):
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 26]>
+        branches (bool taken, float[1, 3, 9] x) => (float[1, 3, 9] y) {
+            y = If (taken) <
+                then_branch = products () => (float[1, 3, 9] a) {
+                    axis = Constant <value_int: int = 1> ()
+                    a = CumProd (x, axis)
+                },
+                else_branch = largest () => (float[1, 3, 9] b) {
+                    b = MaxPool <kernel_shape = [3], dilations = [2], pads = [2, 2]> (x)
+                }>
+        }""")
+    with Core() as core:
+        network = core.read_network(model.SerializeToString())
+    before = structure(network)
+    topology, weights = ir_bytes(network)
+    assert structure(network) == before
+    x = rng.standard_normal((1, 3, 9)).astype(np.float32)
+    (answer,) = by_openvino(topology, weights, [np.array(taken), x])
+    around = np.pad(x, [(0, 0), (0, 0), (2, 2)], constant_values=-np.inf)
+    largest = np.max([around[:, :, i : i + 9] for i in (0, 2, 4)], axis=0)
+    np.testing.assert_allclose(answer, x.cumprod(1) if taken else largest, rtol=1e-5)

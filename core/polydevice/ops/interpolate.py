@@ -239,7 +239,7 @@ class Interpolate(InterpolateModern):
     pads_begin: tuple[int, ...] = attribute(default=())
     pads_end: tuple[int, ...] = attribute(default=())
     cube_coeff: float = attribute(default=-0.75)
-    exact: bool = attribute(default=False, ir="")
+    exact: bool = attribute(default=False, hint=True)
     """Positions in f64, as ONNX's sizes ask; in f32, OpenVINO's, a half may come out below it."""
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:

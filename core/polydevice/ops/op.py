@@ -44,6 +44,7 @@ def attribute(
     ir: str | None = None,
     onnx: str | None = None,
     came_with: int | None = None,
+    hint: bool = False,
 ) -> Any:
     """Declare one attribute of an operation.
 
@@ -55,8 +56,10 @@ def attribute(
         onnx: name in ONNX files; left out, ONNX files do not have it.
         came_with: the opset from which on the default holds; in older ones it is the opposite, and
             IR files say it by the version of the operation. Only for a bool, with ``ir=""``.
+        hint: what only we know, and others who read the IR file may pass over, as answers differ by
+            rounding alone; written where it is not the default.
     """
-    metadata = {"ir": ir, "onnx": onnx, "came_with": came_with}
+    metadata = {"ir": ir, "onnx": onnx, "came_with": came_with, "hint": hint}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -204,11 +207,13 @@ class Op(_Frozen):
 
     def to_ir(self) -> dict[str, str]:
         """Return the attribute texts for an IR layer of version ``opset{since[-1]}``."""
-        fields = _ir_fields(type(self))
+        keys = _ir_fields(type(self))
         return {
-            key: format_attribute(value)
-            for name, (key, _) in fields.items()
-            if (value := getattr(self, name)) is not None
+            keys[field.name][0]: format_attribute(value)
+            for field in dataclasses.fields(self)
+            if field.name in keys
+            and (value := getattr(self, field.name)) is not None
+            and not (field.metadata.get("hint") and value == field.default)
         }
 
     @property

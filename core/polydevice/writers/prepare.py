@@ -7,6 +7,7 @@ from polydevice.emitter import Emitter
 from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.arithmetic import Multiply, Subtract
+from polydevice.ops.op import Op
 from polydevice.ops.pooling import MaxPool, MaxPoolWithIndices
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
 from polydevice.ops.window import RoundingType
@@ -15,6 +16,9 @@ from polydevice.rewrites import Wishes
 from polydevice.rewrites.decomposition import decompose
 from polydevice.rewrites.integers.limits import Quantisation, by_limits
 from polydevice.rewrites.integers.quantised import quantiser
+from polydevice.rewrites.rule import rules
+from polydevice.rewrites.wishes import When
+from polydevice.writers.obstacles import obstacle
 
 
 def prepared_copy(network: Network) -> Network:
@@ -22,18 +26,23 @@ def prepared_copy(network: Network) -> Network:
 
     MaxPool with what opset1 lacks (dilations, rounding as PyTorch does) becomes that of opset14,
     whose second output nothing reads. ONNX's linear quantisation becomes what OpenVINO makes of
-    ONNX files where one scale serves all, and arithmetic elsewhere.
+    ONNX files where one scale serves all, and arithmetic elsewhere. What else IR does not have
+    becomes what it is made of, where there is a rule. Bodies of loops and branches are copied alike.
     """
     copy = network.clone()
     apply_port_settings(copy)
     for node in copy.nodes():
+        attributes = node.op.attributes().items()
+        bodies = {name: value for name, value in attributes if isinstance(value, Network)}
+        if bodies:
+            node.op = node.op.replace(**{name: prepared_copy(body) for name, body in bodies.items()})
         if type(node.op) is MaxPool:
             _write_max_pool(copy, node, node.op)
         elif isinstance(node.op, QuantizeLinear):
             _write_quantise(copy, node)
         elif isinstance(node.op, DequantizeLinear):
             _write_dequantise(copy, node, node.op)
-    decompose(copy, _WISHES)
+    decompose(copy, _wishes())
     return copy
 
 
@@ -48,7 +57,16 @@ def _is_written(node: Node) -> bool:
 _BYTES = (ElementType.i8, ElementType.u8, ElementType.i16, ElementType.u16)
 _WHOLE = (*_BYTES, ElementType.i32)
 _HALVES = (ElementType.i4, ElementType.u4)
-_WISHES = Wishes(decompose={QuantizeLinear: _is_written, DequantizeLinear: _is_written})
+
+
+def _cannot_be_written(node: Node) -> bool:
+    return obstacle(node) is not None
+
+
+def _wishes() -> Wishes:
+    """What files have no operation for is written as what it is made of."""
+    others: dict[type[Op], When] = dict.fromkeys(rules(), _cannot_be_written)
+    return Wishes({**others, QuantizeLinear: _is_written, DequantizeLinear: _is_written})
 
 
 def _write_quantise(network: Network, node: Node) -> None:
