@@ -27,15 +27,15 @@ def prepared_copy(network: Network) -> Network:
     MaxPool with what opset1 lacks (dilations, rounding as PyTorch does) becomes that of opset14,
     whose second output nothing reads. ONNX's linear quantisation becomes what OpenVINO makes of
     ONNX files where one scale serves all, and arithmetic elsewhere. What else IR does not have
-    becomes what it is made of, where there is a rule. Bodies of loops and branches are copied alike.
+    becomes what it is made of, where there is a rule. So do bodies of loops and branches.
     """
     copy = network.clone()
     apply_port_settings(copy)
     for node in copy.nodes():
         attributes = node.op.attributes().items()
-        bodies = {name: value for name, value in attributes if isinstance(value, Network)}
+        bodies = {name: prepared_copy(v) for name, v in attributes if isinstance(v, Network)}
         if bodies:
-            node.op = node.op.replace(**{name: prepared_copy(body) for name, body in bodies.items()})
+            node.op = node.op.replace(**bodies)
         if type(node.op) is MaxPool:
             _write_max_pool(copy, node, node.op)
         elif isinstance(node.op, QuantizeLinear):
