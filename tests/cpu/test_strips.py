@@ -1,4 +1,4 @@
-"""Convolutions with windows of one element in strips, of shapes that were not there before."""
+"""Layers that treat every position alike in strips, of shapes that were not there before."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.filling.strips import LEAST, REPEATED, pieces
-from polydevice_cpu.plan.step import PrimitiveStep
+from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep
 from polydevice_cpu.processor import has_bf16
 from tests.cpu import models
 from tests.cpu.loading import asked_from_now, image, load
@@ -45,9 +45,49 @@ def block(channels: int, rank: int) -> bytes:
     return models.build(nodes, {"x": sizes}, ["y"], weights)
 
 
+def rows(width: int) -> bytes:
+    """Products, norms and functions of every row, which is added to what it was."""
+    weights = {f"w{k}": image(k, width, width) - np.float32(0.5) for k in range(3)}
+    weights |= {"scale": image(3, width), "shift": image(4, width)}
+    nodes = [
+        ("MatMul", ["x", "w0"], ["a0"], {}),
+        ("Add", ["a0", "shift"], ["a1"], {}),
+        ("LayerNormalization", ["a1", "scale", "shift"], ["b"], {"axis": -1}),
+        ("Softmax", ["b"], ["p"], {"axis": -1}),
+        ("Sigmoid", ["x"], ["s"], {}),
+        ("Mul", ["s", "p"], ["m"], {}),
+        ("Sqrt", ["m"], ["q"], {}),
+        ("MatMul", ["q", "w1"], ["c"], {}),
+        ("Add", ["c", "m"], ["d"], {}),
+        ("Softmax", ["d"], ["e"], {"axis": -1}),
+        ("MatMul", ["e", "w2"], ["f"], {}),
+        ("Add", ["f", "x"], ["y"], {}),
+    ]
+    return models.build(nodes, {"x": ["n", "k", width]}, ["y"], weights)
+
+
+def squeezed(channels: int) -> bytes:
+    """Pictures whose channels are scaled by what their means say."""
+    weights = {name: image(seed, channels, channels, 1, 1) for seed, name in enumerate("ab")}
+    nodes = [
+        ("Conv", ["x", "a"], ["c"], {}),
+        ("GlobalAveragePool", ["c"], ["g"], {}),
+        ("Conv", ["g", "b"], ["h"], {}),
+        ("HardSigmoid", ["h"], ["i"], {}),
+        ("Mul", ["c", "i"], ["j"], {}),
+        ("Add", ["j", "c"], ["y"], {}),
+    ]
+    return models.build(nodes, {"x": ["n", channels, "h", "v"]}, ["y"], weights)
+
+
+def primitives(executable):
+    """The steps of the latest plan that oneDNN computes."""
+    return [step for step in executable.latest_plan().steps if isinstance(step, PrimitiveStep)]
+
+
 def strips(executable):
     """How many strips each convolution of the latest plan has."""
-    found = [step for step in executable.latest_plan().steps if isinstance(step, PrimitiveStep)]
+    found = primitives(executable)
     return [len(step.strips) for step in found if step.primitive.kind == "convolution"]
 
 
@@ -60,12 +100,12 @@ def wait():
 def settled(executable, request, x):
     """What inferences give before and after the plan got primitives for its own sizes."""
     before = request.infer({"x": x})["y"].copy()
-    assert any(strips(executable))
+    assert any(step.strips for step in primitives(executable))
     for _ in range(settling.RUNS):
         request.infer({"x": x})
     wait()
     after = request.infer({"x": x})["y"].copy()
-    assert not any(strips(executable))
+    assert not any(step.strips for step in primitives(executable))
     return before, after
 
 
@@ -82,6 +122,18 @@ def test_strips_cover_all_positions(positions):
     assert end == (positions if found else 0)
     computed = sum(length for _, length in found)
     assert computed - positions <= max(LEAST, positions // REPEATED)
+
+
+@pytest.mark.parametrize("positions", [*range(1, 100), 1023, 1025, 230_399])
+def test_strips_that_do_not_overlap(positions):
+    found = pieces(positions, 1, may_repeat=False)
+    assert bool(found) == (positions >= LEAST)
+    assert sum(length for _, length in found) == (positions if found else 0)
+    assert [start for start, _ in found] == [
+        sum(length for _, length in found[:k]) for k in range(len(found))
+    ]
+    assert all(length.bit_count() == 1 for _, length in found)
+    assert pieces(positions, 2, may_repeat=False) == (() if positions % 2 else found)
 
 
 SHAPES = {
@@ -121,6 +173,53 @@ def test_answers_stay_the_same_to_the_bit_when_a_plan_is_settled(core, monkeypat
         np.testing.assert_array_equal(before, after)
         (wanted,) = models.answer(model, {"x": x})
         np.testing.assert_allclose(after, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize(
+    ("model", "before", "then"),
+    [
+        (rows(24), [(1, 8, 24), (2, 9, 24)], [(1, 37, 24), (3, 21, 24), (5, 1, 24), (1, 16, 24)]),
+        (squeezed(16), [(1, 16, 8, 8), (2, 16, 8, 9)], [(1, 16, 9, 31), (2, 16, 5, 7)]),
+    ],
+    ids=["rows", "squeezed"],
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_other_layers_in_strips(core, monkeypatch, model, before, then, threads):
+    monkeypatch.setattr(settling, "RUNS", 3)
+    executable = load(core, model, CPU_THREADS_NUM=threads)
+    request, kinds = executable.create_infer_request(), set()
+    for shape in before:
+        request.infer({"x": image(0, *shape)})
+    for number, shape in enumerate(then):
+        x = image(number, *shape)
+        (wanted,) = models.answer(model, {"x": x})
+        got = request.infer({"x": x})["y"].copy()
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+        kinds |= {step.primitive.kind for step in primitives(executable) if step.strips}
+        steps = executable.latest_plan().steps
+        kinds |= {step.implementation for step in steps if isinstance(step, ArrayStep)}
+        if any(step.strips for step in primitives(executable)):
+            for each in settled(executable, request, x):
+                np.testing.assert_array_equal(each, got)
+    if len(then[0]) == 3:
+        assert kinds == {"matmul", "layer_normalization", "softmax", "eltwise", "binary"}
+    else:
+        assert kinds == {"convolution", "binary", "numpy"}
+
+
+def test_layers_that_begin_with_the_same_strip(core):
+    """Of which each has its own number of positions: another one, or none but the first."""
+    window = {"w": image(0, 16, 16, 1, 1)}
+    nodes = [("Conv", [name, "w"], [f"{name}0"], {}) for name in ("a", "b")]
+    nodes += [("Conv", ["a0", "w"], ["y"], {}), ("Conv", ["b0", "w"], ["z"], {})]
+    sizes = {name: ["n", 16, f"h{name}", f"v{name}"] for name in ("a", "b")}
+    model = models.build(nodes, sizes, ["y", "z"], window)
+    request = load(core, model).create_infer_request()
+    for number, (first, second) in enumerate([(4, 5), (5, 6), (10, 8), (8, 13), (15, 9)]):
+        given = {"a": image(number, 1, 16, 8, first), "b": image(9, 1, 16, 8, second)}
+        wanted = models.answer(model, given)
+        for got, each in zip(request.infer(given).values(), wanted, strict=True):
+            np.testing.assert_allclose(got, each, rtol=1e-4, atol=1e-5 * np.abs(each).max())
 
 
 @pytest.mark.skipif(not has_bf16(), reason="the processor does not compute with bfloat16")

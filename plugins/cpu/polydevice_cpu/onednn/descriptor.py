@@ -363,10 +363,7 @@ class SymbolicDescriptor(Descriptor):
             return False
         if self.strides is None or other.strides is None:
             return self.known == number_descriptor(other)
-        return all(
-            size == 1 or one == another
-            for size, one, another in zip(self.shape, self.strides, other.strides, strict=True)
-        )
+        return same_steps(self.shape, self.strides, other.strides)
 
     __hash__ = None
 
@@ -439,6 +436,12 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
         if size > 1:
             step *= size
     return tuple(reversed(strides))
+
+
+def same_steps(shape: Sequence[int], strides: Sequence[int], others: Sequence[int]) -> bool:
+    """Whether two kinds of strides lead to the same places: those of sizes of 1 lead nowhere."""
+    each = zip(shape, strides, others, strict=True)
+    return all(size == 1 or step == other for size, step, other in each)
 
 
 def meaningful_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.value import Value
@@ -38,15 +39,24 @@ class Sum:
     make: Callable[[], Primitive | None]
 
 
-@dataclass(frozen=True)
-class Strip:
-    """A primitive that computes some of the positions of a step, and the first one of them.
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A primitive that computes so many positions of a step.
 
-    Its sources and results, but for those that all positions share, are [1, C, 1…, positions] with
-    channels next to each other.
+    Attributes:
+        layouts: of the arguments that have all positions, by index; the others are one for all.
     """
 
     primitive: Primitive
+    length: int
+    layouts: Mapping[int, Descriptor]
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A piece, and the first position that it computes. Positions follow each other in memory."""
+
+    piece: Piece
     start: int
 
 
@@ -76,7 +86,7 @@ class PrimitiveStep:
     @property
     def primitives(self) -> Sequence[Primitive]:
         """What is executed."""
-        return [strip.primitive for strip in self.strips] or [self.primitive]
+        return [strip.piece.primitive for strip in self.strips] or [self.primitive]
 
     @property
     def implementation(self) -> str:

@@ -37,8 +37,6 @@ Call = Callable[[], Any]
 BOUND_BYTES = 6_000
 """What binding takes for each step."""
 
-_WEIGHTS = Arg.WEIGHTS, Arg.BIAS
-
 STRETCH = 16
 """Steps between two questions whether the inference may go on; one takes 0.1 µs."""
 
@@ -274,19 +272,18 @@ class BoundPlan:
         return step.primitive.bind(arguments)
 
     def _bind_strips(self, step: PrimitiveStep) -> Call:
-        result, shared = step.arguments[Arg.DST], {}
-        for index, value in step.arguments.items():
-            if index in _WEIGHTS or (index != Arg.SRC and value.shape != result.shape):
-                shared[index] = self._memory(value)
+        cut = step.strips[0].piece.layouts
+        shared = {
+            index: self._memory(value)
+            for index, value in step.arguments.items()
+            if index not in cut
+        }
         calls = []
         for strip in step.strips:
-            primitive, arguments = strip.primitive, dict(shared)
-            positions = primitive.dst.shape[-1]
-            for index, value in step.arguments.items():
-                if index not in shared:
-                    layout = primitive.src if index == Arg.SRC else primitive.dst
-                    skipped = strip.start * (layout.size_bytes // positions)
-                    arguments[index] = self._behind(value, layout, skipped)
+            primitive, arguments = strip.piece.primitive, dict(shared)
+            for index, layout in strip.piece.layouts.items():
+                skipped = strip.start * (layout.size_bytes // strip.piece.length)
+                arguments[index] = self._behind(step.arguments[index], layout, skipped)
             if primitive.scratchpad_bytes:
                 start = self._scratchpad_start
                 arguments[Arg.SCRATCHPAD] = MemoryObject(primitive.scratchpad, start)

@@ -11,6 +11,7 @@ from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.captured import serves_all_sizes
+from polydevice_cpu.plan.filling.means import may_be_a_mean
 from polydevice_cpu.plan.filling.strips import Strips, treats_positions_alike
 from polydevice_cpu.plan.plan import PlanParts
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step
@@ -29,6 +30,7 @@ class Formulas:
         relied_on: identities of layouts that values have, or are brought into, and not constants
             alone, which are packed into whatever layout is chosen.
         alike_everywhere: places of primitives that treat every position alike.
+        means: places of primitives that may be means over all positions.
         strips: what makes primitives for some of the positions.
     """
 
@@ -39,6 +41,7 @@ class Formulas:
         self.fixed: set[int] = set()
         self.relied_on: set[int] = set()
         self.alike_everywhere: set[int] = set()
+        self.means: set[int] = set()
         self.strips = Strips(self.relied_on)
         self._kept: list[object] = []
         self._alike: dict[Hashable, int] = {}
@@ -141,8 +144,13 @@ class Formulas:
         for claim in primitive.claims:
             self._claim(claim)
         self._share(primitive, self._described(primitive))
+        self._note_kind(primitive)
+
+    def _note_kind(self, primitive: SymbolicPrimitive) -> None:
         if treats_positions_alike(primitive):
             self.alike_everywhere.add(self.places[id(primitive)])
+        if may_be_a_mean(primitive):
+            self.means.add(self.places[id(primitive)])
 
     def _described(self, primitive: SymbolicPrimitive) -> Hashable:
         """Everything that a primitive is made of, and what was relied on."""

@@ -16,10 +16,11 @@ from polydevice.tensor import TensorDesc
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.ahead import Ahead, ahead
 from polydevice_cpu.onednn.attributes import Attributes
-from polydevice_cpu.onednn.constants import DataType, Tag
+from polydevice_cpu.onednn.constants import Arg, DataType, Tag
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.formulas import Formulas
+from polydevice_cpu.plan.filling.means import is_a_mean, mean
 from polydevice_cpu.plan.plan import Plan, PlanParts
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, Strip
 from polydevice_cpu.plan.value import Storage, UnpackedValue, Value
@@ -70,12 +71,12 @@ class PlanTemplate:
         return plan
 
     def _filled(self, numbers: list[Any], *, may_be_in_strips: bool) -> tuple[Plan | None, bool]:
-        """The plan, and whether something in it is in strips."""
+        """The plan, and whether something in it is in strips, or a mean by NumPy."""
         before = openmp.functions()[0]()
         try:
             with ahead() as codes:
                 filled = _Filled(numbers, self._found, self._packing, codes, may_be_in_strips)
-                return filled.plan(self._parts), bool(filled.strips)
+                return filled.plan(self._parts), filled.is_for_now
         except _UnfitError:
             return None, False
         finally:
@@ -86,7 +87,8 @@ class _Filled:
     """Copies a plan, with numbers in the place of formulas; what has none is shared.
 
     Attributes:
-        strips: what computes a step, by the primitive of the first strip.
+        strips: what computes primitives in strips, by their places.
+        is_for_now: whether something is computed otherwise than in a plan that runs often.
     """
 
     def __init__(
@@ -108,7 +110,9 @@ class _Filled:
         self._values: dict[int, Value] = {}
         self._storages: dict[int, Storage] = {}
         self._alike_everywhere = found.alike_everywhere if may_be_in_strips else ()
-        self.strips: dict[Primitive, tuple[Strip, ...]] = {}
+        self._means = found.means if may_be_in_strips else ()
+        self.is_for_now = False
+        self.strips: dict[int, tuple[Strip, ...]] = {}
 
     def plan(self, parts: PlanParts) -> Plan:
         steps = [self._step(step) for step in parts.steps]
@@ -125,10 +129,16 @@ class _Filled:
     def _step(self, step: Step) -> Step:
         value = self._value
         if isinstance(step, PrimitiveStep):
+            if self._is_mean(step.primitive):
+                self.is_for_now = True
+                source, target = value(step.arguments[Arg.SRC]), value(step.arguments[Arg.DST])
+                means = ArrayStep(step.name, step.type, lambda _: mean, [source], [target])
+                means.writes, means.layers = True, step.layers
+                return means
             made = self._primitive(step.primitive)
             arguments = {index: value(each) for index, each in step.arguments.items()}
             filled = PrimitiveStep(step.name, step.type, made, arguments, step.outputs)
-            filled.layers, filled.strips = step.layers, self.strips.get(made, ())
+            filled.layers, filled.strips = step.layers, self._strips(step.primitive)
             for primitive in filled.primitives:
                 self._ahead.add(primitive)
             return filled
@@ -202,7 +212,8 @@ class _Filled:
         if source is not None:
             primitive, query, index = source
             assert isinstance(primitive, SymbolicPrimitive)
-            return self._primitive(primitive.latest).descriptor(query, index)
+            if not self._is_mean(primitive.latest):
+                return self._primitive(primitive.latest).descriptor(query, index)
         return Descriptor.strided(shape, strides, given.data_type)
 
     def _primitive(self, given: Primitive) -> Primitive:
@@ -225,6 +236,12 @@ class _Filled:
             self._threads = given.threads
             openmp.functions()[1](given.threads)
 
+    def _is_mean(self, given: Primitive) -> bool:
+        """Whether it is a mean over all positions that NumPy computes."""
+        if not isinstance(given, SymbolicPrimitive) or self._places[id(given)] not in self._means:
+            return False
+        return is_a_mean(self._sizes(given), *self._sizes(given.src))
+
     def _in_strips(self, given: SymbolicPrimitive, place: int) -> Primitive | None:
         """The primitive of the first strip; None for one that is made at once."""
         if place not in self._alike_everywhere:
@@ -233,9 +250,13 @@ class _Filled:
         strips = self._found.strips.of(given, place, self._sizes)
         if not strips:
             return None
-        first = strips[0].primitive
-        self.strips[first] = strips
-        return first
+        self.strips[place] = strips
+        self.is_for_now = True
+        return strips[0].piece.primitive
+
+    def _strips(self, given: Primitive) -> tuple[Strip, ...]:
+        """What computes a primitive that is made, if not that one at once."""
+        return self.strips.get(self._places.get(id(given), -1), ())
 
     def _made_primitive(self, given: SymbolicPrimitive) -> Primitive:
         arguments = [
