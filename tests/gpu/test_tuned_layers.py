@@ -16,7 +16,7 @@ from polydevice_gpu.compiler import compiler
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.kernels.kernel import all_kernels
-from polydevice_gpu.ops import NormalizedMatMul
+from polydevice_gpu.ops import MeasuredMatMul, MomentsMatMul, NormalizedMatMul
 from polydevice_gpu.options import GpuOptions
 from polydevice_gpu.tuning.candidate_runner import CandidateRunner, Outcome
 from polydevice_gpu.tuning.candidates import candidates
@@ -31,7 +31,8 @@ TUNABLE = [
     op
     for op, kernels in all_kernels().items()
     if op in CASES and sum(len(kernel.modes) for kernel in kernels) > 1
-    if op is not NormalizedMatMul  # in one way but on Hopper's warp groups, and in half
+    # These are computed in one way but on NVIDIA's matrix units, and in half.
+    if op not in (NormalizedMatMul, MeasuredMatMul, MomentsMatMul)
 ]
 
 

@@ -57,6 +57,7 @@ ONE_TYPE = {
     "gemm_fed": "f2",
     "gemm_wgmma": "f2",
     "gemm_warps": "f2",
+    "moments_wgmma": "f2",
     "attention_mma": "f2",
     "gemm_async": "f4",
 }

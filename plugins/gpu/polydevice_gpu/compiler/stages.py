@@ -28,6 +28,7 @@ from polydevice_gpu.passes.fusing.fuse_frame import fuse_frame
 from polydevice_gpu.passes.fusing.fuse_normalization import fuse_normalization
 from polydevice_gpu.passes.fusing.fuse_pad import fuse_pad
 from polydevice_gpu.passes.fusing.fuse_pointwise import fuse_neighbours, fuse_pointwise
+from polydevice_gpu.passes.fusing.measure_rows import measure_rows
 from polydevice_gpu.passes.fusing.read_bytes import read_bytes
 from polydevice_gpu.passes.fusing.read_floats import read_floats
 from polydevice_gpu.passes.fusing.requantise import requantise
@@ -77,6 +78,7 @@ GRAPH: tuple[Pass, ...] = (
     group_products,  # likewise, with their biases
     fuse_pointwise,  # so that kernels are chosen knowing their epilogue
     fuse_normalization,  # when scales and shifts have joined normalisations
+    measure_rows,  # when it is known who normalises
     read_bytes,  # when nothing else may join what makes floats of bytes
     read_floats,  # when what makes the bytes of an image is whole
     requantise,  # when epilogues are whole

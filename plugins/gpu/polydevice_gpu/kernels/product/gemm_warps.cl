@@ -42,6 +42,45 @@
         term += 32 * ALONG;                                                                 \
         columns_at += 256 * ALONG;                                                          \
     }
+#define ADD_SHARES                                                                          \
+    _Pragma("unroll") for (int w = 0; w < ALONG; w++) four +=                               \
+        *(__local float4*)(shares + (w * CHUNK + r) * PITCH + c);
+#if MEASURED
+// Lanes that share a row of the tile, four columns each.
+#define ROW_LANES (BN <= 32 ? 8 : BN <= 64 ? 16 : 32)
+#define FROM_LANE(to, from, bit)                                                            \
+    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;"                           \
+                 : "=f"(to) : "f"(from), "r"(bit))
+#define OVER_ROW(x)                                                                         \
+    _Pragma("unroll") for (int bit = 1; bit < ROW_LANES; bit <<= 1) {                       \
+        float others;                                                                       \
+        FROM_LANE(others, x, bit);                                                          \
+        x += others;                                                                        \
+    }
+// Store four sums; return what lies there then.
+#ifdef RESULT4
+#ifdef __NV_CL_C_VERSION
+#define AS_HALVES(v) \
+    (float4)(half_pair(pair_of_half((v).s0, (v).s1)), half_pair(pair_of_half((v).s2, (v).s3)))
+#else
+static inline float4 as_halves(float4 v) {
+    ushort bits[4];
+    vstore_half4(v, 0, (half*)bits);
+    return vload_half4(0, (const half*)bits);
+}
+#define AS_HALVES(v) as_halves(v)
+#endif
+#define WRITE_MEASURED(four, m, n)                                                          \
+    four = RESULT4(four, m, n);                                                             \
+    OUT0_STORE4(OUT0_AT(m, n), four);                                                       \
+    four = AS_HALVES(four);
+#else
+#define WRITE_MEASURED(four, m, n)                                                          \
+    WRITE4(four, m, n);                                                                     \
+    four = (float4)(OUT0_LOAD(OUT0_AT(m, n)), OUT0_LOAD(OUT0_AT(m, n + 1)),                 \
+                    OUT0_LOAD(OUT0_AT(m, n + 2)), OUT0_LOAD(OUT0_AT(m, n + 3)));
+#endif
+#endif
 
 KERNEL(gemm_warps) {
     LOCAL_ARRAY(float, shares, ALONG * CHUNK * PITCH, , 16);
@@ -98,19 +137,41 @@ KERNEL(gemm_warps) {
                         (float2)(sum[i][j][k], sum[i][j][k + 1]);
                 }
         barrier(CLK_LOCAL_MEM_FENCE);
+#if MEASURED
+        // Whole warps go through here: lanes beyond the tile have nothing, but hand on sums.
+        for (int at = thread; at < CHUNK * ROW_LANES; at += THREADS) {
+            const int r = at / ROW_LANES, c = at % ROW_LANES * 4;
+            const int m = first_m + chunk + r, n = first_n + c;
+            const bool inside = c < BN && m < ROWS && n < COLUMNS;
+            float4 four = (float4)(0.0f);
+            if (inside) {
+                ADD_SHARES
+                WRITE_MEASURED(four, m, n)
+            }
+            float mean = four.s0 + four.s1 + (four.s2 + four.s3);
+            OVER_ROW(mean)
+            mean /= min(BN, COLUMNS - first_n);
+            const float4 off = four - mean;
+            float squares = inside ? dot(off, off) : 0.0f;
+            OVER_ROW(squares)
+            if (c == 0 && m < ROWS) {
+                const int moments_at = OUT1_AT(m, get_group_id(0), 0);
+                OUT1_STORE2(moments_at, (float2)(mean, squares));
+            }
+        }
+#else
         for (int at = thread; at < CHUNK * BN / 4; at += THREADS) {
             const int r = at / (BN / 4), c = at % (BN / 4) * 4;
             const int m = first_m + chunk + r, n = first_n + c;
             if (m >= ROWS || n >= COLUMNS) continue;
             float4 four = (float4)(0.0f);
-            #pragma unroll
-            for (int w = 0; w < ALONG; w++)
-                four += *(__local float4*)(shares + (w * CHUNK + r) * PITCH + c);
+            ADD_SHARES
             if (n + 4 <= COLUMNS) {
                 WRITE4(four, m, n);
             } else {
                 WRITE4_FIRST(COLUMNS - n, four, m, n);
             }
         }
+#endif
     }
 }
