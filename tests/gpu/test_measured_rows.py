@@ -12,11 +12,13 @@ from polydevice.dtype import ElementType
 from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.normalization import MVN, EpsMode
+from polydevice.ops.transpose import Transpose
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.kernels.product.gemm_warps import MatmulWarps
 from polydevice_gpu.kernels.product.measured import MeasuredWarps, MomentsWgmma
 from polydevice_gpu.ops import MeasuredMatMul, MomentsMatMul, NormalizedMatMul
 from tests.gpu import graphs, mma_in_c, wgmma_in_c
+from tests.gpu.kernel_cases import cases_of
 from tests.gpu.test_copies_ahead import HOPPER
 from tests.gpu.test_products_by_warps import READ_IN_C
 
@@ -102,6 +104,22 @@ def test_rows_far_from_zero(core, opencl, use_modes, rows, terms, middle, column
     for _ in range(2):
         (found,) = executable.infer({"x": x, "more": more}).values()
         np.testing.assert_allclose(found, right, 3e-3, 1e-1)
+
+
+def test_moments_that_lie_otherwise(core, opencl, use_modes):
+    use_modes(24, 0)
+    (case,) = (each for each in cases_of(MomentsMatMul, "f2") if each.inputs[0].shape == (3, 5, 72))
+    x, w, sums, shift, moments = case.inputs
+    s = graphs.Sketch()
+    turned = s.input("moments", *moments.T.shape)
+    order = s.const("order", np.array([2, 1, 0]))
+    constants = (s.const(name, a) for name, a in (("w", w), ("sums", sums), ("shift", shift)))
+    given = s.input("x", *x.shape, kind=ElementType.f16)
+    y = s.add("y", case.op, given, *constants, s.add("back", Transpose(), turned, order))
+    executable = graphs.loaded(s.network(y=y), opencl, graphs.SparingBuilder(opencl), core)
+    assert "moments_wgmma" in executable.explain()
+    (found,) = executable.infer({"x": x, "moments": np.ascontiguousarray(moments.T)}).values()
+    np.testing.assert_allclose(found, case.answers()[0], *case.tolerance)
 
 
 def _ops(build, rows=128, **target):

@@ -68,6 +68,10 @@ class MomentsWgmma(NormalizedWgmma):
     name = "moments_wgmma"
     source = "product/moments_wgmma.cl"
 
+    def input_layouts(self, node: GpuNode, target: Target) -> dict[int, Layout]:
+        """Rows in memory order; both moments of a slot side by side."""
+        return {**super().input_layouts(node, target), 4: planar(node.inputs[4].shape)}
+
     def declare_engine(self, call: Call, mode: Mode) -> None:
         """Declare what rows and columns get in the end."""
         MatmulWgmma.declare_engine(self, call, mode)
