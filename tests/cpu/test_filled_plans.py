@@ -325,3 +325,30 @@ def test_functions_that_have_caught_a_formula_are_told():
         assert not serves_all_sizes(object())  # it cannot be told
         assert serves_all_sizes(_start(1))
         assert serves_all_sizes({"op": Relu(), "at": np.array(2)})
+
+
+@pytest.mark.parametrize("channels", [20, 32])
+def test_layouts_in_blocks_take_as_much_memory_as_their_sizes_ask(core, channels):
+    """oneDNN transposes convolutions of single positions in blocks of 8 or 16 channels."""
+    model = models.build(
+        [("ConvTranspose", ["x", "w"], ["y"], {})],
+        {"x": ["n", channels, 1, 1]},
+        ["y"],
+        {"w": image(0, channels, 24, 4, 4)},
+    )
+    executable = load(core, model)
+    request = executable.create_infer_request()
+    for count in (2, 3, 4, 9, 1, 30):
+        x = image(count, count, channels, 1, 1)
+        (got,), (wanted,) = request.infer({"x": x}).values(), models.answer(model, {"x": x})
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+        steps = executable.latest_plan().steps
+        for value in (value for step in steps for value in step.values):
+            assert value.storage.size_bytes == value.descriptor.size_bytes
+        implementations = [
+            s.primitive.implementation for s in steps if isinstance(s, PrimitiveStep)
+        ]
+        if "conv:any+jit:avx512_core" in implementations:
+            layouts = [value.descriptor.layout for step in steps for value in step.values]
+            assert "aBcd16b" in layouts
+    assert executable.compiled.templates.filled >= 2

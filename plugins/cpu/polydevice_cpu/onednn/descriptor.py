@@ -217,6 +217,19 @@ class Descriptor:
         return tuple(values[k] for k in range(len(self.shape)))
 
     @property
+    def reach_bytes(self) -> int:
+        """How many bytes lie between the first and the last element, these included.
+
+        Less than `size_bytes`, which holds whole strides, for a look at a part of a tensor.
+        """
+        if self.strides is None:
+            return self.size_bytes
+        if 0 in self.shape:
+            return 0
+        steps = zip(self.shape, self.strides, strict=True)
+        return (1 + sum((n - 1) * step for n, step in steps)) * self.dtype.itemsize
+
+    @property
     def layout(self) -> str:
         """The order of dimensions in memory, in oneDNN's notation: ``acdb``, ``aBcd16b``.
 
@@ -232,20 +245,27 @@ class Descriptor:
         return self._layout
 
     def _read_layout(self) -> str:
+        blocks = self._read_blocks()
+        if blocks is None:
+            return OPAQUE
+        strides = c.POINTER(c.c_int64)()
+        self._library.call("memory_desc_query", self.handle, Query.STRIDES, c.byref(strides))
+        return self._described(tuple(strides[: len(self.shape)]), blocks)
+
+    def _read_blocks(self) -> tuple[tuple[int, int], ...] | None:
+        """(size, axis) of what axes are cut into, outermost first; None where nothing tells."""
         query, handle = self._library.call, self.handle
         kind, count = c.c_int(), c.c_int()
         query("memory_desc_query", handle, Query.FORMAT_KIND, c.byref(kind))
         if kind.value != FORMAT_KIND_BLOCKED:
-            return OPAQUE
-        strides, sizes, axes = (c.POINTER(c.c_int64)() for _ in range(3))
-        query("memory_desc_query", handle, Query.STRIDES, c.byref(strides))
+            return None
         query("memory_desc_query", handle, Query.INNER_BLOCKS, c.byref(count))
         if not count.value:
-            return self._described(tuple(strides[: len(self.shape)]), ())
+            return ()
+        sizes, axes = c.POINTER(c.c_int64)(), c.POINTER(c.c_int64)()
         query("memory_desc_query", handle, Query.INNER_BLOCK_SIZES, c.byref(sizes))
         query("memory_desc_query", handle, Query.INNER_BLOCK_DIMENSIONS, c.byref(axes))
-        blocks = tuple((sizes[k], axes[k]) for k in range(count.value))
-        return self._described(tuple(strides[: len(self.shape)]), blocks)
+        return tuple((sizes[k], axes[k]) for k in range(count.value))
 
     def _described(self, strides: tuple[int, ...], blocks: tuple[tuple[int, int], ...]) -> str:
         gaps = not blocks and self.size_bytes != math.prod(self.shape) * self.dtype.itemsize
@@ -334,9 +354,18 @@ class SymbolicDescriptor(Descriptor):
         self._plain_strides = strides
         self._choices = None
         self._stride_bytes = None
-        self.size_bytes = known.size_bytes
-        if strides is not None:
-            self.size_bytes = self._taken(strides) * known.dtype.itemsize
+        elements = self._padded() if strides is None else self._taken(strides)
+        self.size_bytes = elements * known.dtype.itemsize
+        if number_of(self.size_bytes) != known.size_bytes:  # of constants, besides their elements
+            self.size_bytes = known.size_bytes
+
+    def _padded(self) -> int:
+        """How many elements there are with what fills the last blocks."""
+        sizes, blocks = list(self.shape), self.known._read_blocks() or ()
+        whole = [1] * len(sizes)
+        for size, axis in blocks:
+            whole[axis] *= size
+        return math.prod(-(-n // block) * block for n, block in zip(sizes, whole, strict=True))
 
     def _taken(self, strides: tuple[int, ...]) -> int:
         """How many elements the strides reach over; without gaps by one formula in any order."""

@@ -162,8 +162,11 @@ class _Filled:
         descriptor = None if own is None else self._descriptor(own)
         if strides is None and descriptor is not None:
             strides = descriptor.strides
+        storage = self._storage(given)
+        if descriptor is not None and offset_bytes + descriptor.reach_bytes > storage.size_bytes:
+            raise _UnfitError  # whatever the reason: nothing is written behind what is there
         return Value(
-            self._storage(given),
+            storage,
             shape,
             given.dtype,
             strides,
