@@ -12,6 +12,7 @@ from polydevice.ops.matmul import MatMul
 from polydevice.ops.pooling import MaxPool
 from polydevice.ops.reshape import Reshape
 from polydevice.ops.transpose import Transpose
+from tests.cpu.models import answer, build
 from tests.gpu.graphs import Sketch, SparingBuilder, check_answers, compiled, launching
 
 
@@ -69,3 +70,27 @@ def test_rows_that_are_read_otherwise_too(opencl, builder, case):
         square = s.add("square", MatMul(), rows, s.weights("k", 192, 192))
         outputs["sum"] = s.add("sum", Add(), square, rows)
     check_answers(s.network(**outputs), opencl, builder)
+
+
+def test_sizes_that_vary_are_planned_with_symbols(core):
+    """The order of constants would be that of one set of sizes."""
+    rng = np.random.default_rng(3)
+    weights = {
+        "w": rng.standard_normal((8, 3, 3, 3)).astype("f4"),
+        "m": rng.standard_normal((8, 5)).astype("f4"),
+    }
+    pool = {"kernel_shape": [4, 4], "strides": [4, 4]}
+    nodes = [
+        ("Conv", ["x", "w"], ["a"], {"pads": [1] * 4, "strides": [2, 2]}),
+        ("AveragePool", ["a"], ["b"], pool),
+        ("Flatten", ["b"], ["c"], {}),
+        ("MatMul", ["c", "m"], ["y"], {}),
+    ]
+    model = build(nodes, {"x": [1, 3, "h", "w"]}, ["y"], weights)
+    executable = core.load_network(core.read_network(model), "GPU")
+    request = executable.create_infer_request()
+    for height, width in ((8, 8), (9, 13), (14, 11), (13, 13)):
+        x = rng.standard_normal((1, 3, height, width)).astype("f4")
+        (wanted,) = answer(model, {"x": x})
+        np.testing.assert_allclose(request.infer({"x": x})["y"], wanted, rtol=1e-4, atol=1e-4)
+    assert executable._prepared.templates.filled

@@ -13,6 +13,7 @@ import numpy as np
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.transpose import Transpose
 from polydevice.shape import is_one
+from polydevice.symbolic_size import is_symbolic
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value, constant_value
 
 
@@ -30,6 +31,8 @@ def flatten_in_order(graph: GpuGraph, node: GpuNode) -> GpuNode | None:
     lead = out.rank - 1
     if out.is_output or lead < 1 or x.shape[:lead] != out.shape[:lead] or not x.elements:
         return None
+    if any(map(is_symbolic, x.shape[lead:])):
+        return None  # constants in an order for these sizes alone would be wrong for others
     inner = [axis for axis in x.placed.order(x.shape) if axis >= lead]
     order = [*range(lead), *inner]
     long = [axis for axis in x.placed.order(x.shape) if not is_one(x.shape[axis])]
