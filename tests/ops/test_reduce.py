@@ -31,6 +31,27 @@ def test_f32_against_openvino(op, axes, keep_dims, device):
     check(openvino_case(op(keep_dims), x, ints(*axes), constants={1}), device)
 
 
+@pytest.mark.parametrize("op", [ops.ReduceSum, ops.ReduceMean, ops.ReduceProd])
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((3, 20, 33), (1,)), ((2, 3, 4, 17), (1, 2)), ((5, 16), (0,)), ((70, 40), (1,)),
+     ((2, 5, 300), (2,)), ((1, 6, 1), (1,)), ((6, 5, 4, 1), (0, 2))],
+)  # fmt: skip
+def test_many_elements_behind_the_axes_or_none(op, shape, axes, device):
+    x = RANDOM.uniform(0.9, 1.1, shape).astype(np.float32)
+    function = getattr(np, op.__name__.removeprefix("Reduce").lower())
+    expected = function(x.astype(np.float64), axis=axes, keepdims=True).astype(np.float32)
+    check(OpCase(op(True), [x, ints(*axes)], [expected], constants={1}), device)
+
+
+@pytest.mark.parametrize("op", [ops.ReduceSum, ops.ReduceMean])
+def test_infinities_and_nan_stay_in_their_column(op, device):
+    x = np.ones((2, 3, 20), np.float32)
+    x[0, 1, 4], x[1, 0, 7] = np.inf, np.nan
+    expected = (x.sum if op is ops.ReduceSum else x.mean)(1)
+    check(OpCase(op(False), [x, ints(1)], [expected], constants={1}), device)
+
+
 @pytest.mark.parametrize("op", [ops.ReduceSum, ops.ReduceMax, ops.ReduceMin, ops.ReduceProd])
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.int8, np.uint8])
 def test_integers_against_numpy(op, dtype, device):

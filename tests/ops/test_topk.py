@@ -89,6 +89,25 @@ def test_few_of_many_with_ties(device, mode, count):
     check(OpCase(op, [x, np.array(count)], expected, constants={1}), device)
 
 
+@pytest.mark.parametrize("mode", list(TopKMode))
+@pytest.mark.parametrize("kind", ["different", "ties", "zeros", "nan", "integers"])
+def test_few_of_each_of_many_rows(mode, kind):
+    """Rows whose last element chosen is equal to none besides, and others."""
+    x = RNG.permutation(6 * 100).reshape(3, 2, 100).astype(np.int32 if kind == "integers" else "f4")
+    if kind == "ties":
+        x //= 30
+    elif kind == "zeros":
+        x[RNG.random(x.shape) < 0.5] = -0.0
+    elif kind == "nan":
+        x //= 9
+        x[0, 1, [3, 50]] = np.nan
+    rank = np.where(np.isnan(x), np.inf, x)
+    index = np.argsort(-rank if mode is TopKMode.MAX else rank, axis=-1, kind="stable")[..., :20]
+    values, found = run(TopK(axis=-1, mode=mode, sort=TopKSort.VALUE), [x, np.array(20)])
+    np.testing.assert_array_equal(found, index)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, index, -1))
+
+
 def test_no_number_counts_as_the_largest(device):
     x = np.zeros(5000, np.float32)
     x[[10, 20]] = np.nan

@@ -18,9 +18,14 @@ Outputs = Array | tuple[Array, ...]
 Implementation = Callable[..., Outputs]
 """``f(op, *inputs)`` returns the output array, or a tuple of them; it never writes its inputs."""
 
+Writer = Callable[..., None]
+"""``f(op, *inputs, result)`` writes what the operation's implementation returns into an array."""
+
 F = TypeVar("F", bound=Implementation)
+W = TypeVar("W", bound=Writer)
 
 _TABLE: dict[type[Op], Implementation] = {}
+_WRITERS: dict[type[Op], Writer] = {}
 
 
 def implements(*ops: type[Op]) -> Callable[[F], F]:
@@ -35,6 +40,16 @@ def implements(*ops: type[Op]) -> Callable[[F], F]:
             if op in _TABLE:
                 raise ValueError(f"{op.__name__} is already implemented in {_TABLE[op].__module__}")
             _TABLE[op] = function
+        return function
+
+    return register
+
+
+def writes(*ops: type[Op]) -> Callable[[W], W]:
+    """Enter a function that spares the result a copy, beside the one that returns it."""
+
+    def register(function: W) -> W:
+        _WRITERS.update(dict.fromkeys(ops, function))
         return function
 
     return register
@@ -58,6 +73,12 @@ def find_implementation(op: type[Op]) -> Implementation | None:
         if cls in _TABLE:
             return _TABLE[cls]
     return None
+
+
+def find_writer(op: type[Op]) -> Writer | None:
+    """Return the function that writes an operation's result; None where there is none."""
+    _load()
+    return _WRITERS.get(op)
 
 
 def run(op: Op, inputs: Sequence[Any]) -> tuple[Array, ...]:

@@ -14,8 +14,13 @@ _NARROW = "?bhiBHe"
 """NumPy's codes of element types that int32 or f32 hold exactly; f32 itself is `f`."""
 
 
+FEW_FROM = 64
+"""From this length on few elements are selected by value, then sorted: 16 of each of 64 rows of
+512 take 0.15 ms where ordering indices with them takes 0.51."""
+
 SELECT_FROM = 4096
-"""From this length on few elements are selected, then sorted (300 of 672,000: 13 times as fast)."""
+"""From this length on also where more are equal to the last one (300 of 672,000: 13 times as fast
+as sorting all)."""
 
 
 def smallest(x: Array, count: int | None = None) -> Array:
@@ -64,14 +69,23 @@ def extreme(x: Array, axis: int, *, largest: bool) -> Array | None:
 def _first(x: Array, count: int | None, *, descending: bool) -> Array:
     size = x.shape[-1]
     count = size if count is None else min(count, size)
-    few = size >= SELECT_FROM and 0 < count * 8 <= size
-    if not few or x.dtype.kind not in "iuf" or np.isnan(x).any():
+    if size < FEW_FROM or not 0 < count * 4 <= size or x.dtype.char not in "iIlLqQfd":
+        return _sorted(x, count, descending=descending)
+    last = size - count if descending else count - 1
+    parted = np.partition(x, last, axis=-1)  # NaN comes last
+    limits = parted[..., last : last + 1]
+    if x.dtype.kind == "f" and np.isnan(parted[..., last:] if descending else limits).any():
+        return _sorted(x, count, descending=descending)
+    near = np.flatnonzero(x >= limits if descending else x <= limits)
+    if near.size == limits.size * count:  # none besides is equal to the last one
+        near = near.reshape(*x.shape[:-1], count)
+        order = _sorted(np.take(x, near), count, descending=descending)
+        return np.asarray(np.take_along_axis(near, order, -1) % size)
+    if size < SELECT_FROM:
         return _sorted(x, count, descending=descending)
     y = np.empty((*x.shape[:-1], count), np.int64)
-    last = size - count if descending else count - 1
     for row in np.ndindex(*x.shape[:-1]):
-        limit = np.partition(x[row], last)[last]
-        near = np.flatnonzero(x[row] >= limit if descending else x[row] <= limit)
+        near = np.flatnonzero(x[row] >= limits[row] if descending else x[row] <= limits[row])
         y[row] = near[_sorted(x[row][near], count, descending=descending)]
     return y
 

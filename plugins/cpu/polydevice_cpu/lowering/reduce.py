@@ -1,7 +1,8 @@
-"""Reductions: of images as pooling, of a short axis by NumPy, others as a reduction primitive."""
+"""Reductions: as pooling or a product with ones, of a short axis by NumPy, or as a primitive."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,13 @@ from polydevice.dtype import Array, ElementType
 from polydevice.ops import reduce
 from polydevice.ops.op import Op
 from polydevice.shape import normalize_axis
+from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Algorithm, Arg
-from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.onednn.primitive import Primitive
-from polydevice_cpu.onednn.primitives import pooling, reduction
+from polydevice_cpu.onednn.primitives import matmul, pooling, reduction
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep
 from polydevice_cpu.plan.value import Value
@@ -34,6 +36,7 @@ ALGORITHMS: dict[type[Op], Algorithm] = {
 _UFUNCS: dict[type[Op], np.ufunc] = {
     reduce.ReduceMean: np.add,
     reduce.ReduceSum: np.add,
+    reduce.ReduceProd: np.multiply,
     reduce.ReduceMax: np.maximum,
     reduce.ReduceMin: np.minimum,
 }
@@ -45,9 +48,16 @@ ROW = 512
 """NumPy reduces axes of this length at most. 1,000 rows take it 1.4 µs of 2 numbers, 30 of 64 and
 98 of 384, oneDNN 170, 182 and 215: each row costs that 0.17 µs."""
 
+SUMMED = 128
+"""Rows up to here are multiplied with ones: 197 of 192 take `reduce` 10 us and 13 so."""
+
 COLUMNS = 12
 """Axes up to here position by position: to add up 64 times 4 of 16 numbers takes `reduce` 13 us
 and 4 so, to find the largest of 8 for 16,384 rows 610 and 90."""
+
+
+BEHIND = 16
+"""From so many elements behind the reduced axes on, pooling and products read them side by side."""
 
 
 @lowers(*_UFUNCS)
@@ -71,6 +81,7 @@ def lower_reduce(builder: PlanBuilder, node: Node) -> bool:
         return True
     result = (
         _as_pooling(builder, node, value, axes, kept)
+        or _as_columns(builder, node, value, axes, kept)
         or _as_rows(builder, node, value, axes, kept)
         or _as_reduction(builder, node, value, kept)
     )
@@ -103,6 +114,75 @@ def _as_pooling(
         Attributes(),
     )
     return _emitted(builder, node, value, made)
+
+
+def _as_columns(
+    builder: PlanBuilder, node: Node, value: Value, axes: set[int], kept: tuple[int, ...]
+) -> Value | None:
+    """Reduce neighbouring axes of what has many elements, or none, behind them.
+
+    A mean is pooled, what lies behind being channels next to each other; a sum is a product with
+    ones. Of NumPy's `reduce` and these, in us: 16 times 20 of 100 numbers 8.9, 2.3 and 5.4; 8 times
+    40 of 192 13, 3.1 and 4.2; 4,096 rows of 16 (sums only) 79 and 22.
+    """
+    first, behind = min(axes), max(axes) + 1
+    if type(node.op) not in ALGORITHMS or len(axes) != behind - first:
+        return None
+    is_mean = isinstance(node.op, reduce.ReduceMean)
+    before, count, inner = map(
+        math.prod, (value.shape[:first], value.shape[first:behind], value.shape[behind:])
+    )
+    if not is_mean and is_symbolic(count):  # ones are as many as numbers say
+        return None
+    if inner < BEHIND and (is_mean or inner > 1 or not COLUMNS < count <= SUMMED):
+        return None
+    source = builder.dense(value)
+    if source.dtype != np.float32:  # sums in bf16 would lose what they are made of
+        return None
+    if is_mean:
+        result = _pooled_columns(builder, node, source, (before, count, inner))
+    else:
+        result = _multiplied_columns(builder, node, source, (before, count, inner))
+    return None if result is None else result.view(kept, row_major(kept))
+
+
+def _pooled_columns(
+    builder: PlanBuilder, node: Node, source: Value, sizes: tuple[int, int, int]
+) -> Value | None:
+    before, count, inner = sizes
+    seen = source.view((before, inner, count, 1), (count * inner, 1, inner, inner))
+    made = pooling(
+        Algorithm.POOLING_AVG_INCLUDE_PADDING,
+        seen.descriptor,
+        Descriptor.channels_last((before, inner, 1, 1)),
+        (count, 1),
+        (count, 1),
+        (1, 1),
+        (0, 0),
+        (0, 0),
+        Attributes(),
+    )
+    return _emitted(builder, node, seen, made)
+
+
+def _multiplied_columns(
+    builder: PlanBuilder, node: Node, source: Value, sizes: tuple[int, int, int]
+) -> Value | None:
+    before, count, inner = sizes
+    if inner == 1:
+        seen, shape, places = source.view((before, count), (count, 1)), (count, 1), (before, 1)
+    else:
+        seen = source.view((before, count, inner), row_major((before, count, inner)))
+        shape, places = (1, 1, count), (before, 1, inner)
+    ones = builder.constant(np.ones(shape, np.float32))
+    left, right = (seen, ones) if inner == 1 else (ones, seen)
+    made = matmul(left.descriptor, right.descriptor, None, Descriptor.dense(places), Attributes())
+    if made is None or made.is_reference:
+        return None
+    result = builder.new(made.dst)
+    arguments = {Arg.SRC: left, Arg.WEIGHTS: right, Arg.DST: result}
+    builder.emit(PrimitiveStep(node.name, node.type, made, arguments, (Arg.DST,)))
+    return result
 
 
 def _as_rows(

@@ -27,7 +27,7 @@ from polydevice.ops.pointwise import AutoBroadcast, BinaryPointwise, pdpd_aligne
 from polydevice.shape import Shape
 from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.algorithms.precision import is_float, narrow, widen
-from polydevice_cpu.implement import implements
+from polydevice_cpu.implement import implements, writes
 
 
 def aligned(op: BinaryPointwise, a: Array, b: Array) -> tuple[Array, Array]:
@@ -46,6 +46,14 @@ def _binary(op: type[BinaryPointwise], function: Callable[[Any, Any], Any]) -> N
     @implements(op)
     def apply(op: BinaryPointwise, a: Array, b: Array) -> Array:
         return np.asarray(function(*aligned(op, a, b)))
+
+
+def in_place(op: type[BinaryPointwise], function: np.ufunc) -> None:
+    """Let NumPy write numbers to their place: [16, 20, 100] + [16, 1, 100] 8 instead of 11 us."""
+
+    @writes(op)
+    def write(op: BinaryPointwise, a: Array, b: Array, result: Array) -> None:
+        function(*aligned(op, a, b), out=result)
 
 
 _larger = np.frompyfunc(larger, 2, 1)
@@ -73,6 +81,12 @@ _binary(Minimum, _minimum)
 _binary(SquaredDifference, _squared_difference)
 _binary(Mod, np.fmod)
 _binary(FloorMod, np.remainder)
+
+in_place(Add, np.add)
+in_place(Subtract, np.subtract)
+in_place(Multiply, np.multiply)
+in_place(Maximum, np.maximum)
+in_place(Minimum, np.minimum)
 
 
 def _quotient(down: bool, a: Any, b: Any) -> Any:
@@ -103,6 +117,15 @@ def divide(op: Divide, a: Array, b: Array) -> Array:
         return quotient
     inexact = (quotient * b != a) & (b != 0)
     return np.asarray(quotient + (inexact & ((a < 0) != (b < 0))).astype(a.dtype))
+
+
+@writes(Divide)
+def write_quotient(op: Divide, a: Array, b: Array, result: Array) -> None:
+    """NumPy divides floats as they are."""
+    if is_float(a.dtype):
+        np.divide(*aligned(op, a, b), out=result)
+    else:
+        np.copyto(result, divide(op, a, b))
 
 
 @implements(Power)

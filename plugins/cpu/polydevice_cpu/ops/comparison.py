@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 from polydevice.dtype import Array
@@ -18,13 +15,15 @@ from polydevice.ops.comparison import (
     NotEqual,
 )
 from polydevice_cpu.implement import implements
-from polydevice_cpu.ops.arithmetic import aligned
+from polydevice_cpu.ops.arithmetic import aligned, in_place
 
 
-def _comparison(op: type[Comparison], function: Callable[[Any, Any], Any]) -> None:
+def _comparison(op: type[Comparison], function: np.ufunc) -> None:
     @implements(op)
     def apply(op: Comparison, a: Array, b: Array) -> Array:
         return np.asarray(function(*aligned(op, a, b)))
+
+    in_place(op, function)
 
 
 _comparison(Equal, np.equal)

@@ -43,7 +43,7 @@ from polydevice.ops.math import (
 from polydevice.ops.op import Op
 from polydevice_cpu.algorithms.precision import is_float, narrow, through_float, widen
 from polydevice_cpu.algorithms.special_functions import erf, erfinv
-from polydevice_cpu.implement import implements
+from polydevice_cpu.implement import implements, writes
 
 _FUNCTIONS: dict[type[Op], Callable[..., Any]] = {
     Acos: np.arccos,
@@ -66,6 +66,22 @@ _FUNCTIONS: dict[type[Op], Callable[..., Any]] = {
 }
 for _op, _function in _FUNCTIONS.items():
     implements(_op)(through_float(_function))
+
+
+def _in_place(op: type[Op], function: np.ufunc) -> None:
+    implementation = through_float(function)
+
+    @writes(op)
+    def write(op: Op, x: Array, result: Array) -> None:
+        if x.dtype == np.float32:
+            function(x, out=result)
+        else:
+            np.copyto(result, implementation(op, x))
+
+
+for _op, _function in _FUNCTIONS.items():
+    if isinstance(_function, np.ufunc):
+        _in_place(_op, _function)
 
 
 @implements(Identity)

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import TypeVar
 
+from polydevice.dtype import Array
 from polydevice.errors import InferenceError
 from polydevice.ops.op import Op
-from polydevice_cpu.implement import find_implementation
+from polydevice_cpu.implement import find_implementation, find_writer
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import Compute, Start
 
@@ -66,3 +67,17 @@ def starter(op: Op) -> Start:
         return compute
 
     return start
+
+
+def writer(op: Op) -> Start | None:
+    """Return what starts writing the result of `op` to its place; None where nothing does."""
+    function = find_writer(type(op))
+    if function is None:
+        return None
+    write = partial(function, op)
+
+    def compute(*arrays: Array) -> tuple[()]:
+        write(*arrays)
+        return ()
+
+    return lambda _: compute

@@ -26,7 +26,7 @@ from polydevice_cpu.onednn.descriptor import (
 )
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.primitives import reorder
-from polydevice_cpu.plan.array_steps.start import starter
+from polydevice_cpu.plan.array_steps.start import starter, writer
 from polydevice_cpu.plan.building.decisions import Decisions
 from polydevice_cpu.plan.building.integers import Integers
 from polydevice_cpu.plan.building.pending import Pending
@@ -403,7 +403,10 @@ class PlanBuilder:
             assert port.shape is not None
             outputs.append(self.new_dense(port.shape.static, port.element_type.dtype))
         inputs = [self.array_value(port) for port in node.inputs]
-        self.emit(ArrayStep(node.name, node.type, starter(node.op), inputs, outputs))
+        write = writer(node.op)
+        start = starter(node.op) if write is None else write
+        writes = write is not None
+        self.emit(ArrayStep(node.name, node.type, start, inputs, outputs, writes=writes))
         for port, value in zip(node.outputs, outputs, strict=True):
             self.set(port, value)
 
