@@ -50,6 +50,46 @@ def test_windows_side_by_side_for_any_shape(core, tail, kernel):
     assert not any(name.startswith(("conv:", "brg_conv", "ref")) for name in used)
 
 
+FEW = {
+    "9x9": ([9, 9], {"strides": [3, 3], "pads": [4] * 4, "output_padding": [2, 2]}),
+    "a row of frames": ([16], {"strides": [8]}),
+    "a row, cropped": ([64], {"strides": [32], "pads": [16, 16]}),
+    "twice as large": ([4, 4], {"strides": [2, 2], "pads": [1] * 4}),
+    "3x3, longer": ([3, 3], {"strides": [2, 2], "pads": [1] * 4, "output_padding": [1, 1]}),
+    "cropped at one end": ([5, 2], {"strides": [3, 1], "pads": [2, 0, 0, 1]}),
+    "gaps": ([2, 3], {"strides": [4, 3], "output_padding": [2, 0]}),
+    "no multiple": ([3, 3], {"strides": [2, 2]}),
+    "a volume": ([4, 4, 4], {"strides": [2, 2, 2], "pads": [1] * 6}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("window", FEW)
+def test_few_results(core, window, known):
+    """Convolutions with more channels, for sizes that are known at load or not."""
+    kernel, attributes = FEW[window]
+    rng = np.random.default_rng([len(window), known])
+    source, channels = int(rng.choice([1, 3, 17, 32])), int(rng.integers(1, 5))
+    weights = {
+        "k": rng.standard_normal((source, channels, *kernel)).astype(np.float32),
+        "b": rng.standard_normal(channels).astype(np.float32),
+    }
+    node = ("ConvTranspose", ["x", "k", "b"], ["c"], attributes)
+    names = [5, 7, 3][: len(kernel)] if known else ["d", "h", "w"][: len(kernel)]
+    shape = [2 if known else "n", source, *names]
+    model = models.build([node, ("Relu", ["c"], ["y"], {})], {"x": shape}, ["y"], weights)
+    executable = load(core, model)
+    request = executable.create_infer_request()
+    for number in range(3):
+        sizes = names if known else [int(n) for n in rng.integers(2, 12, len(kernel))]
+        given = {"x": image(number, 2, source, *sizes) - np.float32(0.5)}
+        (want,) = models.answer(model, given)
+        np.testing.assert_allclose(request.infer(given)["y"], want, rtol=1e-4, atol=1e-4)
+    used = {step.implementation for step in executable.latest_plan().steps}
+    if window in ("a row of frames", "a row, cropped", "twice as large"):
+        assert not any(name.startswith(("conv:", "brg_conv", "ref")) for name in used)
+
+
 @pytest.mark.parametrize(
     ("source", "result", "window"),
     [

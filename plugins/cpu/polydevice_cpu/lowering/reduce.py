@@ -169,18 +169,17 @@ def _multiplied_columns(
     builder: PlanBuilder, node: Node, source: Value, sizes: tuple[int, int, int]
 ) -> Value | None:
     before, count, inner = sizes
-    if inner == 1:
-        seen, shape, places = source.view((before, count), (count, 1)), (count, 1), (before, 1)
-    else:
-        seen = source.view((before, count, inner), row_major((before, count, inner)))
-        shape, places = (1, 1, count), (before, 1, inner)
+    shape: tuple[int, ...] = (count, 1) if inner == 1 else (1, 1, count)
+    places = (before, 1) if inner == 1 else (before, 1, inner)
+    sizes_seen = (before, count) if inner == 1 else sizes
+    seen = source.view(sizes_seen, row_major(sizes_seen))
     ones = builder.constant(np.ones(shape, np.float32))
     left, right = (seen, ones) if inner == 1 else (ones, seen)
     made = matmul(left.descriptor, right.descriptor, None, Descriptor.dense(places), Attributes())
     if made is None or made.is_reference:
         return None
     result = builder.new(made.dst)
-    arguments = {Arg.SRC: left, Arg.WEIGHTS: right, Arg.DST: result}
+    arguments: dict[int, Value] = {Arg.SRC: left, Arg.WEIGHTS: right, Arg.DST: result}
     builder.emit(PrimitiveStep(node.name, node.type, made, arguments, (Arg.DST,)))
     return result
 

@@ -10,13 +10,14 @@ from polydevice.dtype import ElementType
 from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.attention import ScaledDotProductAttention
-from polydevice.ops.convolution import GroupConvolution
+from polydevice.ops.convolution import ConvolutionBackpropData, GroupConvolution
 from polydevice.ops.matmul import Einsum
 from polydevice.ops.normalization import MVN, BatchNormInference, EpsMode, NormalizeL2
 from polydevice.rewrites import Wishes
 from polydevice.rewrites.facts import is_known, numbers_of, rank_of
 from polydevice.rewrites.recognise.activation import RECOGNISED
 from polydevice_cpu.passes.grouped_convolution import GROUPED
+from polydevice_cpu.passes.transposed_convolution import FEW_RESULTS
 
 
 def _is_f32(node: Node) -> bool:
@@ -56,7 +57,7 @@ def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
             ScaledDotProductAttention: _is_plain,
             Einsum: _is_f32,
         },
-        own={GroupConvolution: GROUPED},
+        own={GroupConvolution: GROUPED, ConvolutionBackpropData: FEW_RESULTS},
         recognise={
             **dict.fromkeys(RECOGNISED, _is_f32),
             MVN: _has_primitive,

@@ -1,0 +1,127 @@
+"""What transposed convolutions of few results are made of: a convolution with more channels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from polydevice.dtype import Array, ElementType
+from polydevice.emitter import Emitter
+from polydevice.node import Port
+from polydevice.ops.blocks import DepthMode, DepthToSpace
+from polydevice.ops.convolution import Convolution, ConvolutionBackpropData
+from polydevice.ops.op import Op
+from polydevice.ops.window import PadType
+from polydevice.rewrites.facts import array_of, is_known, shape_of
+from polydevice.rewrites.rule import Rule
+
+FEW = 8
+"""Results up to here leave half of a register of 16 numbers empty, where oneDNN computes each."""
+
+
+def _has_few_results(op: Op, inputs: Sequence[Port]) -> bool:
+    """Whether steps are longer than 1, known, and the results as many as positions times steps."""
+    if not isinstance(op, ConvolutionBackpropData) or op.grouped or len(inputs) != 2:
+        return False
+    if inputs[0].element_type is not ElementType.f32 or not is_known(inputs[1]):
+        return False
+    weights = shape_of(inputs[1])
+    window = op.window(weights)
+    if weights[1] > FEW or math.prod(window.strides) == 1 or max(window.dilations) > 1:
+        return False
+    if op.auto_pad is not PadType.EXPLICIT or window.kernel == window.strides:
+        return False
+    if not inputs[0].desc.is_static and len(set(window.strides)) > 1:
+        return False
+    more = op.added(window.rank)
+    return all(
+        isinstance(kernel, int) and (kernel - begin - end + added) % step == 0 and min(pads) >= 0
+        for kernel, begin, end, added, step, pads in zip(
+            window.kernel, window.pads_begin, window.pads_end, more, window.strides,
+            _pads(op, weights), strict=True,
+        )
+    )  # fmt: skip
+
+
+def _taps(kernel: int, begin: int, step: int) -> tuple[int, int]:
+    """The first and last source position, backwards, that meets a result of any phase."""
+    return -((step - 1 + begin) // step), (kernel - 1 - begin) // step
+
+
+def _pads(op: ConvolutionBackpropData, weights: tuple[int, ...]) -> list[tuple[int, int]]:
+    window = op.window(weights)
+    pads = []
+    for kernel, begin, end, added, step in zip(
+        window.kernel, window.pads_begin, window.pads_end, op.added(window.rank), window.strides,
+        strict=True,
+    ):  # fmt: skip
+        assert isinstance(kernel, int)
+        first, last = _taps(kernel, begin, step)
+        pads.append((last, (kernel - begin - end + added) // step - 1 - first))
+    return pads
+
+
+def phases(weights: Array, begin: Sequence[int], steps: Sequence[int]) -> Array:
+    """Weights [C, O, kernel...] as those of a convolution, [steps... * O, C, taps...].
+
+    Result i * step + phase is the sum, over taps u, of source i - u times weight
+    u * step + phase + begin.
+    """
+    made = np.moveaxis(weights, 1, 0)  # [O, C, kernel...]
+    for axis, (start, step) in enumerate(zip(begin, steps, strict=True)):
+        at = 2 + axis * 2  # behind O, C and [taps, phases] of the axes before
+        kernel = made.shape[at]
+        first, last = _taps(kernel, start, step)
+        before = -(first * step + start)  # zeros in front of the first weight
+        behind = (last + 1) * step + start - kernel
+        pads = [(0, 0)] * made.ndim
+        pads[at] = before, behind
+        made = np.pad(made, pads)
+        shape = made.shape
+        made = made.reshape(*shape[:at], last - first + 1, step, *shape[at + 1 :])
+        made = np.flip(made, at)
+    rank = len(steps)
+    order = [3 + 2 * n for n in range(rank)] + [0, 1] + [2 + 2 * n for n in range(rank)]
+    made = made.transpose(order)
+    sizes = made.shape
+    channels = math.prod(sizes[: rank + 1])
+    result: Array = made.reshape(channels, *sizes[rank + 1 :])
+    return result
+
+
+def _as_convolution(build: Emitter, op: Op, inputs: Sequence[Port]) -> list[Port]:
+    assert isinstance(op, ConvolutionBackpropData)
+    x, w = inputs
+    shape = shape_of(w)
+    window = op.window(shape)
+    rank, steps = window.rank, window.strides
+    pads = _pads(op, shape)
+    convolution = Convolution(
+        strides=(1,) * rank,
+        dilations=(1,) * rank,
+        pads_begin=tuple(begin for begin, _ in pads),
+        pads_end=tuple(end for _, end in pads),
+        auto_pad=PadType.EXPLICIT,
+    )
+    made = build.emit(convolution, x, build.value(phases(array_of(w), window.pads_begin, steps)))
+    return [_side_by_side(build, made, shape[1], steps)]
+
+
+def _side_by_side(build: Emitter, x: Port, channels: int, steps: Sequence[int]) -> Port:
+    """[N, steps... * O, spatial...] as [N, O, spatial * steps...]."""
+    rank = len(steps)
+    if not x.desc.is_static:
+        return build.emit(DepthToSpace(mode=DepthMode.BLOCKS_FIRST, block_size=steps[0]), x)
+    batch, _, *sizes = shape_of(x)
+    cut = build.reshape(x, [batch, *steps, channels, *sizes])
+    order = [0, rank + 1]
+    for axis in range(rank):
+        order += [rank + 2 + axis, 1 + axis]
+    longer = [size * step for size, step in zip(sizes, steps, strict=True)]
+    return build.reshape(build.transpose(cut, order), [batch, channels, *longer])
+
+
+FEW_RESULTS = Rule(_as_convolution, _has_few_results)
+"""Of a `ConvolutionBackpropData` in f32 with few output channels."""
