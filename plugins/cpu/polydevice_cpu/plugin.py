@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from polydevice.errors import OptionValueError
 from polydevice.exec_graph import as_dot
@@ -19,11 +19,12 @@ from polydevice.options import Options
 from polydevice.plugin import Line, Plugin, Section, Version, unsupported
 from polydevice.remote import RemoteContext
 from polydevice_cpu import processor
-from polydevice_cpu.executable import CpuExecutableNetwork
 from polydevice_cpu.lower import find_lowering
 from polydevice_cpu.onednn.library import absence, library
 from polydevice_cpu.options import CpuOptions, available_cores
-from polydevice_cpu.plan.array_steps.start import has_starter, starter_of
+
+if TYPE_CHECKING:
+    from polydevice_cpu.executable import CpuExecutableNetwork
 
 
 class CpuPlugin(Plugin):
@@ -53,6 +54,8 @@ class CpuPlugin(Plugin):
 
     def describe_operation(self, op: type[Op]) -> list[Line]:
         """Say which primitive and which function of NumPy's compute it."""
+        from polydevice_cpu.plan.array_steps.start import starter_of
+
         lines = []
         if (lowering := find_lowering(op)) is not None:
             lines.append(Line("oneDNN", source_place(lowering), _first_line(lowering)))
@@ -72,6 +75,8 @@ class CpuPlugin(Plugin):
 
     def unsupported_nodes(self, network: Network, options: Options) -> dict[str, str]:
         """Return the nodes that nothing here computes."""
+        from polydevice_cpu.plan.array_steps.start import has_starter
+
         return {
             node.name: node.op.hint
             if isinstance(node.op, UnknownOperation)
@@ -96,6 +101,8 @@ class CpuPlugin(Plugin):
             OptionValueError: ENFORCE_BF16 or ENFORCE_F16 on a processor without such products, or
                 both.
         """
+        from polydevice_cpu.executable import CpuExecutableNetwork  # 70 ms, not for `evaluate`
+
         assert isinstance(options, CpuOptions)
         refused = self.unsupported_nodes(network, options)
         if refused:

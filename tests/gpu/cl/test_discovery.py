@@ -224,7 +224,8 @@ def test_time_limit_that_is_not_legal(monkeypatch, text) -> None:
         enumerate_drivers()
 
 
-def test_drivers_are_asked_once_by_any_number_of_threads(monkeypatch) -> None:
+def test_drivers_are_asked_once_by_any_number_of_threads(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("POLYDEVICE_CACHE_DIR", str(tmp_path))  # where no process kept an answer
     calls: list[int] = []
 
     def slow(*_: object) -> Enumeration:

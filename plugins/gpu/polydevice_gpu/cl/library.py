@@ -15,6 +15,7 @@ import importlib.util
 import os
 import sys
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,21 @@ def find_device(cl: ctypes.CDLL, identity: tuple[str, ...], twin: int) -> tuple[
     Raises LookupError if this process's loader does not offer it.
     """
     seen = 0
+    for platform, device, said in _identified(cl):
+        if said == tuple(identity):
+            if seen == twin:
+                return platform, device
+            seen += 1
+    raise LookupError(f"no device {identity[2]!r} on platform {identity[0]!r}")
+
+
+def identities(cl: ctypes.CDLL) -> list[tuple[str, ...]]:
+    """Return the identity of every device that this process's loader offers, in its order."""
+    return [said for _, _, said in _identified(cl)]
+
+
+def _identified(cl: ctypes.CDLL) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+    """Give platform, device and its identity, one device after the other."""
     for platform in list_platforms(cl):
         about = tuple(
             info_text(cl.clGetPlatformInfo, platform, code)
@@ -258,11 +274,7 @@ def find_device(cl: ctypes.CDLL, identity: tuple[str, ...], twin: int) -> tuple[
                 info_text(cl.clGetDeviceInfo, device, code)
                 for code in (_DEVICE_NAME, _DRIVER_VERSION)
             )
-            if about + itself == tuple(identity):
-                if seen == twin:
-                    return platform, device
-                seen += 1
-    raise LookupError(f"no device {identity[2]!r} on platform {identity[0]!r}")
+            yield platform, device, about + itself
 
 
 @functools.cache

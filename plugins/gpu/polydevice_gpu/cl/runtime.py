@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from polydevice.errors import DeviceLostError
 from polydevice.locks import Lock
 from polydevice_gpu.cl import library
+from polydevice_gpu.cl.discovery import remembered
 from polydevice_gpu.cl.discovery.facts import Enumeration
 from polydevice_gpu.cl.discovery.icd import loader_environment
 
@@ -35,11 +36,15 @@ def start(enumeration: Enumeration) -> None:
                 )
             return
         cl = library.library()
-        if enumeration.drivers is None:
-            library.list_platforms(cl)
-        else:
-            with loader_environment(enumeration.drivers) as variables, _environment(variables):
+        with remembered.tried():
+            if enumeration.drivers is None:
                 library.list_platforms(cl)
+            else:
+                with loader_environment(enumeration.drivers) as variables, _environment(variables):
+                    library.list_platforms(cl)
+            devices = library.identities(cl)
+        if devices != [device.identity for device in enumeration.devices]:
+            remembered.forget()  # the next process asks the drivers
         _started_in.append(os.getpid())
 
 

@@ -44,7 +44,8 @@ _VENDORS = {
     ),
 }
 
-_NODES = ("dev/dri/renderD*", "dev/kfd", "dev/nvidiactl", "dev/nvidia[0-9]*")
+NODES = ("dev/dri/renderD*", "dev/kfd", "dev/nvidiactl", "dev/nvidia[0-9]*")
+"""Where device nodes of GPUs are, below the root."""
 
 
 def inspect_hardware(icds: Sequence[Icd], root: Path = Path("/")) -> list[Finding]:
@@ -79,7 +80,7 @@ def _hex(path: Path) -> int:
 
 def _nodes(root: Path) -> list[Finding]:
     findings = []
-    for pattern in _NODES:
+    for pattern in NODES:
         for node in sorted(root.glob(pattern)):
             if os.access(node, os.R_OK | os.W_OK):
                 continue
