@@ -248,7 +248,7 @@ def test_strips_that_are_not_proved_are_not_used(core, monkeypatch):
     model = block(16, 2)
     executable = load(core, model)
     request = executable.create_infer_request()
-    monkeypatch.setattr("polydevice_cpu.plan.filling.strips.refusal", lambda claim: "wrong")
+    monkeypatch.setattr("polydevice_cpu.plan.filling.parts.refusal", lambda claim: "wrong")
     for width in (8, 9, 20, 21):
         x = image(width, 1, 16, 8, width)
         (wanted,) = models.answer(model, {"x": x})

@@ -94,12 +94,7 @@ class Plan:
         )
         self.arena_bytes = self._place(self._arena_storages())
         self.scratchpad_bytes = max(
-            (
-                primitive.scratchpad_bytes
-                for step in steps
-                if isinstance(step, PrimitiveStep)
-                for primitive in step.primitives
-            ),
+            (step.scratchpad_bytes for step in steps if isinstance(step, PrimitiveStep)),
             default=0,
         )
 

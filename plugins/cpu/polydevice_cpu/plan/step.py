@@ -9,6 +9,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.engine import ALIGNMENT_BYTES
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.value import Value
@@ -60,6 +61,22 @@ class Strip:
     start: int
 
 
+@dataclass(frozen=True)
+class Block:
+    """A primitive that computes a part of a picture, from a copy of what it reads.
+
+    Attributes:
+        read: the part of the source.
+        place: where it lies in what the primitive reads; zeros are around it.
+        write: the part of the result.
+    """
+
+    primitive: Primitive
+    read: tuple[slice, ...]
+    place: tuple[slice, ...]
+    write: tuple[slice, ...]
+
+
 @dataclass
 class PrimitiveStep:
     """Execute a oneDNN primitive, or several for some positions each.
@@ -71,6 +88,7 @@ class PrimitiveStep:
         outputs: the arguments among them that are written.
         sums: operands that might be added in place.
         strips: what computes it, if not `primitive` at once, which is that of the first strip then.
+        blocks: the same, of blocks.
     """
 
     name: str
@@ -82,11 +100,30 @@ class PrimitiveStep:
     layers: tuple[str, ...] = ()
     """Names of the nodes that were fused, in order; empty for one node or none."""
     strips: tuple[Strip, ...] = ()
+    blocks: tuple[Block, ...] = ()
 
     @property
     def primitives(self) -> Sequence[Primitive]:
         """What is executed."""
+        if self.blocks:
+            return [block.primitive for block in self.blocks]
         return [strip.piece.primitive for strip in self.strips] or [self.primitive]
+
+    @property
+    def scratchpad_bytes(self) -> int:
+        """What it takes of a request's scratchpad: the primitives' own use, and copies."""
+        copied = max((sum(self.copied(block)) for block in self.blocks), default=0)
+        return copied + max(primitive.scratchpad_bytes for primitive in self.primitives)
+
+    @staticmethod
+    def copied(block: Block) -> tuple[int, int]:
+        """Bytes of what a block reads and of its result, in whole cache lines."""
+        made = block.primitive
+        read, written = (
+            -(-layout.size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+            for layout in (made.src, made.dst)
+        )
+        return read, written
 
     @property
     def implementation(self) -> str:

@@ -10,6 +10,7 @@ from polydevice.symbolic_size import Number, UntraceableError, is_formula, is_sy
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
+from polydevice_cpu.plan.filling.blocks import Blocks, may_be_in_blocks
 from polydevice_cpu.plan.filling.captured import serves_all_sizes
 from polydevice_cpu.plan.filling.means import may_be_a_mean
 from polydevice_cpu.plan.filling.strips import Strips, treats_positions_alike
@@ -31,7 +32,9 @@ class Formulas:
             alone, which are packed into whatever layout is chosen.
         alike_everywhere: places of primitives that treat every position alike.
         means: places of primitives that may be means over all positions.
+        in_blocks: places of convolutions that may be computed in blocks.
         strips: what makes primitives for some of the positions.
+        blocks: the same, of convolutions with larger windows.
     """
 
     def __init__(self) -> None:
@@ -42,7 +45,9 @@ class Formulas:
         self.relied_on: set[int] = set()
         self.alike_everywhere: set[int] = set()
         self.means: set[int] = set()
+        self.in_blocks: set[int] = set()
         self.strips = Strips(self.relied_on)
+        self.blocks = Blocks(self.relied_on)
         self._kept: list[object] = []
         self._alike: dict[Hashable, int] = {}
 
@@ -149,6 +154,8 @@ class Formulas:
     def _note_kind(self, primitive: SymbolicPrimitive) -> None:
         if treats_positions_alike(primitive):
             self.alike_everywhere.add(self.places[id(primitive)])
+        elif may_be_in_blocks(primitive):
+            self.in_blocks.add(self.places[id(primitive)])
         if may_be_a_mean(primitive):
             self.means.add(self.places[id(primitive)])
 

@@ -24,8 +24,9 @@ from polydevice_cpu.onednn.descriptor import (
     same_steps,
 )
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive, built
+from polydevice_cpu.plan.filling.parts import is_right
 from polydevice_cpu.plan.step import Piece, Strip
-from polydevice_cpu.proof.proof import refusal
+from polydevice_cpu.proof.claim import NotedClaim
 
 LEAST = 16
 """Positions of the shortest strips that may overlap; of fewer positions there are no strips."""
@@ -80,6 +81,7 @@ def treats_positions_alike(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
     return (
         isinstance(dst, SymbolicDescriptor)
         and dst.strides is not None
+        and dst.source is None
         and len(dst.shape) > 1
         and (kind.weights is None or _are_for_all(given, given.arguments[kind.weights :]))
         and not attributes.quantisation
@@ -309,6 +311,10 @@ class _Cut:
         shape = self.shape(self._sizes(layout)[0], length)
         return Descriptor.strided(shape, self._lie(shape), layout.data_type)
 
+    def shapes(self, length: int) -> Callable[[NotedClaim], list[Shape]]:
+        """What returns the sizes of a claim's operands with so many positions."""
+        return lambda claim: [self.shape(shape, length) for shape in self._sizes(claim)]
+
     def created(self, like: Primitive, length: int) -> Primitive | None:
         """What oneDNN has for so many positions."""
         if not isinstance(like, SymbolicPrimitive):
@@ -331,20 +337,6 @@ class _Cut:
             return given.of_numbers(lambda layout: self.layout(layout, length))
         return self.layout(given, length) if isinstance(given, Descriptor) else given
 
-    def is_proved(self, made: Primitive, length: int) -> bool:
-        """Whether what is fused is right for so many positions."""
-        for claim in self._given.claims:
-            shapes = [self.shape(shape, length) for shape in self._sizes(claim)]
-            of_strip = claim.of(
-                made,
-                shapes,
-                lambda layout: self.layout(layout, length),
-                lambda base: built(self.created(base, length)),
-            )
-            if refusal(of_strip):
-                return False
-        return True
-
 
 def _fills(shape: Shape, strides: Shape) -> bool:
     """Whether a tensor of some elements leaves no gaps."""
@@ -357,12 +349,14 @@ def _made(
 ) -> Piece | None:
     """The primitive for so many positions; None if that is other code, or is not proved."""
     made = cut.created(given, length)
-    if made is None or made.implementation != given.implementation:
-        return None
-    for place, answer in given.answers.items():
-        if id(answer) in relied_on and made.descriptor(*place).layout != answer.layout:
-            return None
-    if not cut.is_proved(made, length):
+    if made is None or not is_right(
+        made,
+        given,
+        relied_on,
+        cut.shapes(length),
+        lambda layout: cut.layout(layout, length),
+        lambda base: built(cut.created(base, length)),
+    ):
         return None
     layouts = cut.layouts()
     wide = cut.wide() or ()

@@ -22,7 +22,7 @@ from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimiti
 from polydevice_cpu.plan.filling.formulas import Formulas
 from polydevice_cpu.plan.filling.means import is_a_mean, mean
 from polydevice_cpu.plan.plan import Plan, PlanParts
-from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, Strip
+from polydevice_cpu.plan.step import ArrayStep, Block, PrimitiveStep, Step, Strip
 from polydevice_cpu.plan.value import Storage, UnpackedValue, Value
 from polydevice_cpu.proof.claim import NotedClaim
 from polydevice_cpu.proof.proof import refusal
@@ -41,7 +41,8 @@ class PlanTemplate:
     Which steps there are, what they compute together, and in which layouts is as it was for the
     sizes that the template was made with. oneDNN is asked for each primitive that runs: where it
     has other code than was expected, or code that is not proved, the template does not fit. What
-    treats every position alike is computed in `Strips`, until the plan has run often.
+    treats every position alike is computed in `Strips`, and other convolutions in `Blocks`, until
+    the plan has run often.
     """
 
     def __init__(self, parts: PlanParts, trace: Trace, packing: Packing) -> None:
@@ -71,7 +72,7 @@ class PlanTemplate:
         return plan
 
     def _filled(self, numbers: list[Any], *, may_be_in_strips: bool) -> tuple[Plan | None, bool]:
-        """The plan, and whether something in it is in strips, or a mean by NumPy."""
+        """The plan, and whether something in it is in strips or blocks, or a mean by NumPy."""
         before = openmp.functions()[0]()
         try:
             with ahead() as codes:
@@ -88,6 +89,7 @@ class _Filled:
 
     Attributes:
         strips: what computes primitives in strips, by their places.
+        blocks: what computes primitives in blocks, by their places.
         is_for_now: whether something is computed otherwise than in a plan that runs often.
     """
 
@@ -110,9 +112,11 @@ class _Filled:
         self._values: dict[int, Value] = {}
         self._storages: dict[int, Storage] = {}
         self._alike_everywhere = found.alike_everywhere if may_be_in_strips else ()
+        self._in_blocks = found.in_blocks if may_be_in_strips else ()
         self._means = found.means if may_be_in_strips else ()
         self.is_for_now = False
         self.strips: dict[int, tuple[Strip, ...]] = {}
+        self.blocks: dict[int, tuple[Block, ...]] = {}
 
     def plan(self, parts: PlanParts) -> Plan:
         steps = [self._step(step) for step in parts.steps]
@@ -138,7 +142,9 @@ class _Filled:
             made = self._primitive(step.primitive)
             arguments = {index: value(each) for index, each in step.arguments.items()}
             filled = PrimitiveStep(step.name, step.type, made, arguments, step.outputs)
-            filled.layers, filled.strips = step.layers, self._strips(step.primitive)
+            place = self._places.get(id(step.primitive), -1)
+            filled.layers, filled.strips = step.layers, self.strips.get(place, ())
+            filled.blocks = self.blocks.get(place, ())
             for primitive in filled.primitives:
                 self._ahead.add(primitive)
             return filled
@@ -225,7 +231,7 @@ class _Filled:
         place = self._places[id(given)]
         made = self._primitives.get(place)
         if made is None:
-            made = self._in_strips(given, place) or self._made_primitive(given)
+            made = self._in_parts(given, place) or self._made_primitive(given)
             self._primitives[place] = made
         return made
 
@@ -245,21 +251,22 @@ class _Filled:
             return False
         return is_a_mean(self._sizes(given), *self._sizes(given.src))
 
-    def _in_strips(self, given: SymbolicPrimitive, place: int) -> Primitive | None:
-        """The primitive of the first strip; None for one that is made at once."""
-        if place not in self._alike_everywhere:
-            return None
-        self._set_threads(given)
-        strips = self._found.strips.of(given, place, self._sizes)
-        if not strips:
-            return None
-        self.strips[place] = strips
-        self.is_for_now = True
-        return strips[0].piece.primitive
-
-    def _strips(self, given: Primitive) -> tuple[Strip, ...]:
-        """What computes a primitive that is made, if not that one at once."""
-        return self.strips.get(self._places.get(id(given), -1), ())
+    def _in_parts(self, given: SymbolicPrimitive, place: int) -> Primitive | None:
+        """The primitive of the first strip or block; None for one that is made at once."""
+        found = self._found
+        if place in self._alike_everywhere:
+            self._set_threads(given)
+            if strips := found.strips.of(given, place, self._sizes):
+                self.strips[place] = strips
+                self.is_for_now = True
+                return strips[0].piece.primitive
+        elif place in self._in_blocks:
+            self._set_threads(given)
+            if blocks := found.blocks.of(given, place, self._sizes):
+                self.blocks[place] = blocks
+                self.is_for_now = True
+                return blocks[0].primitive
+        return None
 
     def _made_primitive(self, given: SymbolicPrimitive) -> Primitive:
         arguments = [

@@ -1,0 +1,241 @@
+"""Blocks: convolutions with larger windows, computed for so many positions of each axis at a time.
+
+What a block reads is copied, with the zeros around the picture, and its result is copied back, so
+that primitives for powers of two serve all sizes. Answers are the same to the bit.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Container, Sequence
+from typing import Any, TypeGuard
+from weakref import WeakValueDictionary
+
+from polydevice.symbolic_size import is_symbolic
+from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, Prelu
+from polydevice_cpu.onednn.constants import DataType, Query
+from polydevice_cpu.onednn.descriptor import (
+    Descriptor,
+    SymbolicDescriptor,
+    channels_last_strides,
+    same_steps,
+)
+from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive, built
+from polydevice_cpu.plan.filling.parts import is_right
+from polydevice_cpu.plan.step import Block
+from polydevice_cpu.proof.claim import NotedClaim
+
+MOST = 16
+"""Blocks of a convolution: each takes some 40 us to bind, code for other sizes 0.5 to 1.2 ms."""
+
+REPEATED = 2_000_000
+"""So many products may be computed twice, where that spares blocks: some 50 us of a core."""
+
+_SRC, _WEIGHTS, _DST, _ATTRIBUTES = 3, 4, 6, 11
+_GEOMETRY = slice(7, 11)
+
+Shape = tuple[int, ...]
+
+
+def may_be_in_blocks(given: Primitive) -> TypeGuard[SymbolicPrimitive]:
+    """Whether a primitive is a convolution of pictures of any size, without groups."""
+    if not isinstance(given, SymbolicPrimitive) or given.name != "convolution_forward":
+        return False
+    src, weights, dst, attributes = (
+        given.arguments[place] for place in (_SRC, _WEIGHTS, _DST, _ATTRIBUTES)
+    )
+    assert isinstance(weights, Descriptor)
+    assert isinstance(attributes, Attributes)
+    return (
+        all(map(_is_open, (src, dst)))
+        and len(weights.shape) == len(given.src.shape)  # no groups
+        and not any(map(is_symbolic, weights.shape))
+        and not attributes.quantisation
+        and all(isinstance(each, (Eltwise, Binary, Prelu)) for each in attributes.post_ops)
+        and not any(isinstance(each, SymbolicDescriptor) for each in attributes.operands)
+        and all(each.shape.count(1) >= len(each.shape) - 1 for each in attributes.operands)
+    )
+
+
+def _is_open(layout: object) -> bool:
+    return (
+        isinstance(layout, SymbolicDescriptor)
+        and layout.strides is not None
+        and layout.source is None
+        and layout.data_type is DataType.F32
+        and not is_symbolic(layout.shape[1])
+    )
+
+
+def cuts(size: int, products: int) -> list[tuple[int, int]]:
+    """Return (start, length) of what an axis is cut into, by powers of two.
+
+    Args:
+        size: of the axis.
+        products: how many are computed for one position.
+    """
+    length, start = 1 << (size.bit_length() - 1), 0
+    found = []
+    while start < size:
+        rest = size - start
+        if rest >= length:
+            found.append((start, length))
+            start += length
+        elif (length - rest) * products <= REPEATED:
+            found.append((size - length, length))
+            break
+        else:
+            length >>= 1
+    return found
+
+
+class Blocks:
+    """Makes primitives for blocks of a template's convolutions; for one thread at a time.
+
+    They are kept as long as plans use them.
+    """
+
+    def __init__(self, relied_on: Container[int]) -> None:
+        """Begin with none.
+
+        Args:
+            relied_on: identities of layouts that values have or are brought into.
+        """
+        self._relied_on = relied_on
+        self._made: WeakValueDictionary[tuple[Any, ...], Primitive] = WeakValueDictionary()
+        self._refused: set[tuple[Any, ...]] = set()
+
+    def of(
+        self, given: SymbolicPrimitive, place: int, sizes: Callable[[object], Any]
+    ) -> tuple[Block, ...]:
+        """Return what computes a primitive for the sizes at hand; empty where it is no blocks.
+
+        Args:
+            given: one that `may_be_in_blocks`; the calling thread's number of threads is its own.
+            place: what it shares with those that are made of the same.
+            sizes: returns the numbers of a layout (shape and strides), a primitive or a claim.
+        """
+        (source, steps), (result, other_steps) = sizes(given.src), sizes(given.arguments[_DST])
+        if not (
+            same_steps(source, steps, channels_last_strides(source))
+            and same_steps(result, other_steps, channels_last_strides(result))
+        ):
+            return ()
+        found = self._axes(given, result)
+        if result[0] * math.prod(map(len, found)) > MOST:
+            return ()
+        geometry = sizes(given)[_GEOMETRY]
+        blocks: list[Block] = []
+        for parts in itertools.product(*found):
+            lengths = tuple(length for _, length in parts)
+            made = self._primitive(given, place, geometry, lengths, sizes)
+            if made is None or (blocks and made.weights != blocks[0].primitive.weights):
+                return ()
+            starts = [start for start, _ in parts]
+            blocks += [_block(made, image, starts, source, geometry) for image in range(result[0])]
+        return tuple(blocks)
+
+    @staticmethod
+    def _axes(given: SymbolicPrimitive, result: Shape) -> list[list[tuple[int, int]]]:
+        """What each axis of positions is cut into; not at all where its size is always the same."""
+        weights, dst = given.arguments[_WEIGHTS], given.arguments[_DST]
+        assert isinstance(weights, Descriptor)
+        assert isinstance(dst, Descriptor)
+        each, positions = math.prod(weights.shape), math.prod(result[2:])
+        return [
+            cuts(size, each * positions // size) if is_symbolic(formula) else [(0, size)]
+            for size, formula in zip(result[2:], dst.shape[2:], strict=True)
+        ]
+
+    def _primitive(
+        self,
+        given: SymbolicPrimitive,
+        place: int,
+        geometry: tuple[Shape, ...],
+        lengths: Shape,
+        sizes: Callable[[object], Any],
+    ) -> Primitive | None:
+        key = place, geometry[:2], lengths
+        made = self._made.get(key)
+        if made is None and key not in self._refused:
+            made = _made(given, geometry, lengths, self._relied_on, sizes)
+            if made is None:
+                self._refused.add(key)
+            else:
+                self._made[key] = made
+        return made
+
+
+def _window(weights: Shape, geometry: tuple[Shape, ...], lengths: Sequence[int]) -> Shape:
+    """How many positions of each axis are read for so many results."""
+    steps, gaps, *_ = geometry
+    each = zip(lengths, steps, gaps, weights[2:], strict=True)
+    return tuple((n - 1) * step + (k - 1) * (gap + 1) + 1 for n, step, gap, k in each)
+
+
+def _made(
+    given: SymbolicPrimitive,
+    geometry: tuple[Shape, ...],
+    lengths: Shape,
+    relied_on: Container[int],
+    sizes: Callable[[object], Any],
+) -> Primitive | None:
+    """The primitive for so many results; None if that is other code, or is not proved."""
+
+    def created(like: Primitive) -> Primitive | None:
+        return _created(like, geometry, lengths)
+
+    made = created(given)
+    if made is None:
+        return None
+
+    def shapes(claim: NotedClaim) -> Sequence[Shape]:
+        return sizes(claim)  # type: ignore[no-any-return]
+
+    is_good = is_right(
+        made, given, relied_on, shapes, lambda each: each, lambda base: built(created(base))
+    )
+    return made if is_good else None
+
+
+def _created(like: Primitive, geometry: tuple[Shape, ...], lengths: Shape) -> Primitive | None:
+    assert isinstance(like, SymbolicPrimitive)
+    arguments = list(like.arguments)
+    src, weights, dst = (arguments[place] for place in (_SRC, _WEIGHTS, _DST))
+    assert isinstance(src, Descriptor)
+    assert isinstance(weights, Descriptor)
+    assert isinstance(dst, Descriptor)
+    read = (1, src.shape[1], *_window(weights.shape, geometry, lengths))
+    layouts = {
+        (Query.SRC, 0): Descriptor.channels_last(read, src.data_type),
+        (Query.DST, 0): Descriptor.channels_last((1, dst.shape[1], *lengths), dst.data_type),
+    }
+    arguments[_SRC], arguments[_DST] = layouts.values()
+    none = (0,) * len(lengths)
+    arguments[_GEOMETRY] = *geometry[:2], none, none
+    made = Primitive.create(like.name, *arguments)
+    if made is not None:
+        made.note({**like.layouts, **layouts}, {**like.opaque})
+    return made
+
+
+def _block(
+    made: Primitive,
+    image: int,
+    starts: Sequence[int],
+    source: Shape,
+    geometry: tuple[Shape, ...],
+) -> Block:
+    """Where a block reads and writes."""
+    steps, _, pads, _ = geometry
+    one = slice(image, image + 1), slice(None)
+    read, place = [*one], [slice(None)] * 2
+    window, lengths = made.src.shape[2:], made.dst.shape[2:]
+    for start, step, pad, size, reach in zip(starts, steps, pads, source[2:], window, strict=True):
+        first = start * step - pad
+        inside = max(first, 0), min(first + reach, size)
+        read.append(slice(*inside))
+        place.append(slice(inside[0] - first, inside[1] - first))
+    write = [slice(first, first + n) for first, n in zip(starts, lengths, strict=True)]
+    return Block(made, tuple(read), tuple(place), (*one, *write))

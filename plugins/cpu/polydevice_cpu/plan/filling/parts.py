@@ -1,0 +1,36 @@
+"""Whether a primitive for a part of a result computes as the one for all of it would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+
+from polydevice_cpu.onednn.descriptor import Descriptor
+from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
+from polydevice_cpu.proof.claim import NotedClaim
+from polydevice_cpu.proof.proof import refusal
+
+
+def is_right(
+    made: Primitive,
+    given: SymbolicPrimitive,
+    relied_on: Container[int],
+    shapes: Callable[[NotedClaim], Sequence[tuple[int, ...]]],
+    layout: Callable[[Descriptor], Descriptor],
+    base: Callable[[Primitive], Primitive],
+) -> bool:
+    """Whether it has the code that was expected, and what is fused is proved.
+
+    Args:
+        made: computes a part.
+        given: what it is a part of.
+        relied_on: identities of layouts that values have or are brought into.
+        shapes: returns the sizes of a claim's operands, as far as the part reads them.
+        layout: returns a layout of the part.
+        base: returns the part of what a claim compares it with.
+    """
+    if made.implementation != given.implementation:
+        return False
+    for place, answer in given.answers.items():
+        if id(answer) in relied_on and made.descriptor(*place).layout != answer.layout:
+            return False
+    return not any(refusal(each.of(made, shapes(each), layout, base)) for each in given.claims)
