@@ -7,6 +7,7 @@ import pytest
 
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
+from polydevice_cpu.plan.filling import blocks as making
 from polydevice_cpu.plan.filling.blocks import MOST, REPEATED, cuts
 from polydevice_cpu.plan.step import PrimitiveStep
 from tests.cpu import models
@@ -14,6 +15,12 @@ from tests.cpu.loading import asked_from_now, image, load
 from tests.cpu.test_strips import wait
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Have blocks however much they take besides: networks here are small."""
+    monkeypatch.setattr(making, "PART", 1e9)
 
 
 def windows(channels: int, window: tuple[int, ...], attributes, *, height: int | str = "h"):
@@ -63,6 +70,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("case", CASES)
 def test_answers_in_blocks_stay_the_same_to_the_bit(core, monkeypatch, case, threads):
@@ -86,6 +94,7 @@ def test_answers_in_blocks_stay_the_same_to_the_bit(core, monkeypatch, case, thr
     assert seen >= 2
 
 
+@pytest.mark.usefixtures("always")
 def test_nothing_is_asked_for_blocks_that_were_there(core, monkeypatch):
     executable = load(core, windows(8, (3, 3), {"pads": [1] * 4}, height=12))
     request = executable.create_infer_request()
@@ -97,6 +106,7 @@ def test_nothing_is_asked_for_blocks_that_were_there(core, monkeypatch):
     assert not [name for name in asked if name.startswith("convolution")]
 
 
+@pytest.mark.usefixtures("always")
 def test_too_many_blocks_are_none(core):
     executable = load(core, windows(8, (3, 3), {"pads": [1] * 4}))
     request = executable.create_infer_request()
@@ -106,6 +116,7 @@ def test_too_many_blocks_are_none(core):
     assert executable.compiled.templates.filled
 
 
+@pytest.mark.usefixtures("always")
 def test_the_caller_may_read_and_write_elsewhere(core):
     """What a block copies from and to is where the caller's arrays are at the time."""
     model = windows(8, (3, 3), {"pads": [1] * 4})
@@ -119,3 +130,12 @@ def test_the_caller_may_read_and_write_elsewhere(core):
         got = request.infer({"x": x})["y"]
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
     assert any(blocks(executable))
+
+
+def test_small_networks_have_none(core):
+    executable = load(core, windows(8, (3, 3), {"pads": [1] * 4}))
+    request = executable.create_infer_request()
+    for width in (8, 9, 20, 21):
+        request.infer({"x": image(0, 1, 8, 12, width)})
+    assert not any(blocks(executable))
+    assert executable.compiled.templates.filled

@@ -19,6 +19,7 @@ from polydevice_cpu.onednn.descriptor import (
     Descriptor,
     SymbolicDescriptor,
     channels_last_strides,
+    number_descriptor,
     same_steps,
 )
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive, built
@@ -26,11 +27,23 @@ from polydevice_cpu.plan.filling.parts import is_right
 from polydevice_cpu.plan.step import Block
 from polydevice_cpu.proof.claim import NotedClaim
 
-MOST = 16
+MOST = 24
 """Blocks of a convolution: each takes some 40 us to bind, code for other sizes 0.5 to 1.2 ms."""
 
-REPEATED = 2_000_000
-"""So many products may be computed twice, where that spares blocks: some 50 us of a core."""
+REPEATED = 600_000
+"""So many products may be computed twice to spare a block: as long as one takes besides."""
+
+BLOCK_US = 9.0
+"""What a block takes besides its products, and what is copied."""
+
+PRODUCTS_PER_US = 40_000.0
+BYTES_PER_US = 8_000.0
+
+PART = 1 / 8
+"""What blocks may take besides, as a part of what the convolution takes."""
+
+LITTLE = 1 / 100
+"""The same, as a part of what all convolutions and products of the network take."""
 
 _SRC, _WEIGHTS, _DST, _ATTRIBUTES = 3, 4, 6, 11
 _GEOMETRY = slice(7, 11)
@@ -107,7 +120,11 @@ class Blocks:
         self._refused: set[tuple[Any, ...]] = set()
 
     def of(
-        self, given: SymbolicPrimitive, place: int, sizes: Callable[[object], Any]
+        self,
+        given: SymbolicPrimitive,
+        place: int,
+        sizes: Callable[[object], Any],
+        network: int,
     ) -> tuple[Block, ...]:
         """Return what computes a primitive for the sizes at hand; empty where it is no blocks.
 
@@ -115,6 +132,7 @@ class Blocks:
             given: one that `may_be_in_blocks`; the calling thread's number of threads is its own.
             place: what it shares with those that are made of the same.
             sizes: returns the numbers of a layout (shape and strides), a primitive or a claim.
+            network: how many products the network has, for the sizes the template was made with.
         """
         (source, steps), (result, other_steps) = sizes(given.src), sizes(given.arguments[_DST])
         if not (
@@ -123,7 +141,8 @@ class Blocks:
         ):
             return ()
         found = self._axes(given, result)
-        if result[0] * math.prod(map(len, found)) > MOST:
+        part = max(PART, LITTLE * network / products(given))
+        if not _pays(given, source, result, found, part):
             return ()
         geometry = sizes(given)[_GEOMETRY]
         blocks: list[Block] = []
@@ -165,6 +184,38 @@ class Blocks:
             else:
                 self._made[key] = made
         return made
+
+
+def products(given: Primitive) -> int:
+    """How many a convolution, or a product with constant weights, has for the numbers there are."""
+    if not isinstance(given, SymbolicPrimitive) or not given.has_weights:
+        return 0
+    places = [number for number, each in enumerate(given.arguments) if isinstance(each, Descriptor)]
+    weights, result = given.arguments[places[1]], number_descriptor(given.dst).shape
+    assert isinstance(weights, Descriptor)
+    if any(map(is_symbolic, weights.shape)):
+        return 0
+    positions = math.prod(result) // result[-1 if given.kind == "matmul" else 1]
+    return math.prod(weights.shape) * positions
+
+
+def _pays(
+    given: SymbolicPrimitive,
+    source: Shape,
+    result: Shape,
+    found: list[list[tuple[int, int]]],
+    part: float,
+) -> bool:
+    """Whether blocks take no more time besides than such a part of what all at once takes."""
+    count = result[0] * math.prod(map(len, found))
+    weights = given.arguments[_WEIGHTS]
+    assert isinstance(weights, Descriptor)
+    each_us = math.prod(weights.shape) / PRODUCTS_PER_US
+    once = result[0] * math.prod(result[2:])
+    computed = result[0] * math.prod(sum(length for _, length in axis) for axis in found)
+    copied_us = 4 * math.prod(source) / BYTES_PER_US
+    more_us = count * BLOCK_US + copied_us + (computed - once) * each_us
+    return count <= MOST and more_us <= part * once * each_us
 
 
 def _window(weights: Shape, geometry: tuple[Shape, ...], lengths: Sequence[int]) -> Shape:

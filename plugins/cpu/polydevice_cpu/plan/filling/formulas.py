@@ -10,7 +10,7 @@ from polydevice.symbolic_size import Number, UntraceableError, is_formula, is_sy
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
-from polydevice_cpu.plan.filling.blocks import Blocks, may_be_in_blocks
+from polydevice_cpu.plan.filling.blocks import Blocks, may_be_in_blocks, products
 from polydevice_cpu.plan.filling.captured import serves_all_sizes
 from polydevice_cpu.plan.filling.means import may_be_a_mean
 from polydevice_cpu.plan.filling.strips import Strips, treats_positions_alike
@@ -33,6 +33,7 @@ class Formulas:
         alike_everywhere: places of primitives that treat every position alike.
         means: places of primitives that may be means over all positions.
         in_blocks: places of convolutions that may be computed in blocks.
+        products: how many all steps compute, for the sizes that there are.
         strips: what makes primitives for some of the positions.
         blocks: the same, of convolutions with larger windows.
     """
@@ -46,6 +47,7 @@ class Formulas:
         self.alike_everywhere: set[int] = set()
         self.means: set[int] = set()
         self.in_blocks: set[int] = set()
+        self.products = 0
         self.strips = Strips(self.relied_on)
         self.blocks = Blocks(self.relied_on)
         self._kept: list[object] = []
@@ -85,6 +87,7 @@ class Formulas:
     def _step(self, step: Step) -> None:
         if isinstance(step, PrimitiveStep):
             self._primitive(step.primitive)
+            self.products += products(step.primitive)
         elif not isinstance(step, ArrayStep) or not serves_all_sizes(step.start):
             raise UntraceableError(f"{step.type} {step.name!r} is made for its sizes")
         for value in step.values:

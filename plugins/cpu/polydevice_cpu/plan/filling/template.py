@@ -262,7 +262,7 @@ class _Filled:
                 return strips[0].piece.primitive
         elif place in self._in_blocks:
             self._set_threads(given)
-            if blocks := found.blocks.of(given, place, self._sizes):
+            if blocks := found.blocks.of(given, place, self._sizes, found.products):
                 self.blocks[place] = blocks
                 self.is_for_now = True
                 return blocks[0].primitive
