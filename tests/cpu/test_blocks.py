@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on 
 @pytest.fixture
 def always(monkeypatch):
     """Have blocks however much they take besides: networks here are small."""
-    monkeypatch.setattr(making, "PART", 1e9)
+    monkeypatch.setattr(making, "LITTLE", 1e9)
 
 
 def windows(channels: int, window: tuple[int, ...], attributes, *, height: int | str = "h"):

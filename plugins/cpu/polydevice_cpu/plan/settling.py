@@ -14,9 +14,9 @@ from polydevice_cpu.plan.plan import Plan
 
 _log = logging.getLogger(__name__)
 
-RUNS = 16
-"""Inferences with a plan in strips and blocks after which it gets primitives for its sizes:
-networks take 3 to 10 % longer so, and to make the other plan takes 15 to 50 times that."""
+RUNS = 8
+"""Inferences with a plan in strips and blocks after which it gets primitives for its sizes: they
+take 3 to 10 % longer so, and to make the other plan takes 60 to 80 % of one."""
 
 Replace = Callable[[Shapes, Plan, Plan], None]
 """Takes shapes, the plan for them, and the one that shall take its place."""

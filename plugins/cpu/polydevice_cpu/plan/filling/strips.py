@@ -34,6 +34,13 @@ LEAST = 16
 REPEATED = 32
 """Of so many positions one may be computed twice, where that spares shorter strips."""
 
+LARGE_BYTES = 1 << 20
+"""Weights that are read from beyond the second cache for every strip."""
+
+FOR_LARGE = 32
+"""So many positions there are for each strip besides the first where weights are large: a product
+of 52 rows and 3 MB of weights takes 860 us at once, and 1,075 in three strips."""
+
 Shape = tuple[int, ...]
 
 
@@ -183,7 +190,11 @@ class Strips:
         least = LEAST if may_repeat else 1
         while cuts := pieces(cut.positions, least, may_repeat=may_repeat):
             first = self._piece(given, key, cut, cuts[0][1])
-            if first is None:
+            if first is None or (
+                kind.weights is not None
+                and first.primitive.weights.size_bytes > LARGE_BYTES
+                and (len(cuts) - 1) * FOR_LARGE > cut.positions
+            ):
                 break
             strips = []
             for start, length in cuts:
