@@ -37,6 +37,7 @@ from polydevice_gpu.passes.group_products import group_products
 from polydevice_gpu.passes.read_borders import read_borders
 from polydevice_gpu.passes.select_kernels import select_kernels
 from polydevice_gpu.passes.shorten_views import shorten_views
+from polydevice_gpu.passes.slice_early import slice_early
 
 Pass = Callable[[GpuGraph, Target], None]
 
@@ -69,6 +70,7 @@ NETWORK: tuple[Callable[[Work], None], ...] = (
 GRAPH: tuple[Pass, ...] = (
     drop_unused,  # first: fewer readers and results for all that follows
     drop_conversions,  # before layers are looked at for what they read
+    slice_early,  # before layers join, while each can be cut by itself
     shorten_views,  # before anything looks at what lies between two layers
     fuse_frame,  # before what comes behind joins the resizing
     fuse_pad,  # before kernels are chosen: a convolution pads for nothing
