@@ -45,7 +45,7 @@ from polydevice_gpu.runtime.plan import (
 from polydevice_gpu.runtime.weights import WeightStore
 from polydevice_gpu.tuning.candidates import built_choice, launches_of, takes
 
-_UPLOADING = min(4, os.cpu_count() or 1)
+_UPLOADING = min(8, os.cpu_count() or 1)
 """Constants that are brought into their form and uploaded at the same time."""
 
 

@@ -15,6 +15,7 @@ from polydevice.locks import Lock
 from polydevice.memory_budget import MemoryBudget
 from polydevice_gpu import cl
 from polydevice_gpu.kernels.launch import Weights
+from polydevice_gpu.runtime.halves import as_halves
 
 _SAMPLE = 64
 """Elements at either end by which constants that might be equal are found."""
@@ -180,6 +181,8 @@ class WeightStore:
     def _uploaded(self, constant: Array, storage: ElementType, form: Weights | None) -> _Upload:
         def upload() -> cl.Buffer:
             array = constant if form is None else form.make(constant)
+            if storage is ElementType.f16:
+                array = as_halves(array)
             array = np.ascontiguousarray(array.astype(storage.dtype, copy=False))
             buffer = self._device.memory.allocate(max(array.nbytes, 1), "weights")
             if array.nbytes:

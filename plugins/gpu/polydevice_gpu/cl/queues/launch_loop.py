@@ -15,15 +15,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import mmap
-import platform
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from polydevice_gpu.cl import library
+from polydevice_gpu.machine_code import function_of
 
 # size_t loop(enqueue rdi, queue rsi, record* rdx, size_t count rcx): how many were enqueued.
 _ENQUEUE = bytes.fromhex(
@@ -93,7 +91,7 @@ class LaunchLoop(NamedTuple):
 
 def launch_loop(queue: int, records: Records) -> LaunchLoop | None:
     """Return the loop over launches on a queue; None where there is none for this system."""
-    function = _function(_ENQUEUE)
+    function = function_of(_ENQUEUE)
     if function is None:
         return None
     enqueue = _address_of("clEnqueueNDRangeKernel")
@@ -106,7 +104,7 @@ def set_arguments(records: Records) -> int:
     Args:
         records: of type `ARGUMENT`; what they point to may go afterwards.
     """
-    function = _function(_SET)
+    function = function_of(_SET)
     if function is not None:
         return int(function(_address_of("clSetKernelArg"), *_given(records)))
     set_argument = library.library().clSetKernelArg
@@ -123,27 +121,3 @@ def _given(records: Records) -> tuple[ctypes.c_void_p, ctypes.c_size_t]:
 @functools.cache
 def _address_of(name: str) -> ctypes.c_void_p:
     return ctypes.cast(getattr(library.library(), name), ctypes.c_void_p)
-
-
-@functools.cache
-def _function(code: bytes) -> Any | None:
-    """Return machine code as a function; None if it cannot run here."""
-    if sys.platform != "linux" or platform.machine() != "x86_64" or sys.maxsize < 2**32:
-        return None
-    try:
-        memory = mmap.mmap(
-            *(-1, mmap.PAGESIZE),
-            flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,
-            prot=mmap.PROT_READ | mmap.PROT_WRITE,
-        )
-        memory.write(code)
-        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        protect = ctypes.CDLL(None, use_errno=True).mprotect
-        protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-        if protect(address, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC):
-            return None  # a hardened system
-    except OSError:
-        return None
-    function = ctypes.CFUNCTYPE(ctypes.c_size_t)(address)
-    function.memory = memory  # type: ignore[attr-defined]  # lives as long
-    return function
