@@ -153,3 +153,77 @@ def test_endless(core, monkeypatch):
     feed = {"go": np.array(True), "x": np.ones(2, np.float32)}
     with pytest.raises(InferenceError, match="50 iterations without an end"):
         load(core, made).infer(feed)
+
+
+APPENDED = {
+    "as it is": ([node("Concat", "all part", "more", axis=0)], True),
+    "from the end of axes": ([node("Concat", "all part", "more", axis=-2)], True),
+    "before": ([node("Concat", "part all", "more", axis=0)], False),
+    "looked at": (
+        [
+            node("Concat", "all part", "more", axis=0),
+            node("ReduceSum", "all", "most", keepdims=0),
+            node("Add", "b most", "q"),
+        ],
+        False,
+    ),
+    "of sizes that change": (
+        [
+            node("Unsqueeze", "number zero", "end"),
+            node("Slice", "part zero end", "some"),
+            node("Concat", "all some", "more", axis=0),
+        ],
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("trips", [0, 1, 5])
+@pytest.mark.parametrize("already", [0, 3])
+@pytest.mark.parametrize("kind", APPENDED)
+def test_appended_to_what_is_carried(core, kind, already, trips):
+    """Parts of one size that nothing else looks at are joined behind the loop."""
+    nodes, joined = APPENDED[kind]
+    last = [] if "q" in {name for each in nodes for name in each.output} else [
+        node("Add", "b step", "q")
+    ]  # fmt: skip
+    body = helper.make_graph(
+        [
+            node("Cast", "number", "step", to=F),
+            node("Mul", "b step", "part"),
+            *nodes,
+            *last,
+            node("Identity", "given", "goes"),
+        ],
+        "body",
+        [
+            *(info("number", WHOLE, []), info("given", B, [])),
+            *(info("all", F, [None, 4]), info("b", F, [2, 4])),
+        ],
+        [info("goes", B, []), info("more", F, None), info("q", F, None)],
+        [numpy_helper.from_array(np.array([0]), "zero")],
+    )
+    made = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Loop", ["n", "go", "x", "z"], ["p", "q"], body=body)],
+            "g",
+            [info("n", WHOLE, []), info("x", F, [already, 4]), info("z", F, [2, 4])],
+            [info("p", F, [None, 4]), info("q", F, [2, 4])],
+            [numpy_helper.from_array(np.array(True), "go")],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=9,
+    ).SerializeToString()
+    rng = np.random.default_rng(trips)
+    feed = {"n": np.array(trips), "x": rng.normal(size=(already, 4)).astype(np.float32)}
+    feed["z"] = rng.normal(size=(2, 4)).astype(np.float32)
+    session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
+    executable = load(core, made)
+    for _ in range(2):
+        for ours, theirs in zip(
+            executable.infer(feed).values(), session.run(None, feed), strict=True
+        ):
+            assert ours.shape == theirs.shape
+            np.testing.assert_allclose(ours, theirs, 1e-5, 1e-5)
+    (loop,) = [each for each in executable.compiled.network if each.type == "Loop"]
+    assert len(loop.op.back_edges) == (2 if joined else 3)  # one is the condition

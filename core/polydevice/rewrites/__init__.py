@@ -14,6 +14,7 @@ from polydevice.node import Evaluate
 from polydevice.ops.io import Result
 from polydevice.ops.quantize_linear import QuantizeLinear
 from polydevice.passes.constant_folding import constant_folding
+from polydevice.rewrites.control_flow.collect_parts import collect_parts
 from polydevice.rewrites.control_flow.settle_loops import settle_loops
 from polydevice.rewrites.control_flow.unroll_loops import unroll_loops
 from polydevice.rewrites.decomposition import decompose, decompositions
@@ -63,6 +64,10 @@ def _settle(network: Network, wishes: Wishes) -> int:
     return int(settle_loops(network, network.evaluate))
 
 
+def _collect(network: Network, wishes: Wishes) -> int:
+    return collect_parts(network) if wishes.collect else 0
+
+
 Stage = Callable[[Network, Wishes], int]
 """Changes a network in place and returns how many changes it made."""
 
@@ -72,6 +77,7 @@ ORDER: tuple[tuple[str, Stage], ...] = (
     ("prepare", _prepare),  # the device's own operations take the place of the model's
     ("fold constants", _fold),  # rules ask for numbers that shapes tell, and for weights
     ("settle loops", _settle),  # loops left over: what they never change is known in their bodies
+    ("collect parts", _collect),  # of loops that are left
     ("fold what settled", _fold),
     ("decompose", decompose),  # before recognising: Einsum hides the products of an attention
     ("fold parts", _fold),  # parts of constants that decompositions have made

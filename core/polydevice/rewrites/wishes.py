@@ -58,6 +58,7 @@ class Wishes:
         unroll: which loops become plain layers.
         integers: whether quantised products are computed on integers (`IntegerProduct`).
         settle: whether what loops carry without changing it becomes constant in their bodies.
+        collect: whether what loops append to a value they carry is joined once, behind them.
         prepare: what the device does itself to a network, in place, once its loops are unrolled.
     """
 
@@ -68,4 +69,5 @@ class Wishes:
     unroll: Unroll = Unroll.NEVER
     integers: bool = False
     settle: bool = False
+    collect: bool = False
     prepare: Callable[[Network], None] = nothing

@@ -64,5 +64,6 @@ def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
             NormalizeL2: _is_last,
         },
         integers=integers,
+        collect=True,
         prepare=prepare,
     )

@@ -1,0 +1,98 @@
+"""collect_parts: what a loop appends to a value that it carries is joined once, behind the loop.
+
+Models gather what iterations give with `out = cat([out, part])`. The value grows, so that no two
+iterations are alike, and each copies all the parts before it. Parts of one size are an output of
+the loop for each iteration, and what is carried is no longer.
+"""
+
+from __future__ import annotations
+
+from polydevice.emitter import Emitter
+from polydevice.network import Network
+from polydevice.network.names import namer
+from polydevice.node import Node, Port
+from polydevice.ops.concat import Concat
+from polydevice.ops.control_flow import BackEdge, BodyOutput, Iteration, Slicing
+from polydevice.ops.io import Result
+from polydevice.shape import normalize_axis
+
+
+def collect_parts(network: Network) -> int:
+    """Change every loop of a network that appends parts of one size; return how many values."""
+    found = 0
+    for node in network.nodes():
+        if isinstance(node.op, Iteration) and isinstance(node.op.body, Network):
+            for edge in node.op.back_edges:
+                found += _collect(network, node, edge)
+    if found:
+        network.infer()
+    return found
+
+
+def _collect(network: Network, node: Node, edge: BackEdge) -> bool:
+    op = node.op
+    assert isinstance(op, Iteration)
+    body = op.body
+    assert isinstance(body, Network)
+    ties = [tie for tie in op.body_outputs if tie.result == edge.result]
+    first = [tie for tie in op.body_inputs if tie.parameter == edge.parameter]
+    appended = _appended(body, edge)
+    if appended is None or not ties or any(tie.slicing is not None for tie in ties):
+        return False
+    if len(first) != 1 or first[0].slicing is not None:
+        return False
+    axis, number = appended
+    changed = body.clone()
+    part = changed.results[edge.result].inputs[0].node.inputs[number]
+    shape = _shape(changed, part, node)
+    if shape is None:
+        return False
+    at = normalize_axis(axis, len(shape))
+    changed.results[edge.result].inputs[0] = part
+    slicing = Slicing(at, part_size=shape[at])
+    places = sorted(tie.output for tie in op.body_outputs)
+    node.op = op.replace(
+        body=changed,
+        back_edges=tuple(other for other in op.back_edges if other != edge),
+        body_outputs=tuple(
+            BodyOutput(tie.output, tie.result, slicing) if tie in ties else tie
+            for tie in op.body_outputs
+        ),
+    )
+    for tie in ties:
+        output = node.outputs[places.index(tie.output)]
+        build = Emitter(f"{node.name}/joined")
+        joined = build.emit(Concat(axis=at), node.inputs[first[0].input], output)
+        build.name_nodes([joined], namer(network))
+        network.replace({output: joined})
+    return True
+
+
+def _appended(body: Network, edge: BackEdge) -> tuple[int, int] | None:
+    """Return along which axis one value is appended to a parameter, and which input it is.
+
+    None where the iteration does anything else with the parameter, or with the whole.
+    """
+    whole, parameter = body.results[edge.result].inputs[0], body.parameters[edge.parameter].output
+    op = whole.node.op
+    if not isinstance(op, Concat) or len(whole.node.inputs) != 2:
+        return None
+    if whole.node.inputs[0] is not parameter:
+        return None
+    users = body.consumers()
+    if users.get(parameter, []) != [(whole.node, 0)]:
+        return None
+    if users.get(whole, []) != [(body.results[edge.result], 0)]:
+        return None
+    return op.axis, 1
+
+
+def _shape(body: Network, part: Port, loop: Node) -> tuple[int, ...] | None:
+    """Return the part's shape where it is the same in all iterations, with some elements."""
+    assert isinstance(loop.op, Iteration)
+    trial = Network(body.name, body.parameters, [*body.results, Node("part", Result(), [part])])
+    descs = loop.op.parameters([port.desc for port in loop.inputs])
+    shape = trial.infer_results(descs)[-1].shape
+    if shape is None or not shape.is_static or 0 in shape.static or not shape.static:
+        return None
+    return shape.static
