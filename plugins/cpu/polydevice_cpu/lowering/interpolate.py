@@ -18,8 +18,9 @@ from polydevice.ops.interpolate import (
 from polydevice.ops.op import Op
 from polydevice.ops.resampling import AxisTable
 from polydevice.rewrites.integers.quantised import NARROW
-from polydevice.symbolic_size import current_trace
+from polydevice.symbolic_size import current_trace, is_formula, is_symbolic
 from polydevice_cpu.lower import lowers
+from polydevice_cpu.lowering.resampling_products import resampled
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major
@@ -44,9 +45,10 @@ def lower_interpolate(builder: PlanBuilder, node: Node) -> bool:
     before, after = shape.static, target.static
     if any(c is None for c in constants) or 0 in before or 0 in after:
         return False
-    way = _way(node.op, before, [c for c in constants if c is not None])
+    known = [c for c in constants if c is not None]
+    way = _way(node.op, before, known)
     if way is None:
-        return False
+        return source.element_type is ElementType.f32 and _by_products(builder, node, known)
     linear, axes = way
     if linear and source.element_type is not ElementType.f32:
         return False
@@ -58,6 +60,24 @@ def lower_interpolate(builder: PlanBuilder, node: Node) -> bool:
         output = _resized(builder, node, value, wanted, linear=linear)
     else:
         output = _resized_inside(builder, node, value, after, axes, linear=linear)
+    if output is None:
+        return False
+    builder.set(node.outputs[0], output)
+    return True
+
+
+def _by_products(builder: PlanBuilder, node: Node, constants: list[Array]) -> bool:
+    """Where it is linear in other places, or cubic: for sizes that are numbers."""
+    source = node.inputs[0]
+    if source.shape is None or any(map(is_symbolic, source.shape.static)):
+        return False
+    if any(map(is_formula, constants)):
+        return False
+    value = builder.value(source)
+    if not value.in_reach or value.dtype != np.float32:
+        return False
+    tables = _tables(node.op, source.shape.static, constants)
+    output = None if tables is None else resampled(builder, node, value, tables)
     if output is None:
         return False
     builder.set(node.outputs[0], output)

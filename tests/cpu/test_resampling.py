@@ -1,0 +1,44 @@
+"""Resizing as matrix products, in whatever order axes lie, against ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polydevice_cpu.onednn.library import library
+from tests.cpu import models
+from tests.cpu.loading import image, load
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
+
+MODES = {
+    "corners": {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
+    "cubic": {"mode": "cubic", "coordinate_transformation_mode": "half_pixel"},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("scales", [(1, 1, 2, 3), (1, 1, 0.5, 2), (1, 1, 1, 4)], ids=str)
+@pytest.mark.parametrize("known", [True, False])
+def test_behind_a_convolution(core, known, scales, mode):
+    """Channels lie next to each other there; sizes that change are computed by NumPy or so."""
+    weights = {
+        "k": np.random.default_rng(1).standard_normal((16, 3, 3, 3)).astype(np.float32),
+        "s": np.float32(scales),
+    }
+    nodes = [
+        ("Conv", ["x", "k"], ["c"], {"pads": [1, 1, 1, 1]}),
+        ("Resize", ["c", "", "s"], ["r"], MODES[mode]),
+        ("Relu", ["r"], ["y"], {}),
+    ]
+    shape = [1, 3, 12, 10] if known else [1, 3, "h", "w"]
+    model = models.build(nodes, {"x": shape}, ["y"], weights)
+    executable = load(core, model)
+    request = executable.create_infer_request()
+    for number, size in enumerate([(12, 10)] * 2 if known else [(12, 10), (8, 6), (10, 10)]):
+        given = {"x": image(number, 1, 3, *size) - np.float32(0.5)}
+        (want,) = models.answer(model, given)
+        np.testing.assert_allclose(request.infer(given)["y"], want, rtol=1e-4, atol=1e-4)
+    if known:
+        steps = executable.latest_plan().steps
+        assert "numpy" not in {step.implementation for step in steps if step.type == "Resize"}
