@@ -23,7 +23,7 @@ from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.engine import MemoryObject, address_of
-from polydevice_cpu.onednn.primitive import execution_error
+from polydevice_cpu.onednn.primitive import Primitive, execution_error
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
 from polydevice_cpu.plan.binding.workspace import Workspace
@@ -80,6 +80,7 @@ class BoundPlan:
         self._outputs: dict[int, _Place] = {}
         self._homes: dict[int, Array] = {}
         self._memories: dict[int, MemoryObject] = {}
+        self._scratchpads: dict[int, MemoryObject] = {}
         self._calls: list[Call] = [self._bind(step) for step in plan.steps]
         counts = [s.primitive.threads for s in plan.steps if isinstance(s, PrimitiveStep)]
         self._first_threads = counts[0] if counts else None
@@ -267,11 +268,19 @@ class BoundPlan:
         if step.blocks:
             return self._bind_blocks(step)
         arguments = {index: self._memory(value) for index, value in step.arguments.items()}
-        if step.primitive.scratchpad_bytes:
-            arguments[Arg.SCRATCHPAD] = MemoryObject(
-                step.primitive.scratchpad, self._scratchpad_start
-            )
+        self._add_scratchpad(step.primitive, arguments)
         return step.primitive.bind(arguments)
+
+    def _add_scratchpad(self, primitive: Primitive, arguments: dict[int, MemoryObject]) -> None:
+        """Give a primitive the beginning of the scratchpad, if it needs any."""
+        size = primitive.scratchpad_bytes
+        if not size:
+            return
+        known = self._scratchpads.get(size)
+        if known is None:
+            known = MemoryObject(primitive.scratchpad, self._scratchpad_start)
+            self._scratchpads[size] = known
+        arguments[Arg.SCRATCHPAD] = known
 
     def _bind_strips(self, step: PrimitiveStep) -> Call:
         cut = step.strips[0].piece.layouts
@@ -286,9 +295,7 @@ class BoundPlan:
             for index, layout in strip.piece.layouts.items():
                 skipped = strip.start * (layout.size_bytes // strip.piece.length)
                 arguments[index] = self._behind(step.arguments[index], layout, skipped)
-            if primitive.scratchpad_bytes:
-                start = self._scratchpad_start
-                arguments[Arg.SCRATCHPAD] = MemoryObject(primitive.scratchpad, start)
+            self._add_scratchpad(primitive, arguments)
             calls.append(primitive.bind(arguments))
         return partial(_run_each, tuple(calls))
 

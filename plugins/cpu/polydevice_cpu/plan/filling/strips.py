@@ -26,7 +26,6 @@ from polydevice_cpu.onednn.descriptor import (
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive, built
 from polydevice_cpu.plan.filling.parts import is_right
 from polydevice_cpu.plan.step import Piece, Strip
-from polydevice_cpu.proof.claim import NotedClaim
 
 LEAST = 16
 """Positions of the shortest strips that may overlap; of fewer positions there are no strips."""
@@ -151,6 +150,7 @@ class Strips:
             relied_on: identities of layouts that values have or are brought into.
         """
         self._relied_on = relied_on
+        self._forms: dict[int, _Form] = {}
         self._made: WeakValueDictionary[tuple[Any, ...], Piece] = WeakValueDictionary()
         self._refused: set[tuple[Any, ...]] = set()
 
@@ -165,42 +165,37 @@ class Strips:
             place: what it shares with those that are made of the same.
             sizes: returns the numbers of a layout (shape and strides), a primitive or a claim.
         """
-        kind = _KINDS[given.name]
-        if given.name == _CONVOLUTION:
-            rank = len(given.src.shape) - 2
-            one, none = (1,) * rank, (0,) * rank
-            if sizes(given)[_GEOMETRY] != (one, none, none, none):
-                return ()
-        for axis in kind.axes:
-            cut = _Cut(given, axis, sizes)
-            wide = cut.wide()
+        form = self._forms.get(place)
+        if form is None:
+            form = self._forms[place] = _Form(given)
+        if form.windows and sizes(given)[_GEOMETRY] != form.windows:
+            return ()
+        for axis in form.axes:
+            wide = form.wide(axis, sizes)
             if wide is not None:
-                return self._strips(given, (place, cut.axis, wide), cut)
+                positions = math.prod(_positions(sizes(form.result)[0], axis))
+                cut = _Cut(form, axis, wide, sizes)
+                return self._strips(form, (place, axis, wide), cut, positions)
         return ()
 
     def _strips(
-        self, given: SymbolicPrimitive, key: tuple[Any, ...], cut: _Cut
+        self, form: _Form, key: tuple[Any, ...], cut: _Cut, positions: int
     ) -> tuple[Strip, ...]:
         """Strips for which the weights are packed alike."""
-        kind = _KINDS[given.name]
-        attributes = given.arguments[kind.attributes]
-        assert isinstance(attributes, Attributes)
-        sums = any(isinstance(each, Sum) for each in attributes.post_ops)
-        may_repeat = kind.may_repeat and not sums
-        least = LEAST if may_repeat else 1
-        while cuts := pieces(cut.positions, least, may_repeat=may_repeat):
-            first = self._piece(given, key, cut, cuts[0][1])
+        least = LEAST if form.may_repeat else 1
+        while cuts := pieces(positions, least, may_repeat=form.may_repeat):
+            first = self._piece(key, cut, cuts[0][1])
             if first is None or (
-                kind.weights is not None
+                form.has_weights
                 and first.primitive.weights.size_bytes > LARGE_BYTES
-                and (len(cuts) - 1) * FOR_LARGE > cut.positions
+                and (len(cuts) - 1) * FOR_LARGE > positions
             ):
                 break
             strips = []
             for start, length in cuts:
-                made = self._piece(given, key, cut, length)
+                made = self._piece(key, cut, length)
                 if made is None or (
-                    kind.weights is not None and made.primitive.weights != first.primitive.weights
+                    form.has_weights and made.primitive.weights != first.primitive.weights
                 ):
                     least = 2 * length
                     break
@@ -209,13 +204,11 @@ class Strips:
                 return tuple(strips)
         return ()
 
-    def _piece(
-        self, given: SymbolicPrimitive, key: tuple[Any, ...], cut: _Cut, length: int
-    ) -> Piece | None:
+    def _piece(self, key: tuple[Any, ...], cut: _Cut, length: int) -> Piece | None:
         place = *key, length
         made = self._made.get(place)
         if made is None and place not in self._refused:
-            made = _made(given, cut, length, self._relied_on)
+            made = cut.made(length, self._relied_on)
             if made is None:
                 self._refused.add(place)
             else:
@@ -223,95 +216,142 @@ class Strips:
         return made
 
 
-class _Cut:
-    """How a primitive is cut, for the sizes at hand.
+class _Form:
+    """What there is to cut of a primitive, whatever its sizes.
 
     Attributes:
-        axis: the one that is not of positions; None where every element is a position.
-        positions: how many there are.
+        layouts: of what may be read or written at positions, by index on execution.
+        result: the layout of what it computes.
+        axes: which may be the one that is not of positions; None: every element is one.
+        windows: strides, gaps and borders of a convolution that treats positions alike.
+        has_weights: whether it multiplies by some.
+        may_repeat: whether a position may be computed twice.
     """
 
-    def __init__(
-        self, given: SymbolicPrimitive, axis: int | None, sizes: Callable[[object], Any]
-    ) -> None:
-        self._kind = _KINDS[given.name]
-        self._given = given
-        self._sizes = sizes
-        dst = given.arguments[max(self._kind.moved)]
-        self._shape, self._strides = sizes(dst)
-        rank = len(self._shape)
-        self.axis = None if axis is None else axis % rank
-        self.positions: int = math.prod(self._positions(self._shape))
-
-    def _positions(self, shape: Shape) -> Shape:
-        """The sizes of the axes of positions."""
-        return shape if self.axis is None else (*shape[: self.axis], *shape[self.axis + 1 :])
-
-    def layouts(self) -> dict[int, Descriptor]:
-        """What is read or written at positions, by index on execution."""
-        given, kind = self._given.arguments, self._kind
-        found: dict[int, Argument] = {arg: given[place] for place, arg in kind.moved.items()}
-        attributes = given[kind.attributes]
+    def __init__(self, given: SymbolicPrimitive) -> None:
+        kind = self._kind = _KINDS[given.name]
+        attributes, result = given.arguments[kind.attributes], given.arguments[max(kind.moved)]
         assert isinstance(attributes, Attributes)
+        assert isinstance(result, SymbolicDescriptor)
+        self.given, self.result = given, result
+        layouts: dict[int, Argument] = {arg: given.arguments[at] for at, arg in kind.moved.items()}
         for number, each in enumerate(attributes.post_ops):
             if isinstance(each, Binary):
-                found[Arg.ATTR_POST_OP * (number + 1) | Arg.SRC_1] = each.operand
-        return found  # type: ignore[return-value]
+                layouts[Arg.ATTR_POST_OP * (number + 1) | Arg.SRC_1] = each.operand
+        self.layouts = {at: each for at, each in layouts.items() if isinstance(each, Descriptor)}
+        rank = len(result.shape)
+        spatial = rank - 2
+        one, none = (1,) * spatial, (0,) * spatial
+        self.windows = (one, none, none, none) if given.name == _CONVOLUTION else ()
+        self.has_weights = kind.weights is not None
+        sums = any(isinstance(each, Sum) for each in attributes.post_ops)
+        self.may_repeat = kind.may_repeat and not sums
+        found = dict.fromkeys(None if axis is None else axis % rank for axis in kind.axes)
+        self.axes = [axis for axis in found if self._may_be(axis)]
+        self._cuttable = {axis: self._may_be_cut(axis) for axis in self.axes}
 
-    def wide(self) -> tuple[bool, ...] | None:
+    def _may_be(self, axis: int | None) -> bool:
+        """Whether an axis may be the one that is not of positions, as oneDNN computes it."""
+        if self.given.name == "softmax_forward":
+            return axis == self.given.arguments[_SOFTMAX_AXIS]
+        return True
+
+    def _may_be_cut(self, axis: int | None) -> list[bool]:
+        """Of which layouts the size of the axis is always the same."""
+        return [
+            isinstance(layout, SymbolicDescriptor)
+            and layout.strides is not None
+            and len(layout.shape) == len(self.result.shape)
+            and (axis is None or not is_symbolic(layout.shape[axis]))
+            for layout in self.layouts.values()
+        ]
+
+    def wide(self, axis: int | None, sizes: Callable[[object], Any]) -> tuple[bool, ...] | None:
         """Whether layouts have all positions, each, or one number for all.
 
         Returns:
             None where one has neither, or its positions do not follow each other in memory.
         """
-        axis, name = self.axis, self._given.name
-        if axis is not None and axis != len(self._shape) - 1 and (axis != 1 or name == "matmul"):
-            return None
-        if name == "softmax_forward" and axis != self._given.arguments[_SOFTMAX_AXIS]:
-            return None
+        positions = _positions(sizes(self.result)[0], axis)
         found = []
-        for layout in self.layouts().values():
-            shape, strides = self._numbers(layout)
-            has_all = math.prod(self._positions(shape)) != 1
-            if has_all and not self._is_cut(layout, shape, strides):
+        for layout, may_be_cut in zip(self.layouts.values(), self._cuttable[axis], strict=True):
+            if isinstance(layout, SymbolicDescriptor):
+                shape, strides = sizes(layout)
+            else:
+                shape, strides = layout.shape, layout.strides
+            own = _positions(shape, axis)
+            has_all = math.prod(own) != 1
+            if has_all and not (
+                may_be_cut and own == positions and same_steps(shape, strides, _lie(shape, axis))
+            ):
                 return None
             found.append(has_all)
         return tuple(found)
 
-    def _numbers(self, layout: Descriptor) -> tuple[Shape, Shape | None]:
-        if isinstance(layout, SymbolicDescriptor):
-            shape, strides = self._sizes(layout)
-            return shape, strides
-        return layout.shape, layout.strides
 
-    def _is_cut(self, layout: Descriptor, shape: Shape, strides: Shape | None) -> bool:
-        """Whether its positions are those of the result, one behind the other."""
-        if not isinstance(layout, SymbolicDescriptor) or strides is None:
-            return False
-        axis = self.axis
-        if axis is None:
-            return shape == self._shape and _fills(shape, strides) and strides == self._strides
-        return (
-            len(shape) == len(self._shape)
-            and self._positions(shape) == self._positions(self._shape)
-            and not is_symbolic(layout.shape[axis])
-            and same_steps(shape, strides, self._lie(shape))
-        )
+def _positions(shape: Shape, axis: int | None) -> Shape:
+    """The sizes of the axes of positions."""
+    return shape if axis is None else (*shape[:axis], *shape[axis + 1 :])
 
-    def _lie(self, shape: Shape) -> Shape:
-        """Strides with positions one behind the other."""
-        if self.axis is None or self.axis == len(shape) - 1:
-            return row_major(shape)
-        return channels_last_strides(shape)
+
+@lru_cache(maxsize=1024)
+def _lie(shape: Shape, axis: int | None) -> Shape:
+    """Strides with positions one behind the other."""
+    if axis is None or axis == len(shape) - 1:
+        return row_major(shape)
+    return channels_last_strides(shape)
+
+
+class _Cut:
+    """Makes pieces of a primitive.
+
+    Args:
+        form: what there is to cut.
+        axis: the one that is not of positions; None where every element is one.
+        wide: which of the form's layouts have all positions.
+        sizes: returns the numbers of a layout (shape and strides) or a claim.
+    """
+
+    def __init__(
+        self,
+        form: _Form,
+        axis: int | None,
+        wide: tuple[bool, ...],
+        sizes: Callable[[object], Any],
+    ) -> None:
+        self._form = form
+        self._axis = axis
+        self._wide = wide
+        self._sizes = sizes
+
+    def made(self, length: int, relied_on: Container[int]) -> Piece | None:
+        """The primitive for so many positions; None if that is other code, or is not proved."""
+        given = self._form.given
+        made = self.created(given, length)
+        if made is None or not is_right(
+            made,
+            given,
+            relied_on,
+            lambda claim: [self.shape(shape, length) for shape in self._sizes(claim)],
+            lambda layout: self.layout(layout, length),
+            lambda base: built(self.created(base, length)),
+        ):
+            return None
+        parts = {
+            index: self.layout(layout, length)
+            for (index, layout), has_all in zip(self._form.layouts.items(), self._wide, strict=True)
+            if has_all
+        }
+        return Piece(made, length, parts)
 
     def shape(self, shape: Shape, length: int) -> Shape:
         """Sizes of numbers with so many positions, where they have all."""
-        if math.prod(self._positions(shape)) == 1:
+        if math.prod(_positions(shape, self._axis)) == 1:
             return shape
         made, last = [1] * len(shape), len(shape) - 1
-        if self.axis is not None:
-            made[self.axis] = shape[self.axis]
-            last -= self.axis == last
+        if self._axis is not None:
+            made[self._axis] = shape[self._axis]
+            last -= self._axis == last
         made[last] = length
         return tuple(made)
 
@@ -320,21 +360,15 @@ class _Cut:
         if not isinstance(layout, SymbolicDescriptor):
             return layout
         shape = self.shape(self._sizes(layout)[0], length)
-        return Descriptor.strided(shape, self._lie(shape), layout.data_type)
-
-    def shapes(self, length: int) -> Callable[[NotedClaim], list[Shape]]:
-        """What returns the sizes of a claim's operands with so many positions."""
-        return lambda claim: [self.shape(shape, length) for shape in self._sizes(claim)]
+        return Descriptor.strided(shape, _lie(shape, self._axis), layout.data_type)
 
     def created(self, like: Primitive, length: int) -> Primitive | None:
         """What oneDNN has for so many positions."""
         if not isinstance(like, SymbolicPrimitive):
             return like
         arguments = [self._argument(each, length) for each in like.arguments]
-        if like.name == _CONVOLUTION:
-            rank = len(like.src.shape) - 2
-            one, none = (1,) * rank, (0,) * rank
-            arguments[_GEOMETRY] = one, none, none, none
+        if self._form.windows:
+            arguments[_GEOMETRY] = self._form.windows
         made = Primitive.create(like.name, *arguments)
         if made is not None:
             made.note(
@@ -347,33 +381,3 @@ class _Cut:
         if isinstance(given, Attributes):
             return given.of_numbers(lambda layout: self.layout(layout, length))
         return self.layout(given, length) if isinstance(given, Descriptor) else given
-
-
-def _fills(shape: Shape, strides: Shape) -> bool:
-    """Whether a tensor of some elements leaves no gaps."""
-    steps = zip(shape, strides, strict=True)
-    return sum((n - 1) * step for n, step in steps) + 1 == math.prod(shape)
-
-
-def _made(
-    given: SymbolicPrimitive, cut: _Cut, length: int, relied_on: Container[int]
-) -> Piece | None:
-    """The primitive for so many positions; None if that is other code, or is not proved."""
-    made = cut.created(given, length)
-    if made is None or not is_right(
-        made,
-        given,
-        relied_on,
-        cut.shapes(length),
-        lambda layout: cut.layout(layout, length),
-        lambda base: built(cut.created(base, length)),
-    ):
-        return None
-    layouts = cut.layouts()
-    wide = cut.wide() or ()
-    parts = {
-        index: cut.layout(layout, length)
-        for (index, layout), has_all in zip(layouts.items(), wide, strict=True)
-        if has_all
-    }
-    return Piece(made, length, parts)

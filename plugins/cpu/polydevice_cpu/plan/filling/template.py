@@ -165,14 +165,13 @@ class _Filled:
         own, array = given.own_descriptor, given.storage.array
         if isinstance(given, UnpackedValue) and own is not None and array is not None:
             return self._packing(array, self._descriptor(own))
-        descriptor = None if own is None else self._descriptor(own)
-        if strides is None and descriptor is not None:
-            strides = descriptor.strides
-        storage = self._storage(given)
-        if descriptor is not None and offset_bytes + descriptor.reach_bytes > storage.size_bytes:
-            raise _UnfitError  # whatever the reason: nothing is written behind what is there
+        descriptor = None
+        if own is not None and (strides is None or not _follows(own)):
+            descriptor = self._descriptor(own)
+            if strides is None:
+                strides = descriptor.strides
         return Value(
-            storage,
+            self._storage(given),
             shape,
             given.dtype,
             strides,
@@ -336,6 +335,11 @@ class _Filled:
 
     def _refusal(self, made: Primitive, claim: NotedClaim) -> str:
         return refusal(claim.of(made, self._sizes(claim), self._descriptor, self._whole))
+
+
+def _follows(layout: Descriptor) -> bool:
+    """Whether a layout is told by its strides, so that it is made where oneDNN is given it."""
+    return isinstance(layout, SymbolicDescriptor) and layout.source is None
 
 
 def _same(descriptors: Sequence[Descriptor], thing: object) -> Descriptor | None:
