@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any
@@ -24,11 +24,12 @@ from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.engine import MemoryObject, address_of
 from polydevice_cpu.onednn.primitive import Primitive, execution_error
+from polydevice_cpu.plan.binding.blocks import bind_blocks
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
-from polydevice_cpu.plan.step import ArrayStep, Block, PrimitiveStep, Step, TailStep, outputs_of
+from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep, outputs_of
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
 Call = Callable[[], Any]
@@ -307,31 +308,7 @@ class BoundPlan:
             if index not in sides
         }
         arrays = self._arrays([step.arguments[index] for index in sides])
-        bound = [self._bind_block(block, step.copied(block), shared) for block in step.blocks]
-        return partial(_run_blocks, arrays, bound)
-
-    def _bind_block(
-        self, block: Block, copied: tuple[int, int], shared: Mapping[int, MemoryObject]
-    ) -> _BoundBlock:
-        primitive, places = block.primitive, (0, copied[0], sum(copied))
-        layouts: dict[int, Descriptor] = {Arg.SRC: primitive.src, Arg.DST: primitive.dst}
-        if primitive.scratchpad_bytes:
-            layouts[Arg.SCRATCHPAD] = primitive.scratchpad
-        own = {
-            index: MemoryObject(layout, self._scratchpad_start + place)
-            for (index, layout), place in zip(layouts.items(), places, strict=False)
-        }
-        read, written = (
-            _plain(layout, self._scratchpad, place)
-            for layout, place in zip(layouts.values(), places[:2], strict=False)
-        )
-        margins = []
-        for axis, part in enumerate(block.place[2:], 2):
-            whole = np.moveaxis(read, axis, 0)
-            margins += [whole[: part.start], whole[part.stop :]]
-        around = [each for each in margins if each.size]
-        call = primitive.bind({**shared, **own})
-        return around, block.read, read[block.place], call, block.write, written
+        return bind_blocks(step, arrays, shared, self._scratchpad)
 
     def _memory(self, value: Value) -> MemoryObject:
         known = self._memories.get(id(value))
@@ -474,31 +451,6 @@ def _run_each(calls: Sequence[Call]) -> int:
         if status:
             return status
     return 0
-
-
-_BoundBlock = tuple[list[Array], tuple[slice, ...], Array, Call, tuple[slice, ...], Array]
-"""Margins, what is read and where it is copied to, the call, what is written, and its copy."""
-
-
-def _run_blocks(arrays: Sequence[Array], blocks: Sequence[_BoundBlock]) -> int:
-    source, target = arrays
-    for margins, read, inside, call, write, written in blocks:
-        for margin in margins:
-            margin.fill(0)
-        np.copyto(inside, source[read])
-        status: int = call()
-        if status:
-            return status
-        np.copyto(target[write], written)
-    return 0
-
-
-def _plain(layout: Descriptor, data: Array, offset_bytes: int) -> Array:
-    """What lies there in memory, in a layout with strides."""
-    assert layout.strides is not None
-    steps = [step * layout.dtype.itemsize for step in layout.strides]
-    found: Array = np.ndarray(layout.shape, layout.dtype, data, offset_bytes, steps)
-    return found
 
 
 def _view(value: Value, data: Array) -> Array:
