@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from polydevice_cpu.onednn.library import library
+from polydevice_cpu.processor import has_bf16
 from tests.cpu import models
 from tests.cpu.loading import image, load
 
@@ -88,6 +89,17 @@ def test_few_results(core, window, known):
     used = {step.implementation for step in executable.latest_plan().steps}
     if window in ("a row of frames", "a row, cropped", "twice as large"):
         assert not any(name.startswith(("conv:", "brg_conv", "ref")) for name in used)
+
+
+@pytest.mark.skipif(not has_bf16(), reason="the processor does not compute with bfloat16")
+def test_few_results_in_bfloat16(core):
+    weights = {"k": image(1, 8, 1, 16) - np.float32(0.5)}
+    node = ("ConvTranspose", ["x", "k"], ["y"], {"strides": [8]})
+    model = models.build([node], {"x": ["n", 8, "l"]}, ["y"], weights)
+    request = load(core, model, ENFORCE_BF16="YES").create_infer_request()
+    given = {"x": image(2, 1, 8, 31) - np.float32(0.5)}
+    (want,) = models.answer(model, given)
+    np.testing.assert_allclose(request.infer(given)["y"], want, atol=2**-7 * np.abs(want).max())
 
 
 @pytest.mark.parametrize(

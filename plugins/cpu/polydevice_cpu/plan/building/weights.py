@@ -186,8 +186,8 @@ def _identity(array: Array) -> _Identity:
 def pack(array: Array, descriptor: Descriptor, place: Callable[[int], Array] = aligned) -> Array:
     """Return the bytes of `array`, which may be a transposed view, in another layout."""
     data = place(max(descriptor.size_bytes, 1))
-    if any(not step and size > 1 for size, step in zip(array.shape, array.strides, strict=True)):
-        array = np.ascontiguousarray(array)  # one number broadcast to many
+    if any(step <= 0 and size > 1 for size, step in zip(array.shape, array.strides, strict=True)):
+        array = np.ascontiguousarray(array)  # one number broadcast to many, or turned round
     strides = meaningful_strides(array.shape, [s // array.itemsize for s in array.strides])
     given = Descriptor.strided(array.shape, strides, DATA_TYPES[array.dtype])
     # On a busy machine, waiting for a second thread takes 100 times longer than a small reorder.
