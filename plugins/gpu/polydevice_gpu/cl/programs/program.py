@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 import os
 import re
 import shlex
@@ -25,6 +24,7 @@ from polydevice_gpu.cl.device import Device
 from polydevice_gpu.cl.programs import builtins, warp_groups
 from polydevice_gpu.cl.programs.apart import compile_apart, compile_side_by_side, goes_on_aside
 from polydevice_gpu.cl.programs.binary_cache import BinaryCache, program_key
+from polydevice_gpu.cl.programs.kernel_facts import KernelFacts
 from polydevice_gpu.cl.programs.kernel_objects import KernelObjects
 from polydevice_gpu.cl.status import check, exception_for, name_of
 
@@ -32,8 +32,6 @@ NO_COMPILE_VARIABLE = "POLYDEVICE_NO_COMPILE"
 
 _BUILD_LOG = 0x1183
 _PROGRAM_DEVICES, _BINARY_SIZES, _BINARIES = 0x1163, 0x1165, 0x1166
-_KERNEL_NUM_ARGS = 0x1191
-_WORK_GROUP_SIZE, _REQUIRED_SIZE, _LOCAL_MEM_SIZE = 0x11B0, 0x11B1, 0x11B2
 _INVALID_KERNEL_NAME = -46
 _LOG_LIMIT_CHARACTERS = 4000
 _LINES_AROUND = 3
@@ -59,6 +57,7 @@ class Program:
         name: for messages.
         key: identifies source, options, device and driver.
         from_cache: whether nothing was compiled.
+        facts: name → what is known of a kernel.
     """
 
     def __init__(
@@ -70,6 +69,7 @@ class Program:
         self.pointer = pointer
         self.key = key
         self.from_cache = from_cache
+        self.facts: dict[str, KernelFacts] = {}
         library.release_with(self, library.library().clReleaseProgram, pointer)
 
     def kernel(self, name: str) -> CompiledKernel:
@@ -122,19 +122,13 @@ class CompiledKernel:
         self.program = program
         self.name = name
         self._own = KernelObjects()
-        instance, cl = self.instance(self._own), library.library()
-        device = program.device.handle.int_ptr
-        arguments = library.info_bytes(cl.clGetKernelInfo, instance, _KERNEL_NUM_ARGS)
-
-        def fact(code: int) -> bytes:
-            query = cl.clGetKernelWorkGroupInfo
-            return library.info_bytes(query, instance, device, code) or b""
-
-        self.argument_count = int.from_bytes(arguments or b"", "little")
-        # NVIDIA says 256 of a kernel in PTX that has 384 for its required size.
-        required = math.prod(np.frombuffer(fact(_REQUIRED_SIZE), np.uintp).tolist())
-        self.max_work_group_size = max(int.from_bytes(fact(_WORK_GROUP_SIZE), "little"), required)
-        self.local_memory_bytes = int.from_bytes(fact(_LOCAL_MEM_SIZE), "little")
+        instance = self.instance(self._own)  # an error for a name that the program does not have
+        facts = program.facts.get(name)
+        if facts is None:
+            facts = program.facts[name] = KernelFacts.of(instance, program.device.handle.int_ptr)
+        self.argument_count = facts.argument_count
+        self.max_work_group_size = facts.max_work_group_size
+        self.local_memory_bytes = facts.local_memory_bytes
 
     def instance(self, owner: KernelObjects, like: int | None = None) -> int:
         """Make an OpenCL kernel object, or copy one with its arguments; its owner releases it.
