@@ -70,7 +70,8 @@ def test_few_results(core, window, known):
     """Convolutions with more channels, for sizes that are known at load or not."""
     kernel, attributes = FEW[window]
     rng = np.random.default_rng([len(window), known])
-    source, channels = int(rng.choice([1, 3, 17, 32])), int(rng.integers(1, 5))
+    source = int(rng.choice([1, 3, 17, 32]))
+    channels = 1 if len(kernel) == 1 else int(rng.integers(1, 5))
     weights = {
         "k": rng.standard_normal((source, channels, *kernel)).astype(np.float32),
         "b": rng.standard_normal(channels).astype(np.float32),

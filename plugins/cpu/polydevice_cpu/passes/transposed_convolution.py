@@ -87,8 +87,7 @@ def phases(weights: Array, begin: Sequence[int], steps: Sequence[int]) -> Array:
     made = made.transpose(order)
     sizes = made.shape
     channels = math.prod(sizes[: rank + 1])
-    result: Array = made.reshape(channels, *sizes[rank + 1 :])
-    return result
+    return np.ascontiguousarray(made.reshape(channels, *sizes[rank + 1 :]))  # no step below 0
 
 
 def _as_convolution(build: Emitter, op: Op, inputs: Sequence[Port]) -> list[Port]:
