@@ -55,6 +55,18 @@ def test_next_process_asks_no_driver(folder, asked, fake_driver) -> None:
     assert len(asked) == 2
 
 
+def test_it_counts_before_and_after_pyopencl_is_imported(
+    folder, asked, fake_driver, monkeypatch
+) -> None:
+    """Which sets a variable of its own then."""
+    fake_driver("good", NAME='"Good GPU"')
+    monkeypatch.delenv("PYOPENCL_HOME", raising=False)
+    next_process()
+    monkeypatch.setenv("PYOPENCL_HOME", "/where/it/is")
+    next_process()
+    assert len(asked) == 1
+
+
 def _replaced(library: Path) -> None:
     """As an update does: another file of the same name."""
     other = library.with_suffix(".new")

@@ -34,10 +34,13 @@ _FILE_LIMIT_BYTES = 1 << 20
 
 _VARIABLES = (
     *("AMD_", "CL_", "CUDA_", "DRI_", "EGL_", "GALLIUM_", "GPU_", "HIP_", "HSA_", "IGC_", "INTEL_"),
-    *("LD_", "LIBGL_", "MESA_", "NEO", "NVIDIA_", "NV_", "OCL_", "OPENCL_", "POCL_", "PYOPENCL_"),
+    *("LD_", "LIBGL_", "MESA_", "NEO", "NVIDIA_", "NV_", "OCL_", "OPENCL_", "POCL_"),
     *("ROC", "RUSTICL_", "SYCL_", "UR_", "XDG_CACHE_HOME", "HOME", "ZE_", "ZES_"),
 )
-"""How the names of variables begin that a driver, its loader or the linker may read."""
+"""How the names of variables begin that a driver, its loader or the linker may read.
+
+Not PYOPENCL_HOME, which pyopencl sets when it is imported, and we for each loader.
+"""
 
 _STATES = (
     "/proc/sys/kernel/random/boot_id",
