@@ -19,9 +19,14 @@ def command_line(device: str) -> list[str]:
     return [sys.executable, "-m", *sparing, "polydevice"]
 
 
-if __name__ == "__main__":
+def spare() -> None:
+    """Compile OpenCL programs sparingly from now on, in this process."""
     from tests.gpu.graphs import compile_sparingly  # imports the GPU plugin
 
     compile_sparingly(pytest.MonkeyPatch())
+
+
+if __name__ == "__main__":
+    spare()
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -81,6 +81,8 @@ def assert_equal(here: Any, there: Any, at: str = "answer") -> None:
 @pytest.mark.network
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_answers_the_same(package: str, device: str) -> None:
+    if (package, device) == ("rapidocr", "GPU"):  # 15 s of CPU, most of them PoCL's compiler
+        pytest.skip("tests/models has its networks on GPU, and ddddocr calls what it calls")
     answer = printed(
         installed(PACKAGES[package]),
         "-m",
