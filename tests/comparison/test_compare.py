@@ -68,6 +68,7 @@ def wrong_sine(monkeypatch: pytest.MonkeyPatch) -> None:
         return answer
 
     monkeypatch.setitem(implement._TABLE, Sin, wrong)
+    monkeypatch.delitem(implement._WRITERS, Sin)
 
 
 @pytest.mark.parametrize("against", REFERENCES)

@@ -16,11 +16,10 @@ from polydevice.ops.activation import Relu
 from polydevice.ops.arithmetic import Add, Divide, Multiply
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.reduce import ReduceSum
-from polydevice_gpu import cl
+from polydevice_gpu import cl, halves
 from polydevice_gpu.graph import Value
 from polydevice_gpu.kernels.launch import Weights
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.runtime import halves
 from polydevice_gpu.runtime.weights import WeightStore
 from tests.gpu.graphs import Sketch, compiled, random_inputs
 

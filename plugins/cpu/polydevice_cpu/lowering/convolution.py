@@ -25,9 +25,9 @@ from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import convolution, deconvolution, matmul
 from polydevice_cpu.plan.building.column import Order, as_is, orders, sight, turned
-from polydevice_cpu.plan.building.holding import hold_seen
 from polydevice_cpu.plan.building.pending import Flow, Make, Packed, Pending
 from polydevice_cpu.plan.building.sight import Merged, Rows
+from polydevice_cpu.plan.holding import hold_seen
 
 if TYPE_CHECKING:
     from polydevice.node import Node

@@ -20,7 +20,7 @@ from polydevice.ops.resampling import AxisTable
 from polydevice.rewrites.integers.quantised import NARROW
 from polydevice.symbolic_size import current_trace, is_formula, is_symbolic
 from polydevice_cpu.lower import lowers
-from polydevice_cpu.lowering.resampling_products import resampled
+from polydevice_cpu.lowering.resampling import resampled
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major

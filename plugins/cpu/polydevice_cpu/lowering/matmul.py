@@ -17,9 +17,9 @@ from polydevice_cpu.onednn.constants import Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import matmul
-from polydevice_cpu.plan.building.holding import hold_seen
 from polydevice_cpu.plan.building.pending import Flow, Packed, Pending
 from polydevice_cpu.plan.building.sight import Flat
+from polydevice_cpu.plan.holding import hold_seen
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:

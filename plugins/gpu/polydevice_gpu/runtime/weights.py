@@ -14,8 +14,8 @@ from polydevice.dtype import Array, ElementType
 from polydevice.locks import Lock
 from polydevice.memory_budget import MemoryBudget
 from polydevice_gpu import cl
+from polydevice_gpu.halves import as_halves
 from polydevice_gpu.kernels.launch import Weights
-from polydevice_gpu.runtime.halves import as_halves
 
 _SAMPLE = 64
 """Elements at either end by which constants that might be equal are found."""
