@@ -109,7 +109,7 @@ def test_values_of_other_types_are_refused(folder, asked, fake_driver) -> None:
     fake_driver("good", NAME='"Good GPU"')
     found = next_process()
     wrong = {**vars(found.devices[0]), "max_compute_units": "many"}
-    plain = {"devices": [wrong], "drivers": None, "findings": []}
+    plain = {"devices": [wrong], "findings": []}
     with pytest.raises(ValueError, match="max_compute_units='many' is no int"):
         remembered._parsed(plain)
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from polydevice.files import cache_folder
-from polydevice_gpu.cl.discovery.facts import DeviceFacts, Enumeration, Finding, Icd, Verdict
+from polydevice_gpu.cl.discovery.facts import DeviceFacts, Enumeration, Finding, Verdict
 from polydevice_gpu.cl.discovery.hardware import NODES, inspect_hardware
 from polydevice_gpu.cl.discovery.icd import list_icds, vendor_folders
 from polydevice_gpu.cl.library import find_library, preloaded, pyopencl_folder
@@ -68,10 +68,10 @@ def recalled() -> Enumeration | None:
         if content["key"] != entry.key or content["checksum"] != _checksum(content["found"]):
             return None
         found = _parsed(content["found"])
+        drivers = tuple(list_icds()[0])  # which libraries are loaded no file of ours says
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    hardware = tuple(inspect_hardware(found.drivers or ()))
-    return Enumeration(found.devices, found.drivers, (*found.findings, *hardware))
+    return Enumeration(found.devices, drivers, (*found.findings, *inspect_hardware(drivers)))
 
 
 def keep(found: Enumeration) -> None:
@@ -79,12 +79,13 @@ def keep(found: Enumeration) -> None:
     drivers = [finding for finding in found.findings if finding.kind in {"driver", "loader"}]
     if not found.devices or any(finding.verdict is Verdict.REJECTED for finding in drivers):
         return
+    if found.drivers != tuple(list_icds()[0]):
+        return
     entry = _entry()
     if entry is None:
         return
     plain = {
         "devices": [asdict(device) for device in found.devices],
-        "drivers": None if found.drivers is None else [asdict(icd) for icd in found.drivers],
         "findings": [
             {**asdict(each), "verdict": each.verdict.value}
             for each in found.findings
@@ -186,17 +187,15 @@ def _text(path: str) -> str:
 def _parsed(plain: Any) -> Enumeration:
     """Make an enumeration of what JSON says; raises ValueError, KeyError or TypeError."""
     devices = tuple(_made(DeviceFacts, each) for each in plain["devices"])
-    drivers = plain["drivers"]
     findings = tuple(
         _made(Finding, {**each, "verdict": Verdict(each["verdict"])}) for each in plain["findings"]
     )
-    icds = None if drivers is None else tuple(_made(Icd, each) for each in drivers)
-    return Enumeration(devices, icds, findings)
+    return Enumeration(devices, findings=findings)
 
 
 def _made(kind: Any, values: Any) -> Any:
     """Make a dataclass of texts, numbers and truths, each of the type that it declares."""
-    legal = {"str": str, "int": int, "bool": bool, "Verdict": Verdict}
+    legal = {"str": str, "int": int, "Verdict": Verdict}
     for field in fields(kind):
         if type(values[field.name]) is not legal[str(field.type)]:
             raise ValueError(f"{field.name}={values[field.name]!r} is no {field.type}")
