@@ -71,3 +71,40 @@ def test_they_are_rows_of_one_matrix(core):
     steps = request.runner.bound.plan.steps
     found = [step.primitive.dst.shape for step in steps if isinstance(step, PrimitiveStep)]
     assert found == [(12, 20)]  # with bias and sum
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "open"])
+@pytest.mark.parametrize("sequence_first", [False, True])
+def test_heads_that_lie_between_others(core, known, sequence_first):
+    """Queries and keys of all heads in one row each; oneDNN multiplies none by itself."""
+    batch, length, heads, size = (3 if known else "n"), (11 if known else "l"), 4, 8
+    weights = {
+        "grid": np.array([0, 0, 3, heads, size]),
+        **{name: np.array(number) for number, name in enumerate(("q at", "k at", "v at"))},
+        "w": image(3, heads, size, 6),
+    }
+    order = [1, 2, 0, 3] if sequence_first else [0, 2, 1, 3]
+    turned = [1, 2, 3, 0] if sequence_first else [0, 2, 3, 1]
+    nodes = [
+        ("Reshape", ["x", "grid"], ["g"], {}),
+        *[("Gather", ["g", f"{name} at"], [f"{name}g"], {"axis": 2}) for name in "qkv"],
+        ("Transpose", ["qg"], ["q"], {"perm": order}),
+        ("Transpose", ["kg"], ["k"], {"perm": turned}),
+        ("Transpose", ["vg"], ["v"], {"perm": order}),
+        ("MatMul", ["q", "k"], ["s"], {}),
+        ("Softmax", ["s"], ["p"], {"axis": -1}),
+        ("MatMul", ["p", "v"], ["o"], {}),
+        ("MatMul", ["o", "w"], ["y"], {}),
+    ]
+    rows = [length, batch] if sequence_first else [batch, length]
+    model = models.build(nodes, {"x": [*rows, 3 * heads * size]}, ["y"], weights)
+    executable = load(core, model)
+    request = executable.create_infer_request()
+    for number in range(2 if known else 5):
+        sizes = [3, 11] if known else [number + 2, 9 + 3 * number]
+        given = {"x": image(number, *(sizes[::-1] if sequence_first else sizes), 96)}
+        (want,) = models.answer(model, given)
+        np.testing.assert_allclose(request.infer(given)["y"], want, rtol=1e-4, atol=1e-5)
+    used = {step.implementation for step in executable.latest_plan().steps}
+    if processor.has_bf16():  # whose 512-bit registers oneDNN's batched code wants
+        assert not any("gemm" in name and "brg" not in name for name in used)

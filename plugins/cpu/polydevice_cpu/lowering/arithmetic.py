@@ -18,10 +18,17 @@ from polydevice_cpu.lowering.activation import apply
 from polydevice_cpu.lowering.integers import operand_functions
 from polydevice_cpu.onednn.attributes import Attributes, Binary, Eltwise, PostOp, Prelu
 from polydevice_cpu.onednn.constants import Algorithm, Arg
-from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, row_major
+from polydevice_cpu.onednn.descriptor import (
+    DATA_TYPES,
+    Descriptor,
+    meaningful_strides,
+    row_major,
+)
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import binary, prelu
+from polydevice_cpu.plan.array_steps.start import writer
 from polydevice_cpu.plan.building.pending import Flow, Make, Operand, Packed, Pending
+from polydevice_cpu.plan.step import ArrayStep
 from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.proof import refusal
@@ -50,7 +57,12 @@ def lower_arithmetic(builder: PlanBuilder, node: Node) -> bool:
     numpy_rule = node.op.auto_broadcast is not AutoBroadcast.PDPD
     if target.element_type is not ElementType.f32 or not numpy_rule or not target.desc.is_static:
         return False
-    return _with_scalar(builder, node) or _fused(builder, node) or _binary_primitive(builder, node)
+    return (
+        _with_scalar(builder, node)
+        or _fused(builder, node)
+        or _binary_primitive(builder, node)
+        or _by_numpy(builder, node)
+    )
 
 
 def _with_scalar(builder: PlanBuilder, node: Node) -> bool:
@@ -209,6 +221,43 @@ def _binary_primitive(builder: PlanBuilder, node: Node) -> bool:
     strides = left.strides if len(shape) > 2 and right.shape[1] != 1 else None
     by_rows = strides is not None and strides[1] == 1 and second is not layout
     return _hold(builder, node, make, arguments, layout, links, len(head), by_rows=by_rows)
+
+
+def _by_numpy(builder: PlanBuilder, node: Node) -> bool:
+    """Let NumPy compute in the order in which a source of the result's shape lies in memory.
+
+    Channels next to each other, [1, 16, 20, 100] + [1, 16, 1, 100] are 20 rows of 1,600 numbers:
+    4 us, where putting them into another order, adding 320 rows and going back takes 30.
+    """
+    write = writer(node.op)
+    (target,) = node.outputs
+    if write is None or target.shape is None:
+        return False
+    shape = target.shape.static
+    values = [builder.value(port) for port in node.inputs]
+    if any(value.dtype != np.float32 or not value.in_reach for value in values):
+        return False
+    lead = next((v for v in values if v.shape == shape and not v.is_dense and v.has_no_gaps), None)
+    if lead is None or lead.strides is None:
+        return False
+    strides = lead.strides
+    places = sorted(range(len(shape)), key=lambda axis: -strides[axis])
+    back = [places.index(axis) for axis in range(len(shape))]
+    seen = []
+    for value in values:
+        own = (1,) * (len(shape) - len(value.shape)) + value.shape
+        value = reshaped(builder, value, own)
+        sizes = tuple(own[axis] for axis in places)
+        steps = row_major(sizes)
+        if value is not lead:
+            wanted = Descriptor.strided(own, meaningful_strides(own, [steps[n] for n in back]))
+            value = builder.in_layout(value, wanted)
+        seen.append(value.view(sizes, steps))
+    result = builder.new_dense(tuple(shape[axis] for axis in places), lead.dtype)
+    builder.emit(ArrayStep(node.name, node.type, write, seen, [result], writes=True))
+    steps = row_major(result.shape)
+    builder.set(target, result.view(shape, tuple(steps[n] for n in back)))
+    return True
 
 
 def _hold(

@@ -79,11 +79,8 @@ def lower_reduce(builder: PlanBuilder, node: Node) -> bool:
     if kept == value.shape:
         builder.set(node.outputs[0], value if op.keep_dims else _dropped(builder, value, axes))
         return True
-    result = (
-        _as_pooling(builder, node, value, axes, kept)
-        or _as_columns(builder, node, value, axes, kept)
-        or _as_rows(builder, node, value, axes, kept)
-        or _as_reduction(builder, node, value, kept)
+    result = _as_pooling(builder, node, value, axes, kept) or _in_memory_order(
+        builder, node, value, axes
     )
     if result is None:
         return False
@@ -114,6 +111,34 @@ def _as_pooling(
         Attributes(),
     )
     return _emitted(builder, node, value, made)
+
+
+def _in_memory_order(
+    builder: PlanBuilder, node: Node, value: Value, axes: set[int]
+) -> Value | None:
+    """Reduce what lies in another order of axes without moving it; the result keeps the order.
+
+    The largest of 16 columns of 64x16 images with 64 channels next to each other: 24 instead of
+    237 us.
+    """
+    strides = value.strides
+    places = list(range(len(value.shape)))
+    if strides is not None and not value.is_dense and value.has_no_gaps:
+        places.sort(key=lambda axis: -strides[axis])
+        shape = tuple(value.shape[axis] for axis in places)
+        value = value.view(shape, row_major(shape))
+        axes = {places.index(axis) for axis in axes}
+    kept = tuple(1 if axis in axes else n for axis, n in enumerate(value.shape))
+    result = (
+        _as_columns(builder, node, value, axes, kept)
+        or _as_rows(builder, node, value, axes, kept)
+        or _as_reduction(builder, node, value, kept)
+    )
+    if result is None or places == sorted(places):
+        return result
+    steps = row_major(kept)
+    back = [places.index(axis) for axis in range(len(places))]
+    return result.view(tuple(kept[n] for n in back), tuple(steps[n] for n in back))
 
 
 def _as_columns(
@@ -150,7 +175,7 @@ def _pooled_columns(
     builder: PlanBuilder, node: Node, source: Value, sizes: tuple[int, int, int]
 ) -> Value | None:
     before, count, inner = sizes
-    seen = source.view((before, inner, count, 1), (count * inner, 1, inner, inner))
+    seen = source.seen_as(Descriptor.channels_last((before, inner, count, 1)))
     made = pooling(
         Algorithm.POOLING_AVG_INCLUDE_PADDING,
         seen.descriptor,

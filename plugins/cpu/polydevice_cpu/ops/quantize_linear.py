@@ -14,7 +14,7 @@ from polydevice.ops.quantize_linear import (
 from polydevice.rewrites.integers.dynamic_range import DynamicRange
 from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice_cpu.algorithms.precision import narrow
-from polydevice_cpu.implement import implements, run
+from polydevice_cpu.implement import implements, run, writes
 from polydevice_cpu.ops.convert import convert_to, saturated
 from polydevice_cpu.passes.byte_functions import ByteFunction
 
@@ -88,11 +88,29 @@ def integer_product(
 @implements(DynamicRange)
 def dynamic_range(_: DynamicRange, x: Array) -> tuple[Array, Array]:
     """Look for the largest and the least number; the rest is arithmetic of f32."""
-    high, low = x.max(initial=0), x.min(initial=0)
-    scale = np.float32((high - low) / np.float32(255)) or np.float32(1)
-    level = float(-low / scale)
-    zero = round(min(level, 255.0)) if level >= 0 else 0  # 0 where it is no number
+    scale, zero = _range(x)
     return np.asarray(scale), np.asarray(zero, np.uint8)
+
+
+@writes(DynamicRange)
+def write_range(_: DynamicRange, x: Array, scale: Array, zero: Array) -> None:
+    """Write both numbers."""
+    scale[()], zero[()] = _range(x)
+
+
+def _range(x: Array) -> tuple[np.float32, int]:
+    """Scale and zero point; `argmax` takes 0.6 us where `max` takes 2.5, and stops at NaN, too."""
+    high = low = _NONE
+    if x.size:
+        flat = x.reshape(-1)
+        high, low = flat[flat.argmax()], flat[flat.argmin()]
+        high, low = (_NONE if high < 0 else high), (_NONE if low > 0 else low)
+    scale = (high - low) / _STEPS or _ONE
+    level = float(-low / scale)
+    return scale, round(min(level, 255.0)) if level >= 0 else 0  # 0 where it is no number
+
+
+_NONE, _ONE, _STEPS = np.float32(0), np.float32(1), np.float32(255)
 
 
 @implements(ByteFunction)
