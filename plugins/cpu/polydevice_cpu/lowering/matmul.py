@@ -10,6 +10,7 @@ import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.matmul import MatMul
+from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.arithmetic import reshaped
 from polydevice_cpu.onednn.attributes import Attributes, PostOp
@@ -72,12 +73,8 @@ def _hold(
 ) -> bool:
     heavy = builder.heavy_type(node)
     as_it_is = _typed(left, heavy), _retyped(right_layout, heavy)
-    apart = _apart(as_it_is[0]), _apart(as_it_is[1])
-    candidates = [
-        as_it_is,
-        (Descriptor.dense(left.shape, heavy), Descriptor.any(right_layout.shape, heavy)),
-        apart,
-    ]
+    dense = Descriptor.dense(left.shape, heavy), Descriptor.any(right_layout.shape, heavy)
+    candidates = [as_it_is, dense]
     key = (node.name, "matmul")
     known = builder.decisions.assumed(key)
     result = Descriptor.dense(shape, heavy)
@@ -85,13 +82,17 @@ def _hold(
     if known is not None:
         assert isinstance(known, int)
         order = (known,)
-    elif shape[-2] >= SHARED_ROWS and apart != as_it_is:
-        first, other = (
-            matmul(source, weights, None, result, Attributes())
-            for source, weights in (as_it_is, apart)
-        )
-        if _calls_each(first) and other is not None and not _calls_each(other):
-            order = (2, 0, 1)
+    are_many = is_symbolic(shape[-2]) or shape[-2] >= SHARED_ROWS
+    if known == APART or (known is None and are_many):  # else nothing is asked of sizes
+        apart = _apart(as_it_is[0]), _apart(as_it_is[1])
+        candidates.append(apart)
+        if known is None and apart != as_it_is:
+            first, other = (
+                matmul(source, weights, None, result, Attributes())
+                for source, weights in (as_it_is, apart)
+            )
+            if _calls_each(first) and other is not None and not _calls_each(other):
+                order = (APART, 0, 1)
     for number in order:
         source, weights = candidates[number]
 
@@ -130,6 +131,9 @@ def _hold(
         return True
     return False
 
+
+APART = 2
+"""The number of the candidate whose matrices are copied."""
 
 SHARED_ROWS = 8
 """From so many rows on, matrices are copied where oneDNN has faster code then: of 64 products of
