@@ -195,14 +195,14 @@ def _tables(op: Op, sizes: tuple[int, ...], constants: list[Array]) -> list[Axis
 
 
 def _same(table: AxisTable, size: int, *, linear: bool) -> bool:
+    if (table.weight is None) is linear:
+        return False
     resized = len(table.index)
     position = np.clip((np.arange(resized) + 0.5) * size / resized - 0.5, 0, size - 1)
-    if not linear:
+    if table.weight is None:
         # Half-way positions are rounded away from zero in oneDNN.
         nearest = np.minimum(np.floor(position + 0.5).astype(int), size - 1)
-        return table.weight is None and np.array_equal(table.index[:, 0], nearest)
-    if table.weight is None:
-        return False
+        return np.array_equal(table.index[:, 0], nearest)
     low = np.floor(position).astype(int)
     found = np.zeros((resized, size), np.float32)
     expected = np.zeros((resized, size), np.float32)
