@@ -63,11 +63,11 @@ def test_names():
 
 def test_precisions_layouts_and_extensions_by_name(capsys):
     model = ["-m", str(MODEL), "-niter", "1", "-api", "sync"]
-    extra = ["-iop", "image:U8,logits:FP16", "-layout", "image[NHWC]", "-stream_output"]
+    extra = ["-iop", "input:U8,output:FP16", "-layout", "input[NHWC]", "-stream_output"]
     assert main(["bench", *model, *extra]) == 0
     out = capsys.readouterr().out
-    assert "'image': precision U8" in out
-    assert "'logits': precision FP16" in out
+    assert "'input': precision U8" in out
+    assert "'output': precision FP16" in out
     assert "measuring: 100 %" in out
     assert main(["bench", *model, "-l", "no_such_module"]) == 1
     assert "'no_such_module' cannot be imported" in capsys.readouterr().err
@@ -98,7 +98,7 @@ def test_options_without_a_meaning_here_say_so(given, said, capsys):
 
 def test_options_that_change_a_network_that_is_not_read_say_so(capsys):
     # fails later, as the model's batch is dynamic
-    main([*QUICK, "-lfile", "-b", "1", "-iop", "image:U8"])
+    main([*QUICK, "-lfile", "-b", "1", "-iop", "input:U8"])
     assert "--batch_size, --input_output_precision: without effect" in capsys.readouterr().out
 
 
