@@ -15,8 +15,8 @@ pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on 
 @pytest.mark.parametrize("known", [True, False], ids=["known", "open"])
 @pytest.mark.parametrize("axes", [[2], [3], [1], [2, 3], [1, 2]], ids=str)
 @pytest.mark.parametrize("kind", ["ReduceMean", "ReduceSum", "ReduceMax", "ReduceProd"])
-@pytest.mark.parametrize("function", ["Add", "Sub"])
-def test_behind_a_convolution(core, kind, axes, function, known):
+def test_behind_a_convolution(core, kind, axes, known):
+    function = "Add" if len(kind) % 2 == len(axes) % 2 else "Sub"
     weights = {
         "k": np.random.default_rng(1).uniform(-0.3, 0.3, (16, 3, 3, 3)).astype(np.float32),
         "a": np.array(axes),
@@ -31,7 +31,7 @@ def test_behind_a_convolution(core, kind, axes, function, known):
     model = models.build(nodes, {"x": [2, 3, 6, 20] if known else [2, 3, "h", "w"]}, ["y"], weights)
     executable = load(core, model)
     request = executable.create_infer_request()
-    for number in range(1 if known else 4):
+    for number in range(1 if known else 3):
         given = {"x": image(number, 2, 3, 6 + number, 20 + 3 * number)}
         (want,) = models.answer(model, given)
         np.testing.assert_allclose(request.infer(given)["y"], want, rtol=1e-4, atol=1e-5)
