@@ -14,6 +14,7 @@ from polydevice.ops.matmul import MatMul
 from polydevice.ops.normalization import MVN, EpsMode
 from polydevice.ops.transpose import Transpose
 from polydevice_gpu.compiler.device_target import target_of
+from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.kernels.product.gemm_warps import MatmulWarps
 from polydevice_gpu.kernels.product.measured import MeasuredWarps, MomentsWgmma
 from polydevice_gpu.ops import MeasuredMatMul, MomentsMatMul, NormalizedMatMul
@@ -76,8 +77,8 @@ def _normal(s, x, size):
     ("rows", "terms", "middle", "columns", "width", "mode"),
     [
         (35, 104, 200, 72, 24, 0),  # the last slot has eight columns
-        pytest.param(70, 152, 264, 136, 48, 1, marks=pytest.mark.full),
-        pytest.param(33, 72, 104, 40, 96, 2, marks=pytest.mark.full),
+        pytest.param(70, 152, 264, 136, 48, 0, marks=pytest.mark.full),
+        pytest.param(33, 72, 104, 40, 96, 1, marks=pytest.mark.full),
     ],
 )
 def test_rows_far_from_zero(core, opencl, use_modes, rows, terms, middle, columns, width, mode):
@@ -120,6 +121,37 @@ def test_moments_that_lie_otherwise(core, opencl, use_modes):
     assert "moments_wgmma" in executable.explain()
     (found,) = executable.infer({"x": x, "moments": np.ascontiguousarray(moments.T)}).values()
     np.testing.assert_allclose(found, case.answers()[0], *case.tolerance)
+
+
+@pytest.mark.parametrize("rows", [128, 197])
+def test_on_matrix_units_by_itself_and_as_one_launch(core, opencl, rows):
+    if not target_of(opencl).warp_group_unit:
+        pytest.skip(f"{opencl.facts.name} has no matrix units of warp groups")
+    random = np.random.default_rng(rows)
+    x = random.standard_normal((rows, 768)).astype("f2")
+    more = random.standard_normal((rows, 768)) + random.uniform(-9, 9, (rows, 1))
+    more = more.astype("f2")
+    first, second = (_half(768, columns) / 32 for columns in (768, 3072))
+    s = graphs.Sketch()
+    y = s.add("first", MatMul(), s.input("x", rows, 768, kind=ElementType.f16), s.const("w", first))
+    y = s.add("sum", Add(), y, s.input("more", rows, 768, kind=ElementType.f16))
+    y = s.add("second", MatMul(), _normal(s, y, 768), s.const("v", second))
+    network = s.network(y=s.add("third", MatMul(), y, s.const("u", second.T / 16)))
+    made = (x.astype("f8") @ first.astype("f8") + more).astype("f2").astype("f8")
+    centred = made - made.mean(-1, keepdims=True)
+    normal = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + EPSILON)
+    right = (normal * _half(768)) @ second.astype("f8") @ (second.T / 16).astype("f8")
+    answers = []
+    for how in ("NO", "YES"):
+        settings = CompileSettings(single_launch=how)
+        builder = graphs.SparingBuilder(opencl)
+        executable = graphs.loaded(network.clone(), opencl, builder, core, settings)
+        assert "moments_wgmma" in executable.explain()
+        assert bool(executable.latest_plan().joined) == (how == "YES")
+        (found,) = executable.infer({"x": x, "more": more}).values()
+        answers.append(found)
+    np.testing.assert_array_equal(*answers)
+    np.testing.assert_allclose(answers[0], right, 1e-2, 1e-2 * np.abs(right).max())
 
 
 def _ops(build, rows=128, **target):
