@@ -72,7 +72,7 @@ def test_rows_that_are_read_otherwise_too(opencl, builder, case):
     check_answers(s.network(**outputs), opencl, builder)
 
 
-def test_sizes_that_vary_are_planned_with_symbols(core):
+def test_sizes_that_vary_are_planned_with_symbols(core, caplog):
     """The order of constants would be that of one set of sizes."""
     rng = np.random.default_rng(3)
     weights = {
@@ -87,10 +87,9 @@ def test_sizes_that_vary_are_planned_with_symbols(core):
         ("MatMul", ["c", "m"], ["y"], {}),
     ]
     model = build(nodes, {"x": [1, 3, "h", "w"]}, ["y"], weights)
-    executable = core.load_network(core.read_network(model), "GPU")
-    request = executable.create_infer_request()
+    request = core.load_network(core.read_network(model), "GPU").create_infer_request()
     for height, width in ((8, 8), (9, 13), (14, 11), (13, 13)):
         x = rng.standard_normal((1, 3, height, width)).astype("f4")
         (wanted,) = answer(model, {"x": x})
         np.testing.assert_allclose(request.infer({"x": x})["y"], wanted, rtol=1e-4, atol=1e-4)
-    assert executable._prepared.templates.filled
+    assert "one by one" not in caplog.text  # as where planning with symbols failed
