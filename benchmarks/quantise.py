@@ -7,7 +7,8 @@ is not what is measured), networks without convolutions dynamically.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,20 +50,32 @@ def quantised(path: Path, inputs: Mapping[str, np.ndarray[Any, Any]], folder: Pa
     _name_anew(model.graph)
     given, made = folder / path.name, folder / f"{path.stem}_int8.onnx"
     onnx.save(model, given)
-    logging.getLogger().setLevel(logging.ERROR)  # it recommends preparations that change nothing
-    if not any(node.op_type == "Conv" for node in model.graph.node):
-        quantize_dynamic(given, made, weight_type=QuantType.QInt8, per_channel=True)
-        return made
-    quantize_static(
-        given,
-        made,
-        Samples(inputs),
-        quant_format=QuantFormat.QDQ,
-        per_channel=True,
-        activation_type=QuantType.QUInt8,
-        weight_type=QuantType.QInt8,
-    )
+    with _errors_only():  # it recommends preparations that change nothing
+        if not any(node.op_type == "Conv" for node in model.graph.node):
+            quantize_dynamic(given, made, weight_type=QuantType.QInt8, per_channel=True)
+            return made
+        quantize_static(
+            given,
+            made,
+            Samples(inputs),
+            quant_format=QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+        )
     return made
+
+
+@contextmanager
+def _errors_only() -> Iterator[None]:
+    """Log errors alone, whoever does not say otherwise for its own logger."""
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
 
 
 def _store_constants(graph: onnx.GraphProto) -> None:

@@ -268,6 +268,7 @@ def test_a_defect_at_inference(core, monkeypatch, kind, layer, target, is_async,
         pytest.skip("on other devices the host's layers alone are Python")
     # Called with two arguments it raises TypeError, from no code of this test's.
     monkeypatch.setitem(implement._TABLE, kind, operator.index)
+    monkeypatch.delitem(implement._WRITERS, kind, raising=False)
     target = device if target == "itself" else target
     request = core.load_network(core.read_network(deep()), target).create_infer_request()
     messages = []
