@@ -27,8 +27,10 @@ def measure_rows(graph: GpuGraph, target: Target) -> None:
         if type(node.op) is not NormalizedMatMul:
             continue
         kernel, _ = choose_kernel(node, target)
+        if not isinstance(kernel, NormalizedWgmma):
+            continue
         moments = _moments(node.inputs[0], target)
-        if moments is None or not isinstance(kernel, NormalizedWgmma):
+        if moments is None:
             continue
         maker, op = moments.producer, node.operation(NormalizedMatMul)
         assert maker is not None
