@@ -11,6 +11,7 @@ from polydevice.ops.op import Op
 from polydevice.testing.op_case import OpCase
 from polydevice_gpu.ops import MeasuredMatMul, MomentsMatMul
 from tests.gpu.kernel_cases.data import Cases, Data
+from tests.gpu.kernel_cases.normalized import normal_rows
 
 
 def _moments(rows: Array, width: int) -> Array:
@@ -67,10 +68,7 @@ def told(data: Data) -> Iterator[OpCase]:
             shift: Array = shift,
             eps: float = eps,
         ) -> list[Array]:
-            x = np.asarray(values[0]).astype(float)
-            centred = x - x.mean(-1, keepdims=True)
-            normal = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + eps)
-            return [np.asarray((normal @ matrix + shift).astype(np.asarray(values[0]).dtype))]
+            return [normal_rows(np.asarray(values[0]), eps, matrix, shift)]
 
         yield OpCase(
             MomentsMatMul(transpose_b=turned, eps=eps, width=width),

@@ -13,6 +13,13 @@ from polydevice_gpu.ops import NormalizedMatMul
 from tests.gpu.kernel_cases.data import Cases, Data
 
 
+def normal_rows(x: Array, eps: float, matrix: Array, shift: Array) -> Array:
+    """Return rows of mean 0 and deviation 1 times a matrix, and a shift: in f64, in x's type."""
+    centred = x.astype(float) - x.astype(float).mean(-1, keepdims=True)
+    normal = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + eps)
+    return np.asarray((normal @ matrix + shift).astype(x.dtype))
+
+
 def normalized(data: Data) -> Iterator[OpCase]:
     """The answer is NumPy's in f64; rows lie around other numbers than 0."""
     for shape, columns, turned, eps in (
@@ -30,10 +37,7 @@ def normalized(data: Data) -> Iterator[OpCase]:
             shift: Array = shift,
             eps: float = eps,
         ) -> list[Array]:
-            x = np.asarray(values[0])
-            centred = x.astype(float) - x.astype(float).mean(-1, keepdims=True)
-            normal = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + eps)
-            return [np.asarray((normal @ matrix + shift).astype(x.dtype))]
+            return [normal_rows(np.asarray(values[0]), eps, matrix, shift)]
 
         sums = matrix.sum(0).astype("f4")
         yield OpCase(

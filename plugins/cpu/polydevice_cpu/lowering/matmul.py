@@ -21,6 +21,7 @@ from polydevice_cpu.onednn.primitives import matmul
 from polydevice_cpu.plan.building.pending import Flow, Packed, Pending
 from polydevice_cpu.plan.building.sight import Flat
 from polydevice_cpu.plan.holding import hold_seen
+from polydevice_cpu.plan.step import PrimitiveStep
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
@@ -217,3 +218,28 @@ def matrix(builder: PlanBuilder, value: Value, rank: int, *, transpose: bool) ->
     assert value.strides is not None
     s, t = value.shape, value.strides
     return value.view((*s[:-2], s[-1], s[-2]), (*t[:-2], t[-1], t[-2]))
+
+
+def multiplied_along(
+    builder: PlanBuilder, node: Node, value: Value, factor: Array, axis: int
+) -> Value | None:
+    """Multiply a row-major value along one axis with a constant matrix [new size, size] of f32.
+
+    Returns:
+        A row-major value; None where oneDNN has no code.
+    """
+    before, behind = value.shape[:axis], value.shape[axis + 1 :]
+    outer, inner, (count, size) = math.prod(before), math.prod(behind), factor.shape
+    more = () if inner == 1 else (inner,)
+    seen, sizes = (outer, size, *more), (outer, count, *more)
+    values = value.view(seen, row_major(seen))
+    constant = builder.constant(np.ascontiguousarray(factor.T if inner == 1 else factor[None]))
+    left, right = (values, constant) if inner == 1 else (constant, values)
+    made = matmul(left.descriptor, right.descriptor, None, Descriptor.dense(sizes), Attributes())
+    if made is None or made.is_reference:
+        return None
+    result = builder.new(made.dst)
+    arguments: dict[int, Value] = {Arg.SRC: left, Arg.WEIGHTS: right, Arg.DST: result}
+    builder.emit(PrimitiveStep(node.name, node.type, made, arguments, (Arg.DST,)))
+    shape = (*before, count, *behind)
+    return result.view(shape, row_major(shape))

@@ -14,11 +14,12 @@ from polydevice.ops.op import Op
 from polydevice.shape import normalize_axis
 from polydevice.symbolic_size import is_symbolic
 from polydevice_cpu.lower import lowers
+from polydevice_cpu.lowering.matmul import multiplied_along
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Algorithm, Arg
 from polydevice_cpu.onednn.descriptor import Descriptor, row_major
 from polydevice_cpu.onednn.primitive import Primitive
-from polydevice_cpu.onednn.primitives import matmul, pooling, reduction
+from polydevice_cpu.onednn.primitives import pooling, reduction
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep
 from polydevice_cpu.plan.value import Value
@@ -167,7 +168,9 @@ def _as_columns(
     if is_mean:
         result = _pooled_columns(builder, node, source, (before, count, inner))
     else:
-        result = _multiplied_columns(builder, node, source, (before, count, inner))
+        sizes = (before, count, inner)
+        seen = source.view(sizes, row_major(sizes))
+        result = multiplied_along(builder, node, seen, np.ones((1, count), np.float32), 1)
     return None if result is None else result.view(kept, row_major(kept))
 
 
@@ -188,25 +191,6 @@ def _pooled_columns(
         Attributes(),
     )
     return _emitted(builder, node, seen, made)
-
-
-def _multiplied_columns(
-    builder: PlanBuilder, node: Node, source: Value, sizes: tuple[int, int, int]
-) -> Value | None:
-    before, count, inner = sizes
-    shape: tuple[int, ...] = (count, 1) if inner == 1 else (1, 1, count)
-    places = (before, 1) if inner == 1 else (before, 1, inner)
-    sizes_seen = (before, count) if inner == 1 else sizes
-    seen = source.view(sizes_seen, row_major(sizes_seen))
-    ones = builder.constant(np.ones(shape, np.float32))
-    left, right = (seen, ones) if inner == 1 else (ones, seen)
-    made = matmul(left.descriptor, right.descriptor, None, Descriptor.dense(places), Attributes())
-    if made is None or made.is_reference:
-        return None
-    result = builder.new(made.dst)
-    arguments: dict[int, Value] = {Arg.SRC: left, Arg.WEIGHTS: right, Arg.DST: result}
-    builder.emit(PrimitiveStep(node.name, node.type, made, arguments, (Arg.DST,)))
-    return result
 
 
 def _as_rows(

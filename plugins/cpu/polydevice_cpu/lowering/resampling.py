@@ -9,11 +9,8 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice.ops.resampling import AxisTable
-from polydevice_cpu.onednn.attributes import Attributes
-from polydevice_cpu.onednn.constants import Arg
-from polydevice_cpu.onednn.descriptor import Descriptor, row_major
-from polydevice_cpu.onednn.primitives import matmul
-from polydevice_cpu.plan.step import PrimitiveStep
+from polydevice_cpu.lowering.matmul import multiplied_along
+from polydevice_cpu.onednn.descriptor import row_major
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
@@ -51,35 +48,15 @@ def resampled(
     shape = tuple(value.shape[axis] for axis in places)
     result = value.view(shape, row_major(shape))
     for table in tables:
-        made = _product(builder, node, result, table, places.index(table.axis))
+        axis = places.index(table.axis)
+        factor = _matrix(table, result.shape[axis])
+        made = multiplied_along(builder, node, result, factor, axis)
         if made is None:
             return None
         result = made
     steps = row_major(result.shape)
     back = [places.index(axis) for axis in range(len(places))]
     return result.view(tuple(result.shape[n] for n in back), tuple(steps[n] for n in back))
-
-
-def _product(
-    builder: PlanBuilder, node: Node, value: Value, table: AxisTable, axis: int
-) -> Value | None:
-    before, size, behind = value.shape[:axis], value.shape[axis], value.shape[axis + 1 :]
-    matrix, inner = _matrix(table, size), math.prod(behind)
-    outer, longer = math.prod(before), len(table.index)
-    more = () if inner == 1 else (inner,)
-    seen, sizes = (outer, size, *more), (outer, longer, *more)
-    factor = matrix.T if inner == 1 else matrix[None]
-    values = value.view(seen, row_major(seen))
-    weights = builder.constant(np.ascontiguousarray(factor))
-    left, right = (values, weights) if inner == 1 else (weights, values)
-    made = matmul(left.descriptor, right.descriptor, None, Descriptor.dense(sizes), Attributes())
-    if made is None or made.is_reference:
-        return None
-    result = builder.new(made.dst)
-    arguments: dict[int, Value] = {Arg.SRC: left, Arg.WEIGHTS: right, Arg.DST: result}
-    builder.emit(PrimitiveStep(node.name, node.type, made, arguments, (Arg.DST,)))
-    shape = (*before, longer, *behind)
-    return result.view(shape, row_major(shape))
 
 
 def _matrix(table: AxisTable, size: int) -> Array:
