@@ -174,7 +174,7 @@ def _block(s, x, columns=768):
     return made, up
 
 
-def test_two_products_are_told_what_one_measured():
+def test_a_product_is_told_what_another_one_measured():
     def build(s, x):
         made, up = _block(s, x)
         return {"up": up, "made": s.add("twice", Add(), made, made)}

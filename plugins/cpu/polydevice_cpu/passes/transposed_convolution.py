@@ -69,7 +69,7 @@ def phases(weights: Array, begin: Sequence[int], steps: Sequence[int]) -> Array:
     Result i * step + phase is the sum, over taps u, of source i - u times weight
     u * step + phase + begin.
     """
-    made = np.moveaxis(weights, 1, 0)  # [O, C, kernel...]
+    made: Array = np.moveaxis(weights, 1, 0)  # [O, C, kernel...]
     for axis, (start, step) in enumerate(zip(begin, steps, strict=True)):
         at = 2 + axis * 2  # behind O, C and [taps, phases] of the axes before
         kernel = made.shape[at]
@@ -87,7 +87,7 @@ def phases(weights: Array, begin: Sequence[int], steps: Sequence[int]) -> Array:
     made = made.transpose(order)
     sizes = made.shape
     channels = math.prod(sizes[: rank + 1])
-    return np.ascontiguousarray(made.reshape(channels, *sizes[rank + 1 :]))  # no step below 0
+    return made.reshape(channels, *sizes[rank + 1 :])
 
 
 def _as_convolution(build: Emitter, op: Op, inputs: Sequence[Port]) -> list[Port]:
