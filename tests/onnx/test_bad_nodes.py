@@ -55,6 +55,13 @@ def _loop(conditions: list[str]) -> onnx.NodeProto:
     return helper.make_node("Loop", conditions, ["y"], body=body)
 
 
+def _scan(x: str) -> onnx.NodeProto:
+    """A Scan that gives each part of a value as it is."""
+    same = helper.make_node("Identity", ["part"], ["same"])
+    body = helper.make_graph([same], "body", [value("part", None)], [value("same", None)])
+    return helper.make_node("Scan", [x], ["y"], body=body, num_scan_inputs=1)
+
+
 def _if(inputs: int) -> onnx.NodeProto:
     """An If whose branches have inputs of their own, which nothing gives them."""
     own = [value(f"own{i}") for i in range(inputs)]
@@ -90,6 +97,19 @@ def _if(inputs: int) -> onnx.NodeProto:
         ),
         (
             [
+                helper.make_node("SequenceConstruct", ["i"], ["q"]),
+                helper.make_node("SequenceAt", ["q", "q"], ["y"]),
+            ],
+            ElementTypeError,
+            "input 1 is a sequence",
+        ),
+        (
+            [helper.make_node("SequenceConstruct", ["c"], ["q"]), _loop(["n", "q"])],
+            ElementTypeError,
+            "input 1 is a sequence",
+        ),
+        (
+            [
                 helper.make_node(
                     "TfIdfVectorizer",
                     ["x3"],
@@ -117,6 +137,11 @@ def _if(inputs: int) -> onnx.NodeProto:
             ],
             ElementTypeError,
             "takes integers",
+        ),
+        (
+            [helper.make_node("SequenceConstruct", ["x"], ["q"]), _scan("q")],
+            ElementTypeError,
+            "a loop cuts tensors",
         ),
         ([_loop(["n", "n"])], ElementTypeError, "takes a boolean"),
         ([_loop(["c", "c"])], ElementTypeError, "booleans"),

@@ -81,7 +81,7 @@ class SequenceInsert(Op):
     numbers_at = (2,)
     integers_at = (2,)
     strings_at = EVERYWHERE
-    takes_containers = True
+    containers_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return what covers the sequence and the tensor."""
@@ -104,7 +104,7 @@ class SequenceErase(Op):
     numbers_at = (1,)
     integers_at = (1,)
     strings_at = EVERYWHERE
-    takes_containers = True
+    containers_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the sequence."""
@@ -125,7 +125,7 @@ class SequenceAt(Op):
     numbers_at = (1,)
     integers_at = (1,)
     strings_at = EVERYWHERE
-    takes_containers = True
+    containers_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return what all tensors of the sequence have in common."""
@@ -143,7 +143,7 @@ class SequenceLength(Op):
     """
 
     strings_at = EVERYWHERE
-    takes_containers = True
+    containers_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return a scalar."""
@@ -201,7 +201,7 @@ class ConcatFromSequence(Op):
     axis: int = attribute(ir="", onnx="axis")
     new_axis: bool = attribute(default=False, ir="", onnx="new_axis")
     strings_at = EVERYWHERE
-    takes_containers = True
+    containers_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Free the size at the axis."""
@@ -227,7 +227,7 @@ class OptionalConstruct(Op):
 
     item: TensorDesc | None = attribute(default=None, ir="")
     strings_at = EVERYWHERE
-    takes_containers = True
+    containers_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return an optional of the input's type."""
@@ -249,7 +249,7 @@ class OptionalHasElement(Op):
     """
 
     strings_at = EVERYWHERE
-    takes_containers = True
+    containers_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return a scalar."""
@@ -266,7 +266,7 @@ class OptionalGetElement(Op):
     """
 
     strings_at = EVERYWHERE
-    takes_containers = True
+    containers_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the type inside."""

@@ -207,7 +207,7 @@ class TensorIterator(Iteration):
     body_outputs: tuple[BodyOutput, ...] = attribute(ir="")
     back_edges: tuple[BackEdge, ...] = attribute(ir="")
     strings_at = EVERYWHERE
-    takes_containers = True
+    containers_at = EVERYWHERE
 
     def iterations(self, inputs: Sequence[TensorDesc]) -> int | None:
         """Return the number of slices; without any, what the joined outputs' range says."""
@@ -242,7 +242,7 @@ class Loop(Iteration):
     execution_condition: int | None = attribute(default=None, ir="")
     integers_at = (0,)
     strings_at = EVERYWHERE
-    takes_containers = True
+    containers_at = EVERYWHERE[2:]
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return what leaves the last iteration, or all of them joined."""
@@ -290,7 +290,7 @@ class If(Op):
     then_outputs: tuple[BodyOutput, ...] = attribute(ir="")
     else_outputs: tuple[BodyOutput, ...] = attribute(ir="")
     strings_at = EVERYWHERE
-    takes_containers = True
+    containers_at = EVERYWHERE[1:]
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the chosen body's results, or what covers both when the choice is not known.
@@ -324,6 +324,8 @@ class If(Op):
 
 
 def _part(desc: TensorDesc, slicing: Slicing) -> TensorDesc:
+    if desc.kind != "tensor":
+        raise ElementTypeError(f"the sliced input is {desc}; a loop cuts tensors")
     if desc.shape is None:
         return desc.without_value()
     axis = normalize_axis(slicing.axis, len(desc.shape))

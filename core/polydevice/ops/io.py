@@ -74,7 +74,7 @@ class Result(Op):
 
     output_name: str = attribute(default="", ir="")
     strings_at = EVERYWHERE
-    takes_containers = True
+    containers_at = (0,)
 
     def infer(self, inputs: Sequence[TensorDesc]) -> list[TensorDesc]:
         """Return the input."""

@@ -33,7 +33,7 @@ class Identity(UnaryPointwise):
     takes_booleans = True
     shape_arithmetic = True
     strings_at = EVERYWHERE
-    takes_containers = True
+    containers_at = EVERYWHERE
 
 
 @operation("Negative", onnx="Neg")

@@ -35,7 +35,7 @@ from polydevice.tensor import TensorDesc
 
 REQUIRED: Any = dataclasses.MISSING
 EVERYWHERE = range(1 << 31)
-"""Places of all inputs, for `Op.strings_at`."""
+"""Places of all inputs, for `Op.strings_at` and `Op.containers_at`."""
 
 
 def attribute(
@@ -106,8 +106,8 @@ class Op(_Frozen):
     """Places of the inputs that hold floating-point numbers and for which nobody defines others."""
     takes_booleans: ClassVar[bool] = True
     """Whether it means something for booleans; arithmetic does not."""
-    takes_containers: ClassVar[bool] = False
-    """Whether an input may be a sequence or an optional."""
+    containers_at: ClassVar[Container[int]] = ()
+    """Places of the inputs that may be sequences or optionals."""
     has_bodies: ClassVar[bool] = False
     """Whether it runs graphs of its own, which may keep state or have side effects."""
 
@@ -126,8 +126,10 @@ class Op(_Frozen):
             ShapeError: an input holds none, or several, where one is wanted.
         """
         for place, desc in enumerate(inputs):
-            if desc.kind != "tensor" and not self.takes_containers:
-                raise ElementTypeError(f"input {place} is a {desc.kind}; {self.type} takes tensors")
+            if desc.kind != "tensor" and place not in self.containers_at:
+                raise ElementTypeError(
+                    f"input {place} is a {desc.kind}; {self.type} takes a tensor there"
+                )
             if desc.element_type is ElementType.string and place not in self.strings_at:
                 raise ElementTypeError(
                     f"input {place} holds strings; {self.type} computes with numbers there"

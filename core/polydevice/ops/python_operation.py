@@ -38,7 +38,7 @@ class PythonOperation(Op):
     """
 
     strings_at = EVERYWHERE
-    takes_containers = True
+    containers_at = EVERYWHERE
     if TYPE_CHECKING:  # annotations are evaluated, and this module is below that class's
         definition: ClassVar[CustomOperation]
         """The function, its rules and its OpenCL body."""

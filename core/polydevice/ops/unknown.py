@@ -26,7 +26,7 @@ class UnknownOperation(Op):
 
     domain = "unknown"
     strings_at = EVERYWHERE
-    takes_containers = True
+    containers_at = EVERYWHERE
     is_stateful = True
     """For all that is known; it is not computed ahead by other means."""
 
