@@ -41,6 +41,15 @@ def register_devices(register: Callable[[str, Callable[[str, Services], Plugin]]
 
 
 @hookspec
+def will_load_network() -> None:
+    """Take notice that a network is going to be loaded on a device of this plugin.
+
+    Called each time, before the plugin is started and asked for its devices. What takes a while and
+    needs no configuration, such as starting a driver, can begin here, in a thread.
+    """
+
+
+@hookspec
 def register_operations() -> None:
     """Import the modules that define further operations with ``@operation``."""
 

@@ -204,12 +204,6 @@ class Plugin(ABC):
         name = f"{self.name}.{device_id}" if device_id else self.name
         return {node.name: name for node in network.nodes() if node.name not in refused}
 
-    def will_load(self) -> None:
-        """Take notice that a network is going to be loaded, before devices are asked for it.
-
-        What takes a while and needs no device, such as importing a compiler, can begin here.
-        """
-
     @abstractmethod
     def load_network(
         self,

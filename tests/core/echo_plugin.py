@@ -96,6 +96,14 @@ def make(name: str, services: Services) -> EchoPlugin:
     return EchoPlugin(name, services)
 
 
+heard: list[str] = []
+
+
 @hookimpl
 def register_devices(register: Any) -> None:
     register("ECHO", make)
+
+
+@hookimpl
+def will_load_network() -> None:
+    heard.append("a network")

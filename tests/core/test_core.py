@@ -26,7 +26,7 @@ from polydevice.errors import (
 from polydevice.hookspecs import hookimpl
 
 from .conftest import relu_network
-from .echo_plugin import make
+from .echo_plugin import EchoPlugin, make
 
 
 def test_devices_are_listed_by_family_and_id(core):
@@ -159,17 +159,25 @@ def test_a_plugin_that_fails_while_loading_is_named(core, network, monkeypatch):
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-def test_a_plugin_hears_of_a_network_before_it_is_asked_for_devices(core, network, monkeypatch):
-    asked, plugin = [], type(core._devices.plugin("ECHO"))
-    ids = plugin.device_ids
-    monkeypatch.setattr(plugin, "will_load", lambda _: asked.append("will load"))
-    monkeypatch.setattr(plugin, "device_ids", lambda *a: asked.append("ids") or ids(*a))
+def test_a_plugin_hears_of_a_network_before_it_is_started(network, monkeypatch):
+    module, heard = sys.modules["echo_plugin"], []
+    monkeypatch.setattr(module, "heard", heard)
+    monkeypatch.setattr(module, "EchoPlugin", lambda *a: heard.append("start") or EchoPlugin(*a))
+    with Core() as core:
+        core.register_plugin("echo_plugin", "ECHO")
+        core.load_network(network, "ECHO")
+        assert heard == ["a network", "start"]
+        core.load_network(network, "ECHO")
+        assert heard == ["a network", "start", "a network"]
+
+
+def test_a_plugin_that_is_only_asked_hears_of_no_network(core, network, monkeypatch):
+    heard: list[str] = []
+    monkeypatch.setattr(sys.modules["echo_plugin"], "heard", heard)
     core.get_metric("ECHO", "FULL_DEVICE_NAME")
-    assert set(asked) == {"ids"}
-    asked.clear()
-    core.load_network(network, "ECHO")
-    assert asked[:2] == ["will load", "ids"]
-    assert asked.count("will load") == 1
+    core.query_network(network, "ECHO")
+    core.load_network(network, "CPU")
+    assert not heard
 
 
 def test_model_files_that_are_not_there(core, tmp_path):

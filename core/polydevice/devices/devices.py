@@ -194,13 +194,15 @@ class Devices:
         Args:
             device_name: as a user wrote it.
             config: on top of the device's configuration.
-            will_load: whether a network is loaded next, which the plugin is told first.
+            will_load: whether a network is loaded next, which the plugin is told first of all.
 
         Raises:
             DeviceNotFoundError: saying what was left out and why.
             OptionError: (a subclass) for a wrong key or value.
         """
         name = DeviceName.parse(device_name)
+        if will_load and not self._closed:
+            self.registry.will_load(name.family)
         plugin = self.plugin(name.family)
         if name.members and not plugin.is_composite:
             raise DeviceNameError(
@@ -217,9 +219,6 @@ class Devices:
         options = options.updated(given)
         if name.members:
             options = options.updated({plugin.members_key: ",".join(map(str, name.members))})
-        if will_load:
-            with self.contract(plugin.name, "preparing to load a network"):
-                plugin.will_load()
         if not plugin.is_composite:
             self._check_exists(plugin, options, device_name, device_id)
         return plugin, options, device_id

@@ -141,6 +141,18 @@ class Registry:
                 return factory
         raise KeyError(name)
 
+    def will_load(self, name: str) -> None:
+        """Tell the plugin of a device that a network is going to be loaded on it."""
+        with self._lock:
+            if name not in self.entries:
+                return
+            self._load(name)
+            module = self.entries[name].module
+            plugins = self.hooks.get_plugins()
+        others = frozenset(each for each in plugins if self.hooks.get_name(each) != module)
+        for _ in self.call("will_load_network", skip=others):
+            pass
+
     def load_all(self) -> None:
         """Import every plugin, for hooks that any of them may implement (operations, readers)."""
         with self._lock:

@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from polydevice.bounds import current_bounds
 from polydevice.errors import ModelFileError
 from polydevice.files import cache_folder
@@ -133,6 +131,8 @@ class FileCache:
         Raises:
             InferCancelledError: (or InferTimeoutError) what the thread is at ended while it waited.
         """
+        from filelock import FileLock, Timeout  # 0.01 s, for who makes entries alone
+
         lock = FileLock(self._path(key).with_suffix(".lock"))
         check = current_bounds().check
         if not Path(lock.lock_file).parent.is_dir():  # some versions of filelock would make it

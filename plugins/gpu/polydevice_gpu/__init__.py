@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,30 @@ if TYPE_CHECKING:
 @hookimpl
 def register_devices(register: Callable[[str, Callable[[str, Services], Plugin]], None]) -> None:
     """Offer the device family GPU."""
+    register("GPU", _plugin)
+
+
+def _plugin(name: str, services: Services) -> Plugin:
     from polydevice_gpu.plugin import GpuPlugin
 
-    register("GPU", GpuPlugin)
+    return GpuPlugin(name, services)
+
+
+@hookimpl
+def will_load_network() -> None:
+    """Start the drivers and import the compiler, while the plugin itself is imported."""
+    _begin()
+
+
+@functools.cache
+def _begin() -> None:
+    from polydevice_gpu.cl import runtime
+
+    runtime.start_ahead()
+    threading.Thread(target=_import_compiler, name="polydevice-import").start()
+
+
+def _import_compiler() -> None:
+    from polydevice_gpu.plugin import import_compiler
+
+    import_compiler()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -63,7 +62,6 @@ class GpuPlugin(Plugin):
         """Make the plugin; drivers are looked for when the first device is asked for."""
         super().__init__(name, services)
         self._contexts: dict[cl.Device, GpuContext] = {}
-        self._importing: threading.Thread | None = None
         self._lock = Lock()
 
     @property
@@ -184,15 +182,6 @@ class GpuPlugin(Plugin):
 
     # -- networks -----------------------------------------------------------------------------
 
-    def will_load(self) -> None:
-        """Import the compiler while child processes ask the drivers for devices."""
-        with self._lock:
-            if self._importing is None:
-                self._importing = threading.Thread(
-                    target=_import_compiler, name="polydevice-import"
-                )
-                self._importing.start()
-
     def unsupported_nodes(self, network: Network, options: Options) -> dict[str, str]:
         """Return the nodes that no kernel takes."""
         from polydevice_gpu.compiler.query import unsupported_nodes
@@ -254,7 +243,7 @@ class GpuPlugin(Plugin):
         assert isinstance(options, GpuOptions)
         with ThreadPoolExecutor(1, "polydevice-open") as pool:  # a driver starts in 0.2 s
             opening = pool.submit(self._own, context, options, device_id)
-            _import_compiler()
+            import_compiler()
             own = opening.result()
         from polydevice_gpu.tuning.tuner import Tuner
 
@@ -316,7 +305,7 @@ class GpuPlugin(Plugin):
             self._contexts.clear()
 
 
-def _import_compiler() -> None:
+def import_compiler() -> None:
     """Import what compiles a network, all kernels and all rewrites: that takes 0.2 s."""
     from polydevice.rewrites.rule import rules
     from polydevice_gpu import executable  # noqa: F401

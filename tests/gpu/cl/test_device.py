@@ -56,19 +56,21 @@ def test_driver_that_dies_in_every_probe_makes_no_context_here(opencl, monkeypat
         cl.open_device(cl.discover().devices[0])
 
 
-def test_a_context_is_made_while_others_go_on(opencl, monkeypatch) -> None:
+@pytest.mark.parametrize("step", ["_find", "_make_context"])
+def test_a_context_is_made_while_others_go_on(opencl, monkeypatch, step) -> None:
     monkeypatch.setattr(device_module, "_open", {})
-    make, may_go_on = device_module._make_context, threading.Event()
+    go_on, may_go_on = getattr(device_module, step), threading.Event()
 
     def wait(*arguments):
         assert may_go_on.wait(60)
-        return make(*arguments)
+        return go_on(*arguments)
 
-    monkeypatch.setattr(device_module, "_make_context", wait)
+    monkeypatch.setattr(device_module, step, wait)
     device = cl.open_device(cl.discover().devices[0])
     assert device.capabilities == opencl.capabilities
     may_go_on.set()
     assert device.context != opencl.context
+    assert device.handle == opencl.handle
     device.queue().finish()
     assert cl.open_device(cl.discover().devices[0]) is device
 

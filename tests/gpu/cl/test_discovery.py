@@ -261,6 +261,7 @@ def test_program_goes_on_beside_a_crashing_driver(fake_driver, real_driver) -> N
         from polydevice_gpu import cl
         report = cl.discover()
         device = cl.open_device(report.devices[0])
+        assert device.context
         assert "libcrashing" not in open("/proc/self/maps").read()
         assert os.environ["OCL_ICD_VENDORS"] == before
         print(device.name)

@@ -7,12 +7,10 @@ run in a child process once per device and driver and kept in a small file.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import hashlib
 import json
 import math
-import struct
 import typing
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -20,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from polydevice.files import cache_folder
-from polydevice_gpu.cl import child_process, library, on_device
+from polydevice_gpu.cl import child_process, on_device
 from polydevice_gpu.cl.discovery.enumeration import probe_timeout_s
 from polydevice_gpu.cl.discovery.facts import DeviceFacts, Icd
 from polydevice_gpu.cl.programs.warp_groups import DECLARED_LOCAL_BYTES
@@ -312,34 +310,25 @@ class Capabilities(ProbedCapabilities):
         return self.tensor_cores_ptx or self.matrix_engine
 
 
-def capabilities(probed: ProbedCapabilities, facts: DeviceFacts, handle: int) -> Capabilities:
-    """Combine the probes' answers with queries to an opened device."""
-    query = functools.partial(_integers, handle)
-    size = ctypes.sizeof(ctypes.c_size_t)
+def capabilities(probed: ProbedCapabilities, facts: DeviceFacts) -> Capabilities:
+    """Combine the probes' answers with what the driver says."""
     features = facts.feature_capabilities_intel
     return Capabilities(
         **{f.name: getattr(probed, f.name) for f in fields(probed)},
         unified_memory=bool(facts.unified_memory),
         local_memory_is_dedicated=facts.local_memory_kind == 1,
-        images=bool(query(0x1016, 4)[0]),
-        max_work_group_size=query(0x1004, size)[0],
-        max_work_item_sizes=query(0x1005, size),
+        images=bool(facts.image_support),
+        max_work_group_size=facts.max_work_group_size,
+        max_work_item_sizes=facts.max_work_item_sizes,
         preferred_vector_width={
-            "f32": query(0x100A, 4)[0],
-            "f16": query(0x1034, 4)[0],
-            "i8": query(0x1006, 4)[0],
+            "f32": facts.preferred_vector_width_float,
+            "f16": facts.preferred_vector_width_half,
+            "i8": facts.preferred_vector_width_char,
         },
-        native_vector_width=query(0x103A, 4)[0],
+        native_vector_width=facts.native_vector_width_float,
         compute_units=facts.max_compute_units,
-        region_alignment_bytes=max(1, query(0x1019, 4)[0] // 8),
-        rounds_divisions=bool(query(0x101B, 8)[0] & _ROUNDS_DIVISIONS),
+        region_alignment_bytes=max(1, facts.address_alignment_bits // 8),
+        rounds_divisions=bool(facts.single_precision & _ROUNDS_DIVISIONS),
         dp4a=bool(features & 1),
         matrix_engine=bool(features & 2),
     )
-
-
-def _integers(handle: int, code: int, width: int) -> tuple[int, ...]:
-    """Ask for integers of `width` bytes; (0,) if the driver does not know the question."""
-    answer = library.info_bytes(library.library().clGetDeviceInfo, handle, code) or b""
-    letter = "Q" if width == 8 else "I"
-    return struct.unpack(f"={len(answer) // width}{letter}", answer) or (0,)

@@ -7,6 +7,7 @@ import ctypes
 import functools
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyopencl as ocl
@@ -45,14 +46,13 @@ def open_device(admitted: AdmittedDevice) -> Device:
     After a driver failure that a context does not survive, the device is opened anew.
 
     Raises:
-        DeviceNotFoundError: if this process's OpenCL does not offer it (any more).
-        DeviceLostError: in a forked process, or when not even the simplest kernel runs. That the
-            driver makes no context `Device.context` raises: it is made in a thread.
+        DeviceLostError: in a forked process, or when not even the simplest kernel runs. What goes
+            wrong while drivers start and make a context, in a thread, `Device.context` raises.
     """
     found = discovery.enumerate_once()
     key = (*admitted.facts.identity, found.twin(admitted.facts))
     with _lock:
-        runtime.start(found)
+        runtime.claim_process()
         if key not in _open or not _open[key].is_usable:
             _open[key] = Device(admitted, found)
         return _open[key]
@@ -87,29 +87,42 @@ def _make_context(device: int, name: str) -> ocl.Context:
     return ocl.Context.from_int_ptr(made, retain=False)
 
 
-class _Opening:
-    """A context that a thread makes, while a network's graph is made ready for the device."""
+@dataclass(frozen=True)
+class _Opened:
+    """OpenCL's handles of a platform and a device, and a context."""
 
-    def __init__(self, device: int, name: str) -> None:
-        self._device, self._name = device, name
-        self._made: ocl.Context | None = None
+    platform: int
+    device: int
+    context: ocl.Context
+
+
+class _Opening:
+    """A thread that starts the drivers and makes a context, beside the making of a graph."""
+
+    def __init__(self, facts: DeviceFacts, found: Enumeration) -> None:
+        self._facts, self._found = facts, found
+        self._opened: _Opened | None = None
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._make, name="polydevice-context")
+        self._thread = threading.Thread(target=self._open, name="polydevice-context")
         self._thread.start()
 
-    def _make(self) -> None:
+    def _open(self) -> None:
         try:
-            self._made = _make_context(self._device, self._name)
+            runtime.start(self._found)
+            platform, device = _find(self._facts, self._found.twin(self._facts))
+            context = _make_context(device, self._facts.name)
+            self._opened = _Opened(platform, device, context)
         except BaseException as error:  # noqa: BLE001 - raised for who asks
             self._error = error
 
-    def context(self) -> ocl.Context:
-        """Return it once it is there; raises what making it raised."""
+    def opened(self) -> _Opened:
+        """Return what there is once it is there; raises what opening raised."""
+        runtime.claim_process()  # a process that was forked meanwhile has no such thread
         self._thread.join()
         if self._error is not None:
             raise self._error
-        assert self._made is not None
-        return self._made
+        assert self._opened is not None
+        return self._opened
 
 
 class Device:
@@ -117,7 +130,6 @@ class Device:
 
     Attributes:
         facts: what the driver says about it.
-        handle: pyopencl's device.
         capabilities: what it can do; the first time on a machine that takes seconds to find out.
         capability_reasons: name of a probe to why its answer is no.
         enqueuing: held while a list of launches is enqueued. On an H200 (driver 580.159) a launch
@@ -130,7 +142,7 @@ class Device:
     capability_reasons: dict[str, str]
 
     def __init__(self, admitted: AdmittedDevice, found: Enumeration) -> None:
-        """Find the device in this process and begin to make a context; use `open_device`.
+        """Begin to start drivers and to make a context; use `open_device`.
 
         The probes come first: a driver that dies making a context dies in their process.
         """
@@ -145,12 +157,9 @@ class Device:
                 f"{mend(self.facts.platform_name)}, or leave the device out with "
                 f"POLYDEVICE_GPU_DEVICES=not:{self.name}"
             )
-        platform, device = _find(self.facts, self._twin)
-        self.platform_pointer = platform
-        self.handle = ocl.Device.from_int_ptr(device)
-        self._opening = _Opening(device, self.facts.name)
+        self._opening = _Opening(self.facts, found)
         self._making_memory = Lock()
-        self.capabilities = capabilities(probed, self.facts, device)
+        self.capabilities = capabilities(probed, self.facts)
         self.enqueuing = RLock()
         self.attempts_at_enqueuing = attempts(self.enqueuing)
 
@@ -160,8 +169,19 @@ class Device:
 
         Raises:
             DeviceLostError: when the driver makes none.
+            DeviceNotFoundError: this process's OpenCL does not offer the device (any more).
         """
-        return self._opening.context()
+        return self._opening.opened().context
+
+    @functools.cached_property
+    def handle(self) -> ocl.Device:
+        """Return pyopencl's device; raises as `context` does."""
+        return ocl.Device.from_int_ptr(self._opening.opened().device)
+
+    @property
+    def platform_pointer(self) -> int:
+        """OpenCL's handle of the platform."""
+        return self._opening.opened().platform
 
     @functools.cached_property
     def memory(self) -> Allocator:

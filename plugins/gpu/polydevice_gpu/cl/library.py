@@ -15,7 +15,6 @@ import importlib.util
 import os
 import sys
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -198,9 +197,15 @@ def release_with(owner: object, release: Any, *arguments: Any) -> weakref.finali
     return made
 
 
+_SHORT_BYTES = 256
+
+
 def info_bytes(query: Any, *arguments: Any) -> bytes | None:
     """Return what a clGet…Info function answers, or None if it does not know the question."""
-    size = ctypes.c_size_t()
+    size, short = ctypes.c_size_t(), ctypes.create_string_buffer(_SHORT_BYTES)
+    # One call where it fits: behind each, a thread that is busy in Python may go on for 5 ms.
+    if query(*arguments, _SHORT_BYTES, short, ctypes.byref(size)) == SUCCESS:
+        return short.raw[: size.value]
     if query(*arguments, 0, None, ctypes.byref(size)) != SUCCESS:
         return None
     answer = ctypes.create_string_buffer(max(1, size.value))
@@ -262,8 +267,10 @@ def identities(cl: ctypes.CDLL) -> list[tuple[str, ...]]:
     return [said for _, _, said in _identified(cl)]
 
 
-def _identified(cl: ctypes.CDLL) -> Iterator[tuple[int, int, tuple[str, ...]]]:
-    """Give platform, device and its identity, one device after the other."""
+@functools.cache
+def _identified(cl: ctypes.CDLL) -> list[tuple[int, int, tuple[str, ...]]]:
+    """Return platform, device and its identity for each device, asked once in a process."""
+    found = []
     for platform in list_platforms(cl):
         about = tuple(
             info_text(cl.clGetPlatformInfo, platform, code)
@@ -274,7 +281,8 @@ def _identified(cl: ctypes.CDLL) -> Iterator[tuple[int, int, tuple[str, ...]]]:
                 info_text(cl.clGetDeviceInfo, device, code)
                 for code in (_DEVICE_NAME, _DRIVER_VERSION)
             )
-            yield platform, device, about + itself
+            found.append((platform, device, about + itself))
+    return found
 
 
 @functools.cache

@@ -25,8 +25,14 @@ _DEVICE_NUMBERS = {
     "type": 0x1000,
     "vendor_id": 0x1001,
     "max_compute_units": 0x1002,
+    "max_work_group_size": 0x1004,
+    "preferred_vector_width_char": 0x1006,
+    "preferred_vector_width_float": 0x100A,
     "max_clock_mhz": 0x100C,
     "max_allocation_bytes": 0x1010,
+    "image_support": 0x1016,
+    "address_alignment_bits": 0x1019,
+    "single_precision": 0x101B,
     "global_memory_bytes": 0x101F,
     "local_memory_kind": 0x1022,
     "local_memory_bytes": 0x1023,
@@ -34,13 +40,16 @@ _DEVICE_NUMBERS = {
     "available": 0x1027,
     "compiler_available": 0x1028,
     "queue_properties": 0x102A,
+    "preferred_vector_width_half": 0x1034,
     "unified_memory": 0x1035,
+    "native_vector_width_float": 0x103A,
     "ip_version_intel": 0x4250,
     "feature_capabilities_intel": 0x4256,
     "compute_capability_major_nv": 0x4000,
     "compute_capability_minor_nv": 0x4001,
 }
 
+_MAX_WORK_ITEM_SIZES = 0x1005
 _PCI_BUS_INFO_KHR = 0x410F
 _PCI_NV = (0x400A, 0x4008, 0x4009)
 
@@ -83,6 +92,8 @@ def _device(cl: ctypes.CDLL, device: int) -> dict[str, Any]:
         facts[key] = library.info_text(cl.clGetDeviceInfo, device, code)
     for key, code in _DEVICE_NUMBERS.items():
         facts[key] = _number(library.info_bytes(cl.clGetDeviceInfo, device, code))
+    sizes = library.info_bytes(cl.clGetDeviceInfo, device, _MAX_WORK_ITEM_SIZES) or b""
+    facts["max_work_item_sizes"] = [size for (size,) in struct.iter_unpack("N", sizes)]
     facts["pci_address"] = _pci_address(
         library.info_bytes(cl.clGetDeviceInfo, device, _PCI_BUS_INFO_KHR),
         [library.info_bytes(cl.clGetDeviceInfo, device, code) for code in _PCI_NV],

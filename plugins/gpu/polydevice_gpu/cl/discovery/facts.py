@@ -48,8 +48,8 @@ class Icd:
 class DeviceFacts:
     """What a driver answered about one device, asked in a child process.
 
-    `platform_index` and `device_index` are its place in driver order. Numbers a driver does not
-    know are 0.
+    `platform_index` and `device_index` are its place in driver order; `single_precision` has
+    OpenCL's bits of CL_DEVICE_SINGLE_FP_CONFIG. Numbers a driver does not know are 0.
     """
 
     platform_name: str
@@ -67,8 +67,17 @@ class DeviceFacts:
     type: int = 0
     vendor_id: int = 0
     max_compute_units: int = 0
+    max_work_group_size: int = 0
+    max_work_item_sizes: tuple[int, ...] = ()
+    preferred_vector_width_char: int = 0
+    preferred_vector_width_float: int = 0
+    preferred_vector_width_half: int = 0
+    native_vector_width_float: int = 0
     max_clock_mhz: int = 0
     max_allocation_bytes: int = 0
+    image_support: int = 0
+    address_alignment_bits: int = 0
+    single_precision: int = 0
     global_memory_bytes: int = 0
     local_memory_kind: int = 0
     local_memory_bytes: int = 0
@@ -135,7 +144,8 @@ class DeviceFacts:
     @classmethod
     def parse(cls, platform: dict[str, Any], platform_index: int, device_index: int) -> DeviceFacts:
         """Make facts from a child process's report, ignoring what this version does not know."""
-        answers = platform["devices"][device_index]
+        answers = dict(platform["devices"][device_index])
+        answers["max_work_item_sizes"] = tuple(answers.get("max_work_item_sizes", ()))
         known = {f.name for f in fields(cls)}
         return cls(
             platform_name=str(platform["name"]),

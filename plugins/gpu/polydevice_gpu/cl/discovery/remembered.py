@@ -194,12 +194,16 @@ def _parsed(plain: Any) -> Enumeration:
 
 
 def _made(kind: Any, values: Any) -> Any:
-    """Make a dataclass of texts, numbers and truths, each of the type that it declares."""
-    legal = {"str": str, "int": int, "Verdict": Verdict}
+    """Make a dataclass of texts and numbers, each of the type that it declares."""
+    legal = {"str": str, "int": int, "Verdict": Verdict, "tuple[int, ...]": list}
+    given = {}
     for field in fields(kind):
-        if type(values[field.name]) is not legal[str(field.type)]:
-            raise ValueError(f"{field.name}={values[field.name]!r} is no {field.type}")
-    return kind(**values)
+        value = values[field.name]
+        whole = not isinstance(value, list) or all(type(each) is int for each in value)
+        if type(value) is not legal[str(field.type)] or not whole:
+            raise ValueError(f"{field.name}={value!r} is no {field.type}")
+        given[field.name] = tuple(value) if isinstance(value, list) else value
+    return kind(**given)
 
 
 def _checksum(found: Any) -> str:

@@ -172,12 +172,11 @@ class Bench:
             raise ProbeError(f"{step} failed with {code}")
 
 
-def open_bench(argument: dict[str, Any]) -> Bench:
-    """Make a context and a queue on the device that `probes.main` is asked about.
+def make_bench(argument: dict[str, Any]) -> Bench:
+    """Make a context and a queue on the device that ``main`` of a module is asked about.
 
     Raises:
-        LookupError: it is gone, or does not even add: what it lacks may be there the next time, as
-            a folder that PoCL can write.
+        LookupError: it is gone.
     """
     cl = library.library()
     platform, device = library.find_device(cl, tuple(argument["identity"]), argument["twin"])
@@ -186,7 +185,17 @@ def open_bench(argument: dict[str, Any]) -> Bench:
     context = cl.clCreateContext(None, 1, devices, None, None, ctypes.byref(status))
     queue = cl.clCreateCommandQueue(context, device, 0, ctypes.byref(status))
     extensions = library.info_text(cl.clGetDeviceInfo, device, _DEVICE_EXTENSIONS).split()
-    bench = Bench(cl, platform, device, context, queue, frozenset(extensions), "")
+    return Bench(cl, platform, device, context, queue, frozenset(extensions), "")
+
+
+def open_bench(argument: dict[str, Any]) -> Bench:
+    """Make what `make_bench` does, and find out by which standard it adds.
+
+    Raises:
+        LookupError: it is gone, or does not even add: what it lacks may be there the next time, as
+            a folder that PoCL can write.
+    """
+    bench = make_bench(argument)
     newer = ("CL3.0", "CL2.0") if bench.extensions & _NEED_NEWER_C else ()
     why = ""
     for standard in (*newer, "CL1.2"):

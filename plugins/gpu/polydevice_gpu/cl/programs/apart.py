@@ -14,11 +14,11 @@ from polydevice_gpu.cl import child_process
 from polydevice_gpu.cl.device import Device
 
 _LIMIT_S = 600.0
-_PROGRAMS_EACH, _MOST_PROCESSES = 4, 8
+_PROGRAMS_EACH, _MOST_PROCESSES = 2, 8
 """How many programs pay for a process, whose driver alone takes 0.4 s to start, and how many do.
 
-ResNet-50 in f16 (16 programs, caches empty, on an H200 whose host did other work) takes 6.7 s in
-this process, 3.7 with four others or with eight."""
+ResNet-50 in f16 (13 programs, caches empty, an H200) loads in 2.54, 2.57 and 3.18 s with three of
+them, in 2.43 to 2.48 with six and in 2.70 with eight; each program takes 0.1 to 0.4 s."""
 _MEMORY_OF_PROCESS = 4 << 30
 """Of the device, for each process: what it takes itself is less than a tenth of that."""
 

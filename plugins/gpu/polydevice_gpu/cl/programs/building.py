@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from polydevice_gpu.cl import library
-from polydevice_gpu.cl.probing.bench import ProbeError, open_bench
+from polydevice_gpu.cl.probing.bench import ProbeError, make_bench
 
 
 def main(argument: dict[str, Any], report: Callable[[Any], None]) -> None:
@@ -18,7 +18,7 @@ def main(argument: dict[str, Any], report: Callable[[Any], None]) -> None:
     """
     library.use(argument["opencl"])
     try:
-        bench = open_bench(argument)
+        bench = make_bench(argument)  # whose programs bring their options
     except LookupError as error:
         report({"why": str(error)})
         return
