@@ -81,6 +81,16 @@ def test_auto_keeps_what_is_faster(monkeypatch, opencl, builder, found, why) -> 
     check(executable, network)
 
 
+def test_launches_that_move_much_are_not_joined(monkeypatch, opencl, builder) -> None:
+    meets = dataclasses.replace(opencl.capabilities, groups_meet=True, compute_units=1)
+    monkeypatch.setattr(opencl, "capabilities", meets)
+    monkeypatch.setattr(choose, "MEAN_BYTES", 16)  # 4 elements of 4 bytes
+    executable = loaded(small(), opencl, builder, settings=CompileSettings(single_launch="AUTO"))
+    assert "move 0.0 MiB of values each on average" in executable.explain()
+    assert executable.latest_plan().is_final  # nothing is built behind
+    assert loaded(small(), opencl, builder, settings=TOGETHER).latest_plan().joined
+
+
 @pytest.mark.parametrize("when", ["when it is loaded", "behind", "refused behind", "nothing joins"])
 def test_what_is_slower_as_one_is_the_plan_of_no(
     monkeypatch, opencl, lockstep, tmp_path, when

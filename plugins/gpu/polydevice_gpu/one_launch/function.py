@@ -16,13 +16,14 @@ _TYPE = re.compile(r"^typedef struct \{[^}]*\} (\w+);", re.MULTILINE)
 _BARRIER = re.compile(r"\bbarrier\(")
 _LOCAL = re.compile(r"__local [^*;]*;")
 _PARAMETER = re.compile(r"(.*?)\s*\b(?:restrict )?(\w+)$")
-_FOUR_BYTES = {"float": "as_float((uint)({}))", "int": "(int)({})", "uint": "(uint)({})"}
 _SCALARS = {
-    **_FOUR_BYTES,
-    "double": "as_double({})",
-    **{kind: f"({kind})({{}})" for kind in ("char", "uchar", "short", "ushort", "long", "ulong")},
+    "float": "as_float(STAGE_LOW({}))",
+    "double": "as_double(STAGE_WORD({}))",
+    **{kind: f"({kind})STAGE_LOW({{}})" for kind in ("int", "uint")},
+    **{kind: f"({kind})STAGE_LOW({{}})" for kind in ("char", "uchar", "short", "ushort")},
+    **{kind: f"({kind})STAGE_WORD({{}})" for kind in ("long", "ulong")},
 }
-"""C type of a number → how it is had from the 64 bits that stand for it."""
+"""C type of a number → how it is had from the word that stands for it."""
 
 _HEAD = """\
 #define KERNEL(name) static inline void {name}(PARAMETERS, const uint3 stage_group, \\
@@ -109,20 +110,20 @@ class Function:
         reads, values = [], []
         for position, parameter in enumerate(self.body.parameters):
             kind, is_pointer = type_of(parameter)
-            word, name = f"STAGE_WORD({first + position})", f"given{position}"
+            at, name = first + position, f"given{position}"
             values.append(name)
             if not is_pointer:
-                reads.append(f"const {kind} {name} = {_SCALARS[kind].format(word)};")
+                reads.append(f"const {kind} {name} = {_SCALARS[kind].format(at)};")
             elif "__local" in kind:
-                reads.append(f"const uint {name} = (uint){word};")
+                reads.append(f"const uint {name} = STAGE_LOW({at});")
                 values[-1] = f"({kind})(slot_memory + {name})"
             else:
-                reads.append(f"const ulong word{position} = {word};")
+                reads.append(f"const ulong word{position} = STAGE_WORD({at});")
                 reads.append(f"{kind} const {name} = ({kind})STAGE_POINTER(word{position});")
         # Arrays lie behind what arguments in local memory take, which the last word says.
         behind = first + len(values)
         held = any("slot_memory" in value for value in values)
-        reads.append(f"const uint taken = {f'(uint)STAGE_WORD({behind})' if held else '0'};")
+        reads.append(f"const uint taken = {f'STAGE_LOW({behind})' if held else '0'};")
         more = "group, groups, item, slot, slot_memory + taken"
         return " ".join(reads), f"body{number}({', '.join(values)}, {more})"
 

@@ -6,8 +6,8 @@
 // PORT_OF (buffers that may be others in each launch), STAGES (the switch over functions), MEETING
 // (0: there is one group; 1: groups meet by atomics; 2: by PTX, which states the order of memory).
 // records: for each stage FIELDS words of 64 bits (its function, length, whether all groups meet before
-// it, and whether the work-items of each do; groups; those in x and y; rotation; what the next one reads
-// of weights, and how many lines that are), then its arguments: a number; the address of a buffer, or
+// it, and whether the work-items of each do; groups; those in x and y; rotation, less than there are
+// places for groups; what the next one reads of weights, and how many lines that are), then its arguments: a number; the address of a buffer, or
 // the number of a port; the place of local memory.
 // times: where `timed`, when each stage began, and when the last one ended; then all stages are apart.
 // state: groups that arrived, groups that left, the stage that was waited for in vain plus one.
@@ -41,6 +41,7 @@
     held[0] = records[(first) + thread % LANES];                                                  \
     held[1] = records[(first) + LANES + thread % LANES];
 #define STAGE_WORD(i) given(words_held[(i) / LANES], (i) % LANES)
+#define STAGE_LOW(i) given_low(words_held[(i) / LANES], (i) % LANES)
 static inline ulong given(const ulong held, const uint lane) {
     ulong word;
     asm volatile("{\n.reg .b32 low, high;\nmov.b64 {low, high}, %1;\n"
@@ -48,6 +49,13 @@ static inline ulong given(const ulong held, const uint lane) {
                  "shfl.sync.idx.b32 high, high, %2, 31, 0xffffffff;\n"
                  "mov.b64 %0, {low, high};\n}" : "=l"(word) : "l"(held), "r"(lane));
     return word;
+}
+// The lower half of a word: a processor exchanges a warp's 32 bits in each cycle.
+static inline uint given_low(const ulong held, const uint lane) {
+    uint low;
+    asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;"
+                 : "=r"(low) : "r"((uint)held), "r"(lane));
+    return low;
 }
 #else
 #define ARRIVE(at)                                                                                \
@@ -64,6 +72,7 @@ static inline ulong given(const ulong held, const uint lane) {
 #define FETCH_AHEAD(address)
 #define HOLD(held, first)
 #define STAGE_WORD(i) records[at + (i)]
+#define STAGE_LOW(i) (uint)records[at + (i)]
 #endif
 
 #if MEETING
@@ -128,8 +137,9 @@ static inline uint await_all(volatile __global uint* state, const uint target, c
     {                                                                                             \
         const uint slot = thread / (items), item = thread % (items);                              \
         const uint places = resident * ((slots) / (together));                                    \
-        const uint place = slot / (together) * resident + mine + places - rotation % places;      \
-        const uint first = place % places * (together) + slot % (together);                       \
+        const uint behind = slot / (together) * resident + mine;                                  \
+        const uint place = behind < rotation ? behind + places - rotation : behind - rotation;    \
+        const uint first = place * (together) + slot % (together);                                \
         __local uchar* slot_memory = memory + slot * (slot_bytes);                                \
         uint3 group = GROUP_OF(first);                                                            \
         BEGIN_STAGE                                                                               \
@@ -154,18 +164,18 @@ void one_launch(__global const ulong* restrict records, const int words, __globa
     for (int at = 0; at < words; at += length) {
         // All that is known before the others arrived is read before.
         words_held[0] = words_next[0], words_held[1] = words_next[1];
-        const ulong head = STAGE_WORD(0), sizes = STAGE_WORD(2), ahead = STAGE_WORD(4);
-        const uint body = (uint)head & 0xffff, count = (uint)STAGE_WORD(1);
-        const uint rotation = (uint)STAGE_WORD(3), lines = (uint)STAGE_WORD(5);
-        const uint3 groups = (uint3)((uint)sizes, (uint)(sizes >> 32), 1);
-        length = (int)(head >> 16 & 0xffff);
-        HOLD(words_next, at + length)
-        const uint meets = (head >> 32 & 1) || timed;
+        const ulong head = STAGE_WORD(0);
+        const uint body = (uint)head & 0xffff, meets = (head >> 32 & 1) || timed;
         if (meets) {
             ARRIVE_AT_MEETING
         } else if (head >> 33) {
             barrier(EVERYTHING);  // others still use local memory otherwise
         }
+        length = (int)(head >> 16 & 0xffff);
+        HOLD(words_next, at + length)
+        const ulong sizes = STAGE_WORD(2), ahead = STAGE_WORD(4);
+        const uint count = STAGE_LOW(1), rotation = STAGE_LOW(3), lines = STAGE_LOW(5);
+        const uint3 groups = (uint3)((uint)sizes, (uint)(sizes >> 32), 1);
         for (uint line = mine * LOCAL_SIZE + thread; line < lines; line += resident * LOCAL_SIZE)
             FETCH_AHEAD(ahead + line * LINE);
         switch (body) {

@@ -28,6 +28,7 @@ class Stage:
         reads: pieces of memory.
         writes: likewise.
         bytes: how much it reads and writes, weights included.
+        value_bytes: likewise, without them.
         constants: positions of arguments that are weights.
     """
 
@@ -37,6 +38,7 @@ class Stage:
     reads: frozenset[object]
     writes: frozenset[object]
     bytes: int
+    value_bytes: int
     constants: tuple[int, ...]
 
     @classmethod
@@ -70,9 +72,9 @@ class Stage:
                 continue
             key = places.get(memory, memory)
             (reads if "const " in type_of(parameter)[0] else writes).add(key)
-        size = touched_bytes(launch, scratch)
+        sizes = touched_bytes(launch, scratch), value_bytes(launch, scratch)
         return cls(
-            *(name, launch, kernel, frozenset(reads), frozenset(writes), size, tuple(constants))
+            *(name, launch, kernel, frozenset(reads), frozenset(writes), *sizes, tuple(constants))
         )
 
     def waits_for(self, other: Stage) -> bool:
@@ -126,14 +128,18 @@ class Stage:
 
 def touched_bytes(launch: Launch, scratch: Mapping[Scratch, Memory]) -> int:
     """Return how much a launch reads and writes, weights included."""
-    size = 0
+    size = value_bytes(launch, scratch)
     for argument in launch.arguments:
         if isinstance(argument, Weights):
             assert argument.value.constant is not None
             size += argument.value.constant.nbytes
-        memory = memory_of(argument, scratch)
-        size += 0 if memory is None else memory.bytes
     return size
+
+
+def value_bytes(launch: Launch, scratch: Mapping[Scratch, Memory]) -> int:
+    """Return how much a launch reads and writes of values."""
+    found = (memory_of(argument, scratch) for argument in launch.arguments)
+    return sum(memory.bytes for memory in found if memory is not None)
 
 
 def memory_of(argument: Argument, scratch: Mapping[Scratch, Memory]) -> Memory | None:

@@ -85,7 +85,7 @@ class Stretch:
         Args:
             number: of the stage.
             arguments: the word of each.
-            rotation: groups that the stages since the last meeting keep busy.
+            rotation: places that the stages since the last meeting keep busy.
             ahead: address and bytes of weights that the next stage reads.
         """
         stage = self.stages[number]
@@ -96,6 +96,8 @@ class Stretch:
         head |= _GATHERS if self.gathers[number] else 0
         address, size = ahead
         lines = -(-size // _LINE_BYTES)
+        shape = self.shapes[self.numbers[number]]
+        rotation %= self.groups * (shape.slots // shape.together)
         return [head, x * y * z, x | y << 32, rotation, address, lines, *arguments, *ends]
 
     def busy(self, number: int) -> int:
