@@ -9,6 +9,8 @@ from polydevice_gpu.graph import GpuNode
 from polydevice_gpu.tuning.candidate_runner import agrees
 from polydevice_gpu.tuning.candidates import candidates, find_choice, has_several
 from polydevice_gpu.tuning.layer_key import LayerKey, layer_key
+from polydevice_gpu.tuning.tuner import Tuner, TuningMode
+from polydevice_gpu.tuning.tuning_file import TuningFile
 from tests.gpu.tuning.network import LAYERS, MODEL, rng
 
 
@@ -58,3 +60,21 @@ def test_hash_is_fnv_1a() -> None:
     for byte in b"A;b":
         value = ((value ^ byte) * 0x100000001B3) % 2**64
     assert LayerKey("A", "b").hash == str(value)
+
+
+def test_a_tuner_finds_any_single_layer_of_which_it_knows(core, opencl) -> None:
+    units, name = opencl.facts.max_compute_units, opencl.facts.name
+    graph = core.load_network(core.read_network(MODEL), "GPU").latest_plan().graph
+    nodes = [node for node in graph.nodes if layer_key(node, name)]
+    assert len(nodes) == LAYERS
+    for node in nodes:
+        key = layer_key(node, name)
+        file = TuningFile(None)
+        tuner = Tuner(TuningMode.USE_EXISTING, TuningFile(None), shipped=file)
+        assert not tuner.has_others(graph, opencl)
+        file.store(units, LayerKey(key.kind, f"{key.text};other"), ("kernel", 0))
+        assert not tuner.has_others(graph, opencl)
+        file.store(units, key, ("kernel", 0))
+        assert tuner.has_others(graph, opencl)
+        tuner.shipped, tuner.exported = None, {(key.kind, key.text): ("kernel", 0)}
+        assert tuner.has_others(graph, opencl)

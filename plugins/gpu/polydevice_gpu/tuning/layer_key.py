@@ -55,6 +55,17 @@ def layer_key(node: GpuNode, device_name: str) -> LayerKey | None:
     return LayerKey(_kind(node), ";".join(part.replace(";", ",") for part in parts))
 
 
+def part_of(text: str) -> str:
+    """Return what the text of a key says of the second tensor, which mostly are weights."""
+    return text.split(";", 2)[1] if ";" in text else ""
+
+
+def part(node: GpuNode) -> tuple[str, str]:
+    """Return a node's kind, and `part_of` its key, which takes a tenth of the time to write."""
+    both = (*node.inputs, *node.outputs)[:2]
+    return _kind(node), _tensor(both[1]).replace(";", ",") if len(both) > 1 else ""
+
+
 def _kind(node: GpuNode) -> str:
     op = node.op
     if isinstance(op, Convolution):

@@ -20,13 +20,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from polydevice.errors import OptionValueError
 from polydevice.files.cache_folder import write_atomically
 from polydevice.files.safe_open import read_given
 from polydevice.locks import Lock
-from polydevice_gpu.tuning.layer_key import LayerKey
+from polydevice_gpu.tuning.layer_key import LayerKey, part_of
 
 _V1, _V2, _TIMES = "version_1", "version_2", "time_ns"
 _SIZE_LIMIT_BYTES = 1 << 30
@@ -43,6 +41,7 @@ class TuningFile:
         self.path = path
         self._lock = Lock()
         self._content = _normalised(content or {})
+        self._parts: dict[str, set[tuple[str, str]]] = {}
         self._changes: dict[tuple[str, LayerKey], tuple[Entry | None, int]] = {}
         self._stamp: tuple[int, int] | None = None
 
@@ -74,6 +73,17 @@ class TuningFile:
             found = _entry(self._content[_V2].get(units, {}).get(key.kind, {}).get(key.text))
             older = self._content[_V1].get(units)  # whose names take long to compute
             return found or (_entry(older.get(key.hash)) if older else None)
+
+    def parts(self, compute_units: int) -> set[tuple[str, str]] | None:
+        """Return kind and `part_of` of every layer; None where only hashes of some are known."""
+        units = str(compute_units)
+        with self._lock:
+            if self._content[_V1].get(units):
+                return None
+            if units not in self._parts:
+                kinds = self._content[_V2].get(units, {}).items()
+                self._parts[units] = {(kind, part_of(t)) for kind, texts in kinds for t in texts}
+            return self._parts[units]
 
     def store(
         self, compute_units: int, key: LayerKey, entry: Entry | None, time_ns: int = 0
@@ -136,6 +146,7 @@ class TuningFile:
 
     def take(self, other: TuningFile) -> None:
         """Add another's choices in memory; of a layer that both have, the faster one stays."""
+        self._parts.clear()
         for units, hashes in other._content[_V1].items():
             own = self._content[_V1].setdefault(units, {})
             own.update({key: value for key, value in hashes.items() if key not in own})
@@ -167,6 +178,7 @@ class TuningFile:
         return sum(1 for name in (_V2, _V1) for _ in _leaves(self._content[name]))
 
     def _apply(self) -> None:
+        self._parts.clear()
         for (units, key), (entry, time_ns) in self._changes.items():
             kind = self._content[_V2].setdefault(units, {}).setdefault(key.kind, {})
             before = kind.get(key.text)
@@ -201,6 +213,7 @@ class TuningFile:
             ) from error
         try:
             self._content = _normalised(json.loads(text))
+            self._parts.clear()
             self._stamp = stamp
         except UnicodeDecodeError:  # its message quotes the file
             raise OptionValueError(
@@ -239,6 +252,8 @@ def _normalised(content: Any) -> dict[str, Any]:
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
     """Keep other processes from writing a file, and say what makes writing impossible."""
+    from filelock import FileLock  # 0.01 s, for who writes alone
+
     try:
         with FileLock(f"{path}.lock", timeout=60):
             yield
