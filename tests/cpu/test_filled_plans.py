@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import onnx
 import pytest
@@ -10,6 +12,7 @@ from polydevice.ops.activation import Relu
 from polydevice.symbolic_size import UntraceableError, mentions_sizes, tracing
 from polydevice_cpu.lowering.concat import _start
 from polydevice_cpu.onednn.library import library
+from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.building.looks import reshaped_strides
 from polydevice_cpu.plan.filling.captured import serves_all_sizes
 from polydevice_cpu.plan.filling.formulas import Formulas
@@ -170,6 +173,42 @@ def test_a_filled_plan_asks_onednn_once_for_layers_that_are_alike(core, monkeypa
     assert executable.compiled.templates.filled == 1
     # What adds in place settles its layouts first, and trials are made of parts.
     assert asked.count("convolution_forward_primitive_desc_create") <= len(primitives)
+
+
+def test_few_elements_are_copied_by_numpy(core, monkeypatch):
+    """As long as a shape is new: what the result is brought into its order of axes with."""
+    monkeypatch.setattr(settling, "RUNS", 3)
+    nodes = [
+        ("Conv", ["x", "w"], ["a"], {"pads": [1] * 4}),
+        ("Sigmoid", ["x"], ["s"], {}),
+        ("Mul", ["a", "s"], ["y"], {}),
+    ]
+    model = models.build(nodes, {"x": ["n", 16, "h", "v"]}, ["y"], {"w": image(0, 16, 16, 3, 3)})
+    executable = load(core, model)
+    request = executable.create_infer_request()
+
+    def copies():
+        return [
+            isinstance(step, ArrayStep)
+            for step in executable.latest_plan().steps
+            if step.type == "Reorder"
+        ]
+
+    for number, (n, *sizes) in enumerate([(1, 8, 9), (1, 9, 8), (1, 12, 13), (2, 5, 7)]):
+        x = image(number, n, 16, *sizes)
+        compare(request, model, x)
+    assert any(copies())
+    before = request.infer({"x": x})["y"].copy()
+    for _ in range(settling.RUNS):
+        request.infer({"x": x})
+    for thread in threading.enumerate():
+        if thread.name == "polydevice-cpu-settling":
+            thread.join()
+    np.testing.assert_array_equal(request.infer({"x": x})["y"], before)
+    assert copies()
+    assert not any(copies())
+    compare(request, model, image(9, 1, 16, 150, 140))
+    assert not all(copies())  # many elements
 
 
 def test_memory_of_a_filled_plan_is_of_its_own_sizes(core):

@@ -31,9 +31,9 @@ with Core() as core:
     executable = core.load_network(core.read_network(model), "CPU")
     print(executable.infer({"x": x})["y"].sum(), flush=True)
     plan = executable.requests[0].runner.bound
-    memory = next(iter(plan._memories.values()))
+    handle = next(iter(plan._handles.values()))
     place = next(place for _, place in plan._given.values())
-    memory.point_to(place.ctypes.data + 4 * step)
+    plan._memories.point(handle, place.ctypes.data + 4 * step)
     plan.run()
 """
 

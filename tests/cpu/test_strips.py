@@ -10,6 +10,7 @@ import pytest
 
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
+from polydevice_cpu.plan.binding import strips as calls
 from polydevice_cpu.plan.filling.strips import LEAST, REPEATED, pieces
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep
 from polydevice_cpu.processor import has_bf16
@@ -242,6 +243,32 @@ def test_nothing_is_asked_for_strips_that_were_there(core, monkeypatch):
     request.infer({"x": image(0, 1, 16, 60, 30)})
     kinds = [name for name in asked if name.startswith("convolution")]
     assert len(kinds) == strips(executable).count(0)
+
+
+def test_calls_of_strips_are_made_once_for_a_request(core, monkeypatch):
+    """Whatever shapes have the same strips, and whatever memory their inputs lie in."""
+    model = squeezed(16)
+    executable = load(core, model)
+    requests = [executable.create_infer_request() for _ in range(2)]
+    made = []
+    prepared = calls._prepared
+    monkeypatch.setattr(calls, "_prepared", lambda *given: made.append(given) or prepared(*given))
+
+    def count(request, number, height, width):
+        """How many calls an inference makes, of which the answer is right."""
+        x = image(number, 1, 16, height, width)
+        (wanted,) = models.answer(model, {"x": x})
+        del made[:]
+        got = request.infer({"x": x})["y"]
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+        return len(made)
+
+    shapes = [(8, 9), (9, 8), (6, 12), (4, 18), (12, 6), (18, 4)]  # 72 positions each
+    counts = [count(requests[0], *each) for each in ((k, *pair) for k, pair in enumerate(shapes))]
+    assert counts[PLANNED_ANEW] > 0
+    assert counts[PLANNED_ANEW + 1 :] == [0, 0, 0]
+    assert count(requests[1], 7, 12, 6) > 0  # of its own
+    assert count(requests[0], 8, 18, 4) == 0
 
 
 def test_strips_that_are_not_proved_are_not_used(core, monkeypatch):

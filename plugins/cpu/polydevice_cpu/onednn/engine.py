@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as c
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice_cpu.onednn.constants import ENGINE_CPU, STREAM_IN_ORDER
 from polydevice_cpu.onednn.descriptor import Descriptor, required
+from polydevice_cpu.onednn.library import status_error
 
 ALIGNMENT_BYTES = 64
 
@@ -61,3 +63,40 @@ class MemoryObject:
     def __del__(self) -> None:
         if hasattr(self, "handle"):
             self._library.destroy("memory_destroy", self.handle)
+
+
+class Memories:
+    """Memory objects that are made one by one and destroyed together; for one thread at a time.
+
+    A plan has hundreds: this takes a third of the time, and no object of Python's each.
+    """
+
+    __slots__ = ("_create", "_engine", "_handles", "_library", "_made", "_place")
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._handles: list[int] = []
+        self._create: Callable[..., int] | None = None
+
+    def at(self, descriptor: Descriptor, address: int) -> int:
+        """Return the handle of a new one, on data that the caller keeps alive."""
+        create = self._create
+        if create is None:  # the first one; without the library there is none
+            self._library = required()
+            create = self._create = self._library.function("memory_create")
+            self._engine, self._made = engine(), c.c_void_p()
+            self._place = c.byref(self._made)
+        status = create(self._place, descriptor.handle, self._engine, address)
+        if status:
+            raise status_error("memory_create", status)
+        handle = self._made.value or 0
+        self._handles.append(handle)
+        return handle
+
+    def point(self, handle: int, address: int) -> None:
+        """Let one use the data at another address from now on."""
+        self._library.set_data_handle(handle, address)
+
+    def __del__(self) -> None:
+        for handle in getattr(self, "_handles", ()):
+            self._library.destroy("memory_destroy", handle)

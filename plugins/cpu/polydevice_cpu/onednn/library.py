@@ -12,7 +12,7 @@ import logging
 import os
 import site
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes.util import find_library
 from functools import lru_cache
@@ -185,6 +185,11 @@ class Library:
         """Call ``dnnl_<name>`` and return what it returns (a size, a flag or an address)."""
         result: int | None = self._functions[name](*arguments)
         return result or 0
+
+    def function(self, name: str) -> Callable[..., int]:
+        """Return ``dnnl_<name>``, for who calls it often and looks at the status himself."""
+        found: Callable[..., int] = self._functions[name]
+        return found
 
     def destroy(self, name: str, handle: c.c_void_p | int | None) -> None:
         """Call ``dnnl_<name>`` on a handle; used by finalisers, so it never raises."""

@@ -33,6 +33,7 @@ class PlanParts:
 
     Attributes:
         steps, outputs, inputs, refused, origins: see `Plan`.
+        arena: the storages that need a place, where it is noted already how long they live.
     """
 
     steps: list[Step]
@@ -40,6 +41,7 @@ class PlanParts:
     inputs: Sequence[TensorDesc]
     refused: Mapping[str, str]
     origins: Mapping[str, tuple[str, ...]]
+    arena: Sequence[Storage] | None = None
 
     def settle(self) -> None:
         """Note how long values live, and let steps write where their operands lay."""
@@ -72,7 +74,8 @@ class Plan:
     """
 
     def __init__(self, parts: PlanParts) -> None:
-        parts.settle()
+        if parts.arena is None:
+            parts.settle()
         self.steps = steps = parts.steps
         self.outputs = outputs = parts.outputs
         self.inputs = list(parts.inputs)
@@ -92,7 +95,9 @@ class Plan:
         self.held_bytes = sum(
             PRIMITIVE_BYTES if isinstance(step, PrimitiveStep) else ARRAY_BYTES for step in steps
         )
-        self.arena_bytes = self._place(self._arena_storages())
+        self.arena_bytes = self._place(
+            self._arena_storages() if parts.arena is None else parts.arena
+        )
         self.scratchpad_bytes = max(
             (step.scratchpad_bytes for step in steps if isinstance(step, PrimitiveStep)),
             default=0,

@@ -46,11 +46,13 @@ class Piece:
 
     Attributes:
         layouts: of the arguments that have all positions, by index; the others are one for all.
+        position_bytes: what a position takes in each of them.
     """
 
     primitive: Primitive
     length: int
     layouts: Mapping[int, Descriptor]
+    position_bytes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,8 @@ class PrimitiveStep:
     @property
     def scratchpad_bytes(self) -> int:
         """What it takes of a request's scratchpad: the primitives' own use, and copies."""
+        if not (self.strips or self.blocks):
+            return self.primitive.scratchpad_bytes
         copied = max((sum(self.copied(block)) for block in self.blocks), default=0)
         return copied + max(primitive.scratchpad_bytes for primitive in self.primitives)
 

@@ -20,7 +20,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.engine import MemoryObject, address_of
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.onednn.primitive import Primitive, execution_error
-from polydevice_cpu.passes.compressed import CompressedMatMul
+from polydevice_cpu.passes.integers.compressed import CompressedMatMul
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.building.tiles import Tiling
 from polydevice_cpu.plan.step import Compute

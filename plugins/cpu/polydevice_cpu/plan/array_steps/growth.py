@@ -19,9 +19,9 @@ from polydevice.ops.control_flow import If, Iteration
 from polydevice.ops.op import Op
 from polydevice.tensor import desc_of
 
-SMALL_BYTES = 1 << 26
-"""Results of other operations are at most the product of their inputs' bytes; up to this product
-nothing is asked, since describing a node takes some 20 µs."""
+SMALL_ELEMENTS = 1 << 23
+"""Results of other operations have at most the product of their inputs' elements, mostly far fewer;
+up to this product nothing is asked, since describing a node takes 20 to 80 µs."""
 
 COUNTED_BYTES = 1 << 16
 """Results from this size on count as memory of the network; counting one takes some 3 µs."""
@@ -38,8 +38,8 @@ def admit(op: Op, inputs: Sequence[Array]) -> None:
     if isinstance(op, (Iteration, If)):
         return
     if not op.sized_by_values:
-        sizes = (max(array.nbytes, 1) for array in inputs if not array.dtype.hasobject)
-        if math.prod(sizes) <= SMALL_BYTES:
+        sizes = (max(array.size, 1) for array in inputs if not array.dtype.hasobject)
+        if math.prod(sizes) <= SMALL_ELEMENTS:
             return
     try:
         descs = op.infer([desc_of(array) for array in inputs])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -10,10 +10,12 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
-from polydevice_cpu.onednn.engine import MemoryObject, address_of
+from polydevice_cpu.onednn.engine import Memories, address_of
+from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.plan.step import Block, PrimitiveStep
 
 _Slices = tuple[slice, ...]
+_Call = tuple[Callable[[], int], Array, Array]
 _Bound = tuple[list[Array], _Slices, Array, Callable[[], int], _Slices, Array]
 """Margins, what is read and where it is copied to, the call, what is written, and its copy."""
 
@@ -21,37 +23,56 @@ _Bound = tuple[list[Array], _Slices, Array, Callable[[], int], _Slices, Array]
 def bind_blocks(
     step: PrimitiveStep,
     arrays: Sequence[Array],
-    shared: Mapping[int, MemoryObject],
+    shared: Sequence[int],
     scratchpad: Array,
+    memories: Memories,
 ) -> Callable[[], int]:
     """Return a call that computes all blocks and returns a status, 0 for success.
 
     Args:
         step: which has blocks.
         arrays: [N, C, spatial…]: its source and its result, wherever they are when it is called.
-        shared: what all blocks read besides, by index on execution.
+        shared: what all blocks read besides: an index on execution, the handle of its memory
+            object, the next index…
         scratchpad: `step.scratchpad_bytes` at least; each block has it to itself.
+        memories: makes memory objects.
     """
-    bound = [_bind(block, step.copied(block), shared, scratchpad) for block in step.blocks]
+    calls: dict[Primitive, _Call] = {}
+    bound = []
+    for block in step.blocks:
+        made = block.primitive
+        call = calls.get(made)
+        if call is None:
+            copied = step.copied(block)
+            call = calls[made] = _call(made, copied, shared, scratchpad, memories)
+        bound.append(_bind(block, *call))
     return partial(_run, arrays, bound)
 
 
-def _bind(
-    block: Block, copied: tuple[int, int], shared: Mapping[int, MemoryObject], scratchpad: Array
-) -> _Bound:
-    made, start = block.primitive, address_of(scratchpad)
-    arguments = dict(shared)
-    arguments[Arg.SRC] = MemoryObject(made.src, start)
-    arguments[Arg.DST] = MemoryObject(made.dst, start + copied[0])
+def _call(
+    made: Primitive,
+    copied: tuple[int, int],
+    shared: Sequence[int],
+    scratchpad: Array,
+    memories: Memories,
+) -> _Call:
+    """What executes a primitive, and the copies that it reads and writes."""
+    start = address_of(scratchpad)
+    arguments = [*shared, Arg.SRC, memories.at(made.src, start)]
+    arguments += [Arg.DST, memories.at(made.dst, start + copied[0])]
     if made.scratchpad_bytes:
-        arguments[Arg.SCRATCHPAD] = MemoryObject(made.scratchpad, start + sum(copied))
+        arguments += [Arg.SCRATCHPAD, memories.at(made.scratchpad, start + sum(copied))]
     read, written = _plain(made.src, scratchpad, 0), _plain(made.dst, scratchpad, copied[0])
+    return made.call(arguments, memories), read, written
+
+
+def _bind(block: Block, call: Callable[[], int], read: Array, written: Array) -> _Bound:
     margins = []
     for axis, part in enumerate(block.place[2:], 2):
         whole = read.swapaxes(axis, 0)
         margins += [whole[: part.start], whole[part.stop :]]
     around = [each for each in margins if each.size]
-    return around, block.read, read[block.place], made.bind(arguments), block.write, written
+    return around, block.read, read[block.place], call, block.write, written
 
 
 def _plain(layout: Descriptor, data: Array, offset_bytes: int) -> Array:

@@ -21,12 +21,12 @@ from polydevice.errors import (
 )
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.constants import Arg
-from polydevice_cpu.onednn.descriptor import Descriptor
-from polydevice_cpu.onednn.engine import MemoryObject, address_of
+from polydevice_cpu.onednn.engine import Memories, address_of
 from polydevice_cpu.onednn.primitive import Primitive, execution_error
 from polydevice_cpu.plan.binding.blocks import bind_blocks
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
+from polydevice_cpu.plan.binding.strips import part, run_parts
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep, outputs_of
@@ -77,11 +77,13 @@ class BoundPlan:
         self._arena_start = address_of(self._arena)
         self._scratchpad = workspace.scratchpad.at_least(plan.scratchpad_bytes)
         self._scratchpad_start = address_of(self._scratchpad)
+        self._memories = Memories()
         self._inputs: dict[int, _Place] = {}
         self._outputs: dict[int, _Place] = {}
         self._homes: dict[int, Array] = {}
-        self._memories: dict[int, MemoryObject] = {}
-        self._scratchpads: dict[int, MemoryObject] = {}
+        self._strips = workspace.strips
+        self._handles: dict[int, int] = {}
+        self._scratchpads: dict[int, int] = {}
         self._calls: list[Call] = [self._bind(step) for step in plan.steps]
         counts = [s.primitive.threads for s in plan.steps if isinstance(s, PrimitiveStep)]
         self._first_threads = counts[0] if counts else None
@@ -174,13 +176,16 @@ class BoundPlan:
 
     def _run_first(self) -> None:
         """Run each step as soon as its code is there."""
-        check = current_bounds().check
+        check, threads = current_bounds().check, self._first_threads
         for step, call in zip(self.plan.steps, self._calls, strict=True):
             check()
             if isinstance(step, PrimitiveStep):
                 for primitive in step.primitives:
-                    primitive.compile()
-                self._set_threads(step.primitive.threads)
+                    if not primitive.is_compiled:
+                        primitive.compile()
+                if step.primitive.threads != threads:
+                    threads = step.primitive.threads
+                    self._set_threads(threads)
             status = call()
             if status:
                 raise self._failure(call, status)
@@ -268,73 +273,80 @@ class BoundPlan:
             return self._bind_strips(step)
         if step.blocks:
             return self._bind_blocks(step)
-        arguments = {index: self._memory(value) for index, value in step.arguments.items()}
-        self._add_scratchpad(step.primitive, arguments)
-        return step.primitive.bind(arguments)
+        primitive = step.primitive
+        handles = [x for at, value in step.arguments.items() for x in (at, self._memory(value))]
+        return primitive.call(handles + self._scratchpad_of(primitive), self._memories)
 
-    def _add_scratchpad(self, primitive: Primitive, arguments: dict[int, MemoryObject]) -> None:
-        """Give a primitive the beginning of the scratchpad, if it needs any."""
+    def _scratchpad_of(self, primitive: Primitive) -> list[int]:
+        """The beginning of the scratchpad as an argument of a primitive, if it needs any."""
         size = primitive.scratchpad_bytes
         if not size:
-            return
+            return []
         known = self._scratchpads.get(size)
         if known is None:
-            known = MemoryObject(primitive.scratchpad, self._scratchpad_start)
+            known = self._memories.at(primitive.scratchpad, self._scratchpad_start)
             self._scratchpads[size] = known
-        arguments[Arg.SCRATCHPAD] = known
+        return [Arg.SCRATCHPAD, known]
 
     def _bind_strips(self, step: PrimitiveStep) -> Call:
         cut = step.strips[0].piece.layouts
-        shared = {
-            index: self._memory(value)
-            for index, value in step.arguments.items()
-            if index not in cut
-        }
-        calls = []
+        constants: list[int] = []
+        whole: list[tuple[int, Value]] = []
+        for index, value in step.arguments.items():
+            if index in cut:
+                continue
+            if value.storage.kind is Kind.CONSTANT:
+                constants += index, value.constant_memory.handle
+            else:
+                whole.append((index, value))
+        layouts = [(index, value.descriptor) for index, value in whole]
+        start, parts = self._scratchpad_start, []
         for strip in step.strips:
-            primitive, arguments = strip.piece.primitive, dict(shared)
-            for index, layout in strip.piece.layouts.items():
-                skipped = strip.start * (layout.size_bytes // strip.piece.length)
-                arguments[index] = self._behind(step.arguments[index], layout, skipped)
-            self._add_scratchpad(primitive, arguments)
-            calls.append(primitive.bind(arguments))
-        return partial(_run_each, tuple(calls))
+            call = self._strips.of(strip.piece, constants, layouts, start)
+            parts.append(part(call, strip.piece, strip.start))
+        values = [step.arguments[index] for index in cut] + [value for _, value in whole]
+        return partial(run_parts, parts, self._addresses(values))
+
+    def _addresses(self, values: Sequence[Value]) -> list[int]:
+        """Where values begin, kept up to date when an input or output moves."""
+        addresses: list[int] = []
+        for position, value in enumerate(values):
+            storage = value.storage.root
+            start = self._start(storage)
+            addresses.append(value.offset_bytes + (0 if start is None else start))
+            if start is None:
+                self._place(storage).addresses.append((addresses, position, value.offset_bytes))
+        return addresses
 
     def _bind_blocks(self, step: PrimitiveStep) -> Call:
         sides = Arg.SRC, Arg.DST
-        shared = {
-            index: self._memory(value)
-            for index, value in step.arguments.items()
-            if index not in sides
-        }
         arrays = self._arrays([step.arguments[index] for index in sides])
-        return bind_blocks(step, arrays, shared, self._scratchpad)
+        others = [(index, each) for index, each in step.arguments.items() if index not in sides]
+        shared = [number for index, each in others for number in (index, self._memory(each))]
+        return bind_blocks(step, arrays, shared, self._scratchpad, self._memories)
 
-    def _memory(self, value: Value) -> MemoryObject:
-        known = self._memories.get(id(value))
+    def _memory(self, value: Value) -> int:
+        """The handle of a value's memory object."""
+        known = self._handles.get(id(value))
         if known is None:
-            storage = value.storage.root
-            if storage.kind is Kind.CONSTANT:
-                known = self._memories[id(value)] = value.constant_memory
-                return known
-            known = self._memories[id(value)] = self._behind(value, value.descriptor, 0)
+            known = self._handles[id(value)] = self._new_memory(value)
         return known
 
-    def _behind(self, value: Value, layout: Descriptor, skipped_bytes: int) -> MemoryObject:
-        """The memory object of what lies so far behind a value's beginning."""
-        storage, offset = value.storage.root, value.offset_bytes + skipped_bytes
+    def _new_memory(self, value: Value) -> int:
+        storage, offset = value.storage.root, value.offset_bytes
         if storage.kind is Kind.CONSTANT:
-            assert storage.array is not None
-            return MemoryObject(layout, address_of(storage.array) + offset)
+            return value.constant_memory.handle
         start = self._start(storage)
-        made = MemoryObject(layout, 0 if start is None else start + offset)
+        made = self._memories.at(value.descriptor, 0 if start is None else start + offset)
         if start is None:
             self._place(storage).memories.append((made, offset))
         return made
 
     def _start(self, storage: Storage) -> int | None:
-        """The address of a storage, or None while the caller has yet to provide it."""
-        return self._arena_start + storage.offset_bytes if storage.kind is Kind.ARENA else None
+        """The address of a storage; None while the caller has yet to provide it."""
+        if storage.kind is Kind.ARENA:
+            return self._arena_start + storage.offset_bytes
+        return None if storage.array is None else address_of(storage.array)
 
     def _bind_array_step(self, step: ArrayStep) -> Call:
         inputs = self._arrays(step.inputs)
@@ -414,17 +426,22 @@ class BoundPlan:
 
     def _place(self, storage: Storage) -> _Place:
         places = self._outputs if storage.kind is Kind.OUTPUT else self._inputs
-        return places.setdefault(storage.index, _Place())
+        place = places.get(storage.index)
+        if place is None:
+            place = places[storage.index] = _Place(self._memories)
+        return place
 
 
 class _Place:
     """An input or output whose memory the caller provides, and what must follow when it moves."""
 
-    __slots__ = ("address", "memories", "views")
+    __slots__ = ("_of_plan", "address", "addresses", "memories", "views")
 
-    def __init__(self) -> None:
+    def __init__(self, of_plan: Memories) -> None:
+        self._of_plan = of_plan
         self.address = -1
-        self.memories: list[tuple[MemoryObject, int]] = []
+        self.memories: list[tuple[int, int]] = []
+        self.addresses: list[tuple[list[int], int, int]] = []
         self.views: list[Callable[[Array], None]] = []
 
     def move(self, array: Array) -> None:
@@ -437,20 +454,14 @@ class _Place:
             return
         self.address = -1  # Ctrl-C may leave some of them behind
         for memory, offset in self.memories:
-            memory.point_to(address + offset)
+            self._of_plan.point(memory, address + offset)
+        for addresses, position, offset in self.addresses:
+            addresses[position] = address + offset
         if self.views:
             data = array.reshape(-1).view(np.uint8)
             for update in self.views:
                 update(data)
         self.address = address
-
-
-def _run_each(calls: Sequence[Call]) -> int:
-    for call in calls:
-        status: int = call()
-        if status:
-            return status
-    return 0
 
 
 def _view(value: Value, data: Array) -> Array:

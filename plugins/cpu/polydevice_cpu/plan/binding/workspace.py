@@ -5,6 +5,7 @@ from __future__ import annotations
 from polydevice.dtype import Array
 from polydevice.memory_budget import MemoryBudget
 from polydevice_cpu.onednn.engine import aligned
+from polydevice_cpu.plan.binding.strips import StripCalls
 
 GROWTH = 1.5
 """A block that turns out too small is replaced by one this much larger than it, at least, so that
@@ -17,12 +18,14 @@ class Workspace:
     Attributes:
         arena: for intermediate values.
         scratchpad: for the primitives' own use.
+        strips: calls for strips.
     """
 
     def __init__(self, memory: MemoryBudget) -> None:
         """Begin with nothing; what is taken counts against the network's memory."""
         self.arena = _Block(memory)
         self.scratchpad = _Block(memory)
+        self.strips = StripCalls()
 
 
 class _Block:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -43,6 +43,8 @@ class Levels:
         scale, zero: of the integers in `data_type`.
         tail: how many post-operations come after the rounding.
     """
+
+    RANGES: ClassVar = ((-128, 127), (0, 255))
 
     scale: float
     zero: int

@@ -431,6 +431,8 @@ class Pending:
                         array = np.tile(array, self._sight.copies)
                     array = array.reshape(primitive.bias_shape)
                 arguments[index] = builder.packed(array, want)
+            elif index >= Arg.ATTR_SCALES:  # one number, which is seen as it is
+                arguments[index] = argument.value
             elif want is None:
                 arguments[index] = self._sight.value(argument.value, index)
             else:

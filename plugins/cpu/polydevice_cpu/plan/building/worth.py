@@ -18,7 +18,7 @@ from polydevice.ops.op import Op
 from polydevice.ops.recurrent import Recurrent, SequenceOf
 from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice.symbolic_size import number_of
-from polydevice_cpu.passes.compressed import CompressedMatMul
+from polydevice_cpu.passes.integers.compressed import CompressedMatMul
 
 PRODUCTS_PER_US = 70_000
 """Multiplications and additions that one thread makes, with AVX-512 in the networks measured."""

@@ -12,6 +12,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Primitive, SymbolicPrimitive
 from polydevice_cpu.plan.filling.blocks import Blocks, may_be_in_blocks, products
 from polydevice_cpu.plan.filling.captured import serves_all_sizes
+from polydevice_cpu.plan.filling.copies import may_be_a_copy
 from polydevice_cpu.plan.filling.means import may_be_a_mean
 from polydevice_cpu.plan.filling.strips import Strips, treats_positions_alike
 from polydevice_cpu.plan.plan import PlanParts
@@ -32,6 +33,7 @@ class Formulas:
             alone, which are packed into whatever layout is chosen.
         alike_everywhere: places of primitives that treat every position alike.
         means: places of primitives that may be means over all positions.
+        copies: places of primitives that may be copies and nothing else.
         in_blocks: places of convolutions that may be computed in blocks.
         products: how many all steps compute, for the sizes that there are.
         strips: what makes primitives for some of the positions.
@@ -46,6 +48,7 @@ class Formulas:
         self.relied_on: set[int] = set()
         self.alike_everywhere: set[int] = set()
         self.means: set[int] = set()
+        self.copies: set[int] = set()
         self.in_blocks: set[int] = set()
         self.products = 0
         self.strips = Strips(self.relied_on)
@@ -159,6 +162,8 @@ class Formulas:
             self.alike_everywhere.add(self.places[id(primitive)])
         elif may_be_in_blocks(primitive):
             self.in_blocks.add(self.places[id(primitive)])
+        if may_be_a_copy(primitive):
+            self.copies.add(self.places[id(primitive)])
         if may_be_a_mean(primitive):
             self.means.add(self.places[id(primitive)])
 

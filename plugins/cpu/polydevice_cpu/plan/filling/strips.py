@@ -342,7 +342,8 @@ class _Cut:
             for (index, layout), has_all in zip(self._form.layouts.items(), self._wide, strict=True)
             if has_all
         }
-        return Piece(made, length, parts)
+        sizes = tuple(layout.size_bytes // length for layout in parts.values())
+        return Piece(made, length, parts, sizes)
 
     def shape(self, shape: Shape, length: int) -> Shape:
         """Sizes of numbers with so many positions, where they have all."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice.runtime.templates import Fit
 from polydevice.shape import Shape
-from polydevice.symbolic_size import Trace, is_formula
+from polydevice.symbolic_size import Trace
 from polydevice.tensor import TensorDesc
 from polydevice_cpu.onednn import openmp
 from polydevice_cpu.onednn.ahead import Ahead, ahead
@@ -19,16 +19,15 @@ from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg, DataType, Tag
 from polydevice_cpu.onednn.descriptor import Descriptor, SymbolicDescriptor
 from polydevice_cpu.onednn.primitive import Argument, Primitive, SymbolicPrimitive
+from polydevice_cpu.plan.filling.copies import copy, is_a_copy
 from polydevice_cpu.plan.filling.formulas import Formulas
 from polydevice_cpu.plan.filling.means import is_a_mean, mean
+from polydevice_cpu.plan.filling.recipe import Packing, Recipe, StepForm, StorageForm, ValueForm
 from polydevice_cpu.plan.plan import Plan, PlanParts
 from polydevice_cpu.plan.step import ArrayStep, Block, PrimitiveStep, Step, Strip
-from polydevice_cpu.plan.value import Storage, UnpackedValue, Value
+from polydevice_cpu.plan.value import Storage, Value
 from polydevice_cpu.proof.claim import NotedClaim
 from polydevice_cpu.proof.proof import refusal
-
-Packing = Callable[[Array, Descriptor], Value]
-"""Returns a constant in a layout."""
 
 
 class _UnfitError(Exception):
@@ -54,6 +53,7 @@ class PlanTemplate:
         found = Formulas()
         found.visit(parts)
         self._parts = parts
+        self._recipe = Recipe(parts, found.places, found.fixed)
         self._packing = packing
         self._found = found
         self._formulas = trace.formulas(found.wanted)
@@ -72,11 +72,14 @@ class PlanTemplate:
         return plan
 
     def _filled(self, numbers: list[Any], *, may_be_in_strips: bool) -> tuple[Plan | None, bool]:
-        """The plan, and whether something in it is in strips or blocks, or a mean by NumPy."""
+        """The plan, and whether something in it is in strips or blocks, or by NumPy."""
         before = openmp.functions()[0]()
         try:
             with ahead() as codes:
-                filled = _Filled(numbers, self._found, self._packing, codes, may_be_in_strips)
+                filled = _Filled(
+                    *(numbers, self._found, self._recipe, self._packing, codes),
+                    may_be_in_strips=may_be_in_strips,
+                )
                 return filled.plan(self._parts), filled.is_for_now
         except _UnfitError:
             return None, False
@@ -97,32 +100,40 @@ class _Filled:
         self,
         numbers: list[Any],
         found: Formulas,
+        recipe: Recipe,
         packing: Packing,
         codes: Ahead,
+        *,
         may_be_in_strips: bool,
     ) -> None:
         self._numbers = numbers
         self._found = found
+        self._recipe = recipe
         self._places = found.places
         self._packing = packing
         self._ahead = codes
         self._threads = 0
         self._descriptors: dict[int, Descriptor] = {}
         self._primitives: dict[int, Primitive] = {}
-        self._values: dict[int, Value] = {}
-        self._storages: dict[int, Storage] = {}
+        self._values: list[Value | None] = [None] * len(recipe.values)
+        self._storages: list[Storage] = []
         self._alike_everywhere = found.alike_everywhere if may_be_in_strips else ()
         self._in_blocks = found.in_blocks if may_be_in_strips else ()
         self._means = found.means if may_be_in_strips else ()
+        self._copies = found.copies if may_be_in_strips else ()
         self.is_for_now = False
         self.strips: dict[int, tuple[Strip, ...]] = {}
         self.blocks: dict[int, tuple[Block, ...]] = {}
 
     def plan(self, parts: PlanParts) -> Plan:
-        steps = [self._step(step) for step in parts.steps]
-        outputs = [None if each is None else self._value(each) for each in parts.outputs]
+        recipe = self._recipe
+        for form in recipe.storages:
+            self._storages.append(self._storage(form))
+        steps = list(map(self._step, recipe.steps))
+        outputs: list[Value | None] = [self._value(number) for number in recipe.outputs]
         inputs = [self._input(desc) for desc in parts.inputs]
-        return Plan(PlanParts(steps, outputs, inputs, parts.refused, parts.origins))
+        arena = [self._storages[number] for number in recipe.arena]
+        return Plan(PlanParts(steps, outputs, inputs, parts.refused, parts.origins, arena))
 
     def _sizes(self, thing: object) -> Any:
         return self._numbers[self._places[id(thing)]]
@@ -130,48 +141,52 @@ class _Filled:
     def _input(self, desc: TensorDesc) -> TensorDesc:
         return replace(desc, shape=Shape(self._sizes(desc)))
 
-    def _step(self, step: Step) -> Step:
-        value = self._value
-        if isinstance(step, PrimitiveStep):
-            if self._is_mean(step.primitive):
-                self.is_for_now = True
-                source, target = value(step.arguments[Arg.SRC]), value(step.arguments[Arg.DST])
-                means = ArrayStep(step.name, step.type, lambda _: mean, [source], [target])
-                means.writes, means.layers = True, step.layers
-                return means
-            made = self._primitive(step.primitive)
-            arguments = {index: value(each) for index, each in step.arguments.items()}
-            filled = PrimitiveStep(step.name, step.type, made, arguments, step.outputs)
-            place = self._places.get(id(step.primitive), -1)
+    def _step(self, form: StepForm) -> Step:
+        step, place, arguments, inputs, outputs = form
+        if isinstance(step, ArrayStep):
+            return replace(
+                step, inputs=list(map(self._value, inputs)), outputs=list(map(self._value, outputs))
+            )
+        values = self._values
+        made = {index: values[number] or self._value(number) for index, number in arguments}
+        if place < 0:
+            filled = PrimitiveStep(step.name, step.type, step.primitive, made, step.outputs)
+            filled.layers = step.layers
+        elif (compute := self._by_numpy(step.primitive, place, made)) is not None:
+            self.is_for_now = True
+            source, target = made[Arg.SRC], made[Arg.DST]
+            array_step = ArrayStep(step.name, step.type, lambda _: compute, [source], [target])
+            array_step.writes, array_step.layers = True, step.layers
+            return array_step
+        else:
+            primitive = self._primitive(step.primitive)
+            filled = PrimitiveStep(step.name, step.type, primitive, made, step.outputs)
             filled.layers, filled.strips = step.layers, self.strips.get(place, ())
             filled.blocks = self.blocks.get(place, ())
-            for primitive in filled.primitives:
+        for primitive in filled.primitives:
+            if not primitive.is_compiled:
                 self._ahead.add(primitive)
-            return filled
-        assert isinstance(step, ArrayStep)
-        inputs, outputs = list(map(value, step.inputs)), list(map(value, step.outputs))
-        return replace(step, inputs=inputs, outputs=outputs)
+        return filled
 
-    def _value(self, given: Value) -> Value:
-        made = self._values.get(id(given))
+    def _value(self, number: int) -> Value:
+        made = self._values[number]
         if made is None:
-            made = self._values[id(given)] = self._made_value(given)
+            made = self._values[number] = self._made_value(self._recipe.values[number])
         return made
 
-    def _made_value(self, given: Value) -> Value:
-        if id(given) in self._found.fixed:
+    def _made_value(self, form: ValueForm) -> Value:
+        given, place, storage, layout, is_packed = form
+        if place < 0:
             return given
-        shape, strides, offset_bytes = self._sizes(given)
-        own, array = given.own_descriptor, given.storage.array
-        if isinstance(given, UnpackedValue) and own is not None and array is not None:
-            return self._packing(array, self._descriptor(own))
-        descriptor = None
-        if own is not None and (strides is None or not _follows(own)):
-            descriptor = self._descriptor(own)
+        shape, strides, offset_bytes = self._numbers[place]
+        descriptor = None if layout is None else self._descriptor(layout)
+        if descriptor is not None:
+            if is_packed:
+                return self._recipe.packed(form, descriptor, self._packing)
             if strides is None:
                 strides = descriptor.strides
         return Value(
-            self._storage(given),
+            self._storages[storage],
             shape,
             given.dtype,
             strides,
@@ -179,26 +194,17 @@ class _Filled:
             descriptor=descriptor,
         )
 
-    def _storage(self, value: Value) -> Storage:
-        given, array = value.storage, value.storage.array
-        if array is None:
-            return self._memory(given)
-        if not is_formula(array):
+    def _storage(self, form: StorageForm) -> Storage:
+        given, place, shared, dtype = form
+        if place < 0:
             return given
-        made = self._storages.get(id(given))
-        if made is None:
-            array = np.array(self._sizes(given), value.dtype).reshape(array.shape)
-            made = self._storages[id(given)] = Storage(given.kind, array.nbytes, array=array)
-        return made
-
-    def _memory(self, given: Storage) -> Storage:
-        """A storage that a request provides."""
-        made = self._storages.get(id(given))
-        if made is None:
-            made = Storage(given.kind, self._sizes(given), index=given.index)
-            if given.shared is not None:
-                made.share(self._memory(given.shared))
-            self._storages[id(given)] = made
+        if given.array is not None:
+            numbers = np.array(self._numbers[place], dtype).reshape(given.array.shape)
+            return Storage(given.kind, numbers.nbytes, array=numbers)
+        made = Storage(given.kind, self._numbers[place], index=given.index)
+        made.first, made.last = given.first, given.last
+        if shared >= 0:
+            made.share(self._storages[shared])
         return made
 
     def _descriptor(self, given: Descriptor) -> Descriptor:
@@ -249,6 +255,18 @@ class _Filled:
         if not isinstance(given, SymbolicPrimitive) or self._places[id(given)] not in self._means:
             return False
         return is_a_mean(self._sizes(given), *self._sizes(given.src))
+
+    def _by_numpy(
+        self, given: Primitive, place: int, values: Mapping[int, Value]
+    ) -> Callable[[Array, Array], tuple[()]] | None:
+        """The function that NumPy computes it with; None where oneDNN does."""
+        if place in self._means and self._is_mean(given):
+            return mean
+        if place in self._copies:
+            assert isinstance(given, SymbolicPrimitive)
+            if is_a_copy(given, values[Arg.SRC], values[Arg.DST], self._sizes):
+                return copy
+        return None
 
     def _in_parts(self, given: SymbolicPrimitive, place: int) -> Primitive | None:
         """The primitive of the first strip or block; None for one that is made at once."""
@@ -335,11 +353,6 @@ class _Filled:
 
     def _refusal(self, made: Primitive, claim: NotedClaim) -> str:
         return refusal(claim.of(made, self._sizes(claim), self._descriptor, self._whole))
-
-
-def _follows(layout: Descriptor) -> bool:
-    """Whether a layout is told by its strides, so that it is made where oneDNN is given it."""
-    return isinstance(layout, SymbolicDescriptor) and layout.source is None
 
 
 def _same(descriptors: Sequence[Descriptor], thing: object) -> Descriptor | None:
