@@ -73,14 +73,15 @@ class Graph:
     def quantised(self, value: str, dtype, scale: float) -> str:
         return self.emit("QuantizeLinear", value, *self.parameters(dtype, scale))
 
-    def model(self, shape, dtype, results) -> bytes:
-        inputs = [helper.make_tensor_value_info("x", TYPES[dtype], list(shape))]
+    def model(self, shape, dtype, results, opset: int = 17) -> bytes:
+        kind = TYPES.get(dtype, TensorProto.FLOAT)
+        inputs = [helper.make_tensor_value_info("x", kind, list(shape))]
         outputs = [
             helper.make_tensor_value_info(name, TYPES.get(kind, TensorProto.FLOAT), None)
             for name, kind in results.items()
         ]
         graph = helper.make_graph(self.nodes, "g", inputs, outputs, self.stored)
-        imports = [helper.make_opsetid("", 17)]
+        imports = [helper.make_opsetid("", opset)]
         made = helper.make_model(graph, opset_imports=imports, ir_version=9)
         return made.SerializeToString()
 

@@ -40,3 +40,70 @@ def test_behind_a_convolution(core, kind, axes, known):
         assert "numpy" not in {step.implementation for step in steps if step.type == kind}
         moved = [step.values[0].shape for step in steps[1:-1] if step.type == "Reorder"]
         assert (2, 16, 6, 20) not in moved
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+@pytest.mark.parametrize("channels", [3, 12])
+def test_blocks_are_moved_at_once_whatever_the_layout(core, mode, channels):
+    """Between convolutions and at the ends, for sizes that change, too."""
+    rng = np.random.default_rng(channels)
+    weights = {
+        "w": rng.normal(0, 0.3, (4 * channels, 3, 3, 3)).astype(np.float32),
+        "v": rng.normal(0, 0.3, (16, channels, 3, 3)).astype(np.float32),
+    }
+    nodes = [
+        ("Conv", ["x", "w"], ["a"], {"pads": [1] * 4}),
+        ("DepthToSpace", ["a"], ["y"], {"blocksize": 2, "mode": mode}),
+        ("Conv", ["y", "v"], ["b"], {"pads": [1] * 4}),
+        ("SpaceToDepth", ["b"], ["z"], {"blocksize": 2}),
+    ]
+    model = models.build(nodes, {"x": ["n", 3, "h", "w"]}, ["y", "z"], weights)
+    request = load(core, model).create_infer_request()
+    for sizes in ((1, 6, 5), (2, 3, 8), (1, 1, 1), (3, 4, 4)):
+        given = {"x": image(sizes[1], sizes[0], 3, *sizes[1:])}
+        found = request.infer(given)
+        for name, want in zip(("y", "z"), models.answer(model, given), strict=True):
+            np.testing.assert_allclose(found[name], want, rtol=1e-4, atol=1e-5)
+        kinds = {step.type for step in request.runner.bound.plan.steps}
+        assert not kinds & {"DepthToSpace", "SpaceToDepth"}, kinds
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "open"])
+@pytest.mark.parametrize("space", [1, 2, 3])
+def test_channels_are_normalised_where_they_lie(core, space, known):
+    """Behind a convolution, and of an input, whose channels do not lie next to each other."""
+    rng = np.random.default_rng(space)
+    weights = {
+        "k": rng.normal(0, 0.3, (12, 3, *[1] * space)).astype(np.float32),
+        "w": rng.uniform(0.5, 2, (12, *[1] * space)).astype(np.float32),
+        "two": np.float32(2),
+        "eps": np.float32(1e-5),
+    }
+
+    def normalised(x: str, y: str) -> list[tuple]:
+        return [
+            ("ReduceMean", [x], [f"{y}m"], {"axes": [1]}),
+            ("Sub", [x, f"{y}m"], [f"{y}c"], {}),
+            ("Pow", [f"{y}c", "two"], [f"{y}s"], {}),
+            ("ReduceMean", [f"{y}s"], [f"{y}v"], {"axes": [1]}),
+            ("Add", [f"{y}v", "eps"], [f"{y}e"], {}),
+            ("Sqrt", [f"{y}e"], [f"{y}r"], {}),
+            ("Div", [f"{y}c", f"{y}r"], [y], {}),
+        ]
+
+    nodes = [
+        *normalised("x", "y"),
+        ("Conv", ["y", "k"], ["a"], {}),
+        *normalised("a", "b"),
+        ("Mul", ["b", "w"], ["z"], {}),
+    ]
+    sizes = [2, 3, *[5, 4, 6][:space]] if known else ["n", 3, *["h", "w", "d"][:space]]
+    model = models.build(nodes, {"x": sizes}, ["y", "z"], weights)
+    request = load(core, model).create_infer_request()
+    for number in range(1 if known else 3):
+        given = {"x": image(number, 2 + number, 3, *(5 + number, 4, 6)[:space])}
+        found = request.infer(given)
+        for name, want in zip(("y", "z"), models.answer(model, given), strict=True):
+            np.testing.assert_allclose(found[name], want, rtol=1e-4, atol=1e-4)
+        kinds = [step.type for step in request.runner.bound.plan.steps]
+        assert kinds.count("MVN") == 2 and "ReduceMean" not in kinds, kinds

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
+from polydevice.ops.interpolate import (
+    CoordinateMode,
+    Interpolate,
+    InterpolateMode,
+    NearestMode,
+    ShapeCalculation,
+)
+from polydevice_cpu.lowering import interpolate
 from polydevice_cpu.onednn.library import library
 from tests.cpu import models
 from tests.cpu.loading import image, load
@@ -42,3 +52,30 @@ def test_behind_a_convolution(core, known, scales, mode):
     if known:
         steps = executable.latest_plan().steps
         assert "numpy" not in {step.implementation for step in steps if step.type == "Resize"}
+
+
+@pytest.mark.parametrize("mode", InterpolateMode)
+def test_short_axes_tell_how_long_ones_are_resized(mode):
+    short, seen = interpolate.SHORT, 0
+    for coordinates, nearest in itertools.product(CoordinateMode, NearestMode):
+        op = Interpolate(
+            mode=mode,
+            shape_calculation_mode=ShapeCalculation.SCALES,
+            coordinate_transformation_mode=coordinates,
+            nearest_mode=nearest,
+        )
+        for scales in ((2, 2), (1, 4), (8, 2), (1.5, 2)):
+            constants = [np.float32(scales), np.array([2, 3])]
+            if interpolate._repeats(op, constants):
+                found = resized(op, constants, 1, 3, short, short)
+                for sizes in ((9, 60), (33, 9), (100, 17)):
+                    assert resized(op, constants, 1, 3, *sizes) == found
+                seen += 1
+    assert seen == len(interpolate._BY_STEPS) * len(NearestMode) * 3
+
+
+def resized(op, constants, *sizes):
+    """Whether oneDNN's linear or its nearest is the same, if one is, and which axes change."""
+    tables = interpolate._tables(op, sizes, constants)
+    linear = None if tables is None else interpolate._linear(tables, sizes)
+    return linear, [table.axis for table in tables or ()]

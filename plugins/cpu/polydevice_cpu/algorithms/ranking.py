@@ -49,10 +49,12 @@ def extreme(x: Array, axis: int, *, largest: bool) -> Array | None:
         return None
     behind = x[(0,) * (axis + 1)].size
     if behind * x[(slice(None),) * axis + (0,)].size < SIDE_BY_SIDE or behind < 16:
-        rows = np.ascontiguousarray(np.moveaxis(x, axis, -1))
-        index = (np.argmax if largest else np.argmin)(rows, axis=-1)
-        index = np.expand_dims(index, axis)
-        best = np.take_along_axis(x, index, axis)
+        rows = x if axis == x.ndim - 1 else np.moveaxis(x, axis, -1)
+        index = rows.argmax(-1) if largest else rows.argmin(-1)
+        index = index.reshape(*x.shape[:axis], 1, *x.shape[axis + 1 :])
+        if largest:  # the first NaN is found, if there is one
+            return np.asarray(index)
+        best = rows.min(-1)
     else:
         planes = np.moveaxis(x, axis, 0)
         best = planes[0].copy()
@@ -69,7 +71,14 @@ def extreme(x: Array, axis: int, *, largest: bool) -> Array | None:
 def _first(x: Array, count: int | None, *, descending: bool) -> Array:
     size = x.shape[-1]
     count = size if count is None else min(count, size)
-    if size < FEW_FROM or not 0 < count * 4 <= size or x.dtype.char not in "iIlLqQfd":
+    if x.dtype.char not in _COMPARED:
+        return _sorted(x, count, descending=descending)
+    rows = x.size // max(size, 1)
+    if 0 < count * (8_000 + rows * (30 + 0.2 * size)) < 45_000 + 6 * x.size:
+        index = _in_turns(x, count, descending=descending)
+        if index is not None:
+            return index
+    if size < FEW_FROM or not 0 < count * 4 <= size:
         return _sorted(x, count, descending=descending)
     last = size - count if descending else count - 1
     parted = np.partition(x, last, axis=-1)  # NaN comes last
@@ -88,6 +97,39 @@ def _first(x: Array, count: int | None, *, descending: bool) -> Array:
         near = np.flatnonzero(x[row] >= limits[row] if descending else x[row] <= limits[row])
         y[row] = near[_sorted(x[row][near], count, descending=descending)]
     return y
+
+
+def _in_turns(x: Array, count: int, *, descending: bool) -> Array | None:
+    """The best, then the best of the rest: 5 of each of 50 rows of 1,000 take 0.1 ms, sorted 0.35.
+
+    A turn takes 8 us, 30 ns a row and 0.2 ns an element, sorting 45 us and 6 ns an element (EPYC).
+
+    Returns:
+        None where what marks the elements taken is among the best, and where NaN would be smallest.
+    """
+    size = x.shape[-1]
+    left = x.reshape(-1, size).copy()
+    flat, starts = left.reshape(-1), np.arange(0, left.size, size)
+    if x.dtype.kind == "f":
+        taken = -np.inf if descending else np.inf
+    else:
+        taken = np.iinfo(x.dtype).min if descending else np.iinfo(x.dtype).max
+    y = np.empty((len(left), count), np.int64)
+    for turn in range(count):
+        index = left.argmax(1) if descending else left.argmin(1)
+        y[:, turn] = index
+        index += starts
+        best = flat.take(index)
+        if turn == 0 and not descending and np.isnan(best).any():
+            return None
+        if turn == count - 1 and (best == taken).any():
+            return None
+        flat[index] = taken
+    return y.reshape(*x.shape[:-1], count)
+
+
+_COMPARED = "iIlLqQfd"
+"""NumPy's codes of types that it compares as they are."""
 
 
 def _sorted(x: Array, count: int, *, descending: bool) -> Array:

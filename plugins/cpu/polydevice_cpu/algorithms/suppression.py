@@ -69,8 +69,11 @@ def suppress(
     if len(boxes) > 1 and most > 0 and (threshold > 0 or (threshold == 0 and not inclusive)):
         pairs = _close_pairs(table, threshold, offset, groups)
         if pairs is not None:
-            bad = clash(table[:, pairs[0]], table[:, pairs[1]])
-            return _first_of_each(_stay(len(boxes), pairs[0][bad], pairs[1][bad]), groups, most)
+            # `take` takes a quarter of the time of an index in brackets.
+            better, worse = pairs
+            bad = np.flatnonzero(clash(table.take(better, axis=1), table.take(worse, axis=1)))
+            kept = _stay(len(boxes), better.take(bad), worse.take(bad))
+            return _first_of_each(kept, groups, most)
     return _each_group(table, groups, most, partial(_in_blocks, clash=clash))
 
 
@@ -102,9 +105,8 @@ def _close_pairs(
     Where more than `threshold` of both boxes is shared, one begins behind the other by less than
     the rest of the other's length, in each direction.
     """
-    usable = np.isfinite(table).all(axis=0)
-    index = np.flatnonzero(usable)
-    corners = table[:4, index].astype(np.float64)
+    index = np.flatnonzero(np.isfinite(table).all(axis=0))
+    corners = table[:4].take(index, axis=1).astype(np.float64)
     if not index.size:
         return index, index
     slack = 1e-5 * (float(np.abs(corners).max()) + offset)
@@ -117,25 +119,27 @@ def _close_pairs(
         place = place + groups[index] * float(np.ptp(place) + max(float(width.max()), 0.0))
         sizes = np.unique(groups[index], return_counts=True)[1].astype(np.float64)
         every = float((sizes * (sizes - 1)).sum()) / 2
-    order = np.argsort(place)
-    place, low, height = place[order], corners[1][order], height[order]
-    count = np.searchsorted(place, place + width[order], side="right") - np.arange(
-        1, len(order) + 1
-    )
+    order = place.argsort()
+    place, low, height = place.take(order), corners[1].take(order), height.take(order)
+    behind = np.arange(1, len(order) + 1)
+    count = place.searchsorted(place + width.take(order), side="right") - behind
     np.maximum(count, 0, out=count)
     total = int(count.sum())
     if total > min(CLOSE * len(order), max(FEW * every, len(order)), MOST):
         return None
-    left = np.repeat(np.arange(len(order)), count)
-    first = np.arange(1, len(order) + 1) - (np.cumsum(count) - count)
-    right = np.arange(total) + np.repeat(first, count)
-    apart = low[right] - low[left]
-    close = (apart <= height[left]) & (-apart <= height[right])
+    right = np.arange(total) + (behind - (count.cumsum() - count)).repeat(count)
+    apart = low.take(right)
+    apart -= low.repeat(count)
+    close = apart <= height.repeat(count)
+    close &= np.negative(apart, out=apart) <= height.take(right)
+    near = np.flatnonzero(close)
+    left, right = (behind - 1).repeat(count).take(near), right.take(near)
     if groups is not None:  # which the numbers of huge and of tiny boxes do not keep apart
         of = groups[index[order]]
-        close &= of[left] == of[right]
-    near = np.flatnonzero(close)
-    one, other = index[order[left[near]]], index[order[right[near]]]
+        same = np.flatnonzero(of[left] == of[right])
+        left, right = left[same], right[same]
+    order = index.take(order)
+    one, other = order.take(left), order.take(right)
     return np.minimum(one, other), np.maximum(one, other)
 
 
@@ -148,9 +152,10 @@ def _stay(count: int, better: Array, worse: Array) -> Array:
     while better.size:
         waits = np.zeros(count, bool)
         waits[worse] = True
-        gone[worse[~waits[better]]] = True
-        left = waits[better] & ~gone[better] & ~gone[worse]
-        better, worse = better[left], worse[left]
+        later = waits.take(better)
+        gone[worse[~later]] = True
+        left = np.flatnonzero(later & ~gone.take(better) & ~gone.take(worse))
+        better, worse = better.take(left), worse.take(left)
     return np.flatnonzero(~gone)
 
 

@@ -19,7 +19,7 @@ from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.engine import address_of
 from polydevice_cpu.onednn.primitive import Primitive, built
 from polydevice_cpu.onednn.primitives import matmul
-from polydevice_cpu.passes.compressed import LEAST_BLOCK, CompressedMatMul
+from polydevice_cpu.passes.integers.compressed import LEAST_BLOCK, CompressedMatMul
 from polydevice_cpu.plan.array_steps.compressed import BYTES, TiledProduct
 from polydevice_cpu.plan.array_steps.unpacked import UnpackedProduct
 from polydevice_cpu.plan.building.tiles import Tiling

@@ -14,7 +14,7 @@ from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.lowering.convolution import beside, by_rows, end_padding, two_axes
 from polydevice_cpu.lowering.integers import lower_in_float
-from polydevice_cpu.lowering.matmul import matrix
+from polydevice_cpu.lowering.matmul import matrix, retyped, rows_together
 from polydevice_cpu.onednn.attributes import Attributes, Binary, PostOp, Quantisation
 from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType, Query
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
@@ -22,7 +22,7 @@ from polydevice_cpu.onednn.primitive import Primitive, built
 from polydevice_cpu.onednn.primitives import convolution, deconvolution, matmul
 from polydevice_cpu.plan.building.column import Order, orders, sight, turned
 from polydevice_cpu.plan.building.pending import Basis, Flow, Narrow, Packed, Pending
-from polydevice_cpu.plan.building.sight import AS_IS, Rows, Sight
+from polydevice_cpu.plan.building.sight import AS_IS, Flat, Rows, Sight
 from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.proof import refusal
@@ -205,25 +205,33 @@ def _multiply(builder: PlanBuilder, node: Node, value: Value, weights: Array) ->
     right = right.reshape((1,) * (rank - right.ndim) + right.shape)
     if not left.in_reach:
         return False
-    if left.strides is None or left.strides[-1] != 1:
+    together = rows_together(right, shape)
+    if together or left.strides is None or left.strides[-1] != 1:
         left = builder.dense(left)
-    strides = left.strides
+    strides, result = left.strides, shape
     assert strides is not None
+    read = Descriptor.strided(left.shape, strides, DATA_TYPES[left.dtype])
+    seen: Sight = AS_IS
+    if together:
+        seen = flat = Flat(left.shape, shape)
+        read, result = Descriptor.dense(flat.sizes(left.shape), read.data_type), flat.sizes(shape)
+        right = right.reshape(right.shape[-2:])
+    last = len(result) - 1
 
     def create(
         source: DataType, kind: DataType, to: DataType, attributes: Attributes, bias: bool
     ) -> Primitive | None:
         return matmul(
-            Descriptor.strided(left.shape, strides, source),
+            retyped(read, source),
             Descriptor.any(right.shape, kind),
-            Descriptor.dense((1,) * (rank - 1) + shape[-1:]) if bias else None,
-            Descriptor.dense(shape, to),
+            Descriptor.dense((1,) * last + shape[-1:]) if bias else None,
+            Descriptor.dense(result, to),
             attributes,
         )
 
     columns = (1,) * (rank - 1) + shape[-1:]
     flow = Flow(left, Query.SRC)
-    return _hold(builder, node, create, flow, right, 1 << (rank - 1), columns, "matmul")
+    return _hold(builder, node, create, flow, right, 1 << last, columns, "matmul", seen)
 
 
 def _hold(
@@ -267,12 +275,13 @@ def _hold(
         return False
     memory = Descriptor.dense(scales.shape)
     argument = Arg.ATTR_SCALES | Arg.WEIGHTS
-    shape = (1,) * len(outputs) if single else outputs
-    shape = shape if seen.sees_channels else (1, 1, 1, scales.size)
+    axes = len(outputs if seen.sees_channels else primitive.dst.shape)
+    shape = (1,) * axes if single else outputs
+    shape = shape if seen.sees_channels else (1,) * (axes - 1) + (scales.size,)
     links = [Link(Binary(Algorithm.BINARY_MUL, memory), argument, memory, shape)]
     if factor is None:
         one, place = Descriptor.dense((1,)), Arg.ATTR_SCALES | Arg.SRC
-        ones = (1,) * len(outputs)
+        ones = (1,) * axes
         links.append(Link(Binary(Algorithm.BINARY_MUL, one), place, one, ones))
     offset = _ANY_ZERO if zero is None else int(zero.reshape(-1)[0])
     reason = refusal(Claim(primitive, base, links, offset, window))

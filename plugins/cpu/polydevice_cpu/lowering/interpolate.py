@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.interpolate import (
+    CoordinateMode,
     Interpolate,
     Interpolate1,
     Interpolate4,
@@ -32,6 +34,18 @@ from polydevice_cpu.plan.value import Value
 if TYPE_CHECKING:
     from polydevice.node import Node
     from polydevice_cpu.plan.building.builder import PlanBuilder
+
+
+SHORT, LONG = 8, 1 << 20
+"""Axes of 8 elements stand for all up to this length where `_repeats` says so: it takes 180 us
+for others to find out how each is resized."""
+
+_BY_STEPS = (
+    CoordinateMode.HALF_PIXEL,
+    CoordinateMode.PYTORCH_HALF_PIXEL,
+    CoordinateMode.ASYMMETRIC,
+)
+_SCALES = (1.0, 2.0, 4.0, 8.0)
 
 
 @lowers(Interpolate, Interpolate1, Interpolate4, Resize)
@@ -143,6 +157,7 @@ def _channels_last(sizes: tuple[int, ...]) -> tuple[int, ...]:
 def _way(op: Op, before: tuple[int, ...], constants: list[Array]) -> tuple[bool, list[int]] | None:
     """Whether oneDNN resizes linearly, else to the nearest, and which axes; None: neither."""
 
+    @lru_cache(maxsize=256)
     def way(*sizes: int) -> tuple[bool, list[int]] | None:
         rest, given = iter(sizes[len(before) :]), []
         for constant in constants:
@@ -155,10 +170,35 @@ def _way(op: Op, before: tuple[int, ...], constants: list[Array]) -> tuple[bool,
             return None
         return linear, [table.axis for table in tables]
 
+    repeats = _repeats(op, constants)
+
+    def way_of_short(*sizes: int) -> tuple[bool, list[int]] | None:
+        is_short = repeats and max(sizes) <= LONG
+        return way(*(min(size, SHORT) for size in sizes)) if is_short else way(*sizes)
+
     formulas = [item for each in constants if each.dtype == object for item in each.flat]
     sizes = (*before, *formulas)
     trace = current_trace()
-    return way(*sizes) if trace is None else trace.outcome(way, sizes)
+    return way_of_short(*sizes) if trace is None else trace.outcome(way_of_short, sizes)
+
+
+def _repeats(op: Op, constants: list[Array]) -> bool:
+    """Whether what is read for an element is read for the next one, too, so many elements further.
+
+    So it is where an axis grows by a power of two, of which positions are exact: all lengths but
+    very short ones, where both ends are near, are resized alike.
+    """
+    if not isinstance(op, (Interpolate, Interpolate4)):
+        return False
+    modern = op if isinstance(op, Interpolate) else op.modern()
+    scales = constants[0 if isinstance(op, Interpolate) else 1]
+    return (
+        modern.shape_calculation_mode is ShapeCalculation.SCALES
+        and modern.coordinate_transformation_mode in _BY_STEPS
+        and scales.dtype.kind == "f"
+        and all(constant.dtype != object for constant in constants)
+        and all(float(scale) in _SCALES for scale in scales.reshape(-1))
+    )
 
 
 def _linear(tables: list[AxisTable], before: tuple[int, ...]) -> bool | None:

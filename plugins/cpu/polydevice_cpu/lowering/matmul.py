@@ -73,7 +73,7 @@ def _hold(
     shape: tuple[int, ...],
 ) -> bool:
     heavy = builder.heavy_type(node)
-    as_it_is = _typed(left, heavy), _retyped(right_layout, heavy)
+    as_it_is = _typed(left, heavy), retyped(right_layout, heavy)
     dense = Descriptor.dense(left.shape, heavy), Descriptor.any(right_layout.shape, heavy)
     candidates = [as_it_is, dense]
     key = (node.name, "matmul")
@@ -164,6 +164,12 @@ FEW_ROWS = 16
 """Rows below which matrices times one matrix are taken together."""
 
 
+def rows_together(weights: Array, shape: tuple[int, ...]) -> bool:
+    """Whether several matrices of few rows, which make up the result, meet the same weights."""
+    few = math.prod(shape[:-2]) > 1 and shape[-2] < FEW_ROWS
+    return few and math.prod(weights.shape[:-2]) == 1
+
+
 def _flat(
     builder: PlanBuilder, node: Node, left: Value, weights: Array, shape: tuple[int, ...]
 ) -> bool:
@@ -172,8 +178,7 @@ def _flat(
     Each matrix by itself, few rows wait for the weights: 32 matrices of 1x192 times 192x2000 take
     oneDNN 3.2 650 us, 32 rows 223.
     """
-    batches, rows = math.prod(shape[:-2]), shape[-2]
-    if batches == 1 or rows >= FEW_ROWS or math.prod(weights.shape[:-2]) > 1:
+    if not rows_together(weights, shape):
         return False
     left = builder.dense(left)
     heavy = builder.heavy_type(node)
@@ -202,7 +207,8 @@ def _typed(value: Value, data_type: DataType) -> Descriptor:
     return Descriptor.strided(value.shape, value.strides, data_type)
 
 
-def _retyped(descriptor: Descriptor, data_type: DataType) -> Descriptor:
+def retyped(descriptor: Descriptor, data_type: DataType) -> Descriptor:
+    """The same layout, if it is known, of another type."""
     if descriptor.strides is None or descriptor.data_type is data_type:
         return descriptor
     return Descriptor.strided(descriptor.shape, descriptor.strides, data_type)

@@ -15,7 +15,7 @@ from polydevice_cpu.implement import implements
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.attributes import Attributes, Binary
 from polydevice_cpu.onednn.constants import Algorithm, Arg
-from polydevice_cpu.onednn.descriptor import Descriptor, row_major
+from polydevice_cpu.onednn.descriptor import Descriptor, channels_last_strides, row_major
 from polydevice_cpu.onednn.primitive import Primitive, built
 from polydevice_cpu.onednn.primitives import layer_normalization, lrn
 from polydevice_cpu.ops.normalization import sum_of_squares
@@ -64,12 +64,14 @@ def _as_wide_as(width: int) -> Callable[[Array], Array]:
 
 @lowers(MVN)
 def lower_mvn(builder: PlanBuilder, node: Node) -> bool:
-    """Normalise the last axes, seen as one."""
+    """Normalise the last axes, seen as one, or channels, brought to lie last."""
     op = node.operation(MVN)
     axes, rank = node.inputs[1].desc.constant, node.inputs[0].desc.rank
     if axes is None or rank is None or not op.normalize_variance:
         return False
     places = sorted(int(a) % rank for a in axes.reshape(-1))
+    if places == [1] and rank > 2 and op.eps_mode is EpsMode.INSIDE_SQRT:
+        return _normalise_channels(builder, node, op.eps)
     if places != list(range(rank - len(places), rank)) or op.eps_mode is not EpsMode.INSIDE_SQRT:
         return False
     return bool(places) and _normalise_rows(builder, node, op.eps, rank - len(places))
@@ -93,6 +95,28 @@ def _normalise_rows(builder: PlanBuilder, node: Node, epsilon: float, first: int
     sizes = shape.static
     rows = (math.prod(sizes[:first]), math.prod(sizes[first:]))
     return _normalise(builder, node, epsilon, {}, rows)
+
+
+def _normalise_channels(builder: PlanBuilder, node: Node, epsilon: float) -> bool:
+    """Normalise over axis 1, as in PyTorch's networks that normalise the channels of images."""
+    source = node.inputs[0]
+    if source.element_type is not ElementType.f32:
+        return False
+    value = builder.value(source)
+    if not value.in_reach:
+        return False
+    value = builder.in_layout(value, Descriptor.channels_last(value.shape))
+    batch, channels, *space = value.shape
+    rows = Descriptor.dense((batch * math.prod(space), channels))
+    made = layer_normalization(rows, rows, epsilon, Attributes(), affine=False)
+    if made is None or made.is_reference:
+        return False
+    result = builder.new(rows)
+    seen = value.view(rows.shape, (channels, 1))
+    arguments: dict[int, Value] = {Arg.SRC: seen, Arg.DST: result}
+    builder.emit(PrimitiveStep(node.name, node.type, made, arguments, (Arg.DST,)))
+    builder.set(node.output, result.view(value.shape, channels_last_strides(value.shape)))
+    return True
 
 
 def _normalise(

@@ -17,7 +17,7 @@ from polydevice_cpu.onednn.constants import Algorithm, Arg, DataType
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import binary
-from polydevice_cpu.passes.fuse_quantize import QuantizeDequantize
+from polydevice_cpu.passes.integers.fuse_quantize import QuantizeDequantize
 from polydevice_cpu.plan.building.integers import Levels
 from polydevice_cpu.plan.building.pending import Operand
 from polydevice_cpu.plan.step import PrimitiveStep
@@ -119,7 +119,7 @@ def lower_quantize_dequantize(builder: PlanBuilder, node: Node) -> bool:
     if not _fused_or_own(builder, node, chain):
         return False
     held = builder.pending(node.output)
-    if held is not None and scale.size == 1:
+    if held is not None and scale.size == 1 and (op.least, op.most) in Levels.RANGES:
         tail = len(chain.post_ops) - 2  # behind dividing and rounding
         held.levels = Levels.of(float(scale.item()), int(zero.item()), op.least < 0, tail)
     return True
@@ -158,25 +158,39 @@ def _primitive(
         return False
     if value.strides is not None and not value.has_no_gaps:
         value = builder.dense(value)
-    layout = value.descriptor
-    one = np.ones((1,) * len(value.shape), np.float32)
-    single = Descriptor.dense(one.shape)
-    made = binary(Algorithm.BINARY_MUL, layout, single, layout, Attributes(post_ops))
-    if made is None or made.is_reference or not _is_proved(builder, node, made, single, post_ops):
+    result = builder.new(value.descriptor)
+    source, target = value, result
+    alike = all(isinstance(o.source, np.ndarray) and o.source.size == 1 for o in operands.values())
+    if value.strides is not None and alike:
+        # In whatever order the elements lie: for some of four axes and more there is no code.
+        source, target = (each.view((each.elements,), (1,)) for each in (value, result))
+        post_ops = [_of_one_axis(post_op) for post_op in post_ops]
+    rank = len(source.shape)
+    one = Descriptor.dense((1,) * rank)
+    layout = source.descriptor
+    made = binary(Algorithm.BINARY_MUL, layout, one, layout, Attributes(post_ops))
+    if made is None or made.is_reference or not _is_proved(builder, node, made, one, post_ops):
         return False
-    result = builder.new(layout)
     arguments: dict[int, Value] = {
-        Arg.SRC: value,
-        Arg.SRC_1: builder.constant(one),
-        Arg.DST: result,
+        Arg.SRC: source,
+        Arg.SRC_1: builder.constant(np.ones((1,) * rank, np.float32)),
+        Arg.DST: target,
     }
     for position, operand in operands.items():
         assert not isinstance(operand.source, Value)
+        array = operand.source if source is value else operand.source.reshape(1)
         index = Arg.ATTR_POST_OP * (position + 1) | operand.argument
-        arguments[index] = builder.constant(operand.source)
+        arguments[index] = builder.constant(array)
     builder.emit(PrimitiveStep(node.name, node.type, made, arguments, (Arg.DST,)))
     builder.set(node.outputs[0], result)
     return True
+
+
+def _of_one_axis(post_op: PostOp) -> PostOp:
+    """The same for results of one axis, its operand being one element."""
+    if isinstance(post_op, Binary):
+        return Binary(post_op.algorithm, Descriptor.dense((1,)))
+    return post_op
 
 
 @lowers(QuantizeLinear)

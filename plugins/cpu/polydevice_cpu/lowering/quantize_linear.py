@@ -10,7 +10,7 @@ import numpy as np
 from polydevice.dtype import Array
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor
-from polydevice_cpu.passes.byte_functions import ByteFunction
+from polydevice_cpu.passes.integers.byte_functions import ByteFunction
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.step import ArrayStep, Compute
 

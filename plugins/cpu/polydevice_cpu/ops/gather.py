@@ -89,7 +89,14 @@ def gather_nd(op: GatherND, x: Array, indices: Array) -> Array:
         return np.array(np.broadcast_to(x, outer + x.shape))
     if not coordinates:
         grids = tuple(np.broadcast_to(g, indices.shape[:-1]) for g in grids)
-    y = x[grids + coordinates]
+    if count == 1:  # `take` takes a fifth of the time of an index in brackets
+        index = coordinates[0]
+        for i, grid in enumerate(grids):
+            index = index + grid * math.prod(x.shape[i + 1 : batch + 1])
+        rows = math.prod(x.shape[: batch + 1])
+        y = x.reshape(rows, *x.shape[batch + 1 :]).take(index, axis=0)
+    else:
+        y = x[grids + coordinates]
     if op.flatten_batch and batch > 1:
         y = y.reshape((-1, *outer, *x.shape[batch + count :]))
     return np.asarray(y, x.dtype)  # one string is an object, not an array of letters
@@ -115,7 +122,7 @@ def checked_index(what: str, indices: Array, size: int) -> Array:
     Raises:
         InferenceError: naming the first one outside [-size, size).
     """
-    index: Array = indices.astype(np.int64)
+    index: Array = indices.astype(np.int64, copy=False)
     least, most = (int(index.min()), int(index.max())) if index.size else (0, -1)
     if least < -size or most >= size:
         bad = (index < -size) | (index >= size)

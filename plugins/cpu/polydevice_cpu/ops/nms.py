@@ -59,9 +59,11 @@ def non_max_suppression(
 def _outputs(
     selected: Array, best: Array, kind: np.dtype[np.generic], score_kind: np.dtype[np.generic]
 ) -> tuple[Array, ...]:
-    table = np.column_stack([selected[:, :2].astype(np.float64), best.astype(np.float64)])
+    table = np.empty((len(selected), 3), score_kind)
+    table[:, :2] = selected[:, :2]
+    table[:, 2] = best
     count = np.array([len(selected)], kind)
-    return selected.astype(kind), table.astype(score_kind), count
+    return selected.astype(kind, copy=False), table, count
 
 
 def _scalar(limits: Sequence[Array], index: int) -> float:
@@ -105,9 +107,11 @@ def _non_max_suppression(
         sizes = [len(each) for each in candidates]
         groups, index = np.repeat(left, sizes), np.concatenate(candidates)
         several = groups if len(left) > 1 else None
-        chosen = _corners(boxes[groups // classes, index], encoding)
+        place = index if batches == 1 else groups // classes * number + index
+        chosen = _corners(boxes.reshape(-1, 4).take(place, axis=0), encoding)
         kept = suppress(chosen, iou, limit, groups=several)
-        table = np.column_stack([groups[kept], index[kept]])
+        table = np.empty((len(kept), 2), np.int64)
+        table[:, 0], table[:, 1] = groups.take(kept), index.take(kept)
         left = _unfinished(left, np.array(sizes) == count, table[:, 0], limit)
         if left.size:
             table = table[~np.isin(table[:, 0], left)]
@@ -130,14 +134,14 @@ def _best(scores: Array, least: float, count: int | None) -> Array:
 
 def _sorted(found: Array, rows: Array, classes: int, *, descending: bool) -> Selected:
     """Rows and boxes [n, 2], of which those of a row are in order, as batch, class and box."""
-    values = rows[found[:, 0], found[:, 1]]
-    table = np.column_stack([found[:, 0] // classes, found[:, 0] % classes, found[:, 1]])
-    order = (
-        np.lexsort((found[:, 1], found[:, 0], -values))
-        if descending
-        else found[:, 0].argsort(kind="stable")
-    )
-    return table[order], values[order]
+    if descending:
+        found = found[np.lexsort((found[:, 1], found[:, 0], -rows[found[:, 0], found[:, 1]]))]
+    elif len(rows) > 1:
+        found = found[found[:, 0].argsort(kind="stable")]
+    table = np.empty((len(found), 3), np.int64)
+    np.divmod(found[:, 0], classes, out=(table[:, 0], table[:, 1]))
+    table[:, 2] = found[:, 1]
+    return table, rows[found[:, 0], found[:, 1]]
 
 
 def _each_class(

@@ -16,7 +16,7 @@ from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice_cpu.algorithms.precision import narrow
 from polydevice_cpu.implement import implements, run, writes
 from polydevice_cpu.ops.convert import convert_to, saturated
-from polydevice_cpu.passes.byte_functions import ByteFunction
+from polydevice_cpu.passes.integers.byte_functions import ByteFunction
 
 
 def aligned(op: LinearQuantization, parameter: Array, x: Array) -> Array:

@@ -76,13 +76,27 @@ _OF_ROWS = frozenset({Reduction.SUM, Reduction.PROD, Reduction.MIN, Reduction.MA
 def _put_rows(y: Array, index: Array, updates: Array, ufunc: np.ufunc) -> None:
     """Reduce whole rows into rows of y, as graph networks do: those of one place after another.
 
-    `ufunc.at` goes from number to number: 1,000 rows of 64 take it 570 us.
+    Either the first row of every place, then the second of those that have one, and so on, or all
+    rows of one place at a time. `ufunc.at` goes from number to number: 1,000 rows of 64 to 200
+    places take it 560 us, the first way 90, the second 160; 500 of 64 to 40 places 280, 95 and 50.
     """
     order = np.argsort(index, kind="stable")
-    sorted_ = index[order]
+    sorted_ = index.take(order)
     starts = np.flatnonzero(np.concatenate([[True], sorted_[1:] != sorted_[:-1]]))
-    places = sorted_[starts]
-    y[places] = ufunc(y[places], ufunc.reduceat(updates[order], starts, axis=0, dtype=y.dtype))
+    counts = np.diff(starts, append=len(index))
+    if counts.max() * 5_000 > 12 * len(starts) * (updates.size // len(index)):
+        places = sorted_.take(starts)
+        y[places] = ufunc(y[places], ufunc.reduceat(updates[order], starts, axis=0, dtype=y.dtype))
+        return
+    most_first = np.argsort(-counts, kind="stable")
+    starts = starts.take(most_first)
+    places = sorted_.take(starts)
+    result = y.take(places, axis=0)
+    have = np.searchsorted(-counts.take(most_first), -np.arange(1, counts.max() + 1), side="right")
+    for turn, count in enumerate(have.tolist()):
+        rows = updates.take(order.take(starts[:count] + turn), axis=0)
+        ufunc(result[:count], rows, out=result[:count])
+    y[places] = result
 
 
 @implements(ScatterNDUpdate)
@@ -97,6 +111,11 @@ def scatter_nd_update(op: ScatterNDUpdate, x: Array, indices: Array, updates: Ar
         y: Array = x.copy()
         for update in updates.reshape((-1, *x.shape)):
             y = _put(y, (), update, op.reduction, keep=True)
+        return y
+    if len(index) == 1 and op.reduction in _OF_ROWS and x.dtype.kind in "iuf" and updates.size:
+        y = x.copy()
+        rest = x.shape[1:]
+        _put_rows(y, index[0].reshape(-1), updates.reshape(-1, *rest), _UFUNCS[op.reduction])
         return y
     return _put(x, index, updates, op.reduction, keep=True)
 

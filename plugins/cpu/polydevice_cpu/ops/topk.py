@@ -10,6 +10,7 @@ from polydevice.ops.topk import TopK, TopKMode, TopKSort
 from polydevice.shape import normalize_axis
 from polydevice_cpu.algorithms.ranking import extreme, largest, smallest
 from polydevice_cpu.implement import implements
+from polydevice_cpu.ops.gather import flat_index
 
 
 @implements(TopK)
@@ -21,13 +22,14 @@ def topk(op: TopK, x: Array, k: Array) -> tuple[Array, Array]:
         raise InferenceError(f"TopK: k {count} is outside [0, {size}], the size of axis {axis}")
     found = extreme(x, axis, largest=op.mode is TopKMode.MAX) if count == 1 else None
     index = _ranked(op, x, axis, count) if found is None else found
-    values = np.take_along_axis(x, index, axis)
-    return values, index.astype(op.index_element_type.dtype)
+    values = x.reshape(-1).take(flat_index(x, index, axis))
+    return values, index.astype(op.index_element_type.dtype, copy=False)
 
 
 def _ranked(op: TopK, x: Array, axis: int, count: int) -> Array:
-    keys = np.moveaxis(x, axis, -1)
+    last = axis == x.ndim - 1
+    keys = x if last else np.moveaxis(x, axis, -1)
     index = largest(keys, count) if op.mode is TopKMode.MAX else smallest(keys, count)
     if op.sort is TopKSort.INDEX:
         index = np.sort(index, axis=-1)
-    return np.moveaxis(index, -1, axis)
+    return index if last else np.moveaxis(index, -1, axis)

@@ -11,13 +11,16 @@ from polydevice.network import Network
 from polydevice.node import Node
 from polydevice.ops.attention import ScaledDotProductAttention
 from polydevice.ops.convolution import ConvolutionBackpropData, GroupConvolution
+from polydevice.ops.gather import GatherElements
 from polydevice.ops.matmul import Einsum
 from polydevice.ops.normalization import MVN, BatchNormInference, EpsMode, NormalizeL2
+from polydevice.ops.scatter import ScatterElementsUpdate
 from polydevice.rewrites import Wishes
 from polydevice.rewrites.facts import is_known, numbers_of, rank_of
 from polydevice.rewrites.recognise.activation import RECOGNISED
 from polydevice_cpu.passes.grouped_convolution import GROUPED
 from polydevice_cpu.passes.transposed_convolution import FEW_RESULTS
+from polydevice_cpu.passes.whole_rows import ROWS_PUT, ROWS_TAKEN
 
 
 def _is_f32(node: Node) -> bool:
@@ -44,9 +47,15 @@ def _is_last(node: Node) -> bool:
     return axes == list(range(rank - len(axes), rank))
 
 
+def _is_of_channels(node: Node) -> bool:
+    """Whether a normalisation is over axis 1, with others behind it."""
+    known = _is_f32(node) and is_known(node.inputs[1])
+    return known and rank_of(node.inputs[0]) > 2 and numbers_of(node.inputs[1]) == [1]
+
+
 def _has_primitive(node: Node) -> bool:
     assert isinstance(node.op, MVN)
-    return _is_last(node) and node.op.eps_mode is EpsMode.INSIDE_SQRT
+    return (_is_last(node) or _is_of_channels(node)) and node.op.eps_mode is EpsMode.INSIDE_SQRT
 
 
 def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
@@ -57,7 +66,12 @@ def cpu_wishes(*, integers: bool, prepare: Callable[[Network], None]) -> Wishes:
             ScaledDotProductAttention: _is_plain,
             Einsum: _is_f32,
         },
-        own={GroupConvolution: GROUPED, ConvolutionBackpropData: FEW_RESULTS},
+        own={
+            GroupConvolution: GROUPED,
+            ConvolutionBackpropData: FEW_RESULTS,
+            GatherElements: ROWS_TAKEN,
+            ScatterElementsUpdate: ROWS_PUT,
+        },
         recognise={
             **dict.fromkeys(RECOGNISED, _is_f32),
             MVN: _has_primitive,

@@ -15,8 +15,11 @@ from polydevice.dtype import Array, ElementType
 from polydevice.network import Network
 from polydevice.node import Node, Port, constant
 from polydevice.ops.op import Op, attribute, operation
+from polydevice.ops.pad import Pad
 from polydevice.ops.pointwise import broadcast_onto
 from polydevice.ops.quantize_linear import DequantizeLinear, QuantizeLinear
+from polydevice.rewrites.integers.movement import data_inputs, moves
+from polydevice.rewrites.integers.quantised import NARROW
 from polydevice.rewrites.pattern import Replacements
 from polydevice.shape import Shape
 from polydevice.tensor import TensorDesc
@@ -46,43 +49,73 @@ class QuantizeDequantize(Op):
         return [x.without_value()]
 
 
+_RANGES = {
+    ElementType.u4: (0, 15),
+    ElementType.i4: (-8, 7),
+    ElementType.u8: (0, 255),
+    ElementType.i8: (-128, 127),
+    ElementType.u16: (0, 65535),
+    ElementType.i16: (-32768, 32767),
+}
+"""The integers whose sums with a zero point f32 holds exactly."""
+
+
 def fuse_quantize(network: Network) -> None:
-    """Replace pairs with the same constant scale and zero point, of u8 or i8."""
+    """Replace pairs with the same constant scale and zero point, of integers of up to 16 bits."""
     made: dict[Port, Port] = {}
+    rounded: dict[Port, _Steps] = {}
     replacements = Replacements()
     users = network.consumers()
     for node in network.nodes():
         inner = node.inputs[0].node if node.inputs else node
+        if moves(node):
+            rounded |= _moved(node, rounded)
         if not isinstance(node.op, DequantizeLinear) or not isinstance(inner.op, QuantizeLinear):
             continue
-        readers = [reader for reader, _ in users[node.inputs[0]]]
-        if len(users[node.output]) > 1 or not all(
-            isinstance(reader.op, DequantizeLinear) for reader in readers
-        ):
-            continue  # the integers are wanted, or worth to be kept
+        if not all(isinstance(reader.op, DequantizeLinear) for reader, _ in users[node.inputs[0]]):
+            continue  # the integers are wanted
+        if len(users[node.output]) > 1 and inner.output.element_type in NARROW:
+            continue  # and worth to be kept: bytes are read faster than f32
         parameters = _parameters(node, inner)
         if parameters is None:
             continue
         quantised = node.inputs[0]
+        op = QuantizeDequantize(*_RANGES[inner.output.element_type])
+        if parameters[0].size == 1:
+            scale, zero = (float(array.item()) for array in parameters)
+            rounded[node.output] = (op, scale, zero)
+            if rounded.get(inner.inputs[0]) == rounded[node.output]:
+                made[quantised] = inner.inputs[0]  # which rounding so once more changes nothing in
         if quantised not in made:
-            scale, zero = (
+            ports = [
                 constant(f"{node.name}/{name}", array).output
                 for name, array in zip(("scale", "zero"), parameters, strict=True)
-            )
-            signed = inner.output.element_type is ElementType.i8
-            op = QuantizeDequantize(least=-128, most=127) if signed else QuantizeDequantize(0, 255)
-            made[quantised] = replacements.put_node(node, op, [inner.inputs[0], scale, zero])
+            ]
+            made[quantised] = replacements.put_node(node, op, [inner.inputs[0], *ports])
         else:
             replacements.put(node.output, made[quantised])
     replacements.apply(network)
+
+
+_Steps = tuple[QuantizeDequantize, float, float]
+"""How all elements of a value were rounded: the range, scale and zero point."""
+
+
+def _moved(node: Node, rounded: dict[Port, _Steps]) -> dict[Port, _Steps]:
+    """What is known of the results of a node that moves elements and adds none."""
+    steps = {rounded.get(port) for port in data_inputs(node)}
+    found = steps.pop() if len(steps) == 1 else None
+    if found is None or isinstance(node.op, Pad):
+        return {}
+    return {port: found for port in node.outputs if port.element_type is ElementType.f32}
 
 
 def _parameters(dequantise: Node, quantise: Node) -> tuple[Array, Array] | None:
     """Scale and zero point of the pair as the operation takes them; None for another pair."""
     op, x = quantise.op, quantise.inputs[0]
     assert isinstance(op, QuantizeLinear)
-    kind, rank = quantise.output.element_type.value, x.desc.rank
-    if kind not in ("u8", "i8") or x.element_type.value != "f32" or rank is None:
+    kind, rank = quantise.output.element_type, x.desc.rank
+    if kind not in _RANGES or x.element_type is not ElementType.f32 or rank is None:
         return None
     if op.block_size or dequantise.output.element_type.value != "f32":
         return None

@@ -1,0 +1,1 @@
+"""Passes for what computes on integers: tables of bytes, packed weights, rounding, products."""
