@@ -54,14 +54,14 @@ class Recorder:
         """Note every primitive that is bound, until the patch is undone."""
         from polydevice_cpu.onednn.primitive import Primitive
 
-        bind = Primitive.bind
+        call = Primitive.call
 
         def noted(primitive: Primitive, *given: object, **named: object) -> object:
             made = (primitive.kind, primitive.implementation, primitive.src.data_type.name.lower())
             self._now.add(" ".join(made))
-            return bind(primitive, *given, **named)  # type: ignore[arg-type]
+            return call(primitive, *given, **named)  # type: ignore[arg-type]
 
-        patch.setattr(Primitive, "bind", noted)
+        patch.setattr(Primitive, "call", noted)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(

@@ -45,7 +45,8 @@ class Case:
         tolerance: key of the table in tolerances.py, "" for the one of the element type.
         compared: outputs that are compared (indices); None for all.
         dynamic: whether the case also makes sense with every input size unknown.
-        reference: whether OpenVINO's reference implementation is asked instead of its CPU plugin.
+        reference: whether OpenVINO's reference implementation is asked instead of its CPU plugin;
+            None: where it has one.
         others: inputs of the second inference, constants included; see `OpCase`.
     """
 
@@ -58,7 +59,7 @@ class Case:
     tolerance: str = ""
     compared: tuple[int, ...] | None = None
     dynamic: bool = True
-    reference: bool = False
+    reference: bool | None = False
     others: Sequence[np.ndarray] | None = None
 
     @property

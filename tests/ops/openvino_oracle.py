@@ -1,4 +1,8 @@
-"""OpenVINO as the oracle; an operation goes to it as a one-layer IR, attributes included."""
+"""OpenVINO as the oracle; an operation goes to it as a one-layer IR, attributes included.
+
+Its reference implementation is asked where it has one; `tests/conformance` asks its CPU plugin, so
+that the operations of both are held against two implementations.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +53,7 @@ def openvino_case(
     op: Op,
     *inputs: Array,
     opset: int | None = None,
-    reference: bool = False,
+    reference: bool | None = None,
     **settings: Any,
 ) -> OpenVinoCase:
     """Make a case whose expected outputs come from OpenVINO when it runs.
@@ -58,8 +62,8 @@ def openvino_case(
         op: the operation.
         inputs: its inputs.
         opset: what the IR names; the newest that has the operation otherwise.
-        reference: asks OpenVINO's reference implementation instead of its CPU plugin, which
-            computes in f32 and i32.
+        reference: True asks OpenVINO's reference implementation alone, False its CPU plugin, which
+            computes in f32 and i32; None the first where it has one.
         settings: the other attributes of `OpCase`.
     """
     case = OpenVinoCase(op, inputs, (), opset=opset, **settings)

@@ -162,8 +162,8 @@ def test_scales(device, mode, coordinates, scales):
 )
 def test_integers(device, mode, dtype):
     x = RNG.integers(0, 120, (1, 2, 5, 7)).astype(dtype)
-    # sums in f32 may fall on either side of a half
-    check(resize_to(sized(mode), x, (8, 10), tolerance=(0, 1)), device)
+    # Sums in f32 may fall on either side of a half; OpenVINO's reference implementation cuts off.
+    check(resize_to(sized(mode), x, (8, 10), tolerance=(0, 1), reference=False), device)
 
 
 def test_half_precision(device):

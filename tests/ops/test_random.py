@@ -18,8 +18,9 @@ T = ElementType
 
 def uniform(kind, shape, low, high, alignment=Alignment.TENSORFLOW, **settings):
     op = RandomUniform(kind, 150, 10, alignment)
-    limits = (np.array(v, kind.dtype) for v in (low, high))
-    return openvino_case(op, np.array(shape, np.int64), *limits, constants={0, 1, 2}, **settings)
+    inputs = np.array(shape, np.int64), np.array(low, kind.dtype), np.array(high, kind.dtype)
+    # Of f16 and i64 OpenVINO's reference implementation draws other numbers than its CPU plugin.
+    return openvino_case(op, *inputs, constants={0, 1, 2}, reference=False, **settings)
 
 
 @pytest.mark.parametrize("shape", [(13,), (2, 3, 4), (500,)])

@@ -165,13 +165,13 @@ def test_the_specification_is_what_openvino_does():
             lists = [ops.constant(ints([v])) for v in (start, stop, step)]
             outputs.append(ops.slice(x, *lists))
             outputs.append(ops.strided_slice(x, *lists, **masks))
-        compiled = openvino.Core().compile_model(openvino.Model(outputs, [x]), "CPU")
-        request = compiled.create_infer_request()
-        results = request.infer([np.arange(5, dtype=np.int32)])
+        results = [openvino.Tensor(openvino.Type.i32, openvino.Shape()) for _ in outputs]
+        given = openvino.Tensor(np.arange(5, dtype=np.int32))
+        assert openvino.Model(outputs, [x]).evaluate(results, [given])
         for i, (start, stop) in enumerate(limits):
             wanted = onnx_rule(5, start, stop, step)
             for kind in (0, 1):
-                found = results[compiled.outputs[2 * i + kind]].tolist()
+                found = results[2 * i + kind].data.tolist()
                 assert found == wanted, (kind, start, stop, step)
 
 
