@@ -7,8 +7,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polydevice_cpu.onednn.library import library
-from polydevice_cpu.passes import compressed as compressing
 from polydevice_cpu.passes import prepare
+from polydevice_cpu.passes.integers import compressed as compressing
 from tests.absent import wants
 from tests.cpu.quantised_graphs import reference
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from polydevice.errors import DeviceError
+from polydevice.runtime import machine_code
 from polydevice_gpu import cl
 from polydevice_gpu.cl.queues import launch_loop
 from tests.gpu.cl.kernels import SCALE
@@ -59,6 +60,7 @@ def filled(device, table, factor, *, local=16, tile=4 * 16, width=12, height=8):
 def test_each_list_has_sizes_and_arguments_of_its_own(opencl, table, monkeypatch, way) -> None:
     """Also when it is recorded, which the second run does where the device replays."""
     if way == "calls":
+        monkeypatch.setattr(machine_code, "function_of", lambda _: None)
         monkeypatch.setattr(launch_loop, "function_of", lambda _: None)
     lists = [filled(opencl, table, factor) for factor in (5, -7)]
     data, result = np.arange(ITEMS, dtype=np.int32), np.empty(ITEMS, np.int32)
@@ -114,7 +116,7 @@ def test_loop_sets_every_argument_and_stops_where_one_is_refused(monkeypatch, re
 
     given = ctypes.cast(set_argument, handle)
     monkeypatch.setattr(launch_loop, "_address_of", lambda _: given)
-    if launch_loop.function_of(launch_loop._SET) is None:
+    if machine_code.function_of(machine_code._CALLS) is None:
         pytest.skip("no loop for this system")
     far = 2**47
     rows = [(far + n, n, 2**33 + n, 0 if n % 2 else far + 8 * n) for n in range(5)]

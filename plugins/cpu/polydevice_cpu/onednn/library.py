@@ -133,6 +133,7 @@ class Library:
             # A second handle without prototypes: a call through it is 0.3 us cheaper, and every
             # inference is made of such calls.
             self.execute = c.CDLL(path).dnnl_primitive_execute
+            self.execute_address = c.cast(self.execute, c.c_void_p).value or 0
             self._c.dnnl_version.restype = c.POINTER(_Version)
             version = self._c.dnnl_version().contents
         except (OSError, AttributeError) as error:

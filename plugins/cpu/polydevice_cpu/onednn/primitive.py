@@ -34,6 +34,17 @@ class _Packed(c.c_char_p):
     alive: tuple[object, ...]
 
 
+class Execution(partial[int]):
+    """A call of `dnnl_primitive_execute`, prepared."""
+
+    @property
+    def record(self) -> tuple[int, ...]:
+        """The call as of type `polydevice.runtime.machine_code.CALL`; only once it is compiled."""
+        primitive, stream_, count, packed = self.args
+        address = c.cast(packed, c.c_void_p).value or 0
+        return required().execute_address, primitive.value, stream_.value, count, address
+
+
 Argument = Union[
     Descriptor,
     Attributes,
@@ -263,7 +274,7 @@ class Primitive:
         handles = [number for at, each in arguments.items() for number in (at, each.handle)]
         return self.call(handles, tuple(arguments.values()))
 
-    def call(self, handles: Sequence[int], kept: object) -> Callable[[], int]:
+    def call(self, handles: Sequence[int], kept: object) -> Execution:
         """Return a call that executes on memory objects and returns a status, 0 for success.
 
         Everything is prepared: the call costs about 0.7 us besides the computation. The caller
@@ -276,7 +287,7 @@ class Primitive:
         """
         packed = _Packed(_packing(len(handles) // 2)(*handles))
         packed.alive = self, kept
-        return partial(self._library.execute, self.handle, stream(), len(handles) // 2, packed)
+        return Execution(self._library.execute, self.handle, stream(), len(handles) // 2, packed)
 
 
 class SymbolicPrimitive(Primitive):

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
-from typing import Any
 from weakref import WeakMethod
 
 import numpy as np
@@ -26,20 +25,15 @@ from polydevice_cpu.onednn.primitive import Primitive, execution_error
 from polydevice_cpu.plan.binding.blocks import bind_blocks
 from polydevice_cpu.plan.binding.context import Context
 from polydevice_cpu.plan.binding.giving_way import GivingWay
+from polydevice_cpu.plan.binding.stretches import Call, Together, stretches
 from polydevice_cpu.plan.binding.strips import part, run_parts
 from polydevice_cpu.plan.binding.workspace import Workspace
 from polydevice_cpu.plan.plan import Plan
 from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep, Step, TailStep, outputs_of
 from polydevice_cpu.plan.value import Kind, Storage, Value
 
-Call = Callable[[], Any]
-"""Runs one step; anything but 0 and None is a oneDNN status."""
-
 BOUND_BYTES = 6_000
 """What binding takes for each step."""
-
-STRETCH = 16
-"""Steps between two questions whether the inference may go on; one takes 0.1 µs."""
 
 
 class BoundPlan:
@@ -89,7 +83,8 @@ class BoundPlan:
         self._first_threads = counts[0] if counts else None
         self._most_threads = max(counts, default=1)
         self._changes_threads = len(set(counts)) > 1
-        self._stretches = self._in_stretches(frozenset())
+        self._stretches: list[list[Call]] | None = None
+        self._without: AbstractSet[int] = frozenset()
         self._is_compiled = False
         """Whether the code of every step is there, as it is after the first run."""
         self.lacks_arrays = False
@@ -158,7 +153,7 @@ class BoundPlan:
         some 0.7 µs of an iteration.
         """
         self._compile()
-        self._stretches = self._in_stretches(without)
+        self._stretches, self._without = None, without
         threads = self._first_threads
         is_set = threads is None or (self._most_threads == 1 and self._get_threads() == threads)
         return partial(self._run_all, current_bounds().check) if is_set else self.run
@@ -192,6 +187,8 @@ class BoundPlan:
         self._is_compiled = True
 
     def _run_all(self, check: Call) -> None:
+        if self._stretches is None:
+            self._stretches = self._in_stretches()
         for stretch in self._stretches:
             check()
             for call in stretch:
@@ -224,20 +221,22 @@ class BoundPlan:
                 raise self._failure(call, status)
         return marks
 
-    def _in_stretches(self, without: AbstractSet[int]) -> list[list[Call]]:
+    def _in_stretches(self) -> list[list[Call]]:
         """The calls, and between them those that change the number of threads."""
         run: list[Call] = []
         threads = self._first_threads
         for number, (step, call) in enumerate(zip(self.plan.steps, self._calls, strict=True)):
-            if number in without:
+            if number in self._without:
                 continue
             if isinstance(step, PrimitiveStep) and step.primitive.threads != threads:
                 threads = step.primitive.threads
                 run.append(partial(self._set_threads, threads))
             run.append(call)
-        return [run[first : first + STRETCH] for first in range(0, len(run), STRETCH)]
+        return stretches(run)
 
     def _failure(self, call: Call, status: int) -> InferenceError:
+        if isinstance(call, Together):
+            call, status = call.failed(status)
         step = self.plan.steps[self._calls.index(call)]
         return execution_error(f"{step.type} {step.name!r}", status)
 

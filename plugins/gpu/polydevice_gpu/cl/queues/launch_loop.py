@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from polydevice.runtime.machine_code import CALL, calls, function_of
 from polydevice_gpu.cl import library
-from polydevice_gpu.machine_code import function_of
 
 # size_t loop(enqueue rdi, queue rsi, record* rdx, size_t count rcx): how many were enqueued.
 _ENQUEUE = bytes.fromhex(
@@ -38,19 +38,6 @@ _ENQUEUE = bytes.fromhex(
     "415e415d415c5d5bc3"  # pop r14, r13, r12, rbp, rbx; ret
 )
 
-# size_t loop(set rdi, record* rsi, size_t count rdx): how many were set.
-_SET = bytes.fromhex(
-    "f30f1efa"  # endbr64
-    "5355415441554883ec08"  # push rbx, rbp, r12, r13; rsp -= 8: the stack is aligned now
-    "4889fd4889f34989d44989d5"  # rbp = set, rbx = record, r12 = r13 = count
-    "4d85e4741e"  # next: if r12 == 0 goto end
-    "488b3b488b7308488b5310488b4b18"  # rdi, rsi, rdx, rcx = record
-    "ffd585c07509"  # call set; if eax != 0 goto end
-    "4883c32049ffccebdd"  # record += 32; r12 -= 1; goto next
-    "4c89e84c29e0"  # end: rax = r13 - r12
-    "4883c408415d415c5d5bc3"  # rsp += 8; pop r13, r12, rbp, rbx; ret
-)
-
 LAUNCH = np.dtype(
     [
         (name, np.uint64)
@@ -59,7 +46,8 @@ LAUNCH = np.dtype(
 )
 """What `clEnqueueNDRangeKernel` is given for one launch, but the queue; sizes by addresses."""
 
-ARGUMENT = np.dtype([(name, np.uint64) for name in ("kernel", "position", "size", "content")])
+_ARGUMENTS = {"first": "kernel", "second": "position", "third": "size", "fourth": "content"}
+ARGUMENT = np.dtype([(name, np.uint64) for name in _ARGUMENTS.values()])
 """What `clSetKernelArg` is given; the content by its address."""
 
 Records = npt.NDArray[np.void]
@@ -104,9 +92,13 @@ def set_arguments(records: Records) -> int:
     Args:
         records: of type `ARGUMENT`; what they point to may go afterwards.
     """
-    function = function_of(_SET)
-    if function is not None:
-        return int(function(_address_of("clSetKernelArg"), *_given(records)))
+    given = np.empty(len(records), CALL)
+    given["function"] = _address_of("clSetKernelArg").value
+    for name, other in _ARGUMENTS.items():
+        given[name] = records[other]
+    call = calls(given)
+    if call is not None:
+        return len(records) - (call() >> 32)
     set_argument = library.library().clSetKernelArg
     for number, (kernel, position, size, content) in enumerate(records.tolist()):
         if set_argument(kernel, position, size, content or None):

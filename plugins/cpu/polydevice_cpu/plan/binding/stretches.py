@@ -1,0 +1,58 @@
+"""Stretches: what runs between two questions whether the inference may go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from polydevice.runtime.machine_code import CALL, calls
+from polydevice_cpu.onednn.primitive import Execution
+
+Call = Callable[[], Any]
+"""Runs one step; anything but 0 and None is a oneDNN status."""
+
+STRETCH = 16
+"""Steps between two questions; one takes 0.1 µs."""
+
+
+class Together(partial[int]):
+    """Executions that follow each other as one call: of two, each takes 0.3 instead of 0.7 µs.
+
+    Attributes:
+        executions: what it calls, as long as one returns 0.
+    """
+
+    executions: Sequence[Execution]
+
+    def failed(self, result: int) -> tuple[Execution, int]:
+        """Return which one failed, by what the call returned, and its status."""
+        return self.executions[len(self.executions) - (result >> 32)], result & 0xFFFFFFFF
+
+
+def stretches(steps: Sequence[Call]) -> list[list[Call]]:
+    """Return the calls of steps, in order, in stretches.
+
+    Args:
+        steps: the call of each; primitives are compiled.
+    """
+    found: list[list[Call]] = []
+    for first in range(0, len(steps), STRETCH):
+        found.append([])
+        for kind, group in groupby(steps[first : first + STRETCH], type):
+            calls_of = list(group)
+            found[-1] += _together(calls_of) if kind is Execution else calls_of
+    return found
+
+
+def _together(executions: list[Any]) -> Sequence[Call]:
+    if len(executions) > 1:
+        made = calls(np.array([each.record for each in executions], CALL))
+        if made is not None:
+            one = Together(made)
+            one.executions = executions
+            return [one]
+    return executions

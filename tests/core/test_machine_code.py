@@ -1,0 +1,45 @@
+"""Functions of machine code: lists of calls end where one fails, and pass on what they are given."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from polydevice.runtime.machine_code import _CALLS, CALL, calls, function_of
+
+FAR = 2**47
+
+
+@pytest.fixture(autouse=True)
+def _loops() -> None:
+    if function_of(_CALLS) is None:
+        pytest.skip("no machine code for this system")
+
+
+@pytest.mark.parametrize("refused", [None, 0, 3, 4], ids=["all", "first", "fourth", "last"])
+def test_calls_end_where_one_fails(refused) -> None:
+    seen: list[tuple] = []
+    number = ctypes.c_uint64
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, number, number, number, number)
+    def function(*arguments: int) -> int:
+        seen.append(arguments)
+        return -51 if len(seen) - 1 == refused else 0
+
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    rows = [(address, FAR + n, n, 2**33 + n, 2**64 - 1 - n) for n in range(5)]
+    made = calls(np.array(rows, CALL))
+    for _ in range(2):
+        seen.clear()
+        result = made()
+        if refused is None:
+            assert result == 0
+        else:
+            assert (5 - (result >> 32), ctypes.c_int32(result).value) == (refused, -51)
+        assert seen == [row[1:] for row in rows][: None if refused is None else refused + 1]
+
+
+def test_no_calls() -> None:
+    assert calls(np.empty(0, CALL))() == 0

@@ -1,0 +1,59 @@
+"""Primitives that follow each other are one call, which still knows each of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polydevice.errors import InferenceError
+from polydevice_cpu.onednn.library import library
+from polydevice_cpu.onednn.primitive import Execution
+from polydevice_cpu.plan.binding import stretches as module
+from polydevice_cpu.plan.binding.stretches import STRETCH, Together, stretches
+from tests.cpu import models
+from tests.cpu.loading import image, load
+
+pytestmark = pytest.mark.skipif(library() is None, reason="oneDNN is not there")
+
+
+def chain(length: int) -> bytes:
+    """Products that are primitives, and in their middle a sum along an axis by NumPy."""
+    names = ["x", *(f"a{number}" for number in range(length)), "y"]
+    nodes = [
+        ("CumSum", [a, "axis"], [b], {}) if 2 * n == length else ("MatMul", [a, "w"], [b], {})
+        for n, (a, b) in enumerate(zip(names, names[1:], strict=False))
+    ]
+    weights = {"w": image(1, 8, 8) / 4, "axis": np.int64(0)}
+    return models.build(nodes, {"x": [3, 8]}, ["y"], weights)
+
+
+@pytest.mark.parametrize("loops", [True, False], ids=["together", "one by one"])
+@pytest.mark.parametrize("length", [4, 7, 3 * STRETCH])
+def test_answers_and_failures(core, monkeypatch, length, loops) -> None:
+    if not loops:
+        monkeypatch.setattr(module, "calls", lambda _: None)
+    model = chain(length)
+    request = load(core, model).create_infer_request()
+    feed = {"x": image(2, 3, 8)}
+    expected = models.answer(model, feed)[0]
+    for _ in range(3):
+        np.testing.assert_allclose(request.infer(feed)["y"], expected, rtol=1e-4, atol=1e-5)
+    bound = request.runner.bound
+    parts = [call for stretch in bound._stretches for call in stretch]
+    assert any(isinstance(call, Together) for call in parts) is loops
+    at = length  # the last one
+    good = bound._calls[at]
+    assert isinstance(good, Execution)
+    primitive, stream, _, packed = good.args
+    bound._calls[at] = Execution(good.func, primitive, stream, 0, packed)  # lacks its arguments
+    bound._stretches = None
+    with pytest.raises(InferenceError, match=bound.plan.steps[at].name):
+        request.infer(feed)
+    bound._calls[at] = good
+    bound._stretches = None
+    np.testing.assert_allclose(request.infer(feed)["y"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_every_call_is_kept_in_order() -> None:
+    others = [lambda: 0 for _ in range(2 * STRETCH + 3)]
+    assert [call for each in stretches(others) for call in each] == others
