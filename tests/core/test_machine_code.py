@@ -1,4 +1,4 @@
-"""Functions of machine code: lists of calls end where one fails, and pass on what they are given."""
+"""Functions of machine code: lists of calls end where one fails, and pass on what they get."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from polydevice.ops.control_flow import If
 from polydevice.ops.io import Constant, Parameter
 from polydevice.runtime.plan_cache import LEAST_BYTES
 from polydevice_cpu.onednn.library import library
+from polydevice_cpu.plan import value
 from polydevice_cpu.plan.array_steps.start import has_starter
 from polydevice_cpu.plan.compiled import CompiledNetwork
 from tests.cpu import models
@@ -413,3 +415,22 @@ def test_an_image_made_of_tokens_is_resized_by_onednn(core):
     request.infer(given)
     found = {step.type: step.implementation for step in request.runner.bound.plan.steps}
     assert found["Interpolate"] != "numpy"
+
+
+@needs_onednn
+def test_threads_that_bind_at_once_get_the_same_memory_of_a_constant(monkeypatch):
+    """A request has its handle, which another thread's must not replace."""
+    make, barrier = value.MemoryObject, threading.Barrier(4)
+
+    def slowly(*arguments):
+        made = make(*arguments)
+        barrier.wait()  # nobody has kept his yet
+        return made
+
+    monkeypatch.setattr(value, "MemoryObject", slowly)
+    array = image(0, 4, 4)
+    storage = value.Storage(value.Kind.CONSTANT, array.nbytes, array=array)
+    constant = value.Value(storage, (4, 4), array.dtype, (4, 1))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: constant.constant_memory, range(4)))
+    assert all(memory is constant.constant_memory for memory in found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -21,7 +23,7 @@ def chain(length: int) -> bytes:
     names = ["x", *(f"a{number}" for number in range(length)), "y"]
     nodes = [
         ("CumSum", [a, "axis"], [b], {}) if 2 * n == length else ("MatMul", [a, "w"], [b], {})
-        for n, (a, b) in enumerate(zip(names, names[1:], strict=False))
+        for n, (a, b) in enumerate(itertools.pairwise(names))
     ]
     weights = {"w": image(1, 8, 8) / 4, "axis": np.int64(0)}
     return models.build(nodes, {"x": [3, 8]}, ["y"], weights)

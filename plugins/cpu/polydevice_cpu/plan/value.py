@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import Array
+from polydevice.locks import Lock
 from polydevice_cpu.onednn.constants import MAX_RANK
 from polydevice_cpu.onednn.descriptor import DATA_TYPES, Descriptor, meaningful_strides, row_major
 from polydevice_cpu.onednn.engine import MemoryObject, address_of
@@ -73,6 +74,9 @@ class Storage:
         """Note that step number `step` reads or writes here."""
         self.first = step if self.first < 0 else min(self.first, step)
         self.last = max(self.last, step)
+
+
+_MAKING = Lock()
 
 
 class Value:
@@ -174,12 +178,19 @@ class Value:
     def constant_memory(self) -> MemoryObject:
         """The memory object of a constant, which plans and requests share; only where `in_reach`.
 
-        It neither moves nor changes.
+        It neither moves nor changes, and stays as long as the value: requests have its handle.
         """
         if self._memory is None:
             assert self.storage.array is not None
             address = address_of(self.storage.array) + self.offset_bytes
-            self._memory = MemoryObject(self.descriptor, address)
+            made = MemoryObject(self.descriptor, address)
+            with _MAKING:  # another thread may have been here, whose request has that one's handle
+                return self._keep(made)
+        return self._memory
+
+    def _keep(self, made: MemoryObject) -> MemoryObject:
+        if self._memory is None:
+            self._memory = made
         return self._memory
 
     def allocate(self) -> Array:
