@@ -20,7 +20,7 @@ def non_zero(op: NonZero, x: Array) -> Array:
     dtype = op.output_type.dtype
     if x.ndim == 0:
         return np.zeros((0, int(bool(x))), dtype)
-    return np.stack(np.nonzero(x)).astype(dtype)
+    return np.array(x.nonzero(), dtype)  # a third of the time of `np.stack`, which asks more
 
 
 @implements(Unique)

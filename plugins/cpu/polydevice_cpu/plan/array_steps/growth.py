@@ -27,20 +27,23 @@ COUNTED_BYTES = 1 << 16
 """Results from this size on count as memory of the network; counting one takes some 3 µs."""
 
 
-def admit(op: Op, inputs: Sequence[Array]) -> None:
-    """Return if the operation's result may be allocated.
+def is_small(op: Op, inputs: Sequence[Array]) -> bool:
+    """Whether nothing need be asked about an operation's result on inputs of these sizes.
 
     What has bodies is not asked: they ask for what they make. To infer one takes milliseconds.
+    """
+    if isinstance(op, (Iteration, If)):
+        return True
+    sizes = (max(array.size, 1) for array in inputs if not array.dtype.hasobject)
+    return not op.sized_by_values and math.prod(sizes) <= SMALL_ELEMENTS
+
+
+def admit(op: Op, inputs: Sequence[Array]) -> None:
+    """Return if the operation's result, which is not small by its inputs, may be allocated.
 
     Raises:
         DeviceMemoryError: it is more than the network may use.
     """
-    if isinstance(op, (Iteration, If)):
-        return
-    if not op.sized_by_values:
-        sizes = (max(array.size, 1) for array in inputs if not array.dtype.hasobject)
-        if math.prod(sizes) <= SMALL_ELEMENTS:
-            return
     try:
         descs = op.infer([desc_of(array) for array in inputs])
     except PolydeviceError:

@@ -387,7 +387,11 @@ class BoundPlan:
         def run() -> None:
             for index, result in zip(step.results, outputs_of(compute(*inputs)), strict=True):
                 # What is passed on as it is lies in the arena, where later steps write.
-                shared = any(np.may_share_memory(result, array) for array in inputs)
+                shared = any(
+                    result is array
+                    or (result.base is not None and np.may_share_memory(result, array))
+                    for array in inputs
+                )
                 found[index] = result.copy(order="C") if shared else result
 
         return run
