@@ -209,7 +209,7 @@ def _as_rows(
 
     def write(x: Array, y: Array) -> Sequence[Array]:
         count = x.shape[axis]
-        if count > COLUMNS:
+        if count > COLUMNS or 16 * y.size < 500 * count:  # ns that either way takes
             ufunc.reduce(x, axis=axis, keepdims=True, out=y)
         else:
             rows, total = x.swapaxes(0, axis), y.swapaxes(0, axis)[0, ...]  # no scalar

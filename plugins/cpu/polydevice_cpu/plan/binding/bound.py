@@ -153,7 +153,8 @@ class BoundPlan:
         some 0.7 µs of an iteration.
         """
         self._compile()
-        self._stretches, self._without = None, without
+        if without != self._without:
+            self._stretches, self._without = None, without
         threads = self._first_threads
         is_set = threads is None or (self._most_threads == 1 and self._get_threads() == threads)
         return partial(self._run_all, current_bounds().check) if is_set else self.run
