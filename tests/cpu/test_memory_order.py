@@ -107,3 +107,49 @@ def test_channels_are_normalised_where_they_lie(core, space, known):
             np.testing.assert_allclose(found[name], want, rtol=1e-4, atol=1e-4)
         kinds = [step.type for step in request.runner.bound.plan.steps]
         assert kinds.count("MVN") == 2 and "ReduceMean" not in kinds, kinds
+
+
+@pytest.mark.parametrize("channels", [2, 3, 11, 12, 16])
+@pytest.mark.parametrize("known", [True, False], ids=["known", "open"])
+def test_numbers_for_channels_of_pictures(core, channels, known):
+    """As networks begin that take pictures as cameras give them; with a convolution behind."""
+    rng = np.random.default_rng(channels)
+    sizes = (1, channels, 1, 1)
+    weights = {
+        "mean": rng.uniform(0.3, 0.6, sizes).astype(np.float32),
+        "deviation": rng.uniform(0.2, 0.3, sizes).astype(np.float32),
+        "w": rng.normal(0, 0.3, (5, channels, 3, 3)).astype(np.float32),
+    }
+    nodes = [
+        ("Transpose", ["x"], ["t"], {"perm": [0, 3, 1, 2]}),
+        ("Sub", ["t", "mean"], ["s"], {}),
+        ("Div", ["s", "deviation"], ["y"], {}),
+        ("Conv", ["y", "w"], ["z"], {"strides": [2, 2]}),
+    ]
+    shape = [2, 9, 14, channels] if known else ["n", "h", "w", channels]
+    model = models.build(nodes, {"x": shape}, ["y", "z"], weights)
+    request = load(core, model).create_infer_request()
+    for number in range(1 if known else 3):
+        given = {"x": image(number, 2 + number, 9 + number, 14, channels)}
+        found = request.infer(given)
+        for name, want in zip(("y", "z"), models.answer(model, given), strict=True):
+            np.testing.assert_allclose(found[name], want, rtol=1e-4, atol=1e-5)
+        values = [step.values[0] for step in request.runner.bound.plan.steps]
+        seen = [v.strides[1] for v in values if v.shape[1:] == (channels, 9 + number, 14)]
+        assert channels >= 12 or any(step != 1 for step in seen), values
+
+
+@pytest.mark.parametrize("kind", ["ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd"])
+@pytest.mark.parametrize("count", [2, 11, 16, 40, 60])
+def test_short_axes_of_few_and_of_many_rows(core, kind, count):
+    nodes = [(kind, ["x", *(["axes"] if kind == "ReduceSum" else [])], ["y"], {})]
+    if kind != "ReduceSum":
+        nodes[0][3].update(axes=[-1], keepdims=0)
+    weights = {"axes": np.int64([-1])} if kind == "ReduceSum" else {}
+    model = models.build(nodes, {"x": ["n", "m", count]}, ["y"], weights)
+    request = load(core, model).create_infer_request()
+    for sizes in ((1, 3), (2, 35), (3, 400), (1, 1)):
+        x = np.random.default_rng(count).uniform(0.8, 1.25, (*sizes, count)).astype(np.float32)
+        found = request.infer({"x": x})["y"]
+        (want,) = models.answer(model, {"x": x})
+        np.testing.assert_allclose(found, want, rtol=2e-5)

@@ -35,4 +35,27 @@ def test_the_first_of_equal_elements_comes_first(dtype):
         for most in (False, True):
             found = extreme(x, x.ndim - 1, largest=most)
             if found is not None:
-                np.testing.assert_array_equal(found, _first(x, 1, descending=most))
+                np.testing.assert_array_equal(found[0], _first(x, 1, descending=most))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.uint16, np.int64, np.bool_])
+@pytest.mark.parametrize("planes", [2, 7, 300])
+def test_the_first_of_the_largest_planes(dtype, planes):
+    """Of few values many are equal; zeros of both signs are, too."""
+    rng = np.random.default_rng(planes)
+    for axis, shape in ((1, (3, planes, 20, 33)), (0, (planes, 1500)), (1, (2, planes, 700))):
+        x = rng.integers(-2, 3, shape).astype(dtype)
+        if dtype == np.float32:
+            x[rng.random(shape) < 0.3] = -0.0
+            x[rng.random(shape) < 0.1] = -np.inf
+        for most in (False, True):
+            index, values = extreme(x, axis, largest=most)
+            expected = np.expand_dims((np.argmax if most else np.argmin)(x, axis), axis)
+            np.testing.assert_array_equal(index, expected)
+            if values is not None:
+                theirs = np.take_along_axis(x, expected, axis)
+                np.testing.assert_array_equal(values, theirs)
+                assert x.dtype.kind != "f" or (np.signbit(values) == np.signbit(theirs)).all()
+        if dtype == np.float32:
+            x.reshape(-1)[17] = np.nan
+            assert extreme(x, axis, largest=True) is None

@@ -37,13 +37,14 @@ SIDE_BY_SIDE = 1024
 """From so many rankings on that lie side by side, each position is compared for all of them."""
 
 
-def extreme(x: Array, axis: int, *, largest: bool) -> Array | None:
+def extreme(x: Array, axis: int, *, largest: bool) -> tuple[Array, Array | None] | None:
     """Return the index of the largest or smallest element along an axis, which stays with size 1.
 
-    Of equal ones it is the first. 21 maps of 192x192 take 1.7 ms, where sorting them takes 17.
+    Of equal ones it is the first. 21 maps of 192x192 take 0.3 ms, where sorting them takes 17.
 
     Returns:
-        None for a type that NumPy does not compare as it is, and where NaN decides.
+        The index and, where it is known already, the element; None for a type that NumPy does not
+        compare as it is, and where NaN decides.
     """
     if x.dtype.char not in "?bhilqBHILQfd" or not x.size:
         return None
@@ -53,19 +54,31 @@ def extreme(x: Array, axis: int, *, largest: bool) -> Array | None:
         index = rows.argmax(-1) if largest else rows.argmin(-1)
         index = index.reshape(*x.shape[:axis], 1, *x.shape[axis + 1 :])
         if largest:  # the first NaN is found, if there is one
-            return np.asarray(index)
-        best = rows.min(-1)
-    else:
-        planes = np.moveaxis(x, axis, 0)
-        best = planes[0].copy()
-        index = np.zeros(best.shape, np.int32)
-        better = np.empty(best.shape, bool)
-        for number, plane in enumerate(planes[1:], 1):
-            (np.greater if largest else np.less)(plane, best, out=better)
-            np.copyto(index, number, where=better)
-            (np.maximum if largest else np.minimum)(plane, best, out=best)
-        index = np.expand_dims(index, axis)
-    return None if x.dtype.kind == "f" and np.isnan(best).any() else index
+            return index, None
+        return None if _has_nan(rows.min(-1)) else (index, None)
+    best, index = _of_planes(np.moveaxis(x, axis, 0), largest=largest)
+    if _has_nan(best):
+        return None
+    zero = best == 0  # of which the first may have another sign
+    return np.expand_dims(index, axis), None if zero.any() else np.expand_dims(best, axis)
+
+
+def _has_nan(x: Array) -> bool:
+    return x.dtype.kind == "f" and bool(np.isnan(x).any())
+
+
+def _of_planes(planes: Array, *, largest: bool) -> tuple[Array, Array]:
+    """The largest or smallest of each place, and the number of the first plane that has it."""
+    best = planes[0].copy()
+    kind = np.uint8 if len(planes) <= 1 << 8 else np.int32
+    index, now, better = np.zeros(best.shape, kind), np.empty(best.shape, kind), best.astype(bool)
+    for number, plane in enumerate(planes[1:], 1):
+        (np.greater if largest else np.less)(plane, best, out=better)
+        # Later numbers are larger. `copyto` with a mask takes 40 times as long as both of these.
+        np.multiply(better, kind(number), out=now)
+        np.maximum(index, now, out=index)
+        (np.maximum if largest else np.minimum)(plane, best, out=best)
+    return best, index
 
 
 def _first(x: Array, count: int | None, *, descending: bool) -> Array:

@@ -52,9 +52,13 @@ ROW = 512
 SUMMED = 128
 """Rows up to here are multiplied with ones: 197 of 192 take `reduce` 10 us and 13 so."""
 
-COLUMNS = 12
-"""Axes up to here position by position: to add up 64 times 4 of 16 numbers takes `reduce` 13 us
-and 4 so, to find the largest of 8 for 16,384 rows 610 and 90."""
+COLUMNS, COMPARED = 12, 48
+"""Axes up to here position by position, of sums and of what compares: to add up 64 times 4 of 16
+numbers takes `reduce` 13 us and 4 so, to find the largest of 16 for 16,384 rows 1,277 and 105, of
+32 1,900 and 1,161."""
+
+_ROW_NS: dict[np.ufunc, int] = {np.add: 16, np.multiply: 16, np.maximum: 78, np.minimum: 78}
+"""What `reduce` takes for a short row; a position takes 500."""
 
 
 BEHIND = 16
@@ -206,10 +210,11 @@ def _as_rows(
     result = builder.new_dense(kept, source.dtype)
     is_mean = isinstance(node.op, reduce.ReduceMean)
     ufunc = _UFUNCS[type(node.op)]
+    longest = COLUMNS if ufunc in (np.add, np.multiply) else COMPARED
 
     def write(x: Array, y: Array) -> Sequence[Array]:
         count = x.shape[axis]
-        if count > COLUMNS or 16 * y.size < 500 * count:  # ns that either way takes
+        if count > longest or _ROW_NS[ufunc] * y.size < 500 * count:  # ns that either way takes
             ufunc.reduce(x, axis=axis, keepdims=True, out=y)
         else:
             rows, total = x.swapaxes(0, axis), y.swapaxes(0, axis)[0, ...]  # no scalar

@@ -21,8 +21,9 @@ def topk(op: TopK, x: Array, k: Array) -> tuple[Array, Array]:
     if not 0 <= count <= size:
         raise InferenceError(f"TopK: k {count} is outside [0, {size}], the size of axis {axis}")
     found = extreme(x, axis, largest=op.mode is TopKMode.MAX) if count == 1 else None
-    index = _ranked(op, x, axis, count) if found is None else found
-    values = x.reshape(-1).take(flat_index(x, index, axis))
+    index, values = (_ranked(op, x, axis, count), None) if found is None else found
+    if values is None:
+        values = x.reshape(-1).take(flat_index(x, index, axis))
     return values, index.astype(op.index_element_type.dtype, copy=False)
 
 
