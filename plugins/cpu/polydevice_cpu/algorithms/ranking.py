@@ -60,7 +60,8 @@ def extreme(x: Array, axis: int, *, largest: bool) -> tuple[Array, Array | None]
     if _has_nan(best):
         return None
     zero = best == 0  # of which the first may have another sign
-    return np.expand_dims(index, axis), None if zero.any() else np.expand_dims(best, axis)
+    index = np.expand_dims(index, axis).astype(np.int64)
+    return index, None if zero.any() else np.expand_dims(best, axis)
 
 
 def _has_nan(x: Array) -> bool:
