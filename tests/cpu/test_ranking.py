@@ -59,3 +59,23 @@ def test_the_first_of_the_largest_planes(dtype, planes):
         if dtype == np.float32:
             x.reshape(-1)[17] = np.nan
             assert extreme(x, axis, largest=True) is None
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.float64])
+@pytest.mark.parametrize("kind", ["any", "few values", "mostly equal", "with NaN"])
+def test_few_of_long_rows(dtype, kind):
+    """Equal ones are in the order of their places, whatever way finds them."""
+    rng = np.random.default_rng(3)
+    for shape, count in (((3, 5001), 7), ((2049,), 500), ((2, 2, 4100), 1), ((40_000,), 300)):
+        x = rng.integers(-(10**6), 10**6, shape).astype(dtype)
+        if kind == "few values":
+            x %= 7
+        elif kind == "mostly equal":
+            x[rng.random(shape) < 0.9] = 0
+        elif kind == "with NaN" and dtype != np.int32:
+            x[..., rng.integers(0, shape[-1], 3)] = np.nan
+            x[..., -1] = np.nan  # in no group
+        for descending, find in ((False, smallest), (True, largest)):
+            keys = np.where(np.isnan(x), np.inf, x)
+            order = np.argsort(-keys if descending else keys, axis=-1, kind="stable")
+            np.testing.assert_array_equal(find(x, count), order[..., :count])

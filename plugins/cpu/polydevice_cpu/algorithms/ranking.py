@@ -18,9 +18,8 @@ FEW_FROM = 64
 """From this length on few elements are selected by value, then sorted: 16 of each of 64 rows of
 512 take 0.15 ms where ordering indices with them takes 0.51."""
 
-SELECT_FROM = 4096
-"""From this length on also where more are equal to the last one (300 of 672,000: 13 times as fast
-as sorting all)."""
+SELECT_FROM = 2048
+"""From this length on rows are looked at one by one, and few elements are selected by groups."""
 
 
 def smallest(x: Array, count: int | None = None) -> Array:
@@ -94,6 +93,10 @@ def _first(x: Array, count: int | None, *, descending: bool) -> Array:
             return index
     if size < FEW_FROM or not 0 < count * 4 <= size:
         return _sorted(x, count, descending=descending)
+    if size >= SELECT_FROM and rows <= size:
+        by_groups = [_by_groups(row, count, descending=descending) for row in x.reshape(-1, size)]
+        if all(row is not None for row in by_groups):
+            return np.array(by_groups).reshape(*x.shape[:-1], count)
     last = size - count if descending else count - 1
     parted = np.partition(x, last, axis=-1)  # NaN comes last
     limits = parted[..., last : last + 1]
@@ -111,6 +114,27 @@ def _first(x: Array, count: int | None, *, descending: bool) -> Array:
         near = np.flatnonzero(x[row] >= limits[row] if descending else x[row] <= limits[row])
         y[row] = near[_sorted(x[row][near], count, descending=descending)]
     return y
+
+
+def _by_groups(x: Array, count: int, *, descending: bool) -> Array | None:
+    """Return [count]: indices of the first elements of a long row; None where that takes long.
+
+    At least `count` elements are as good as the best of the count-th best group, so that few are
+    left to sort: 100 of 184,320 take 55 us, where partitioning all takes 260, and 3,000 where nine
+    of ten are equal.
+    """
+    groups = min(max(8 * count, 256), len(x) // 4)
+    length = len(x) // groups
+    parts = x[: length * groups].reshape(length, groups)
+    best = (np.maximum if descending else np.minimum).reduce(parts, 0)
+    last = groups - count if descending else count - 1
+    limit = np.partition(best, last)[last]
+    if x.dtype.kind == "f" and (np.isnan(best).any() or np.isnan(x[parts.size :]).any()):
+        return None
+    near = np.flatnonzero(x >= limit if descending else x <= limit)
+    if near.size * 4 > len(x):
+        return None
+    return np.asarray(near[_sorted(x[near], count, descending=descending)])
 
 
 def _in_turns(x: Array, count: int, *, descending: bool) -> Array | None:
