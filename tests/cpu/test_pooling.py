@@ -41,3 +41,42 @@ def test_planes_are_not_pooled_by_plain_loops(core, kind, window, known):
     pools = [step for step in steps if step.primitive.kind == "pooling"]
     assert pools
     assert not any(step.primitive.implementation.startswith("simple") for step in pools)
+
+
+LARGE = {
+    "5x5": ({"kernel_shape": [5, 5], "pads": [2] * 4}, 2),
+    "as large as the picture": ({"kernel_shape": [7, 9], "pads": [3, 4, 3, 4]}, 2),
+    "steps": ({"kernel_shape": [7, 8], "strides": [1, 2], "pads": [0, 3, 6, 1]}, 2),
+    "rounded up": ({"kernel_shape": [9, 9], "strides": [2, 1], "ceil_mode": 1}, 2),
+    "dilated": ({"kernel_shape": [5, 6], "dilations": [2, 1], "pads": [4, 0, 3, 2]}, 2),
+    "of the input's size": ({"kernel_shape": [6, 6], "auto_pad": "SAME_LOWER"}, 2),
+    "a volume": ({"kernel_shape": [3, 4, 5], "pads": [1, 1, 2, 1, 2, 2]}, 3),
+    "small": ({"kernel_shape": [3, 3]}, 1),
+    "few steps": ({"kernel_shape": [5, 5], "strides": [3, 3]}, 1),
+}
+
+
+@pytest.mark.parametrize("window", LARGE)
+@pytest.mark.parametrize("channels", [1, 16])
+def test_large_maxima_are_maxima_of_maxima(core, window, channels):
+    attributes, parts = LARGE[window]
+    names = ["d", "h", "w"][-len(attributes["kernel_shape"]) :]
+    nodes = [("MaxPool", ["x"], ["y"], attributes)]
+    model = models.build(nodes, {"x": ["n", channels, *names]}, ["y"], {})
+    executable = load(core, model)
+    request = executable.create_infer_request()
+    for number in range(3):
+        x = image(number, 1 + number, channels, *(9 + number, 14, 17 - number)[-len(names) :])
+        (want,) = models.answer(model, {"x": x})
+        np.testing.assert_array_equal(request.infer({"x": x})["y"], want)
+    found = [step for step in executable.latest_plan().steps if step.type == "MaxPool"]
+    assert len(found) == parts
+
+
+def test_places_of_large_maxima_are_found_at_once(core):
+    nodes = [("MaxPool", ["x"], ["y", "i"], {"kernel_shape": [5, 5], "pads": [2] * 4})]
+    model = models.build(nodes, {"x": [1, 2, 9, 8]}, ["y", "i"], {})
+    x = image(1, 1, 2, 9, 8)
+    found = load(core, model).infer({"x": x})
+    for mine, theirs in zip(found.values(), models.answer(model, {"x": x}), strict=True):
+        np.testing.assert_array_equal(mine, theirs)

@@ -20,6 +20,7 @@ from polydevice_cpu.passes.integers.integer_products import integer_products
 from polydevice_cpu.passes.merge_additions import merge_additions
 from polydevice_cpu.passes.pack_filters import pack_filters
 from polydevice_cpu.passes.sink_squeeze import sink_squeeze
+from polydevice_cpu.passes.split_maxima import split_maxima
 from polydevice_cpu.passes.widen_half import widen_half
 from polydevice_cpu.passes.wishes import cpu_wishes
 
@@ -45,6 +46,7 @@ AFTER: tuple[Pass, ...] = (
     sink_squeeze,  # after activations are recognised: it moves what has one input and constants
     fold_scale,  # it takes factors of batch normalisations that were decomposed
     merge_additions,  # of what fold_scale leaves
+    split_maxima,
     pack_filters,  # with the bias, from before a Squeeze
 )
 
