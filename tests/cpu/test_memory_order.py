@@ -139,6 +139,26 @@ def test_numbers_for_channels_of_pictures(core, channels, known):
         assert channels >= 12 or any(step != 1 for step in seen), values
 
 
+@pytest.mark.parametrize("kind", ["Add", "Sub", "Mul", "Div", "Max", "Min"])
+@pytest.mark.parametrize(("count", "length"), [(8400, 4), (35, 3), (7, 15), (11, 4), (13, 16)])
+def test_a_number_for_each_of_few_columns(core, kind, count, length):
+    """As boxes are moved and scaled; rows are as many as make long ones, or a prime number."""
+    rng = np.random.default_rng(count)
+    weights = {"c": rng.uniform(0.5, 2, (1, length)).astype(np.float32)}
+    both = ["c", "x"] if kind in ("Add", "Mul", "Max") else ["x", "c"]
+    nodes = [(kind, both, ["y"], {}), ("Abs", ["y"], ["z"], {})]
+    model = models.build(nodes, {"x": ["n", count, length]}, ["y", "z"], weights)
+    request = load(core, model).create_infer_request()
+    for batch in (1, 3, 2):
+        given = {"x": image(batch, batch, count, length)}
+        found = request.infer(given)
+        for name, want in zip(("y", "z"), models.answer(model, given), strict=True):
+            np.testing.assert_allclose(found[name], want, rtol=1e-6)
+    sizes = [step.values[0].shape for step in request.runner.bound.plan.steps]
+    joined = [shape for shape in sizes if len(shape) == 2 and shape[1] > length]
+    assert bool(joined) == (length < 16)
+
+
 @pytest.mark.parametrize("kind", ["ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd"])
 @pytest.mark.parametrize("count", [2, 11, 16, 40, 60])
 def test_short_axes_of_few_and_of_many_rows(core, kind, count):

@@ -9,6 +9,7 @@ from polydevice.errors import NetworkError
 from polydevice.ops.pointwise import AutoBroadcast
 from polydevice.ops.select import Select
 from polydevice.testing.op_case import OpCase, network_of
+from polydevice_cpu.ops import select
 from tests.ops.check import check
 from tests.ops.openvino_oracle import openvino_case
 
@@ -49,3 +50,29 @@ def test_none_needs_equal_shapes(device):
 def test_the_condition_must_be_boolean():
     with pytest.raises(NetworkError, match="must be boolean"):
         network_of(OpCase(Select(), [np.zeros(2), np.zeros(2), np.zeros(2)], []))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, np.int8, np.int64, np.bool_])
+@pytest.mark.parametrize(
+    "shapes", [((3, 1, 40, 40), (3, 2, 40, 40), ()), ((40, 1), (50,), (40, 1))]
+)
+def test_many_are_selected_bit_by_bit(device, dtype, shapes):
+    """NaN, infinities and zeros of both signs come out as they went in."""
+    condition = RANDOM.random(shapes[0]) < 0.5
+    x, y = (RANDOM.integers(-3, 4, shape).astype(dtype) for shape in shapes[1:])
+    if np.issubdtype(dtype, np.floating):
+        x.reshape(-1)[::7], x.reshape(-1)[::11], y.reshape(-1)[:1] = np.nan, -0.0, -np.inf
+    expected = np.where(condition, x, y)
+    check(OpCase(Select(), [condition, x, y], [expected]), device)
+    if np.issubdtype(dtype, np.floating) and device == "CPU":
+        result = np.empty_like(expected)
+        select.write(Select(), condition, x, y, result)
+        for found in (result, select.select(Select(), condition, x, y)):
+            np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+
+
+def test_any_byte_that_is_not_zero_is_true():
+    condition = RANDOM.integers(0, 4, 5000).astype(np.uint8).view(np.bool_)
+    x, y = RANDOM.standard_normal((2, 5000)).astype(np.float32)
+    found = select.select(Select(), condition, x, y)
+    np.testing.assert_array_equal(found, np.where(condition.view(np.uint8) != 0, x, y))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import binary, prelu
 from polydevice_cpu.plan.array_steps.start import writer
 from polydevice_cpu.plan.building.pending import Flow, Make, Operand, Packed, Pending
-from polydevice_cpu.plan.step import ArrayStep
+from polydevice_cpu.plan.step import ArrayStep, PrimitiveStep
 from polydevice_cpu.plan.value import Value
 from polydevice_cpu.proof.claim import Claim, Link
 from polydevice_cpu.proof.proof import refusal
@@ -61,6 +62,7 @@ def lower_arithmetic(builder: PlanBuilder, node: Node) -> bool:
     return (
         _with_scalar(builder, node)
         or _fused(builder, node)
+        or _by_long_rows(builder, node)
         or _binary_primitive(builder, node)
         or _by_numpy(builder, node)
     )
@@ -224,6 +226,50 @@ def _binary_primitive(builder: PlanBuilder, node: Node) -> bool:
     strides = left.strides if len(shape) > 2 and right.shape[1] != 1 else None
     by_rows = strides is not None and strides[1] == 1 and second is not layout
     return _hold(builder, node, make, arguments, layout, links, len(head), by_rows=by_rows)
+
+
+SHORT, LONG = 16, 512
+"""Rows shorter than one are joined to rows of up to the other, where all meet the same constant:
+[1, 8400, 4] times 4 numbers takes oneDNN 58 us, and 6 so."""
+
+
+def _by_long_rows(builder: PlanBuilder, node: Node) -> bool:
+    """Let a row of numbers, as for boxes and channels that lie last, be given several times."""
+    (a, b), (target,) = node.inputs, node.outputs
+    if b.desc.constant is None and isinstance(node.op, _COMMUTATIVE):
+        a, b = b, a
+    constant = b.desc.constant
+    if (
+        constant is None
+        or a.shape != target.shape
+        or isinstance(node.op, arithmetic.SquaredDifference)
+    ):
+        return False
+    value = builder.value(a)
+    *before, count, length = (1, *value.shape)
+    if not 1 < length < SHORT or constant.size != length or constant.shape[-1:] != (length,):
+        return False
+    if is_symbolic(count) or not value.in_reach or not value.is_dense:
+        return False
+    times = max(n for n in range(1, LONG // length + 1) if count % n == 0)
+    if times * length < SHORT:
+        return False
+    rows = (math.prod(before) * (count // times), times * length)
+    seen, row = value.view(rows, row_major(rows)), Descriptor.dense((1, times * length))
+    algorithm = ALGORITHMS[type(node.op)]
+    made = binary(algorithm, seen.descriptor, row, seen.descriptor, Attributes())
+    if made is None or made.is_reference:
+        return False
+    reason = refusal(Claim(made, None, [Link(Binary(algorithm, row), Arg.SRC_1, row, row.shape)]))
+    if reason:
+        builder.refuse(node.name, reason)
+        return False
+    result = builder.new(seen.descriptor)
+    repeated = builder.constant(np.tile(constant.reshape(1, length), times))
+    arguments: dict[int, Value] = {Arg.SRC: seen, Arg.SRC_1: repeated, Arg.DST: result}
+    builder.emit(PrimitiveStep(node.name, node.type, made, arguments, (Arg.DST,)))
+    builder.set(target, result.view(value.shape, row_major(value.shape)))
+    return True
 
 
 FEW_CHANNELS = 12
