@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polydevice.runtime import halves
+from polydevice.processor import halves
 
 
 @pytest.fixture(params=["instruction", "without"])

@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from polydevice.runtime.machine_code import _CALLS, CALL, calls, function_of
+from polydevice.processor.machine_code import _CALLS, CALL, calls, function_of
 
 FAR = 2**47
 

@@ -31,7 +31,7 @@ def test_bf16(core):
     heavy = [
         step.implementation
         for step in request.runner.bound.plan.steps
-        if step.type.startswith(("Convolution", "GroupConvolution"))
+        if step.type.startswith("Convolution")
     ]
     assert heavy
     # AMX has code for matrices of bytes and of bfloat16 alone.
@@ -244,3 +244,31 @@ def test_quantize_linear(core, kind, known, shape):
     kernels = {c["exec_type"] for c in counts if c["layer_type"] == "QuantizeLinear"}
     assert "numpy" not in kernels
     assert kernels
+
+
+@needs_bf16
+@pytest.mark.parametrize("last", [False, True])
+def test_what_bf16_does_not_help_is_computed_in_f32(core, last):
+    """Groups of one channel, and sums along axes, which would lose what they are made of."""
+    rng = np.random.default_rng(2)
+    weights = {
+        "w": rng.normal(0, 0.2, (32, 8, 3, 3)).astype(np.float32),
+        "d": rng.normal(0, 0.3, (32, 1, 3, 3)).astype(np.float32),
+    }
+    nodes = [
+        ("Conv", ["x", "w"], ["a"], {"pads": [1] * 4}),
+        ("Conv", ["a", "d"], ["b"], {"pads": [1] * 4, "group": 32}),
+        ("ReduceMean", ["a" if last else "b"], ["m"], {"axes": [1]}),
+        ("Mul", ["b", "m"], ["y"], {}),
+    ]
+    model = models.build(nodes, {"x": [2, 8, 14, 13]}, ["y"], weights)
+    executable = load(core, model, ENFORCE_BF16="YES")
+    x = image(3, 2, 8, 14, 13)
+    request = executable.create_infer_request()
+    for _ in range(2):
+        found = request.infer({"x": x})["y"]
+        (want,) = models.answer(model, {"x": x})
+        assert np.abs(found - want).max() < 0.02 * np.abs(want).max()
+    ran = {step.type.partition("+")[0]: step for step in request.runner.bound.plan.steps}
+    assert "bf16" not in ran["GroupConvolution"].implementation
+    assert ran["ReduceMean"].values[0].dtype == np.float32

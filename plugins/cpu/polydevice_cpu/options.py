@@ -65,7 +65,8 @@ class CpuOptions(Options):
         "ENFORCE_F16",
         False,
         help="Compute convolutions and matrix products on float16, with sums in f32, where the "
-        "processor multiplies it (AVX512-FP16): 11 bits of precision, and no number above 65504.",
+        "processor multiplies it (AVX512-FP16): 11 bits of precision, and no number above 65504; "
+        "slower than f32 with oneDNN 3.2.",
     )
     integers: Flag = option(
         "LP_TRANSFORMS_MODE",

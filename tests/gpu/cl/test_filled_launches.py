@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from polydevice.errors import DeviceError
-from polydevice.runtime import machine_code
+from polydevice.processor import machine_code
 from polydevice_gpu import cl
 from polydevice_gpu.cl.queues import launch_loop
 from tests.gpu.cl.kernels import SCALE

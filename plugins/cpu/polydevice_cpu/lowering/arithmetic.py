@@ -239,16 +239,13 @@ def _by_long_rows(builder: PlanBuilder, node: Node) -> bool:
     if b.desc.constant is None and isinstance(node.op, _COMMUTATIVE):
         a, b = b, a
     constant = b.desc.constant
-    if (
-        constant is None
-        or a.shape != target.shape
-        or isinstance(node.op, arithmetic.SquaredDifference)
-    ):
+    if constant is None or isinstance(node.op, arithmetic.SquaredDifference):
+        return False
+    length = constant.size
+    if not 1 < length < SHORT or constant.shape[-1] != length or a.shape != target.shape:
         return False
     value = builder.value(a)
-    *before, count, length = (1, *value.shape)
-    if not 1 < length < SHORT or constant.size != length or constant.shape[-1:] != (length,):
-        return False
+    *before, count, _ = (1, *value.shape)
     if is_symbolic(count) or not value.in_reach or not value.is_dense:
         return False
     times = max(n for n in range(1, LONG // length + 1) if count % n == 0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from polydevice.dtype import Array, ElementType
 from polydevice.ops.convert import Convert
-from polydevice.runtime.halves import convert_halves
+from polydevice.processor.halves import convert_halves
 from polydevice_cpu.lower import lowers
 from polydevice_cpu.onednn.attributes import Attributes
 from polydevice_cpu.onednn.constants import Arg

@@ -39,7 +39,7 @@ class Execution(partial[int]):
 
     @property
     def record(self) -> tuple[int, ...]:
-        """The call as of type `polydevice.runtime.machine_code.CALL`; only once it is compiled."""
+        """The call as of type `machine_code.CALL`; only once the primitive is compiled."""
         primitive, stream_, count, packed = self.args
         address = c.cast(packed, c.c_void_p).value or 0
         return required().execute_address, primitive.value, stream_.value, count, address

@@ -13,7 +13,7 @@ import numpy as np
 from polydevice.dtype import Array, ElementType
 from polydevice.locks import Lock
 from polydevice.memory_budget import MemoryBudget
-from polydevice.runtime.halves import as_halves
+from polydevice.processor.halves import as_halves
 from polydevice_gpu import cl
 from polydevice_gpu.kernels.launch import Weights
 

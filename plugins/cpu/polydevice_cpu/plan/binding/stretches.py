@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from polydevice.runtime.machine_code import CALL, calls
+from polydevice.processor.machine_code import CALL, calls
 from polydevice_cpu.onednn.primitive import Execution
 
 Call = Callable[[], Any]

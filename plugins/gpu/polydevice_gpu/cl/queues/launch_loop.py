@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from polydevice.runtime.machine_code import CALL, calls, function_of
+from polydevice.processor.machine_code import CALL, calls, function_of
 from polydevice_gpu.cl import library
 
 # size_t loop(enqueue rdi, queue rsi, record* rdx, size_t count rcx): how many were enqueued.

@@ -17,7 +17,7 @@ from polydevice.dtype import Array, ElementType
 from polydevice.ops.arithmetic import Add, Multiply
 from polydevice.ops.matmul import MatMul
 from polydevice.ops.normalization import MVN, EpsMode
-from polydevice.runtime.halves import as_halves
+from polydevice.processor.halves import as_halves
 from polydevice.shape import normalize_axis
 from polydevice_gpu.graph import GpuGraph, GpuNode, Value, constant_value
 from polydevice_gpu.kernels.gemm.gemm import Product

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from polydevice.dtype import Array
-from polydevice.runtime.machine_code import function_of, processor_flags
+from polydevice.processor.machine_code import function_of, processor_flags
 
 _AT_ONCE = 8
 

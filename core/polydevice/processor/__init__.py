@@ -1,0 +1,1 @@
+"""What polydevice does with the processor itself: a few bytes of its code, and its instructions."""
