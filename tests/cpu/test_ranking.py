@@ -43,13 +43,16 @@ def test_the_first_of_equal_elements_comes_first(dtype):
 def test_the_first_of_the_largest_planes(dtype, planes):
     """Of few values many are equal; zeros of both signs are, too."""
     rng = np.random.default_rng(planes)
-    for axis, shape in ((1, (3, planes, 20, 33)), (0, (planes, 1500)), (1, (2, planes, 700))):
+    shapes = [(1, (3, planes, 20, 33)), (0, (planes, 1500)), (1, (2, planes, 700))]
+    for axis, shape in [*shapes, (2, (3, 1500, planes))]:
         x = rng.integers(-2, 3, shape).astype(dtype)
         if dtype == np.float32:
             x[rng.random(shape) < 0.3] = -0.0
             x[rng.random(shape) < 0.1] = -np.inf
         for most in (False, True):
-            index, values = extreme(x, axis, largest=most)
+            found = extreme(x, axis, largest=most)
+            assert found is not None
+            index, values = found
             expected = np.expand_dims((np.argmax if most else np.argmin)(x, axis), axis)
             np.testing.assert_array_equal(index, expected)
             if values is not None:
@@ -58,7 +61,9 @@ def test_the_first_of_the_largest_planes(dtype, planes):
                 assert x.dtype.kind != "f" or (np.signbit(values) == np.signbit(theirs)).all()
         if dtype == np.float32:
             x.reshape(-1)[17] = np.nan
-            assert extreme(x, axis, largest=True) is None
+            found = extreme(x, axis, largest=True)
+            expected = np.expand_dims(np.argmax(x, axis), axis)  # the first NaN
+            assert found is None or np.array_equal(found[0], expected)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.float64])
