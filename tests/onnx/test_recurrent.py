@@ -160,3 +160,63 @@ def test_weights_as_inputs() -> None:
     feeds = [x, arrays["w"], arrays["r"], arrays["b"]]
     for result, wanted in zip(run(proto, *feeds), onnxruntime_outputs(proto, *feeds), strict=True):
         np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
+
+
+def _cut(kind: str, arrays: dict[str, np.ndarray], lengths: np.ndarray, **attributes: Any) -> Any:
+    """Answers of a model without lengths, which is asked for each item up to its end."""
+    count, states = len(arrays["w"]), 2 if kind == "LSTM" else 1
+    y = np.zeros((TIME, count, BATCH, HIDDEN), np.float32)
+    lasts = [arrays[name].copy() for name in "hc"[:states]]
+    for item, length in enumerate(np.clip(lengths, 0, TIME)):
+        if not length:
+            continue
+        own = {name: a[:, item : item + 1] if name in "hc" else a for name, a in arrays.items()}
+        proto = _model(kind, {"b", "h", "c", *("p" if "p" in arrays else "")}, own, **attributes)
+        x = arrays["x"][:length, item : item + 1]
+        for dim, size in zip(proto.graph.input[0].type.tensor_type.shape.dim, x.shape, strict=True):
+            dim.dim_value = size
+        part, *ends = onnxruntime_outputs(proto, x)
+        y[:length, :, item] = part[:, :, 0]
+        for last, end in zip(lasts, ends, strict=True):
+            last[:, item] = end[:, 0]
+    return [y, *lasts]
+
+
+FORMS = [
+    *((kind, {"direction": d}) for kind in GATES for d in ("forward", "reverse", "bidirectional")),
+    ("GRU", {"linear_before_reset": 1, "direction": "bidirectional"}),
+    ("LSTM", {"peepholes": 1, "direction": "bidirectional"}),
+    ("LSTM", {"peepholes": 1, "direction": "reverse", "clip": 0.4}),
+    ("GRU", {"direction": "bidirectional", "clip": 0.4}),
+    ("RNN", {"direction": "bidirectional", "activations": ["Relu", "Relu"]}),
+    ("LSTM", {"input_forget": 1}),
+    ("GRU", {"activations": ["HardSigmoid", "Softsign"], "activation_alpha": [0.3]}),
+]
+
+
+@pytest.mark.parametrize("wanted", ["all", "hidden"])
+@pytest.mark.parametrize(("kind", "attributes"), FORMS)
+def test_lengths_known_at_run_time(kind: str, attributes: dict[str, Any], wanted: str) -> None:
+    """What lies behind an item's end is not looked at; lengths beyond the time are cut."""
+    attributes = dict(attributes)
+    rng = np.random.default_rng(7)
+    arrays = _arrays(kind, 2 if attributes.get("direction") == "bidirectional" else 1, rng)
+    if not attributes.pop("peepholes", 0):
+        arrays.pop("p", None)
+    given = {"b", "lengths", "h", "c", *("p" if "p" in arrays else "")}
+    proto = _model(kind, given, arrays, **attributes)
+    (stored,) = (i for i in proto.graph.initializer if i.name == "lengths")
+    proto.graph.initializer.remove(stored)
+    proto.graph.input.append(value("lengths", (BATCH,), TensorProto.INT32))
+    if wanted == "hidden":
+        del proto.graph.output[2:]
+    for lengths in ([5, 2, 4], [0, 1, 5], [5, 5, 5], [9, -1, 3], [5, 2, 4]):
+        known = np.array(lengths, np.int32)
+        arrays["x"] = rng.standard_normal((TIME, BATCH, SIZE)).astype(np.float32)
+        answers = _cut(kind, arrays, known, **attributes)
+        for item, length in enumerate(np.clip(known, 0, TIME)):
+            arrays["x"][length:, item] = np.nan
+        results = run(proto, arrays["x"], known)
+        assert len(results) == len(proto.graph.output)
+        for result, answer in zip(results, answers, strict=False):
+            np.testing.assert_allclose(result, answer, rtol=1e-4, atol=1e-5)

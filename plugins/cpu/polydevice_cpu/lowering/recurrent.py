@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,8 @@ from polydevice_cpu.onednn.constants import Algorithm, Arg, Direction, Query
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.primitive import Primitive
 from polydevice_cpu.onednn.primitives import RecurrentDescriptors, gru, lstm, rnn
-from polydevice_cpu.plan.step import PrimitiveStep
+from polydevice_cpu.plan.binding.context import Context
+from polydevice_cpu.plan.step import ArrayStep, Compute, PrimitiveStep
 from polydevice_cpu.plan.value import Value
 
 if TYPE_CHECKING:
@@ -30,6 +32,33 @@ _DIRECTIONS = {
 _RNN = {"tanh": Algorithm.TANH, "relu": Algorithm.RELU, "sigmoid": Algorithm.LOGISTIC}
 _GATES = {"i": 0, "f": 1, "c": 2, "o": 3}
 """oneDNN's order of an LSTM's gates."""
+_PEEPHOLES = (0, 2, 1)
+"""The model's peepholes, of i, o and f, in that order."""
+_STATES = (Arg.SRC_ITER, Arg.SRC_ITER_C)
+_LASTS = (Arg.DST_ITER, Arg.DST_ITER_C)
+
+SHUT = 1e30
+"""Added to what enters a gate, or taken from it, makes it 1 or 0 whatever else enters."""
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """What one primitive computes.
+
+    Attributes:
+        only: the layer's direction, if not all of them.
+        marked: whether the input's last channel is 1 behind an item's end; C stays as it is there.
+    """
+
+    op: ops.Recurrent
+    made: Primitive
+    descriptors: RecurrentDescriptors
+    only: int | None = None
+    marked: bool = False
+
+    def part(self, array: Array) -> Array:
+        """The directions' part of the layer's weights."""
+        return array if self.only is None else array[self.only : self.only + 1]
 
 
 @lowers(
@@ -42,7 +71,7 @@ _GATES = {"i": 0, "f": 1, "c": 2, "o": 3}
     heavy=True,
 )
 def lower_recurrent(builder: PlanBuilder, node: Node) -> bool:
-    """Run a layer with constant weights over sequences of full length."""
+    """Run a layer with constant weights."""
     op = node.operation(ops.Recurrent)
     inputs = node.inputs
     if inputs[0].element_type is not ElementType.f32 or not _is_plain(op):
@@ -50,14 +79,15 @@ def lower_recurrent(builder: PlanBuilder, node: Node) -> bool:
     sequence = isinstance(op, ops.SequenceOf)
     first_weight = 1 + op.states + (1 if sequence else 0)
     constants = [port.desc.constant for port in inputs[first_weight:]]
-    if any(c is None for c in constants) or not 2 <= len(constants) <= 3:
-        return False
-    if sequence and not _full_length(inputs[1 + op.states], inputs[0]):
+    weights = [c for c in constants if c is not None]
+    if not 2 <= len(weights) == len(constants):
         return False
     values = [builder.value(port) for port in inputs[: 1 + op.states]]
     if not all(value.in_reach for value in values):
         return False
-    return _emit(builder, node, op, values, [c for c in constants if c is not None])
+    if sequence and not _full_length(inputs[1 + op.states], inputs[0]):
+        return _emit_with_lengths(builder, node, values, weights)
+    return _emit(builder, node, op, values, weights)
 
 
 def _is_plain(op: ops.Recurrent) -> bool:
@@ -78,54 +108,163 @@ def _full_length(lengths: Port, x: Port) -> bool:
 def _emit(
     builder: PlanBuilder, node: Node, op: ops.Recurrent, values: list[Value], weights: list[Array]
 ) -> bool:
-    x, *states = values
     sequence = isinstance(op, ops.SequenceOf)
     direction = op.direction if isinstance(op, ops.SequenceOf) else ops.Direction.FORWARD
-    x = _time_first(builder, x, sequence)
-    time, batch, size = x.shape
-    count, hidden = direction.count, op.hidden_size
-    w, r, *rest = (weight if sequence else weight[np.newaxis] for weight in weights)
+    x = _time_first(builder, values[0], sequence)
+    whole = _pass(op, _DIRECTIONS[direction], x.shape, direction.count, len(weights) > 3)
+    if whole is None:
+        return False
+    states = [_state_view(builder, state, sequence) for state in values[1:]]
+    if not sequence:
+        weights = [weight[np.newaxis] for weight in weights]
+    y, lasts = _run(builder, node, whole, x, states, weights)
+    views = [_last_view(last, sequence) for last in lasts]
+    if sequence:
+        views.insert(0, _hidden_view(y, direction.count))
+    for port, view in zip(node.outputs, views, strict=True):
+        builder.set(port, view)
+    return True
+
+
+def _emit_with_lengths(
+    builder: PlanBuilder, node: Node, values: list[Value], weights: list[Array]
+) -> bool:
+    """Compute all steps, each direction forwards, and take from them those before an item's end.
+
+    H at the end is among them. C is that of the last step, up to which marked steps keep it.
+    """
+    op = node.operation(ops.SequenceOf)
+    x = _time_first(builder, values[0], sequence=True)
+    marked = op.states == 2 and builder.uses(node.outputs[2]) > 0
+    sizes = (*x.shape[:2], x.shape[2] + marked)
+    first = _pass(op, Direction.LEFT_TO_RIGHT, sizes, 1, len(weights) > 3)
+    if first is None:
+        return False
+    x = builder.in_layout(x, Descriptor.dense(x.shape))
+    lengths = builder.array_value(node.inputs[1 + op.states])
+    states = [builder.dense(_state_view(builder, v, sequence=True)) for v in values[1:]]
+    hidden, cells = [], []
+    backwards = [d == 1 or op.direction is ops.Direction.REVERSE for d in range(len(weights[0]))]
+    for d, turned in enumerate(backwards):
+        read = x
+        if turned or marked:
+            read = builder.new_dense(sizes, x.dtype)
+            start = partial(_start_reading, turned, marked)
+            builder.emit(ArrayStep("", "Reorder", start, [x, lengths], [read], writes=True))
+        one = replace(first, only=d, marked=marked)
+        begins = [_of_direction(state, d) for state in states]
+        y, lasts = _run(builder, node, one, read, begins, weights)
+        hidden.append(y)
+        cells += lasts[1:]
+    y = builder.new_dense((*x.shape[:2], len(backwards) * op.hidden_size), x.dtype)
+    ends = [builder.new_dense(state.shape, x.dtype) for state in states]
+    read = [lengths, states[0], *hidden, *cells]
+    start = partial(_start_ending, backwards)
+    builder.emit(ArrayStep("", "Reorder", start, read, [y, *ends], writes=True))
+    views = [_hidden_view(y, len(backwards)), *(_last_view(end, sequence=True) for end in ends)]
+    for port, view in zip(node.outputs, views, strict=True):
+        builder.set(port, view)
+    return True
+
+
+def _pass(
+    op: ops.Recurrent,
+    direction: Direction,
+    sizes: tuple[int, ...],
+    count: int,
+    peepholes: bool,
+) -> _Pass | None:
+    """Ask for the primitive for input [T, B, I]; None where there is none."""
+    time, batch, size = sizes
+    hidden = op.hidden_size
     state_shape = (1, count, batch, hidden)
     descriptors = RecurrentDescriptors(
-        src=Descriptor.dense((time, batch, size)),
+        src=Descriptor.dense(sizes),
         state=Descriptor.dense(state_shape),
         weights=Descriptor.any((1, count, size, op.gates, hidden)),
         recurrence=Descriptor.any((1, count, hidden, op.gates, hidden)),
         bias=Descriptor.dense((1, count, op.bias_gates, hidden)),
         dst=Descriptor.dense((time, batch, count * hidden)),
         cell=Descriptor.dense(state_shape) if op.states == 2 else None,
+        peepholes=Descriptor.dense((1, count, 3, hidden)) if peepholes else None,
     )
-    made = _primitive(op, _DIRECTIONS[direction], descriptors)
-    if made is None:
-        return False
+    made = _primitive(op, direction, descriptors)
+    return None if made is None else _Pass(op, made, descriptors)
+
+
+def _run(
+    builder: PlanBuilder,
+    node: Node,
+    one: _Pass,
+    x: Value,
+    states: list[Value],
+    weights: list[Array],
+) -> tuple[Value, list[Value]]:
+    """Emit the primitive; return H of all steps and the last states."""
+    op, made, descriptors = one.op, one.made, one.descriptors
     arguments: dict[int, Value] = {Arg.SRC: builder.in_layout(x, descriptors.src)}
-    for index, state in zip((Arg.SRC_ITER, Arg.SRC_ITER_C), states, strict=False):
-        arguments[index] = builder.in_layout(
-            _state_view(builder, state, sequence), descriptors.state
-        )
+    for index, state in zip(_STATES, states, strict=False):
+        arguments[index] = builder.in_layout(state, descriptors.state)
+    w, r, *rest = weights
+    name = f"recurrent {op.type} {one.only} {one.marked}"
+    orders = partial(_weights, one), partial(_weights, replace(one, marked=False))
     for index, array, position in ((Arg.WEIGHTS, w, 0), (Arg.WEIGHTS_ITER, r, 1)):
-        name, order = f"recurrent {op.type}", partial(_weights, op)
         layout = made.descriptor(Query.WEIGHTS, position)
-        arguments[index] = builder.packed_from(array, name, order, layout)
-    bias = rest[0] if rest else np.zeros((count, op.bias_gates * hidden), np.float32)
-    arguments[Arg.BIAS] = builder.constant(
-        builder.derived(bias, f"recurrent {op.type}", lambda a: _bias(op, a))
-    )
+        arguments[index] = builder.packed_from(array, name, orders[position], layout)
+    bias = rest[0] if rest else np.zeros((len(w), op.bias_gates * op.hidden_size), np.float32)
+    vectors = [(Arg.BIAS, bias, _bias), *((Arg.WEIGHTS_PEEPHOLE, p, _peepholes) for p in rest[1:])]
+    for argument, array, order in vectors:
+        derived = builder.derived(array, name, partial(order, one))
+        arguments[argument] = builder.constant(derived)
     y = arguments[Arg.DST] = builder.new(descriptors.dst)
-    lasts = []
-    for index in (Arg.DST_ITER, Arg.DST_ITER_C)[: op.states]:
-        arguments[index] = builder.new(descriptors.state)
-        lasts.append(arguments[index])
-    written = (Arg.DST, Arg.DST_ITER, Arg.DST_ITER_C)[: 1 + op.states]
+    lasts = [builder.new(descriptors.state) for _ in states]
+    arguments |= zip(_LASTS, lasts, strict=False)
+    written = (Arg.DST, *_LASTS)[: 1 + op.states]
     builder.emit(PrimitiveStep(node.name, node.type, made, arguments, written))
-    views = [_last_view(last, sequence) for last in lasts]
-    if sequence:
-        shape = (batch, count, time, hidden)
-        strides = (count * hidden, hidden, batch * count * hidden, 1)
-        views.insert(0, y.view(shape, strides))
-    for port, view in zip(node.outputs, views, strict=True):
-        builder.set(port, view)
-    return True
+    return y, lasts
+
+
+def _within(lengths: Array, steps: int) -> list[int]:
+    return [min(max(length, 0), steps) for length in lengths.tolist()]
+
+
+def _start_reading(backwards: bool, marked: bool, _: Context) -> Compute:
+    """Start what copies [T, B, I], and writes zeros and the mark behind an item's end."""
+
+    def read(x: Array, lengths: Array, result: Array) -> tuple[()]:
+        steps, _, size = x.shape
+        for item, length in enumerate(_within(lengths, steps)):
+            part = x[:length, item]
+            result[:length, item, :size] = part[::-1] if backwards else part
+            result[length:, item, :size] = 0
+            if marked:
+                result[:length, item, size] = 0
+                result[length:, item, size] = 1
+        return ()
+
+    return read
+
+
+def _start_ending(backwards: list[bool], _: Context) -> Compute:
+    """Start what joins the directions [T, B, H], with zeros behind an item's end."""
+    count = len(backwards)
+
+    def end(lengths: Array, begin: Array, *rest: Array) -> tuple[()]:
+        """``rest``: H of each direction's steps, C of each; then the three results."""
+        y, last, *cell = rest[-2:] if len(rest) == count + 2 else rest[-3:]
+        y = y.reshape(*y.shape[:2], count, -1)
+        where = _within(lengths, len(y))
+        for d, (hidden, turned) in enumerate(zip(rest, backwards, strict=False)):
+            for item, length in enumerate(where):
+                part = hidden[:length, item]
+                y[:length, item, d] = part[::-1] if turned else part
+                y[length:, item, d] = 0
+                last[0, d, item] = part[-1] if length else begin[0, d, item]
+            for whole in cell:
+                whole[0, d] = rest[count + d][0, 0]
+        return ()
+
+    return end
 
 
 def _primitive(
@@ -152,6 +291,22 @@ def _time_first(builder: PlanBuilder, x: Value, sequence: bool) -> Value:
     return x.view((t, b, i), (st, sb, si))
 
 
+def _hidden_view(y: Value, count: int) -> Value:
+    """[T, B, D * H] as [B, D, T, H]."""
+    time, batch, width = y.shape
+    hidden = width // count
+    return y.view((batch, count, time, hidden), (width, hidden, batch * width, 1))
+
+
+def _of_direction(state: Value, d: int) -> Value:
+    """One direction of a dense [1, D, B, H], as [1, 1, B, H]."""
+    _, _, b, h = state.shape
+    size = b * h
+    return state.view(
+        (1, 1, b, h), (size, size, h, 1), skip_bytes=d * size * state.dtype.itemsize
+    )
+
+
 def _state_view(builder: PlanBuilder, state: Value, sequence: bool) -> Value:
     """[B, D, H] (or [B, H]) as [1, D, B, H]."""
     if state.strides is None:
@@ -173,18 +328,32 @@ def _last_view(last: Value, sequence: bool) -> Value:
     return last.view((b, d, h), (h, b * h, 1))
 
 
-def _weights(op: ops.Recurrent, array: Array) -> Array:
+def _weights(one: _Pass, array: Array) -> Array:
     """[D, gates * H, C] as [1, D, C, gates, H] with oneDNN's order of gates."""
+    op, array = one.op, one.part(array)
     count, _, channels = array.shape
     gates = array.reshape(count, op.gates, op.hidden_size, channels)[:, _order(op)]
-    return np.ascontiguousarray(gates.transpose(0, 3, 1, 2)[np.newaxis])
+    moved = gates.transpose(0, 3, 1, 2)[np.newaxis]
+    if not one.marked:
+        return np.ascontiguousarray(moved)
+    mark = np.zeros((1, count, 1, op.gates, op.hidden_size), array.dtype)
+    mark[..., _GATES["i"], :], mark[..., _GATES["f"], :] = -SHUT, SHUT
+    return np.concatenate([moved, mark], axis=2)
 
 
-def _bias(op: ops.Recurrent, array: Array) -> Array:
+def _bias(one: _Pass, array: Array) -> Array:
     """[D, gates * H] as [1, D, gates, H]."""
+    op, array = one.op, one.part(array)
     gates = array.reshape(array.shape[0], op.bias_gates, op.hidden_size)
     ordered = gates if op.bias_gates != op.gates else gates[:, _order(op)]
     return np.ascontiguousarray(ordered[np.newaxis])
+
+
+def _peepholes(one: _Pass, array: Array) -> Array:
+    """[D, 3 * H] as [1, D, 3, H]."""
+    array = one.part(array)
+    gates = array.reshape(len(array), 3, one.op.hidden_size)
+    return np.ascontiguousarray(gates[np.newaxis, :, _PEEPHOLES])
 
 
 def _order(op: ops.Recurrent) -> list[int]:

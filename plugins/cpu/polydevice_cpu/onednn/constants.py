@@ -106,6 +106,7 @@ class Arg(IntEnum):
     DST_ITER_C = 19
     WEIGHTS = 33
     WEIGHTS_ITER = 34
+    WEIGHTS_PEEPHOLE = 35
     BIAS = 41
     MEAN = 49
     VARIANCE = 50

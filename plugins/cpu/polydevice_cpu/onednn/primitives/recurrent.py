@@ -1,7 +1,8 @@
 """LSTM, GRU (both reset variants) and plain RNN layers.
 
 Sources are [T, N, C], states [L, D, N, H], weights [L, D, C, gates, H], bias [L, D, gates, H];
-here L is always 1. Gate order is oneDNN's: LSTM i f c o; GRU u r o.
+here L is always 1. Gate order is oneDNN's: LSTM i f c o, its peepholes [L, D, 3, H] i f o;
+GRU u r o.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from polydevice_cpu.onednn.primitive import Primitive
 
 @dataclass(frozen=True)
 class RecurrentDescriptors:
-    """Descriptors shared by the recurrent primitives; `cell` only for LSTM."""
+    """Descriptors shared by the recurrent primitives; `cell` and `peepholes` only for LSTM."""
 
     src: Descriptor
     state: Descriptor
@@ -26,6 +27,7 @@ class RecurrentDescriptors:
     bias: Descriptor
     dst: Descriptor
     cell: Descriptor | None = None
+    peepholes: Descriptor | None = None
 
     @property
     def operands(self) -> tuple[Descriptor, ...]:
@@ -34,11 +36,11 @@ class RecurrentDescriptors:
 
 
 def lstm(direction: Direction, d: RecurrentDescriptors, attributes: Attributes) -> Primitive | None:
-    """LSTM without peepholes and projection."""
+    """LSTM without projection."""
     cell = d.cell
     return Primitive.create(
         *("lstm_forward", engine(), FORWARD_INFERENCE, direction, d.src, d.state, cell),
-        *(d.weights, d.recurrence, None, None, d.bias, d.dst, d.state, cell, 0, attributes),
+        *(d.weights, d.recurrence, d.peepholes, None, d.bias, d.dst, d.state, cell, 0, attributes),
     )
 
 
