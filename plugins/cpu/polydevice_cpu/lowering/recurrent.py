@@ -146,21 +146,21 @@ def _emit_with_lengths(
     hidden, cells = [], []
     backwards = [d == 1 or op.direction is ops.Direction.REVERSE for d in range(len(weights[0]))]
     for d, turned in enumerate(backwards):
-        read = x
+        source = x
         if turned or marked:
-            read = builder.new_dense(sizes, x.dtype)
+            source = builder.new_dense(sizes, x.dtype)
             start = partial(_start_reading, turned, marked)
-            builder.emit(ArrayStep("", "Reorder", start, [x, lengths], [read], writes=True))
+            builder.emit(ArrayStep("", "Reorder", start, [x, lengths], [source], writes=True))
         one = replace(first, only=d, marked=marked)
         begins = [_of_direction(state, d) for state in states]
-        y, lasts = _run(builder, node, one, read, begins, weights)
+        y, lasts = _run(builder, node, one, source, begins, weights)
         hidden.append(y)
         cells += lasts[1:]
     y = builder.new_dense((*x.shape[:2], len(backwards) * op.hidden_size), x.dtype)
     ends = [builder.new_dense(state.shape, x.dtype) for state in states]
-    read = [lengths, states[0], *hidden, *cells]
-    start = partial(_start_ending, backwards)
-    builder.emit(ArrayStep("", "Reorder", start, read, [y, *ends], writes=True))
+    made = [lengths, states[0], *hidden, *cells]
+    end = partial(_start_ending, backwards)
+    builder.emit(ArrayStep("", "Reorder", end, made, [y, *ends], writes=True))
     views = [_hidden_view(y, len(backwards)), *(_last_view(end, sequence=True) for end in ends)]
     for port, view in zip(node.outputs, views, strict=True):
         builder.set(port, view)
@@ -302,9 +302,7 @@ def _of_direction(state: Value, d: int) -> Value:
     """One direction of a dense [1, D, B, H], as [1, 1, B, H]."""
     _, _, b, h = state.shape
     size = b * h
-    return state.view(
-        (1, 1, b, h), (size, size, h, 1), skip_bytes=d * size * state.dtype.itemsize
-    )
+    return state.view((1, 1, b, h), (size, size, h, 1), skip_bytes=d * size * state.dtype.itemsize)
 
 
 def _state_view(builder: PlanBuilder, state: Value, sequence: bool) -> Value:

@@ -89,7 +89,7 @@ def _lstm(op: LSTMCell | LSTMSequence, r: Array, peepholes: Array | None) -> Ste
     """The gates' order is f, i, c, o."""
     gate, inner, outer = _functions(op)
     n = op.hidden_size
-    before, after = (None, None) if peepholes is None else _split(peepholes, n)
+    before, after = (None, None) if peepholes is None else _split(peepholes)
 
     def step(projected: Array, states: States) -> States:
         h, c = states
@@ -117,9 +117,9 @@ def _lstm(op: LSTMCell | LSTMSequence, r: Array, peepholes: Array | None) -> Ste
     return step
 
 
-def _split(peepholes: Array, size: int) -> tuple[Array, Array]:
+def _split(peepholes: Array) -> tuple[Array, Array]:
     """Return those of the gates f and i [2, H, 1], and that of o [H, 1]."""
-    i, o, f = peepholes.reshape(3, size, 1)
+    i, o, f = (part[:, np.newaxis] for part in np.split(peepholes, 3))
     return np.stack([f, i]), o
 
 
@@ -225,7 +225,7 @@ def sequence(
 
 def _turned(x: Array, lengths: Array) -> Array:
     """[T, B, ...] backwards, each item up to its length."""
-    result = x.copy()
+    result: Array = x.copy()
     for item, length in enumerate(lengths.tolist()):
         result[:length, item] = x[:length, item][::-1]
     return result

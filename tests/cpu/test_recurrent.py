@@ -1,0 +1,51 @@
+"""Which recurrent layers oneDNN computes; that answers are right is tested in tests/onnx."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.cpu.loading import image, load
+from tests.cpu.models import build
+
+TIME, BATCH, SIZE, HIDDEN = 6, 3, 4, 5
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+def _explanation(core, kind, *names, count=1, **attributes):
+    """What becomes of a layer whose lengths, if it has any, are known at run time."""
+    gates = GATES[kind]
+    weights = {
+        "w": image(1, count, gates * HIDDEN, SIZE),
+        "r": image(2, count, gates * HIDDEN, HIDDEN),
+        "p": image(3, count, 3 * HIDDEN),
+    }
+    inputs = {"x": (TIME, BATCH, SIZE), "n": (BATCH,)}
+    nodes = [("Cast", ["n"], ["lengths"], {"to": 6})] if "lengths" in names else []
+    given = ["x", "w", "r", "", *names]
+    nodes.append((kind, given, ["y", "h"], {"hidden_size": HIDDEN, **attributes}))
+    used = {name: weights[name] for name in given if name in weights}
+    needed = inputs if "lengths" in names else {"x": inputs["x"]}
+    network = load(core, build(nodes, needed, ["y", "h"], used, 14))
+    network.infer({name: np.ones(shape, np.float32) for name, shape in needed.items()})
+    (line,) = (line for line in network.explain().splitlines() if f" {kind}Sequence" in line)
+    return line
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("kind", list(GATES))
+def test_lengths_known_at_run_time_need_no_steps_in_numpy(core, kind, direction):
+    count = 2 if direction == "bidirectional" else 1
+    line = _explanation(core, kind, "lengths", count=count, direction=direction)
+    assert "runs by" in line
+    assert "numpy" not in line
+
+
+def test_peepholes_need_no_steps_in_numpy(core):
+    assert "numpy" not in _explanation(core, "LSTM", "", "", "", "p")
+    assert "numpy" not in _explanation(core, "LSTM", "lengths", "", "", "p")
+
+
+def test_what_onednn_lacks_is_computed_by_numpy(core):
+    assert "numpy" in _explanation(core, "LSTM", clip=0.5)
+    assert "numpy" in _explanation(core, "GRU", activations=["HardSigmoid", "Tanh"])
