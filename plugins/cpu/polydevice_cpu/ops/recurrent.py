@@ -85,16 +85,17 @@ def _clipped(function: Function, clip: float) -> Function:
     return bounded
 
 
-def _lstm(op: LSTMCell | LSTMSequence, r: Array, peepholes: Array | None) -> Step:
-    """The gates' order is f, i, c, o."""
+def lstm_gates(op: LSTMCell | LSTMSequence, peepholes: Array | None = None) -> Step:
+    """Return f(W·X + R·H + B [4H, B], (C,)), which returns the new H and C.
+
+    The gates' order is f, i, c, o. It writes its first argument.
+    """
     gate, inner, outer = _functions(op)
     n = op.hidden_size
     before, after = (None, None) if peepholes is None else _split(peepholes)
 
-    def step(projected: Array, states: States) -> States:
-        h, c = states
-        total = r @ h
-        total += projected
+    def pass_gates(total: Array, states: States) -> States:
+        (c,) = states
         early, leave = total[: 2 * n], total[3 * n :]
         new = np.empty_like(c)
         inner(total[2 * n : 3 * n], new)
@@ -113,6 +114,17 @@ def _lstm(op: LSTMCell | LSTMSequence, r: Array, peepholes: Array | None) -> Ste
         outer(cell, new)
         new *= leave
         return new, cell
+
+    return pass_gates
+
+
+def _lstm(op: LSTMCell | LSTMSequence, r: Array, peepholes: Array | None) -> Step:
+    pass_gates = lstm_gates(op, peepholes)
+
+    def step(projected: Array, states: States) -> States:
+        total = r @ states[0]
+        total += projected
+        return pass_gates(total, states[1:])
 
     return step
 

@@ -15,6 +15,7 @@ from polydevice_cpu.passes.fold_scale import fold_scale
 from polydevice_cpu.passes.fuse_layer_norm import fuse_layer_norm
 from polydevice_cpu.passes.integers.byte_functions import byte_functions
 from polydevice_cpu.passes.integers.compressed import compress_products
+from polydevice_cpu.passes.integers.compressed_recurrent import compress_recurrent
 from polydevice_cpu.passes.integers.fuse_quantize import fuse_quantize
 from polydevice_cpu.passes.integers.integer_products import integer_products
 from polydevice_cpu.passes.merge_additions import merge_additions
@@ -60,6 +61,7 @@ def prepare(network: Network, *, integers: bool = True) -> None:
 
 def _prepare(network: Network) -> None:
     compress_products(network)  # before folding, which would make floats of matrices
+    compress_recurrent(network)
     _widen(network)
 
 

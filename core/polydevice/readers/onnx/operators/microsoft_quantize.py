@@ -81,18 +81,29 @@ def dynamic_quantize_lstm(n: OnnxNode) -> list[Port]:
     """LSTM with 8-bit weights [D, I, 4H]; ONNX Runtime also quantises X, only to be faster."""
     matrices = []
     for index, first in ((1, 8), (2, 10)):
-        inputs = [n.input(index), n.input(first), n.input(first + 1)]
-        if inputs[1].desc.rank == 2:  # [D, 4H], one per column: a block is a whole column
-            rows = inputs[0].shape
-            if rows is None or not isinstance(rows[1], int):
+        matrix, inputs = n.input(index), [n.input(first), n.input(first + 1)]
+        known = matrix.desc.constant
+        if known is None:
+            matrix = n.emit(Transpose(), matrix, [0, 2, 1])
+        else:  # at once, so that it is a constant of 8 bits to devices
+            turned = np.ascontiguousarray(known.swapaxes(1, 2))
+            matrix = n.value(turned, matrix.element_type)
+        if inputs[0].desc.rank == 2:  # [D, 4H], one per column: a block is a whole column
+            if matrix.shape is None or not isinstance(matrix.shape[2], int):
                 raise n.unsupported("scales per column need weights of known shape")
-            scales = [n.emit(Unsqueeze(), port, [1]) for port in inputs[1:]]
-            matrix = n.emit(DequantizeLinear(1, rows[1]), inputs[0], *scales)
+            inputs = [_in_columns(n, port) for port in inputs]
+            matrices.append(n.emit(DequantizeLinear(2, matrix.shape[2]), matrix, *inputs))
         else:
-            matrix = n.emit(DequantizeLinear(0), *inputs)
-        matrices.append(n.emit(Transpose(), matrix, [0, 2, 1]))
+            matrices.append(n.emit(DequantizeLinear(0), matrix, *inputs))
     reason = "no constant scale is given for what its 8-bit weights are multiplied with"
     return emit_lstm(n, matrices[0], matrices[1], in_floats=reason)
+
+
+def _in_columns(n: OnnxNode, port: Port) -> Port:
+    known = port.desc.constant
+    if known is None:
+        return n.emit(Unsqueeze(), port, [2])
+    return n.value(known[:, :, np.newaxis], port.element_type)
 
 
 @translates("GatherBlockQuantized", domain=_MS)

@@ -18,6 +18,7 @@ from polydevice.ops.broadcast import Broadcast
 from polydevice.ops.concat import Concat
 from polydevice.ops.convert import Convert
 from polydevice.ops.math import Negative
+from polydevice.ops.quantize_linear import DequantizeLinear
 from polydevice.ops.recurrent import Direction, GRUSequence, LSTMSequence, RNNSequence
 from polydevice.ops.split import Split
 from polydevice.ops.transpose import Transpose
@@ -79,6 +80,9 @@ class _Parts:
         n, count = self.n, len(gates)
         if list(gates) == list(range(count)):
             return port
+        if isinstance(port.node.op, DequantizeLinear):  # integers stay what they are
+            inputs = [self.ordered(p, gates) if p.desc.rank == 3 else p for p in port.node.inputs]
+            return n.emit(port.node.op, *inputs)
         known = port.desc.constant
         if known is not None:
             blocks = np.split(known, count, axis=1)
