@@ -84,3 +84,9 @@ def test_few_of_long_rows(dtype, kind):
             keys = np.where(np.isnan(x), np.inf, x)
             order = np.argsort(-keys if descending else keys, axis=-1, kind="stable")
             np.testing.assert_array_equal(find(x, count), order[..., :count])
+
+
+def test_few_of_no_rows():
+    for found in (largest(np.zeros((0, 3000), np.float32), 20), smallest(np.zeros((2, 0, 99)), 5)):
+        assert found.dtype == np.int64
+        assert found.size == 0

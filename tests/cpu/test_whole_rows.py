@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -91,3 +92,32 @@ def test_rows_are_put(reduction, places):
     model = _model("ScatterElements", (places, 7), (60, 1), (60, 7), axis=0, reduction=reduction)
     found = _check(model, feed)
     assert "ScatterNDUpdate" in found and "Broadcast" not in found, found
+
+
+@pytest.mark.parametrize("kind", ["GatherElements", "ScatterElements"])
+def test_one_row_may_be_repeated_for_all(core, kind):
+    """Where nothing is known of how many there are, and how many they become."""
+    others = ["z"] if kind == "ScatterElements" else []
+    nodes = [
+        ("Shape", ["z"], ["shape"], {}),
+        ("Expand", ["rows", "shape"], ["index"], {}),
+        (kind, ["x", "index", *others], ["y"], {"axis": 0}),
+    ]
+    inputs = {"x": [9, 5], "z": ["n", 5]}
+    model = onnx.load_from_string(models.build(nodes, inputs, ["y"], {}, opset=18))
+    rows = helper.make_tensor_value_info("rows", TensorProto.INT64, ["r", 1])
+    model.graph.input.append(rows)
+    given = model.SerializeToString()
+    request = core.load_network(core.read_network(given), "CPU").create_infer_request()
+    rng = np.random.default_rng(5)
+    for count, wide in ((7, 7), (1, 4), (6, 6), (1, 1), (1, 8)):
+        places = rng.permutation(9)[:count, None]
+        feed = {
+            name: rng.normal(size=(n, 5)).astype(np.float32)
+            for name, n in zip("xz", (9, wide), strict=True)
+        }
+        feed["rows"] = places
+        if kind == "ScatterElements" and count == 1:  # of several of one place any may stay
+            feed["z"][:] = feed["z"][0]
+        found = request.infer(feed)["y"]
+        np.testing.assert_array_equal(found, models.answer(given, feed)[0])

@@ -54,7 +54,8 @@ def test_the_condition_must_be_boolean():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, np.int8, np.int64, np.bool_])
 @pytest.mark.parametrize(
-    "shapes", [((3, 1, 40, 40), (3, 2, 40, 40), ()), ((40, 1), (50,), (40, 1))]
+    "shapes",
+    [((3, 1, 40, 40), (3, 2, 40, 40), ()), ((40, 1), (50,), (40, 1)), ((), (50, 60), (60,))],
 )
 def test_many_are_selected_bit_by_bit(device, dtype, shapes):
     """NaN, infinities and zeros of both signs come out as they went in."""

@@ -102,7 +102,7 @@ def _first(x: Array, count: int | None, *, descending: bool) -> Array:
             return index
     if size < FEW_FROM or not 0 < count * 4 <= size:
         return _sorted(x, count, descending=descending)
-    if size >= SELECT_FROM and rows <= size:
+    if size >= SELECT_FROM and 0 < rows <= size:
         by_groups = [_by_groups(row, count, descending=descending) for row in x.reshape(-1, size)]
         if all(row is not None for row in by_groups):
             return np.array(by_groups).reshape(*x.shape[:-1], count)

@@ -48,7 +48,8 @@ def _select_bits(condition: Array, a: Array, b: Array, result: Array) -> None:
     """Write b with the bits changed in which a differs from it, where the condition holds."""
     kind = _BITS[a.dtype.itemsize]
     a, b, bits = (each.view(kind) for each in (a, b, result))
-    mask = np.not_equal(condition.view(np.int8), 0).view(np.int8).astype(kind)
+    # NumPy makes a number of what has no axes.
+    mask = np.asarray(condition.view(np.int8) != 0).view(np.int8).astype(kind)
     np.negative(mask, out=mask)
     np.bitwise_xor(a, b, out=bits)
     bits &= mask

@@ -14,7 +14,7 @@ from polydevice.ops.broadcast import Broadcast, BroadcastMode
 from polydevice.ops.gather import GatherElements, GatherND
 from polydevice.ops.op import Op
 from polydevice.ops.scatter import Reduction, ScatterElementsUpdate, ScatterNDUpdate
-from polydevice.rewrites.facts import numbers_of, rank_of, size_of
+from polydevice.rewrites.facts import numbers_of, rank_of, shape_of, size_of
 from polydevice.rewrites.rule import Rule
 from polydevice.shape import normalize_axis
 
@@ -29,9 +29,8 @@ def _index_of_rows(x: Port, index: Port, axis: int) -> Port | None:
     rows = node.inputs[0]
     same = all(size_of(rows, d) == size_of(index, d) == size_of(x, d) for d in range(axis))
     wide = size_of(rows, rank - 1) == 1 and size_of(index, rank - 1) == size_of(x, rank - 1)
-    if not same or not wide or rows.shape is None or index.shape is None:
-        return None
-    return rows if rows.shape[axis] == index.shape[axis] else None
+    # Sizes that are not known may differ: one row may be repeated for all.
+    return rows if same and wide and size_of(rows, axis) == size_of(index, axis) else None
 
 
 def _takes_rows(op: GatherElements, inputs: Sequence[Port]) -> bool:
@@ -54,7 +53,7 @@ def _puts_rows(op: ScatterElementsUpdate, inputs: Sequence[Port]) -> bool:
         return False
     at = normalize_axis(numbers_of(axis)[0], rank_of(x))
     rows = _index_of_rows(x, index, at)
-    return rows is not None and updates.shape == index.shape
+    return rows is not None and shape_of(updates) == shape_of(index)
 
 
 def _put_rows(build: Emitter, op: Op, inputs: Sequence[Port]) -> list[Port]:
