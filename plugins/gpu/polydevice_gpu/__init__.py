@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -31,12 +32,24 @@ def will_load_network() -> None:
     _begin()
 
 
+_FORK_WAITS_S = 10.0
+
+
 @functools.cache
 def _begin() -> None:
     from polydevice_gpu.cl import runtime
 
-    runtime.start_ahead()
-    threading.Thread(target=_import_compiler, name="polydevice-import").start()
+    importing = threading.Thread(target=_import_compiler, name="polydevice-import")
+    threads = [runtime.start_ahead(), importing]
+    importing.start()
+
+    def end() -> None:
+        """Let no process be forked while they hold locks, which would stay taken there."""
+        for thread in threads:
+            thread.join(_FORK_WAITS_S)
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=end)
 
 
 def _import_compiler() -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from polydevice.errors import DeviceNotFoundError, OptionValueError
-from polydevice_gpu.cl import discovery
+from polydevice_gpu import cl
+from polydevice_gpu.cl import device, discovery, runtime
 from polydevice_gpu.cl.discovery import enumeration
 from polydevice_gpu.cl.discovery.enumeration import enumerate_drivers
 from polydevice_gpu.cl.discovery.facts import Enumeration, Finding, Verdict
@@ -316,6 +317,59 @@ def test_fork_after_opencl_was_started_is_refused_with_the_fix(real_driver) -> N
     if "unknown target CPU" in done.stderr:
         pytest.skip("this PoCL compiles nothing for this processor, which its LLVM does not know")
     assert "use multiprocessing.get_context('spawn')" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("pause", [0, 0.03, 0.1])
+def test_fork_while_drivers_start_leaves_no_lock_taken(real_driver, pause) -> None:
+    """They start as soon as a network is to be loaded, be it in vain."""
+    program = f"""if True:
+        import os, time
+        from polydevice import Core, opset
+        from polydevice.errors import DeviceLostError, OptionError
+        x = opset.parameter([4], "f32", name="x")
+        made = opset.network("positive", {{"y": opset.relu(x)}})
+        try:
+            Core().load_network(made, "GPU", {{"NO_SUCH_KEY": "1"}})
+        except OptionError:
+            time.sleep({pause})
+        if os.fork() == 0:
+            try:
+                Core().load_network(made, "GPU")
+            except DeviceLostError as error:
+                print(error, flush=True)
+            os._exit(0)
+        os.wait()
+    """
+    environment = {**os.environ, "POLYDEVICE_GPU_DEVICES": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "use multiprocessing.get_context('spawn')" in done.stdout, done.stderr
+
+
+def test_what_hinders_drivers_once_does_not_for_good(real_driver, monkeypatch) -> None:
+    admitted = cl.discover().devices[0]
+    monkeypatch.setattr(device, "_open", {})
+    start, errors = runtime.start, [OSError(28, "No space left on device")]
+
+    def failing(*arguments: object) -> None:
+        if errors:
+            raise errors.pop()
+        start(*arguments)
+
+    monkeypatch.setattr(runtime, "start", failing)
+    broken = cl.open_device(admitted)
+    with pytest.raises(OSError, match="No space left"):
+        broken.context  # noqa: B018
+    whole = cl.open_device(admitted)
+    assert whole is not broken
+    assert whole.is_usable
+    assert cl.open_device(admitted) is whole
 
 
 def test_simulator_that_is_preloaded_takes_the_place_of_the_drivers() -> None:

@@ -231,7 +231,7 @@ class Device:
         """Whether the context still works; a kernel's wild access ends it on some drivers."""
         try:
             return self.memory.is_usable
-        except PolydeviceError:
+        except (PolydeviceError, OSError):
             return False  # it was never made
 
     @property

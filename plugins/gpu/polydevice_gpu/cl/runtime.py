@@ -68,12 +68,12 @@ def start(enumeration: Enumeration, entered: Latch | None = None) -> None:
         _started.append(True)
 
 
-def start_ahead() -> None:
+def start_ahead() -> threading.Thread:
     """Begin to start the drivers for a device that is going to be opened, which takes 0.3 s.
 
-    Nothing where there is none; whoever opens one hears of what goes wrong. It returns when they
-    are being loaded, unless child processes are asked first: others that were busy in Python
-    meanwhile kept the thread from getting there for 0.1 s.
+    Nothing where there is none; whoever opens one hears of what goes wrong. It returns the thread
+    when they are being loaded, unless child processes are asked first: others that were busy in
+    Python meanwhile kept the thread from getting there for 0.1 s.
     """
     entered = Latch()
 
@@ -87,8 +87,10 @@ def start_ahead() -> None:
             if not entered.is_set:
                 entered.set()
 
-    threading.Thread(target=begin, name="polydevice-drivers").start()
+    thread = threading.Thread(target=begin, name="polydevice-drivers")
+    thread.start()
     entered.wait(_HEAD_START_S)
+    return thread
 
 
 @contextmanager
