@@ -5,21 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from itertools import islice
+from typing import Union
 
 import numpy as np
 
 from polydevice.emitter import Emitter
 from polydevice.node import Port
 from polydevice.ops.arithmetic import Multiply
+from polydevice.ops.broadcast import Broadcast, BroadcastMode
+from polydevice.ops.concat import Concat
 from polydevice.ops.gather import Gather
 from polydevice.ops.matmul import Einsum, GroupedMatMul, MatMul, parse_equation
 from polydevice.ops.reduce import ReduceSum
+from polydevice.ops.reshape import Reshape, ShapeOf
 from polydevice.ops.transpose import Transpose
-from polydevice.rewrites.facts import count_of, rank_of, shape_of
+from polydevice.rewrites.facts import Declined, count_of, rank_of, shape_of
 from polydevice.rewrites.rule import decomposes
+from polydevice.shape import DimLike, Shape
 
 Term = tuple[Port, str]
 """A value and one label per axis."""
+
+Size = Union[int, Port]  # noqa: UP007 - evaluated at import, on Python 3.10 too
+"""A size; where it is not known yet, a vector of one element that tells it."""
 
 
 @decomposes(GroupedMatMul, where=lambda _, inputs: len(inputs) == 2)
@@ -61,11 +70,18 @@ def _einsum(build: Emitter, op: Einsum, inputs: Sequence[Port]) -> list[Port]:
     return [_ordered(build, left, output)]
 
 
+def _shape_of(value: Port) -> Shape:
+    """Return the sizes, of which some may not be known; raises Declined without the rank."""
+    if value.shape is None:
+        raise Declined(f"the rank of {value.name} is not known")
+    return value.shape
+
+
 def _stretched_labels(inputs: Sequence[Port], terms: Sequence[str]) -> set[str]:
-    """Return the named labels that have size 1 in one input and another size elsewhere."""
-    sizes: dict[str, list[int]] = {}
+    """Return the named labels that have size 1 in one input, and may have another elsewhere."""
+    sizes: dict[str, list[DimLike]] = {}
     for value, labels in zip(inputs, terms, strict=True):
-        for label, size in zip(labels, shape_of(value), strict=True):
+        for label, size in zip(labels, _shape_of(value), strict=True):
             sizes.setdefault(label, []).append(size)
     named = {label: [n == 1 for n in found] for label, found in sizes.items() if label.isalpha()}
     return {label for label, ones in named.items() if any(ones) and not all(ones)}
@@ -74,11 +90,12 @@ def _stretched_labels(inputs: Sequence[Port], terms: Sequence[str]) -> set[str]:
 def _without_ones(build: Emitter, term: Term, stretched: AbstractSet[str]) -> Term:
     """Leave out axes of size 1 whose label has another size elsewhere: the factor is the same."""
     value, labels = term
-    sizes = shape_of(value)
-    kept = [i for i, label in enumerate(labels) if label not in stretched or sizes[i] != 1]
+    shape = _shape_of(value)
+    kept = [i for i, label in enumerate(labels) if label not in stretched or shape[i] != 1]
     if len(kept) == len(labels):
         return term
-    return build.reshape(value, [sizes[i] for i in kept]), "".join(labels[i] for i in kept)
+    sizes = _sizes(build, value)
+    return _reshaped(build, value, [sizes[i] for i in kept]), "".join(labels[i] for i in kept)
 
 
 def _diagonal(build: Emitter, term: Term) -> Term:
@@ -120,22 +137,40 @@ def _multiplied(build: Emitter, a: Term, b: Term, needed: str) -> Term:
     columns = "".join(label for label in b[1] if label not in shared)
     if not inner or not rows + columns:
         return _element_by_element(build, a, b, batch + rows + columns, inner)
-    first, second = (
-        _ordered(build, a, batch + rows + inner),
-        _ordered(build, b, batch + inner + columns),
-    )
-    n = len(batch)
-    depth = math.prod(shape_of(first)[n + len(rows) :])
-    left = build.reshape(
-        first, (*shape_of(first)[:n], count_of(first) // _outer(first, n, depth), depth)
-    )
-    right = build.reshape(
-        second, (*shape_of(second)[:n], depth, count_of(second) // _outer(second, n, depth))
-    )
+    first = _ordered(build, _evened(build, a, b, inner), batch + rows + inner)
+    second = _ordered(build, _evened(build, b, a, inner), batch + inner + columns)
+    left = _merged(build, first, [*[1] * len(batch), len(rows), len(inner)])
+    right = _merged(build, second, [*[1] * len(batch), len(inner), len(columns)])
     product = build.emit(MatMul(), left, right)
-    outer = (*shape_of(first)[n : n + len(rows)], *shape_of(second)[n + len(inner) :])
-    shape = (*shape_of(product)[:n], *outer)
-    return build.reshape(product, shape), batch + rows + columns
+    if len(rows) != 1 or len(columns) != 1:
+        sizes = _sizes(build, product)[: len(batch)]
+        sizes += _sizes(build, first)[len(batch) : len(batch + rows)]
+        sizes += _sizes(build, second)[len(batch + inner) :]
+        product = _reshaped(build, product, sizes)
+    return product, batch + rows + columns
+
+
+def _evened(build: Emitter, term: Term, other: Term, inner: str) -> Term:
+    """Repeat a term along sums where its size may turn out as 1, which products do not stretch."""
+    sizes = dict(zip(term[1], _sizes(build, term[0]), strict=True))
+    if not any(isinstance(sizes[label], Port) for label in inner):
+        return term
+    others = dict(zip(other[1], _sizes(build, other[0]), strict=True))
+    target = [
+        others[label] if label in inner and isinstance(size, Port) else 1
+        for label, size in sizes.items()
+    ]
+    repeat = Broadcast(mode=BroadcastMode.BIDIRECTIONAL)
+    return build.emit(repeat, term[0], _vector(build, target)), term[1]
+
+
+def _merged(build: Emitter, value: Port, counts: Sequence[int]) -> Port:
+    """Show neighbouring axes as one: so many each, none as an axis of size 1."""
+    if all(count == 1 for count in counts):
+        return value
+    sizes = iter(_sizes(build, value))
+    groups = [list(islice(sizes, count)) for count in counts]
+    return _reshaped(build, value, [_product(build, group) for group in groups])
 
 
 def _element_by_element(build: Emitter, a: Term, b: Term, kept: str, inner: str) -> Term:
@@ -151,12 +186,10 @@ def _element_by_element(build: Emitter, a: Term, b: Term, kept: str, inner: str)
 def _stretched(build: Emitter, term: Term, labels: str) -> Port:
     """Give a term all of the labels' axes, with size 1 where it has none."""
     value = _ordered(build, term, labels)
-    sizes = dict(zip(term[1], shape_of(term[0]), strict=True))
-    return build.reshape(value, [sizes.get(label, 1) for label in labels])
-
-
-def _outer(value: Port, batches: int, depth: int) -> int:
-    return max(math.prod(shape_of(value)[:batches]) * depth, 1)
+    if len(term[1]) == len(labels):
+        return value
+    sizes = dict(zip(term[1], _sizes(build, term[0]), strict=True))
+    return _reshaped(build, value, [sizes.get(label, 1) for label in labels])
 
 
 def _ordered(build: Emitter, term: Term, labels: str) -> Port:
@@ -166,3 +199,39 @@ def _ordered(build: Emitter, term: Term, labels: str) -> Port:
     if order != sorted(order):
         value = build.emit(Transpose(), value, build.value(np.array(order, np.int64)))
     return value
+
+
+def _sizes(build: Emitter, value: Port) -> list[Size]:
+    """Return all sizes of a value."""
+    sizes = _shape_of(value)
+    if sizes.is_static:
+        return list(sizes.static)
+    shape = build.emit(ShapeOf(), value)
+    return [
+        size if isinstance(size, int) else build.emit(Gather(), shape, [axis], 0)
+        for axis, size in enumerate(sizes)
+    ]
+
+
+def _product(build: Emitter, sizes: Sequence[Size]) -> Size:
+    """Multiply sizes."""
+    total: Size = math.prod(size for size in sizes if isinstance(size, int))
+    for size in sizes:
+        if isinstance(size, Port):
+            total = size if total == 1 else build.emit(Multiply(), size, _vector(build, [total]))
+    return total
+
+
+def _vector(build: Emitter, sizes: Sequence[Size]) -> Port:
+    """Return sizes as what Reshape and Broadcast read."""
+    return build.emit(
+        Concat(axis=0), *(size if isinstance(size, Port) else [size] for size in sizes)
+    )
+
+
+def _reshaped(build: Emitter, value: Port, sizes: Sequence[Size]) -> Port:
+    """Show a value in another shape."""
+    known = [size for size in sizes if isinstance(size, int)]
+    if len(known) == len(sizes):
+        return build.reshape(value, known)
+    return build.emit(Reshape(special_zero=False), value, _vector(build, sizes))

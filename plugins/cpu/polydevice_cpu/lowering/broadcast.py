@@ -1,4 +1,4 @@
-"""Broadcast to known sizes: NumPy repeats the values where the result lies."""
+"""Broadcast to known sizes: NumPy repeats the values where the result lies, if there are any to."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ def lower_broadcast(builder: PlanBuilder, node: Node) -> bool:
         return False
     if source.element_type is ElementType.string:
         return False
+    if source.shape == target.shape:
+        builder.set(target, builder.value(source))
+        return True
     result = builder.new_dense(target.shape.static, target.element_type.dtype)
     value = builder.array_value(source)
     builder.emit(copying(node.name, node.type, value, result))
