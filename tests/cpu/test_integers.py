@@ -257,6 +257,38 @@ def test_a_rounded_sigmoid_is_left_out_where_it_is_a_step_at_most(core, seed, le
     assert away.max() <= is_smooth
 
 
+@pytest.mark.parametrize("again", ["the same", "another scale", "another zero", "read twice"])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_rounded_the_same_behind_limits_is_rounded_once(core, seed, again):
+    """As ONNX Runtime's tools write it where zero points are 0; the limits lie on no step."""
+    g = Graph(np.random.default_rng(seed))
+    rng, dtype, scale = g.rng, final(g.rng), float(g.rng.uniform(0.02, 0.5))
+    zero = int(rng.integers(np.iinfo(dtype).min + 2, np.iinfo(dtype).max))
+    first = g.parameters(dtype, scale, zero)
+    other = {"another scale": (scale * 1.01, zero), "another zero": (scale, zero - 1)}
+    second = g.parameters(dtype, *other.get(again, (scale, zero)))
+    rounded = g.emit("QuantizeLinear", "x", *first)
+    y = g.emit("DequantizeLinear", rounded, *first)
+    if seed % 2:
+        y = g.emit("Relu", y)
+    else:
+        y = g.emit("Clip", y, *map(g.store, np.sort(rng.normal(size=2).astype(np.float32)) * 5))
+    result = g.emit("QuantizeLinear", y, *second)
+    results = {result: dtype} | ({rounded: dtype} if again == "read twice" else {})
+    shape = (3, 7, 10)
+    x = (rng.normal(size=shape) * 20).astype(np.float32)
+    x[0, 0, :4] = np.inf, -np.inf, 1e30, -0.0
+    model = g.model(shape, np.float32, results)
+    executable = core.load_network(core.read_network(model), "CPU")
+    for feed in ({"x": x}, {"x": x[::-1].copy()}):
+        for ours, theirs in zip(
+            executable.infer(feed).values(), reference(model, feed), strict=True
+        ):
+            np.testing.assert_array_equal(ours, theirs)
+    roundings = [step.count("Quantize") for step in steps(executable)]
+    assert sum(roundings) == (1 if again == "the same" else 2), executable.explain()
+
+
 @pytest.mark.parametrize("levels", [256, 255, 16])
 @pytest.mark.parametrize("signed", [False, True])
 def test_fake_quantize_becomes_integers(core, tmp_path, levels, signed):

@@ -24,7 +24,7 @@ from polydevice.rewrites.integers.integer_product import IntegerProduct
 from polydevice.rewrites.integers.movement import raise_quantize, sink_dequantize
 from polydevice.rewrites.integers.products import integer_products
 from polydevice.rewrites.integers.quantised import NARROW
-from polydevice.rewrites.integers.swish import quantised_swish
+from polydevice.rewrites.integers.roundings import quantised_swish, round_once
 from polydevice.rewrites.integers.unsigned import unsigned_integers
 from polydevice.rewrites.integers.written_out import put_together
 
@@ -43,6 +43,7 @@ def hold_integers(network: Network) -> int:
     kept = KeptLayers.of(network)
     put_together(network)
     split_fake_quantize(network)
+    round_once(network)  # before results of the network alone keep bytes with a sign
     unsigned_integers(network)
     quantised_swish(network)
     raise_quantize(network)
