@@ -10,7 +10,7 @@ import pytest
 
 from polydevice.ops.activation import Relu
 from polydevice.symbolic_size import UntraceableError, mentions_sizes, tracing
-from polydevice_cpu.lowering.concat import _start
+from polydevice_cpu.lowering.concat import _joining
 from polydevice_cpu.onednn.library import library
 from polydevice_cpu.plan import settling
 from polydevice_cpu.plan.building.looks import reshaped_strides
@@ -362,7 +362,7 @@ def test_functions_that_have_caught_a_formula_are_told():
         assert not serves_all_sizes([Relu(), (1, slice(0, size))])
         assert not serves_all_sizes(np.array([size, 1], object))
         assert not serves_all_sizes(object())  # it cannot be told
-        assert serves_all_sizes(_start(1))
+        assert serves_all_sizes(_joining([0, 2, 1], 2))
         assert serves_all_sizes({"op": Relu(), "at": np.array(2)})
 
 

@@ -173,3 +173,24 @@ def test_short_axes_of_few_and_of_many_rows(core, kind, count):
         found = request.infer({"x": x})["y"]
         (want,) = models.answer(model, {"x": x})
         np.testing.assert_allclose(found, want, rtol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize("sizes", [(16, 16), (3, 1, 5), (64, 7), (9, 65)], ids=str)
+@pytest.mark.parametrize("rows", [24, "rows"])
+def test_short_runs_that_alternate_are_joined(core, sizes, dtype, rows):
+    """Channels that lie last, in rows and as an image that was turned."""
+    rng = np.random.default_rng(sum(sizes))
+    names = [f"x{i}" for i in range(len(sizes))]
+    turned = [("Transpose", [n], [f"{n}t"], {"perm": [0, 3, 1, 2]}) for n in names]
+    nodes = [("Concat", names, ["y"], {"axis": 3}), *turned]
+    nodes += [("Concat", [f"{n}t" for n in names], ["z"], {"axis": 1})]
+    inputs = {name: [2, rows, 23, n] for name, n in zip(names, sizes, strict=True)}
+    model = models.build(nodes, inputs, ["y", "z"], {}, element_type=dtype)
+    request = core.load_network(core.read_network(model), "CPU").create_infer_request()
+    for count in (24, 24) if rows == 24 else (24, 1, 0, 30, 24, 2, 31):
+        arrays = [(rng.random((2, count, 23, n)) * 250).astype(dtype) for n in sizes]
+        found = request.infer(dict(zip(names, arrays, strict=True)))
+        wanted = np.concatenate(arrays, 3)
+        np.testing.assert_array_equal(found["y"], wanted)
+        np.testing.assert_array_equal(found["z"], np.transpose(wanted, (0, 3, 1, 2)))
