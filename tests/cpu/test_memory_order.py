@@ -194,3 +194,19 @@ def test_short_runs_that_alternate_are_joined(core, sizes, dtype, rows):
         wanted = np.concatenate(arrays, 3)
         np.testing.assert_array_equal(found["y"], wanted)
         np.testing.assert_array_equal(found["z"], np.transpose(wanted, (0, 3, 1, 2)))
+
+
+@pytest.mark.parametrize("shape", [[64, 27, 8], ["n", 27, 8], [3, 13, 2], ["n", 300, 15]], ids=str)
+@pytest.mark.parametrize("kind", ["ReduceSum", "ReduceMean"])
+def test_few_columns_of_long_axes_are_products_or_pooled(core, kind, shape):
+    axes = (["a"], {}) if kind == "ReduceSum" else ([], {"axes": [1]})
+    model = models.build(
+        [(kind, ["x", *axes[0]], ["y"], axes[1])], {"x": shape}, ["y"], {"a": np.array([1])}
+    )
+    request = core.load_network(core.read_network(model), "CPU").create_infer_request()
+    for seed, rows in enumerate((shape[0],) * 2 if shape[0] != "n" else (5, 1, 64, 5, 7)):
+        x = image(seed, rows, *shape[1:])
+        (want,) = models.answer(model, {"x": x})
+        np.testing.assert_allclose(request.infer({"x": x})["y"], want, rtol=1e-4, atol=1e-4)
+        if kind == "ReduceSum" or shape[0] != "n":  # means of new sizes are NumPy's
+            assert all(s.implementation != "numpy" for s in request.runner.bound.plan.steps)

@@ -35,7 +35,8 @@ def test_f32_against_openvino(op, axes, keep_dims, device):
 @pytest.mark.parametrize(
     ("shape", "axes"),
     [((3, 20, 33), (1,)), ((2, 3, 4, 17), (1, 2)), ((5, 16), (0,)), ((70, 40), (1,)),
-     ((2, 5, 300), (2,)), ((1, 6, 1), (1,)), ((6, 5, 4, 1), (0, 2))],
+     ((2, 5, 300), (2,)), ((1, 6, 1), (1,)), ((6, 5, 4, 1), (0, 2)), ((9, 27, 8), (1,)),
+     ((13, 3), (0,)), ((4, 5, 6, 2), (1, 2)), ((3, 600, 7), (1,))],
 )  # fmt: skip
 def test_many_elements_behind_the_axes_or_none(op, shape, axes, device):
     x = RANDOM.uniform(0.9, 1.1, shape).astype(np.float32)
@@ -45,8 +46,9 @@ def test_many_elements_behind_the_axes_or_none(op, shape, axes, device):
 
 
 @pytest.mark.parametrize("op", [ops.ReduceSum, ops.ReduceMean])
-def test_infinities_and_nan_stay_in_their_column(op, device):
-    x = np.ones((2, 3, 20), np.float32)
+@pytest.mark.parametrize("shape", [(2, 3, 20), (2, 19, 9)])
+def test_infinities_and_nan_stay_in_their_column(op, shape, device):
+    x = np.ones(shape, np.float32)
     x[0, 1, 4], x[1, 0, 7] = np.inf, np.nan
     expected = (x.sum if op is ops.ReduceSum else x.mean)(1)
     check(OpCase(op(False), [x, ints(1)], [expected], constants={1}), device)

@@ -62,7 +62,8 @@ _ROW_NS: dict[np.ufunc, int] = {np.add: 16, np.multiply: 16, np.maximum: 78, np.
 
 
 BEHIND = 16
-"""From so many elements behind the reduced axes on, pooling and products read them side by side."""
+"""From so many elements behind the reduced axes on, pooling and products read them side by side,
+longer axes than `COLUMNS` from two elements on."""
 
 
 @lowers(*_UFUNCS)
@@ -156,7 +157,7 @@ def _as_columns(
 
     A mean is pooled, what lies behind being channels next to each other; a sum is a product with
     ones. Of NumPy's `reduce` and these, in us: 16 times 20 of 100 numbers 8.9, 2.3 and 5.4; 8 times
-    40 of 192 13, 3.1 and 4.2; 4,096 rows of 16 (sums only) 79 and 22.
+    40 of 192 13, 3.1 and 4.2; 64 times 27 of 8 28, 6 and 7; 4,096 rows of 16 (sums only) 79 and 22.
     """
     first, behind = min(axes), max(axes) + 1
     if type(node.op) not in ALGORITHMS or len(axes) != behind - first:
@@ -167,7 +168,8 @@ def _as_columns(
     )
     if not is_mean and is_symbolic(count):  # ones are as many as numbers say
         return None
-    if inner < BEHIND and (is_mean or inner > 1 or not COLUMNS < count <= SUMMED):
+    summed = not is_mean and count <= SUMMED
+    if inner < BEHIND and not (count > COLUMNS and (inner > 1 or summed)):
         return None
     source = builder.dense(value)
     if source.dtype != np.float32:  # sums in bf16 would lose what they are made of
