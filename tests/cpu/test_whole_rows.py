@@ -78,18 +78,20 @@ def test_a_row_that_is_not_there_is_an_error():
 
 @pytest.mark.parametrize("reduction", ["none", "add", "mul", "max"])
 @pytest.mark.parametrize("places", [3, 90])  # with many rows for each, and with few
-def test_rows_are_put(reduction, places):
+@pytest.mark.parametrize("width", [7, 64])
+def test_rows_are_put(reduction, places, width):
     rng = np.random.default_rng(4)
     index = rng.integers(-places, places, (60, 1))
     if reduction == "none":  # of several updates of one place any may stay
         places = max(places, 60)
         index = rng.permutation(places)[:60, None]
     feed = {
-        "x": rng.normal(size=(places, 7)).astype(np.float32),
+        "x": rng.normal(size=(places, width)).astype(np.float32),
         "rows": index,
-        "updates": rng.normal(size=(60, 7)).astype(np.float32),
+        "updates": rng.normal(size=(60, width)).astype(np.float32),
     }
-    model = _model("ScatterElements", (places, 7), (60, 1), (60, 7), axis=0, reduction=reduction)
+    sizes = (places, width), (60, 1), (60, width)
+    model = _model("ScatterElements", *sizes, axis=0, reduction=reduction)
     found = _check(model, feed)
     assert "ScatterNDUpdate" in found and "Broadcast" not in found, found
 

@@ -116,3 +116,39 @@ def test_the_same_index_for_whole_rows(device, reduction, axis):
     x, updates = values((6, 6)), values(index.shape)
     op = ScatterElementsUpdate(reduction=reduction)
     check(openvino_case(op, x, index, updates, np.array(axis), constants={3}), device)
+
+
+@pytest.mark.parametrize("reduction", list(Reduction)[:6])
+@pytest.mark.parametrize("row", [(), (5,), (4, 4), (3, 17)], ids=str)
+@pytest.mark.parametrize("coordinates", [1, 2, 3])
+def test_rows_of_any_width_by_several_coordinates(reduction, row, coordinates):
+    """One update after the other by hand; as many as come to some places twice."""
+    outer = (5, 3, 2)[:coordinates]
+    x, updates = values((*outer, *row)), values((30, *row))
+    index = np.stack([RNG.integers(-n, n, 30) for n in outer], -1)
+    functions = {
+        Reduction.NONE: lambda _, new: new,
+        Reduction.SUM: np.add,
+        Reduction.SUB: np.subtract,
+        Reduction.PROD: np.multiply,
+        Reduction.MIN: np.minimum,
+        Reduction.MAX: np.maximum,
+    }
+    expected = x.astype(np.float64)
+    for place, update in zip(index, updates, strict=True):
+        at = tuple(place)
+        expected[at] = functions[reduction](expected[at], update.astype(np.float64))
+    (found,) = run(ScatterNDUpdate(reduction=reduction), [x, index, updates])
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    places = np.ravel_multi_index(tuple(np.moveaxis(index % outer, -1, 0)), outer)
+    taken = np.broadcast_to(places.reshape(-1, *[1] * len(row)), (30, *row)).copy()
+    inputs = [x.reshape(-1, *row), taken, updates, np.array(0)]
+    (found,) = run(ScatterElementsUpdate(reduction=reduction), inputs)
+    np.testing.assert_allclose(found, expected.reshape(found.shape), rtol=1e-4)
+    if row == (3, 17):  # the same index but for one element of a row
+        taken[7, 1, 5] = (taken[7, 1, 5] + 1) % len(inputs[0])
+        (found,) = run(ScatterElementsUpdate(reduction=reduction), inputs)
+        column = ScatterElementsUpdate(reduction=reduction)
+        one = [each[:, 1:2, 5:6] for each in inputs[:3]]
+        (alone,) = run(column, [*one, np.array(0)])
+        np.testing.assert_allclose(found[:, 1:2, 5:6], alone, rtol=1e-4)
