@@ -73,7 +73,10 @@ def _copy(builder: PlanBuilder, node: Node) -> bool:
     at = int(axis.reshape(-1)[0]) % len(source.shape)
     if 0 in (*source.shape.static, *target.shape.static):
         return False
-    inputs = [builder.array_value(port) for port in (source, indices)]
+    places = builder.value(indices)  # NumPy takes them as they lie
+    if places.strides is None or places.dtype != indices.element_type.dtype:
+        places = builder.array_value(indices)
+    inputs = [builder.array_value(source), places]
     result = builder.new_dense(target.shape.static, target.element_type.dtype)
     start = partial(_start, op, at)
     builder.emit(ArrayStep(node.name, node.type, start, inputs, [result], writes=True))
@@ -91,14 +94,14 @@ def _start(op: Gather, axis: int, _: Context) -> Compute:
     def compute(x: Array, indices: Array, result: Array) -> tuple[Array, ...]:
         if result.nbytes <= SMALL_BYTES and op.negative_indices:
             try:  # which looks at the indices itself
-                np.take(x, indices, axis, out=result, mode="raise")
+                x.take(indices, axis, result, "raise")
             except IndexError:
                 np.copyto(result, gather(op, x, indices, where))
             return ()
         size = x.shape[axis]
         low, high = (indices.min(), indices.max()) if indices.size > 1 else (indices.item(),) * 2
         if high < size and low >= (-size if op.negative_indices else 0):
-            np.take(x, indices, axis, out=result, mode="wrap")  # other modes copy twice
+            x.take(indices, axis, result, "wrap")  # other modes copy twice
         else:
             np.copyto(result, gather(op, x, indices, where))
         return ()
