@@ -34,6 +34,10 @@ def largest(x: Array, count: int | None = None) -> Array:
     return _first(x, count, descending=True)
 
 
+FEW = 800
+"""Up to so many floats NumPy's stable sort takes less than what sorts keys with indices: 2 of each
+of 32 rows of 8 take 3 us, and 7."""
+
 SIDE_BY_SIDE = 1024
 """From so many rankings on that lie side by side, each position is compared for all of them."""
 
@@ -95,6 +99,8 @@ def _first(x: Array, count: int | None, *, descending: bool) -> Array:
     count = size if count is None else min(count, size)
     if x.dtype.char not in _COMPARED:
         return _sorted(x, count, descending=descending)
+    if 0 < x.size <= FEW and x.dtype.char in "fd" and not (descending and math.isnan(x.min())):
+        return np.asarray((-x if descending else x).argsort(-1, "stable")[..., :count])
     rows = x.size // max(size, 1)
     if 0 < count * (8_000 + rows * (30 + 0.2 * size)) < 45_000 + 6 * x.size:
         index = _in_turns(x, count, descending=descending)
