@@ -151,6 +151,34 @@ def test_roi_align_of_onnx(device, mode, coordinates, ratio):
     check(OpCase(ROIAlign.from_onnx(attributes, 22), inputs, answers), device)
 
 
+@pytest.mark.parametrize("mode", list(RoiMode))
+def test_roi_align_of_a_region_without_area(device, mode):
+    """All samples of a bin are one point, where their number is given."""
+    op = ROIAlign(
+        pooled_h=2,
+        pooled_w=3,
+        sampling_ratio=2,
+        spatial_scale=1.0,
+        mode=mode,
+        aligned_mode=AlignedMode.HALF_PIXEL_FOR_NN,
+    )
+    rois = np.float32([[3.25, 4.5, 3.25, 4.5], [3, 4, 3, 6], [20, 4, 20, 4], [-0.5, 0, -0.5, 9]])
+    check(openvino_case(op, features(3), rois, np.int32([0, 1, 0, 1])), device)
+
+
+def test_no_regions(device):
+    op = ROIAlign(pooled_h=2, pooled_w=3, sampling_ratio=2, spatial_scale=1.0, mode=RoiMode.AVG)
+    inputs = [features(3), np.zeros((0, 4), np.float32), np.zeros(0, np.int64)]
+    check(OpCase(op, inputs, [np.zeros((0, 3, 2, 3), np.float32)]), device)
+
+
+def test_an_aligned_region_of_no_image_is_refused():
+    op = ROIAlign(pooled_h=2, pooled_w=3, sampling_ratio=2, spatial_scale=1.0, mode=RoiMode.AVG)
+    for bad in (2, -1):
+        with pytest.raises(InferenceError, match=f"image {bad}, but the batch has 2"):
+            run(op, [features(1), np.ones((2, 4), np.float32), np.array([0, bad])])
+
+
 def test_roi_align_of_a_huge_region_is_bounded(device):
     op = ROIAlign(pooled_h=1, pooled_w=1, sampling_ratio=0, spatial_scale=1.0, mode=RoiMode.AVG)
     inputs = [

@@ -12,9 +12,8 @@ from polydevice.ops.detectron import (
     ExperimentalDetectronROIFeatureExtractor,
     ExperimentalDetectronTopKROIs,
 )
-from polydevice.ops.roi import RoiMode
-from polydevice_cpu.algorithms.bilinear import align
 from polydevice_cpu.algorithms.boxes import by_score
+from polydevice_cpu.algorithms.roi_align import Regions, averages, finite_regions
 from polydevice_cpu.algorithms.suppression import suppress
 from polydevice_cpu.implement import implements
 from polydevice_cpu.ops.proposal import anchor_boxes, shifted
@@ -106,20 +105,14 @@ def roi_features(
     channels = levels[0].shape[1]
     y = np.zeros((len(rois), channels, op.output_size, op.output_size), np.float32)
     shift = 0.5 if op.aligned else 0.0
-    for i, box in enumerate(boxes):
-        if not area[i] > 0:
-            continue  # belongs to no level
-        at = int(level[i])
-        start = box[:2] / op.pyramid_scales[at] - shift
-        extent = np.maximum(box[2:] / op.pyramid_scales[at] - shift - start, 1)
-        y[i] = align(
-            levels[at][0],
-            start,
-            extent,
-            (op.output_size, op.output_size),
-            op.sampling_ratio,
-            RoiMode.AVG,
-        )
+    pooled = (op.output_size, op.output_size)
+    for at, scale in enumerate(op.pyramid_scales):
+        of_level = np.flatnonzero((level == at) & (area > 0))  # without area: belongs to none
+        box = finite_regions(op.type, boxes[of_level], 1) / scale - shift
+        extents = np.maximum(box[:, 2:] - box[:, :2], 1)
+        image = np.zeros(len(of_level), np.int64)
+        regions = Regions(image, box[:, :2], extents, pooled, op.sampling_ratio)
+        y[of_level] = averages(levels[at], regions)
     return y.astype(rois.dtype), rois
 
 

@@ -14,13 +14,12 @@ from polydevice.ops.roi import (
     PSROIPooling,
     ROIAlign,
     ROIAlignRotated,
+    RoiMode,
     ROIPooling,
 )
-from polydevice_cpu.algorithms.bilinear import align, bilinear_grid, bilinear_points
+from polydevice_cpu.algorithms.bilinear import bilinear_grid, bilinear_points
+from polydevice_cpu.algorithms.roi_align import Regions, averages, finite_regions, maxima
 from polydevice_cpu.implement import implements
-
-MAX_COORDINATE = 1e9
-"""Regions further away than this are nonsense, and would overflow an integer index."""
 
 
 def _image(what: str, value: float, images: int) -> int:
@@ -28,14 +27,6 @@ def _image(what: str, value: float, images: int) -> int:
     if not 0 <= value < images:
         raise InferenceError(f"{what}: region in image {value}, but the batch has {images}")
     return int(value)
-
-
-def _finite(what: str, rois: Array, scale: float) -> Array:
-    """Return rois in f32; raises InferenceError unless they can be scaled to coordinates."""
-    rois = rois.astype(np.float32)
-    if not (np.abs(rois) < MAX_COORDINATE / max(abs(scale), 1)).all():
-        raise InferenceError(f"{what}: a region has coordinates that are no number or too large")
-    return rois
 
 
 def _round(x: Array) -> Array:
@@ -46,29 +37,28 @@ def _round(x: Array) -> Array:
 @implements(ROIPooling)
 def roi_pooling(op: ROIPooling, x: Array, rois: Array) -> Array:
     """Pool region by region."""
-    regions = _finite("ROIPooling", rois, op.spatial_scale)
-    y = np.zeros((len(rois), x.shape[1], op.pooled_h, op.pooled_w), x.dtype)
+    regions = finite_regions("ROIPooling", rois, op.spatial_scale)
+    y = np.zeros((len(rois), op.pooled_h, op.pooled_w, x.shape[1]), x.dtype)
+    maps = np.ascontiguousarray(np.moveaxis(x, 1, -1))
     pool = _max_bins if op.method == "max" else _corner_samples
-    for i, (image, *box) in enumerate(regions):
-        data = x[_image("ROIPooling", float(image), len(x))]
-        y[i] = pool(op, data, np.array(box, np.float32))
-    return y
+    for (image, *box), into in zip(regions, y, strict=True):
+        pool(op, maps[_image("ROIPooling", float(image), len(x))], np.array(box), into)
+    return np.moveaxis(y, -1, 1)
 
 
-def _max_bins(op: ROIPooling, x: Array, box: Array) -> Array:
-    """Return [C, h, w]: the maximum of each bin; bins may share elements."""
+def _max_bins(op: ROIPooling, x: Array, box: Array, y: Array) -> None:
+    """Put the maximum of each bin of x [H, W, C] into y; bins may share elements."""
     scaled = _round(box * np.float32(op.spatial_scale)).astype(np.int64)
-    rows = _bins(scaled[1], scaled[3], op.pooled_h, x.shape[1])
-    columns = _bins(scaled[0], scaled[2], op.pooled_w, x.shape[2])
-    y = np.zeros((len(x), op.pooled_h, op.pooled_w), x.dtype)
-    for i, (top, bottom) in enumerate(rows):
-        if bottom <= top:
-            continue
-        strip = x[:, top:bottom].max(axis=1)
-        for j, (left, right) in enumerate(columns):
-            if right > left:
-                y[:, i, j] = strip[:, left:right].max(axis=1)
-    return y
+    rows = _bins(scaled[1], scaled[3], op.pooled_h, x.shape[0])
+    columns = _bins(scaled[0], scaled[2], op.pooled_w, x.shape[1])
+    first, last = columns[0][0], columns[-1][1]
+    strips = np.zeros((op.pooled_h, max(last - first, 0), x.shape[2]), x.dtype)
+    for (top, bottom), strip in zip(rows, strips, strict=True):
+        if bottom > top:
+            x[top:bottom, first:last].max(axis=0, out=strip)
+    for j, (left, right) in enumerate(columns):
+        if right > left:
+            strips[:, left - first : right - first].max(axis=1, out=y[:, j])
 
 
 def _bins(start: int, end: int, count: int, size: int) -> list[tuple[int, int]]:
@@ -80,11 +70,11 @@ def _bins(start: int, end: int, count: int, size: int) -> list[tuple[int, int]]:
     return [(int(a), int(b)) for a, b in zip(low, high, strict=True)]
 
 
-def _corner_samples(op: ROIPooling, x: Array, box: Array) -> Array:
-    """Return [C, h, w]: bilinear samples from corner to corner; zeros outside the image."""
-    rows = _between(box[1], box[3], op.pooled_h, x.shape[1])
-    columns = _between(box[0], box[2], op.pooled_w, x.shape[2])
-    return bilinear_grid(x, rows, columns, reach=0.0)
+def _corner_samples(op: ROIPooling, x: Array, box: Array, y: Array) -> None:
+    """Put bilinear samples of x [H, W, C] from corner to corner into y; zeros outside of x."""
+    rows = _between(box[1], box[3], op.pooled_h, x.shape[0])
+    columns = _between(box[0], box[2], op.pooled_w, x.shape[1])
+    y[:] = bilinear_grid(x, rows, columns, axes=(0, 1), reach=0.0)
 
 
 def _between(start: float, end: float, count: int, size: int) -> Array:
@@ -101,7 +91,7 @@ def _between(start: float, end: float, count: int, size: int) -> Array:
 @implements(PSROIPooling)
 def psroi_pooling(op: PSROIPooling, x: Array, rois: Array) -> Array:
     """Pool region by region."""
-    regions = _finite("PSROIPooling", rois, op.spatial_scale)
+    regions = finite_regions("PSROIPooling", rois, op.spatial_scale)
     size = op.group_size
     y = np.zeros((len(rois), op.output_dim, size, size), np.float32)
     pool = _average_bins if op.mode == "average" else _average_samples
@@ -157,7 +147,7 @@ def _spread(start: float, length: float, count: int, size: int) -> Array:
 
 def _samples_within(x: Array, rows: Array, columns: Array) -> Array:
     """Return bilinear samples; zeros from `size` on, and before the image."""
-    y = bilinear_grid(x, rows, columns, reach=1.0)
+    y = bilinear_grid(x, rows, columns, axes=(1, 2), reach=1.0)
     for axis, positions in ((1, rows), (2, columns)):
         outside = (positions >= x.shape[axis]) | (positions <= -1)
         y[(slice(None),) * axis + (outside,)] = 0
@@ -169,7 +159,7 @@ def deformable_psroi_pooling(
     op: DeformablePSROIPooling, x: Array, rois: Array, offsets: Array | None = None
 ) -> Array:
     """Pool region by region; every bin may stand elsewhere."""
-    regions = _finite("DeformablePSROIPooling", rois, op.spatial_scale)
+    regions = finite_regions("DeformablePSROIPooling", rois, op.spatial_scale)
     size = op.group_size
     y = np.zeros((len(rois), op.output_dim, size, size), np.float32)
     for i, (image, *box) in enumerate(regions):
@@ -215,29 +205,34 @@ def _deformed_bins(
 
 @implements(ROIAlign)
 def roi_align(op: ROIAlign, x: Array, rois: Array, batches: Array) -> Array:
-    """Align region by region."""
+    """Align all regions at once."""
     half = np.float32(0.5)
     before = half if op.aligned_mode is AlignedMode.HALF_PIXEL else np.float32(0)
     behind = np.float32(0) if op.aligned_mode is AlignedMode.ASYMMETRIC else half
-    boxes = _finite("ROIAlign", rois, op.spatial_scale)
+    boxes = finite_regions("ROIAlign", rois, op.spatial_scale)
     boxes = (boxes + before) * np.float32(op.spatial_scale) - behind
-    y = np.zeros((len(rois), x.shape[1], op.pooled_h, op.pooled_w), np.float32)
-    for i, box in enumerate(boxes):
-        data = x[_image("ROIAlign", float(batches.reshape(-1)[i]), len(x))]
-        extent = box[2:] - box[:2]
-        if op.aligned_mode is AlignedMode.ASYMMETRIC:
-            extent = np.maximum(extent, 1)
-        pooled = (op.pooled_h, op.pooled_w)
-        y[i] = align(
-            data, box[:2], extent, pooled, op.sampling_ratio, op.mode, onnx=op.onnx_maximum
-        )
-    return y.astype(x.dtype)
+    extents = boxes[:, 2:] - boxes[:, :2]
+    if op.aligned_mode is AlignedMode.ASYMMETRIC:
+        extents = np.maximum(extents, 1)
+    pooled = (op.pooled_h, op.pooled_w)
+    regions = Regions(_images(batches, len(x)), boxes[:, :2], extents, pooled, op.sampling_ratio)
+    if op.mode is RoiMode.AVG:
+        return averages(x, regions).astype(x.dtype, copy=False)
+    return maxima(x, regions, onnx=op.onnx_maximum).astype(x.dtype, copy=False)
+
+
+def _images(batches: Array, images: int) -> Array:
+    """Return each region's image; raises InferenceError outside the batch."""
+    batches = batches.reshape(-1)
+    for value in batches[~((batches >= 0) & (batches < images))].tolist():
+        raise InferenceError(f"ROIAlign: region in image {value}, but the batch has {images}")
+    return batches.astype(np.int64)
 
 
 @implements(ROIAlignRotated)
 def roi_align_rotated(op: ROIAlignRotated, x: Array, rois: Array, batches: Array) -> Array:
     """Sample region by region on a turned grid."""
-    regions = _finite("ROIAlignRotated", rois, op.spatial_scale)
+    regions = finite_regions("ROIAlignRotated", rois, op.spatial_scale)
     y = np.zeros((len(rois), x.shape[1], op.pooled_h, op.pooled_w), np.float32)
     for i, (centre_x, centre_y, width, height, angle) in enumerate(regions):
         data = x[_image("ROIAlignRotated", float(batches.reshape(-1)[i]), len(x))]

@@ -16,7 +16,7 @@ roi_axis roi_axis_of(float start, float end, int bins, int bin, int size) {
     a.per_bin = RATIO ? RATIO : (int)clamp(ceil(width), 0.0f, 1e9f);
     a.distance = width / max(a.per_bin, 1);
     a.first = 0;
-    a.last = width != 0 ? a.per_bin - 1 : -1;
+    a.last = a.per_bin - 1;
     if (!RATIO && a.last >= 0) {
         // Of many samples only those near the image are visited.
         const float before = (float)bin * a.per_bin;
