@@ -20,6 +20,7 @@ from polydevice.ops.nms import (
 from polydevice.shape import Dim, Shape
 from polydevice.tensor import TensorDesc, desc_of
 from polydevice.testing.op_case import OpCase
+from polydevice_cpu.implement import run
 from tests.ops.check import check
 from tests.ops.openvino_oracle import openvino_case
 
@@ -68,6 +69,36 @@ def test_so_many_boxes_that_only_the_best_are_sorted(device, limit):
     boxes, scores = detections(1, 1, 5000)
     limits = [scalar(limit, np.int64), scalar(0.05), scalar(0.1)]
     check(openvino_case(NonMaxSuppression(), boxes, scores, *limits, constants={2, 3, 4}), device)
+
+
+@pytest.mark.parametrize("spread", [2, 10, 60])
+@pytest.mark.parametrize(("limit", "iou"), [(3, 0.1), (400, 0.5), (30, 0.7)])
+def test_crowds_of_classes_of_uneven_sizes(device, spread, limit, iou):
+    """From almost every box close to all others to a few; one class has none above the least."""
+    rng = np.random.default_rng(spread)
+    centres = rng.uniform(0, spread, (2, 130, 2))
+    sizes = rng.uniform(2, 8, (2, 130, 2))
+    boxes = np.concatenate([centres - sizes / 2, centres + sizes / 2], -1).astype(np.float32)
+    _, scores = detections(2, 6, 130)
+    scores *= np.float32([1, 0.3, 0.05, 0.8, 0.104, 1])[:, None]
+    limits = [scalar(limit, np.int64), scalar(iou), scalar(0.1)]
+    check(openvino_case(NonMaxSuppression(), boxes, scores, *limits, constants={2, 3, 4}), device)
+
+
+@pytest.mark.parametrize("spread", [2, 200])
+def test_boxes_without_area_or_that_are_no_number_remove_none(spread):
+    boxes, scores = detections(1, 2, 90)
+    boxes *= np.float32(spread / 20)
+    boxes[0, ::9, 1] = np.nan
+    boxes[0, 1::9, 2] = boxes[0, 1::9, 0]
+    limits = [scalar(100, np.int64), scalar(0.3), scalar(0.1)]
+    outcome = run(NonMaxSuppression(), [boxes, scores, *limits])
+    kept = {(c, b) for _, c, b in outcome[0].tolist()}
+    whole = np.delete(np.arange(90), np.r_[0:90:9, 1:90:9])
+    others = run(NonMaxSuppression(), [boxes[:, whole], scores[:, :, whole], *limits])
+    expected = {(c, int(whole[b])) for _, c, b in others[0].tolist()}
+    above = {(c, b) for c, b in np.argwhere(scores[0] > np.float32(0.1)).tolist() if b % 9 < 2}
+    assert kept == expected | above
 
 
 def test_a_limit_of_no_boxes(device):

@@ -55,6 +55,24 @@ def table_overlaps(box: Array, others: Array, offset: float, *, gap: bool) -> Ar
     return np.asarray(shared)
 
 
+def overlap_more(box: Array, others: Array, threshold: float) -> Array:
+    """Return where `table_overlaps` without an offset is above a threshold, which is 0 or more.
+
+    That takes half as long where the ratio itself, of which some are no numbers, is not wanted.
+    """
+    width = np.minimum(box[2], others[2])
+    width -= np.maximum(box[0], others[0])
+    np.maximum(width, 0, out=width)
+    height = np.minimum(box[3], others[3])
+    height -= np.maximum(box[1], others[1])
+    np.maximum(height, 0, out=height)
+    width *= height
+    np.add(box[4], others[4], out=height)
+    height -= width
+    width /= height
+    return np.asarray(width > threshold)
+
+
 def by_score(scores: Array, limit: int | None = None) -> Array:
     """Return the indices of the best scores, best first; of equal ones the lower index first."""
     return smallest(-scores, limit)

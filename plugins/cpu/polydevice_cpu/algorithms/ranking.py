@@ -94,6 +94,27 @@ def _of_planes(planes: Array, *, largest: bool) -> tuple[Array, Array]:
     return best, index
 
 
+class Ranking:
+    """Which elements of each part of an array come first; sorted as far as someone asks.
+
+    What all parts need is done once: 100 of each of 80 take 0.2 ms where `smallest` takes 1.3.
+    """
+
+    def __init__(self, x: Array, ends: Array) -> None:
+        """Rank x [n], f32, cut behind `ends`."""
+        self._both = _with_index(_int32(x))
+        self._starts = [0, *ends.tolist()]
+
+    def smallest(self, part: int, count: int | None) -> Array:
+        """Return the indices in x of the smallest elements of a part, the smallest first."""
+        both = self._both[self._starts[part] : self._starts[part + 1]]
+        if count is not None and count < len(both):
+            both.partition(count - 1)
+            both = both[:count]
+        both.sort()
+        return both & 0xFFFFFFFF
+
+
 def _first(x: Array, count: int | None, *, descending: bool) -> Array:
     size = x.shape[-1]
     count = size if count is None else min(count, size)
@@ -194,9 +215,7 @@ def _sorted(x: Array, count: int, *, descending: bool) -> Array:
         # Sorting the reversed row stably and reading it backwards keeps equal elements in order.
         backwards = np.argsort(x[..., ::-1], axis=-1, kind="stable")[..., ::-1]
         return np.asarray(size - 1 - backwards[..., :count])
-    both = (~keys if descending else keys).astype(np.int64)
-    both <<= 32
-    both |= np.arange(size)
+    both = _with_index(~keys if descending else keys)
     if 0 < count < size:
         both = np.partition(both, count - 1, axis=-1)
     both = both[..., :count]
@@ -211,8 +230,19 @@ def _keys(x: Array) -> Array | None:
         x = x.astype(np.float32 if x.dtype.kind in "Vf" else np.int32)
     if x.dtype == np.int32:
         return x
-    if x.dtype != np.float32:
-        return None
+    return _int32(x) if x.dtype == np.float32 else None
+
+
+def _with_index(keys: Array) -> Array:
+    """Return int64 that are in the order of the keys, of equal ones in that of their indices."""
+    both = keys.astype(np.int64)
+    both <<= 32
+    both |= np.arange(keys.shape[-1])
+    return both
+
+
+def _int32(x: Array) -> Array:
+    """Return int32 in the order of f32; NaN is largest."""
     bits = (x + np.float32(0)).view(np.int32)  # -0 becomes 0, its equal
     keys: Array = np.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
     keys[np.isnan(x)] = 0x7FFFFFFF

@@ -20,6 +20,7 @@ from polydevice.ops.nms import (
     SortResult,
 )
 from polydevice_cpu.algorithms.boxes import by_score, overlaps
+from polydevice_cpu.algorithms.ranking import Ranking
 from polydevice_cpu.algorithms.rotated_boxes import rotated_overlaps
 from polydevice_cpu.algorithms.suppression import suppress
 from polydevice_cpu.implement import implements
@@ -98,14 +99,18 @@ def _non_max_suppression(
     batches, classes, number = scores.shape
     rows = scores.astype(np.float32, copy=False).reshape(batches * classes, number)
     found = [np.zeros((0, 2), np.int64)]
+    above = np.flatnonzero(rows > least)
+    ends = above.searchsorted(np.arange(1, len(rows) + 1) * number)
+    ranked = Ranking(-rows.take(above), ends)
     left = np.arange(len(rows) if limit else 0)
     # The best ones are mostly enough; sorting all of 12,804 takes longer than the rest for 100.
     for count in (2 * limit, 8 * limit, None):
         if not left.size:
             break
-        candidates = [_best(rows[row], least, count) for row in left]
+        candidates = [ranked.smallest(row, count) for row in left.tolist()]
         sizes = [len(each) for each in candidates]
-        groups, index = np.repeat(left, sizes), np.concatenate(candidates)
+        groups, place = np.repeat(left, sizes), above.take(np.concatenate(candidates))
+        index = place - groups * number
         several = groups if len(left) > 1 else None
         place = index if batches == 1 else groups // classes * number + index
         chosen = _corners(boxes.reshape(-1, 4).take(place, axis=0), encoding)
@@ -124,12 +129,6 @@ def _unfinished(rows: Array, cut: Array, kept: Array, limit: int) -> Array:
     if not cut.any():
         return rows[:0]
     return np.asarray(rows[cut & (np.bincount(kept, minlength=rows[-1] + 1)[rows] < limit)])
-
-
-def _best(scores: Array, least: float, count: int | None) -> Array:
-    """The indices of the best scores above the least, the best first."""
-    candidates = np.flatnonzero(scores > least)
-    return np.asarray(candidates[by_score(scores[candidates], count)])
 
 
 def _sorted(found: Array, rows: Array, classes: int, *, descending: bool) -> Selected:
