@@ -209,6 +209,10 @@ class Pending:
             return False
         if self._by_rows and any(is_slow_in_rows(post_op) for post_op in post_ops):
             return False
+        for operand in (operands or {}).values():
+            shape = operand.descriptor.shape
+            if isinstance(operand.source, Value) and self._sight.repeats(shape):
+                return False
         key = self._key(node, combined, bias=Arg.BIAS in self._arguments)
         accepted, primitive = self._decided(key, node, combined, bias=Arg.BIAS in self._arguments)
         if not accepted:
@@ -442,15 +446,9 @@ class Pending:
         sums = []
         for position, operand in self._operands.items():
             index = Arg.ATTR_POST_OP * (self._own_post_ops + position + 1) | operand.argument
-            if isinstance(operand.source, Value):
-                value = builder.in_layout(operand.source, operand.descriptor)
-                arguments[index] = self._sight.value(value, Arg.DST)
-                if self._adds_all(position):
-                    sums.append(Sum(index, partial(self._with_sum, position)))
-            else:
-                value = builder.packed(operand.source, operand.descriptor)
-                is_slope = operand.argument is Arg.WEIGHTS  # one axis, which stays
-                arguments[index] = value if is_slope else self._sight.value(value, Arg.DST)
+            arguments[index] = self._read(builder, operand)
+            if isinstance(operand.source, Value) and self._adds_all(position):
+                sums.append(Sum(index, partial(self._with_sum, position)))
         result = builder.new(self.dst)
         arguments[Arg.DST] = self._sight.value(result, Arg.DST)
         types = "+".join(self.types)
@@ -460,6 +458,18 @@ class Pending:
         for layer, reason in self.refused.items():
             builder.refuse(layer, reason)
         return result
+
+    def _read(self, builder: PlanBuilder, operand: Operand) -> Value:
+        """What the primitive sees of an operand."""
+        if isinstance(operand.source, Value):
+            value = builder.in_layout(operand.source, operand.descriptor)
+            return self._sight.value(value, Arg.DST)
+        array = self._sight.constant(operand.source)
+        if array is not operand.source:
+            return builder.packed(array, self._sight.seen(operand.descriptor, Arg.DST))
+        value = builder.packed(array, operand.descriptor)
+        is_slope = operand.argument is Arg.WEIGHTS  # one axis, which stays
+        return value if is_slope else self._sight.value(value, Arg.DST)
 
     def _adds_all(self, position: int) -> bool:
         """Whether a post-operation adds a tensor of the result's size."""

@@ -9,6 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
+from polydevice.dtype import Array
 from polydevice_cpu.onednn.constants import Arg
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.plan.value import Value
@@ -40,6 +43,14 @@ class Sight:
     def copies(self) -> int:
         """How often one number per channel has to be given."""
         return 1
+
+    def repeats(self, shape: Sequence[int]) -> bool:
+        """Whether an operand of these sizes has to be given several times, as a constant can."""
+        return False
+
+    def constant(self, array: Array) -> Array:
+        """What the primitive is given of a constant operand."""
+        return array
 
 
 class Turned(Sight):
@@ -87,6 +98,45 @@ class Rows(Sight):
         """The last axis holds the channels of so many neighbours."""
         network, seen = self._pairs[Arg.DST]
         return seen.shape[-1] // network.shape[1]
+
+
+class Runs(Sight):
+    """Tensors with few channels next to each other as rows of many pixels, for the same bytes.
+
+    A constant with one number per channel is given once for every pixel of a row.
+    """
+
+    def __init__(self, layout: Descriptor, axis: int, copies: int) -> None:
+        """Take the network's layout, the axis of the channels, and how many pixels are a row."""
+        self._layout, self._axis, self._copies = layout, axis, copies
+        self._run = layout.shape[axis] * copies
+
+    def in_network(self, layout: Descriptor, argument: int) -> Descriptor:
+        """Source and result lie alike."""
+        return self._layout
+
+    def seen(self, layout: Descriptor, argument: int) -> Descriptor | None:
+        """What lies as the source does, one number for all or for each channel."""
+        if layout == self._layout:
+            return Descriptor.dense((math.prod(layout.shape) // self._run, self._run))
+        if layout.data_type is not self._layout.data_type:
+            return None
+        if self.repeats(layout.shape):
+            return Descriptor.dense((1, self._run))
+        return Descriptor.dense((1, 1)) if math.prod(layout.shape) == 1 else None
+
+    @property
+    def sees_channels(self) -> bool:
+        """They are part of the last axis."""
+        return False
+
+    def repeats(self, shape: Sequence[int]) -> bool:
+        """Where it has one number for each channel."""
+        return math.prod(shape) == shape[self._axis] == self._layout.shape[self._axis]
+
+    def constant(self, array: Array) -> Array:
+        """One number for each pixel and channel of a row."""
+        return np.tile(array.reshape(1, -1), self._copies) if self.repeats(array.shape) else array
 
 
 class Merged(Sight):
