@@ -235,6 +235,9 @@ RUN = 64
 """Pixels, and channels from which on their own row is long enough: 224x224 pixels of 3 channels
 take 0.03 ms in rows of 64 pixels, and 0.45 one by one (oneDNN 3.2, AVX-512)."""
 
+FEW = 1024
+"""Elements that take as long in short rows as another primitive takes to be called."""
+
 
 def _in_runs(builder: PlanBuilder, node: Node) -> bool:
     """A primitive on rows of many pixels, for a constant with one number for each of few channels.
@@ -262,7 +265,7 @@ def _in_runs(builder: PlanBuilder, node: Node) -> bool:
 def _runs(value: Value, constant: tuple[int, ...]) -> Runs | None:
     """How few channels are seen in rows of pixels; None where they do not lie so."""
     strides = value.strides
-    if not value.in_reach or strides is None or not value.has_no_gaps:
+    if not value.in_reach or strides is None or not value.has_no_gaps or value.elements < FEW:
         return None
     channels = max(constant)
     axis = constant.index(channels)
