@@ -54,6 +54,15 @@ def test_roi_pooling_bilinear(device, height, width):
     check(openvino_case(op, features(3), regions(5, np.array([1, 1]))), device)
 
 
+def test_roi_pooling_of_many_regions_partly_outside(device):
+    op = ROIPooling(pooled_h=4, pooled_w=3, spatial_scale=1.0, method="bilinear")
+    rois = regions(70, np.array([1, 1]))
+    rois[::3, 1:3] -= 0.3
+    rois[1::3, 3:] += 0.55
+    rois[2, 1:] = [0, 0, 1, 1]
+    check(openvino_case(op, features(3), rois), device)
+
+
 def test_roi_pooling_outside_the_image_gives_zeros(device):
     op = ROIPooling(pooled_h=1, pooled_w=2, spatial_scale=1.0, method="max")
     rois = np.float32([[0, 20, 20, 30, 30], [0, 0, 0, 1, 0]])

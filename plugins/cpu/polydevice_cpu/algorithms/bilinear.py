@@ -19,22 +19,20 @@ def bilinear_points(x: Array, channel: Array, rows: Array, columns: Array) -> Ar
     return np.asarray(upper * (1 - down) + lower * down)
 
 
-def bilinear_grid(
-    x: Array, rows: Array, columns: Array, *, axes: tuple[int, int], reach: float
-) -> Array:
-    """Return samples of x at every row and column position along two of its three axes.
+def bilinear_grid(x: Array, rows: Array, columns: Array) -> Array:
+    """Return [C, h, w]: samples of x [C, H, W] at every row and column position.
 
-    Positions outside [-reach, size - 1 + reach] give zeros; those within it but outside the
-    image take the nearest element.
+    Positions more than 1 outside the image give zeros; others outside take the nearest element.
     """
-    y: Array = x.astype(np.float32 if x.dtype != np.float64 else np.float64, copy=False)
-    for axis, positions in zip(axes, (rows, columns), strict=True):
+    y: Array = x.astype(np.float32 if x.dtype != np.float64 else np.float64)
+    for axis, positions in ((1, rows), (2, columns)):
         size = y.shape[axis]
-        outside = ~((positions >= -reach) & (positions <= size - 1 + reach))
+        outside = ~((positions >= -1) & (positions <= size))
         at = np.clip(np.where(outside, 0, positions), 0, size - 1)
         low = at.astype(np.int64)
         high = np.minimum(low + 1, size - 1)
-        part = (at - low).astype(y.dtype).reshape(-1, *(1,) * (2 - axis))
-        y = y.take(low, axis) * (1 - part) + y.take(high, axis) * part
+        part = (at - low).astype(y.dtype)
+        part = part.reshape(-1, *(1,) * (2 - axis))
+        y = np.take(y, low, axis) * (1 - part) + np.take(y, high, axis) * part
         y[(slice(None),) * axis + (outside,)] = 0
     return y

@@ -148,25 +148,55 @@ def averages(x: Array, regions: Regions) -> Array:
         maps = np.ascontiguousarray(maps, np.float32)
     for cut, part in regions.blocks((height, width)):
         samples = _sample(part, (height, width))
-        rows = _average_rows(maps, part, _averaging(samples, max(regions.pooled)))
-        y[cut] = np.moveaxis(rows, -1, 1)
+        weights = _averaging(samples, max(regions.pooled))
+        y[cut] = _average(maps, part.images, regions.pooled, weights)
     return y
 
 
-def _average_rows(maps: Array, regions: Regions, weights: _Weights) -> Array:
-    """Return [R, *pooled, C] from maps [N, H, W, C]."""
-    (rows, columns), channels = regions.pooled, maps.shape[-1]
-    y = np.empty((len(regions.images), rows, columns, channels), np.float32)
+def interpolated(x: Array, images: Array, rows: Array, columns: Array) -> Array:
+    """Return [R, C, P, Q], f32: bilinear samples of x [N, C, H, W]; those outside of it are 0.
+
+    Args:
+        x: the images.
+        images: [R], integers: the image of each region.
+        rows: [R, P], where they lie, in elements.
+        columns: [R, Q]
+    """
+    pooled = (rows.shape[1], columns.shape[1])
+    y = np.empty((len(images), x.shape[1], *pooled), np.float32)
+    maps = np.ascontiguousarray(np.moveaxis(x, 1, -1), np.float32)
+    of_axis = np.repeat([0, 1], pooled)
+    last = np.repeat(np.array(x.shape[2:]) - 1, pooled)
+    bins = np.concatenate([np.arange(count) for count in pooled])
+    for start in range(0, len(images), REGIONS):
+        cut = slice(start, start + REGIONS)
+        position = np.concatenate([rows[cut], columns[cut]], axis=1)
+        number, place = np.nonzero((position >= 0) & (position <= last))
+        samples = _Samples(
+            2 * number + of_axis[place],
+            bins[place],
+            position[number, place],
+            last[place],
+            np.ones(2 * len(position)),
+        )
+        y[cut] = _average(maps, images[cut], pooled, _averaging(samples, max(pooled)))
+    return y
+
+
+def _average(maps: Array, images: Array, pooled: tuple[int, int], weights: _Weights) -> Array:
+    """Return [R, C, *pooled] from maps [N, H, W, C]."""
+    (rows, columns), channels = pooled, maps.shape[-1]
+    y = np.empty((len(images), rows, columns, channels), np.float32)
     down, across = weights.matrices[::2, :rows], weights.matrices[1::2, :columns]
     starts, lengths = (a.reshape(-1, 2).tolist() for a in weights[1:])
-    of_regions = zip(regions.images.tolist(), starts, lengths, down, across, y, strict=True)
+    of_regions = zip(images.tolist(), starts, lengths, down, across, y, strict=True)
     for image, (top, left), (height, width), vertical, horizontal, result in of_regions:
         data = maps[image, top : top + height, left : left + width]
         data = data.reshape(height, width * channels)
         strips = np.empty((rows, width * channels), np.float32)
         _multiply(vertical[:, :height], data, strips)
         _multiply(horizontal[:, :width], strips.reshape(rows, width, channels), result)
-    return y
+    return np.moveaxis(y, -1, 1)
 
 
 def _multiply(matrix: Array, data: Array, result: Array) -> None:

@@ -18,7 +18,13 @@ from polydevice.ops.roi import (
     ROIPooling,
 )
 from polydevice_cpu.algorithms.bilinear import bilinear_grid, bilinear_points
-from polydevice_cpu.algorithms.roi_align import Regions, averages, finite_regions, maxima
+from polydevice_cpu.algorithms.roi_align import (
+    Regions,
+    averages,
+    finite_regions,
+    interpolated,
+    maxima,
+)
 from polydevice_cpu.implement import implements
 
 
@@ -29,6 +35,14 @@ def _image(what: str, value: float, images: int) -> int:
     return int(value)
 
 
+def _images(what: str, batches: Array, images: int) -> Array:
+    """Return each region's image; raises InferenceError outside the batch."""
+    outside = np.flatnonzero(~((batches >= 0) & (batches < images)))
+    if outside.size:
+        _image(what, batches[outside[0]], images)
+    return batches.astype(np.int64)
+
+
 def _round(x: Array) -> Array:
     """Round halves away from zero, as C's round()."""
     return np.asarray(np.trunc(x + np.copysign(np.float32(0.5), x)))
@@ -36,13 +50,17 @@ def _round(x: Array) -> Array:
 
 @implements(ROIPooling)
 def roi_pooling(op: ROIPooling, x: Array, rois: Array) -> Array:
-    """Pool region by region."""
+    """Pool region by region, or sample all at once."""
     regions = finite_regions("ROIPooling", rois, op.spatial_scale)
+    images, boxes = _images("ROIPooling", regions[:, 0], len(x)), regions[:, 1:]
+    if op.method == "bilinear":
+        rows = _between(boxes[:, 1], boxes[:, 3], op.pooled_h, x.shape[2])
+        columns = _between(boxes[:, 0], boxes[:, 2], op.pooled_w, x.shape[3])
+        return interpolated(x, images, rows, columns).astype(x.dtype, copy=False)
     y = np.zeros((len(rois), op.pooled_h, op.pooled_w, x.shape[1]), x.dtype)
     maps = np.ascontiguousarray(np.moveaxis(x, 1, -1))
-    pool = _max_bins if op.method == "max" else _corner_samples
-    for (image, *box), into in zip(regions, y, strict=True):
-        pool(op, maps[_image("ROIPooling", float(image), len(x))], np.array(box), into)
+    for image, box, into in zip(images, boxes, y, strict=True):
+        _max_bins(op, maps[image], box, into)
     return np.moveaxis(y, -1, 1)
 
 
@@ -70,22 +88,15 @@ def _bins(start: int, end: int, count: int, size: int) -> list[tuple[int, int]]:
     return [(int(a), int(b)) for a, b in zip(low, high, strict=True)]
 
 
-def _corner_samples(op: ROIPooling, x: Array, box: Array, y: Array) -> None:
-    """Put bilinear samples of x [H, W, C] from corner to corner into y; zeros outside of x."""
-    rows = _between(box[1], box[3], op.pooled_h, x.shape[0])
-    columns = _between(box[0], box[2], op.pooled_w, x.shape[1])
-    y[:] = bilinear_grid(x, rows, columns, axes=(0, 1), reach=0.0)
-
-
-def _between(start: float, end: float, count: int, size: int) -> Array:
-    """Return [count] positions from start to end, which are parts of an axis of `size`."""
+def _between(start: Array, end: Array, count: int, size: int) -> Array:
+    """Return [R, count] positions from start to end [R], which are parts of an axis of `size`."""
     last = np.float32(size - 1)
     if count == 1:
-        return np.array([0.5 * (start + end) * last], np.float32)
-    step = np.float32(end - start) * last / np.float32(count - 1)
-    positions: Array = np.arange(count, dtype=np.float32) * step + np.float32(start) * last
-    positions[-1] = last * np.float32(end)
-    return positions
+        return np.asarray((np.float32(0.5) * (start + end) * last)[:, None])
+    step = (end - start) * last / np.float32(count - 1)
+    positions = np.arange(count, dtype=np.float32) * step[:, None] + start[:, None] * last
+    positions[:, -1] = last * end
+    return np.asarray(positions)
 
 
 @implements(PSROIPooling)
@@ -147,7 +158,7 @@ def _spread(start: float, length: float, count: int, size: int) -> Array:
 
 def _samples_within(x: Array, rows: Array, columns: Array) -> Array:
     """Return bilinear samples; zeros from `size` on, and before the image."""
-    y = bilinear_grid(x, rows, columns, axes=(1, 2), reach=1.0)
+    y = bilinear_grid(x, rows, columns)
     for axis, positions in ((1, rows), (2, columns)):
         outside = (positions >= x.shape[axis]) | (positions <= -1)
         y[(slice(None),) * axis + (outside,)] = 0
@@ -215,18 +226,11 @@ def roi_align(op: ROIAlign, x: Array, rois: Array, batches: Array) -> Array:
     if op.aligned_mode is AlignedMode.ASYMMETRIC:
         extents = np.maximum(extents, 1)
     pooled = (op.pooled_h, op.pooled_w)
-    regions = Regions(_images(batches, len(x)), boxes[:, :2], extents, pooled, op.sampling_ratio)
+    images = _images("ROIAlign", batches.reshape(-1), len(x))
+    regions = Regions(images, boxes[:, :2], extents, pooled, op.sampling_ratio)
     if op.mode is RoiMode.AVG:
         return averages(x, regions).astype(x.dtype, copy=False)
     return maxima(x, regions, onnx=op.onnx_maximum).astype(x.dtype, copy=False)
-
-
-def _images(batches: Array, images: int) -> Array:
-    """Return each region's image; raises InferenceError outside the batch."""
-    batches = batches.reshape(-1)
-    for value in batches[~((batches >= 0) & (batches < images))].tolist():
-        raise InferenceError(f"ROIAlign: region in image {value}, but the batch has {images}")
-    return batches.astype(np.int64)
 
 
 @implements(ROIAlignRotated)
