@@ -136,7 +136,8 @@ def test_numbers_for_channels_of_pictures(core, channels, known):
             np.testing.assert_allclose(found[name], want, rtol=1e-4, atol=1e-5)
         values = [step.values[0] for step in request.runner.bound.plan.steps]
         seen = [v.strides[1] for v in values if v.shape[1:] == (channels, 9 + number, 14)]
-        assert channels >= 12 or any(step != 1 for step in seen), values
+        in_rows = any(len(v.shape) == 2 for v in values)  # of several pixels
+        assert channels >= 12 or in_rows or any(step != 1 for step in seen), values
 
 
 @pytest.mark.parametrize("kind", ["Add", "Sub", "Mul", "Div", "Max", "Min"])
@@ -156,7 +157,7 @@ def test_a_number_for_each_of_few_columns(core, kind, count, length):
             np.testing.assert_allclose(found[name], want, rtol=1e-6)
     sizes = [step.values[0].shape for step in request.runner.bound.plan.steps]
     joined = [shape for shape in sizes if len(shape) == 2 and shape[1] > length]
-    assert bool(joined) == (length < 16)
+    assert joined
 
 
 @pytest.mark.parametrize("kind", ["ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd"])

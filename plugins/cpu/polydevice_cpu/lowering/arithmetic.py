@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -235,8 +234,8 @@ RUN = 64
 """Pixels, and channels from which on their own row is long enough: 224x224 pixels of 3 channels
 take 0.03 ms in rows of 64 pixels, and 0.45 one by one (oneDNN 3.2, AVX-512)."""
 
-FEW = 1024
-"""Elements that take as long in short rows as another primitive takes to be called."""
+SHORT, LONG = 16, 512
+"""Numbers of a row at least and at most, where the pixels do not come in rows of 64."""
 
 
 def _in_runs(builder: PlanBuilder, node: Node) -> bool:
@@ -265,7 +264,7 @@ def _in_runs(builder: PlanBuilder, node: Node) -> bool:
 def _runs(value: Value, constant: tuple[int, ...]) -> Runs | None:
     """How few channels are seen in rows of pixels; None where they do not lie so."""
     strides = value.strides
-    if not value.in_reach or strides is None or not value.has_no_gaps or value.elements < FEW:
+    if not value.in_reach or strides is None or not value.has_no_gaps:
         return None
     channels = max(constant)
     axis = constant.index(channels)
@@ -273,13 +272,15 @@ def _runs(value: Value, constant: tuple[int, ...]) -> Runs | None:
         return None
     pixels = value.elements // channels
     copies = RUN
-    if pixels % RUN:  # those of the next axis come out even, for these sizes alone
-        copies = next(
+    if pixels % RUN:  # so many of the next axis come out even, for these sizes alone
+        count = next(
             (n for n, step in zip(value.shape, strides, strict=True) if step == channels), 1
         )
-        if is_symbolic(copies):
+        if is_symbolic(count):
             return None
-    return Runs(value.descriptor, axis, copies) if copies > 1 else None
+        copies = max(n for n in range(1, max(LONG // channels, 1) + 1) if count % n == 0)
+    is_long = copies > 1 and copies * channels >= SHORT
+    return Runs(value.descriptor, axis, copies) if is_long else None
 
 
 def _hold_binary(
