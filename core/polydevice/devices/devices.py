@@ -202,7 +202,8 @@ class Devices:
         """
         name = DeviceName.parse(device_name)
         if will_load and not self._closed:
-            self.registry.will_load(name.family)
+            with self.contract(name.family, "preparing to load a network"):
+                self.registry.will_load(name.family)
         plugin = self.plugin(name.family)
         if name.members and not plugin.is_composite:
             raise DeviceNameError(

@@ -6,6 +6,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from polydevice.hookspecs import hookimpl
@@ -53,6 +54,7 @@ def _begin() -> None:
 
 
 def _import_compiler() -> None:
-    from polydevice_gpu.plugin import import_compiler
+    with suppress(ImportError):  # without pyopencl, which whoever asks for devices is told
+        from polydevice_gpu.plugin import import_compiler
 
-    import_compiler()
+        import_compiler()

@@ -57,7 +57,7 @@ def through_float(function: Callable[..., Any]) -> Callable[..., Array]:
         return narrow(np.asarray(function(*map(widen, inputs))), inputs[0].dtype)
 
     apply.__doc__ = function.__doc__
-    apply.__module__ = function.__module__
+    apply.__module__ = getattr(function, "__module__", __name__)  # ufuncs had none before NumPy 2.1
     return apply
 
 

@@ -147,7 +147,12 @@ def log_defect(doing: str, raised: str) -> None:
 
 
 def _environment(overrides: Mapping[str, str | None]) -> dict[str, str]:
-    environment = dict(os.environ)
+    while True:
+        with contextlib.suppress(
+            KeyError, RuntimeError
+        ):  # a thread sets variables for a loader meanwhile
+            environment = dict(os.environ)
+            break
     for name, value in overrides.items():
         if value is None:
             environment.pop(name, None)
