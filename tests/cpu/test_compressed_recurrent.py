@@ -148,6 +148,7 @@ def test_others_stay_in_f32(core, settings):
     assert "digits" not in explained
 
 
+@needs_integers
 def test_lengths_and_large_batches_are_computed_in_f32(core):
     rng = np.random.default_rng(10)
     inputs = _inputs(rng, 4, 3, 1) | {"lengths": np.array([4, 1, 3], np.int32)}

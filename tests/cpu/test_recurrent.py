@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from polydevice_cpu.onednn.library import library
 from tests.cpu.loading import image, load
 from tests.cpu.models import build
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no oneDNN library on this machine")
 
 TIME, BATCH, SIZE, HIDDEN = 6, 3, 4, 5
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

@@ -28,7 +28,9 @@ def opencl() -> cl.Device:
     report = cl.discover()
     if not report.devices:
         pytest.skip(f"no OpenCL device here:\n{report.text()}")
-    return cl.open_device(report.devices[0])
+    device = cl.open_device(report.devices[0])
+    assert device.context  # before a test puts something in the place of what makes it in a thread
+    return device
 
 
 @pytest.fixture(autouse=True)

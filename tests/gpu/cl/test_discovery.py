@@ -352,7 +352,7 @@ def test_fork_while_drivers_start_leaves_no_lock_taken(real_driver, pause) -> No
     assert "use multiprocessing.get_context('spawn')" in done.stdout, done.stderr
 
 
-def test_what_hinders_drivers_once_does_not_for_good(real_driver, monkeypatch) -> None:
+def test_what_hinders_drivers_once_does_not_for_good(opencl, monkeypatch) -> None:
     admitted = cl.discover().devices[0]
     monkeypatch.setattr(device, "_open", {})
     start, errors = runtime.start, [OSError(28, "No space left on device")]
