@@ -40,6 +40,8 @@ EXCHANGED = """
 @pytest.fixture
 def use_modes(monkeypatch, opencl):
     """Let warps measure rows here, and products be told of it, both in given modes."""
+    if graphs.has_trouble(opencl.facts, "normalisations"):
+        pytest.skip(f"{opencl.facts.platform_version} computes such kernels wrong, written in C")
     compiler = importlib.import_module("polydevice_gpu.compiler.compiler")
     target = dataclasses.replace(
         target_of(opencl), matrix_unit=True, warp_group_unit=True, compute_units=132
