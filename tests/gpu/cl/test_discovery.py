@@ -290,6 +290,22 @@ def test_driver_without_a_folder_for_what_it_compiles(real_driver, monkeypatch) 
     assert finding.verdict is Verdict.FOUND or "POCL_CACHE_DIR" in finding.fix
 
 
+def _check_that_a_fork_is_refused(program: str) -> None:
+    """Run a program that prints what its child, which it forks, is told."""
+    environment = {**os.environ, "POLYDEVICE_GPU_DEVICES": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if "unknown target CPU" in done.stderr:
+        pytest.skip("this PoCL compiles nothing for this processor, which its LLVM does not know")
+    assert "use multiprocessing.get_context('spawn')" in done.stdout, done.stderr
+
+
 def test_fork_after_opencl_was_started_is_refused_with_the_fix(real_driver) -> None:
     program = """if True:
         import os
@@ -305,18 +321,7 @@ def test_fork_after_opencl_was_started_is_refused_with_the_fix(real_driver) -> N
             os._exit(0)
         os.wait()
     """
-    environment = {**os.environ, "POLYDEVICE_GPU_DEVICES": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        env=environment,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    if "unknown target CPU" in done.stderr:
-        pytest.skip("this PoCL compiles nothing for this processor, which its LLVM does not know")
-    assert "use multiprocessing.get_context('spawn')" in done.stdout, done.stderr
+    _check_that_a_fork_is_refused(program)
 
 
 @pytest.mark.parametrize("pause", [0, 0.03, 0.1])
@@ -340,16 +345,7 @@ def test_fork_while_drivers_start_leaves_no_lock_taken(real_driver, pause) -> No
             os._exit(0)
         os.wait()
     """
-    environment = {**os.environ, "POLYDEVICE_GPU_DEVICES": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        env=environment,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert "use multiprocessing.get_context('spawn')" in done.stdout, done.stderr
+    _check_that_a_fork_is_refused(program)
 
 
 def test_what_hinders_drivers_once_does_not_for_good(opencl, monkeypatch) -> None:

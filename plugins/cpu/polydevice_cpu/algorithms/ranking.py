@@ -65,7 +65,7 @@ def extreme(x: Array, axis: int, *, largest: bool) -> tuple[Array, Array | None]
         rows = x if axis == x.ndim - 1 else np.moveaxis(x, axis, -1)
         index = rows.argmax(-1) if largest else rows.argmin(-1)
         index = index.reshape(*x.shape[:axis], 1, *x.shape[axis + 1 :])
-        if largest:  # the first NaN is found, if there is one
+        if largest or x.dtype.kind != "f":  # the first NaN is found, if there is one
             return index, None
         return None if _has_nan(rows.min(-1)) else (index, None)
     best, index = _of_planes(np.moveaxis(x, axis, 0), largest=largest)

@@ -62,7 +62,7 @@ steps. In us, of 320 states, 1 and 16 steps: 64 and 545, in f32 121 and 409; of 
 
 
 @dataclass(frozen=True)
-class _Pass:
+class _Sequence:
     """What one primitive computes.
 
     Attributes:
@@ -137,7 +137,7 @@ def _emit(
     sequence = isinstance(op, ops.SequenceOf)
     direction = op.direction if isinstance(op, ops.SequenceOf) else ops.Direction.FORWARD
     x = _time_first(builder, values[0], sequence)
-    whole = _pass(op, _DIRECTIONS[direction], x.shape, direction.count, len(weights) > 3)
+    whole = _sequence(op, _DIRECTIONS[direction], x.shape, direction.count, len(weights) > 3)
     if whole is None:
         return False
     states = [_state_view(builder, state, sequence) for state in values[1:]]
@@ -163,7 +163,7 @@ def _emit_with_lengths(
     x = _time_first(builder, values[0], sequence=True)
     marked = op.states == 2 and builder.uses(node.outputs[2]) > 0
     sizes = (*x.shape[:2], x.shape[2] + marked)
-    first = _pass(op, Direction.LEFT_TO_RIGHT, sizes, 1, len(weights) > 3)
+    first = _sequence(op, Direction.LEFT_TO_RIGHT, sizes, 1, len(weights) > 3)
     if first is None:
         return False
     x = builder.in_layout(x, Descriptor.dense(x.shape))
@@ -193,13 +193,13 @@ def _emit_with_lengths(
     return True
 
 
-def _pass(
+def _sequence(
     op: ops.Recurrent,
     direction: Direction,
     sizes: tuple[int, ...],
     count: int,
     peepholes: bool,
-) -> _Pass | None:
+) -> _Sequence | None:
     """Ask for the primitive for input [T, B, I]; None where there is none."""
     time, batch, size = sizes
     hidden = op.hidden_size
@@ -215,13 +215,13 @@ def _pass(
         peepholes=Descriptor.dense((1, count, 3, hidden)) if peepholes else None,
     )
     made = _primitive(op, direction, descriptors)
-    return None if made is None else _Pass(op, made, descriptors)
+    return None if made is None else _Sequence(op, made, descriptors)
 
 
 def _run(
     builder: PlanBuilder,
     node: Node,
-    one: _Pass,
+    one: _Sequence,
     x: Value,
     states: list[Value],
     weights: list[Array],
@@ -352,7 +352,7 @@ def _last_view(last: Value, sequence: bool) -> Value:
     return last.view((b, d, h), (h, b * h, 1))
 
 
-def _weights(one: _Pass, array: Array) -> Array:
+def _weights(one: _Sequence, array: Array) -> Array:
     """[D, gates * H, C] as [1, D, C, gates, H] with oneDNN's order of gates."""
     op, array = one.op, one.part(array)
     count, _, channels = array.shape
@@ -365,7 +365,7 @@ def _weights(one: _Pass, array: Array) -> Array:
     return np.concatenate([moved, mark], axis=2)
 
 
-def _bias(one: _Pass, array: Array) -> Array:
+def _bias(one: _Sequence, array: Array) -> Array:
     """[D, gates * H] as [1, D, gates, H]."""
     op, array = one.op, one.part(array)
     gates = array.reshape(array.shape[0], op.bias_gates, op.hidden_size)
@@ -373,7 +373,7 @@ def _bias(one: _Pass, array: Array) -> Array:
     return np.ascontiguousarray(ordered[np.newaxis])
 
 
-def _peepholes(one: _Pass, array: Array) -> Array:
+def _peepholes(one: _Sequence, array: Array) -> Array:
     """[D, 3 * H] as [1, D, 3, H]."""
     array = one.part(array)
     gates = array.reshape(len(array), 3, one.op.hidden_size)
