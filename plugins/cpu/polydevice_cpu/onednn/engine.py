@@ -56,10 +56,6 @@ class MemoryObject:
         made = self._library.create("memory_create", descriptor.handle, engine(), address)
         self.handle = made.value or 0
 
-    def point_to(self, address: int) -> None:
-        """Use the data at another address from now on."""
-        self._library.set_data_handle(self.handle, address)
-
     def __del__(self) -> None:
         if hasattr(self, "handle"):
             self._library.destroy("memory_destroy", self.handle)
