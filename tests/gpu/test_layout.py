@@ -20,7 +20,7 @@ from polydevice_gpu.layout import (
     sliced,
     transposed,
 )
-from polydevice_gpu.passes.plan_memory import place
+from polydevice_gpu.passes.placing.plan_memory import place
 
 
 def look(data: np.ndarray, layout: Layout, shape: tuple[int, ...]) -> np.ndarray:

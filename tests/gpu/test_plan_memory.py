@@ -15,7 +15,7 @@ from polydevice.network import Network
 from polydevice.runtime.arena import Life
 from polydevice_gpu.graph import GpuGraph, Memory, Place, Value
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.passes.plan_memory import ArenaPlan, place, plan_memory
+from polydevice_gpu.passes.placing.plan_memory import ArenaPlan, place, plan_memory
 from polydevice_gpu.runtime.plan import scratch_memory
 from tests.gpu.graphs import compiled
 from tests.gpu.test_random_graphs import Drawing

@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 
 from polydevice.dtype import ElementType
+from polydevice.ops.activation import Relu
 from polydevice.ops.arithmetic import Add
 from polydevice.ops.matmul import MatMul
+from polydevice.ops.reshape import Reshape
+from polydevice.ops.transpose import Transpose
 from polydevice_gpu.compiler.device_target import target_of
+from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.kernels.product.gemm_warps import MatmulWarps
 from tests.gpu import graphs
 from tests.gpu.mma_in_c import in_c
@@ -19,7 +23,13 @@ from tests.gpu.trials import only
 
 READ_IN_C = """
 #undef READ
+#undef COPY
+#undef AWAIT
+#undef CLOSE_STAGE
 #define READ(to, from, kind) to = inside ? vload4(0, (__global const uint*)(from)) : (uint4)(0);
+#define COPY(to, from, bytes) *(to) = (bytes) ? vload4(0, (__global const uint*)(from)) : (uint4)(0)
+#define AWAIT(n)
+#define CLOSE_STAGE()
 """
 
 
@@ -27,13 +37,13 @@ READ_IN_C = """
 def use_mode(monkeypatch, opencl):
     """Let products of few rows run here, in a given mode."""
     compiler = importlib.import_module("polydevice_gpu.compiler.compiler")
-    target = dataclasses.replace(target_of(opencl), matrix_unit=True)
     launches = MatmulWarps.launches
 
     def without_units(self, node, mode, target):
         return [in_c(launch, READ_IN_C) for launch in launches(self, node, mode, target)]
 
-    def use(mode: int) -> None:
+    def use(mode: int, **more) -> None:
+        target = dataclasses.replace(target_of(opencl), matrix_unit=True, **more)
         monkeypatch.setattr(compiler, "target_of", lambda _: target)
         monkeypatch.setattr(MatmulWarps, "launches", without_units)
         monkeypatch.setattr(MatmulWarps, "default_mode", lambda *_: mode)
@@ -67,3 +77,53 @@ def test_every_warp_takes_its_terms(core, opencl, use_mode, rows, columns, terms
     for _ in range(2):
         (found,) = executable.infer({"x": x}).values()
         np.testing.assert_allclose(found, right, 2e-3, 2e-2)
+
+
+@pytest.mark.parametrize(
+    ("rows", "middle", "width", "more"),
+    [
+        (19, 64, 8, {}),
+        (33, 96, 8, {"local_memory_bytes": 98304}),
+        pytest.param(40, 320, 24, {"warp_group_unit": True}, marks=pytest.mark.full),
+    ],
+)
+def test_rows_between_products_lie_in_tiles(core, opencl, use_mode, rows, middle, width, more):
+    use_mode(next(i for i, mode in enumerate(MatmulWarps.modes) if mode["BN"] == width), **more)
+    random = np.random.default_rng(rows)
+    x, u = random.standard_normal((rows, 40)), random.standard_normal((40, middle))
+    w = random.standard_normal((middle, 24))
+    x, u, w = (a.astype("f2") for a in (x, u, w))
+    x[rows // 2] = np.nan  # which no other row may show
+    s = graphs.Sketch()
+    given = s.input("x", rows, 40, kind=ElementType.f16)
+    y = s.add("y", MatMul(), given, s.const("u", u))
+    network = s.network(out=s.add("z", MatMul(), s.add("relu", Relu(), y), s.const("w", w)))
+    executable = graphs.loaded(network, opencl, graphs.SparingBuilder(opencl), core)
+    nodes = executable.get_exec_graph_info().nodes()
+    lie = [node.rt_info["outputLayouts"] for node in nodes]
+    assert "row tiles" in lie, lie
+    right = np.maximum(x.astype("f8") @ u.astype("f8"), 0).astype("f2").astype("f8")
+    right = right @ w.astype("f8")
+    for _ in range(2):
+        (found,) = executable.infer({"x": x}).values()
+        np.testing.assert_allclose(found, right, 2e-3, 3e-1)
+
+
+def test_rows_that_are_copied_for_a_product_become_half_on_the_way(core, opencl, use_mode):
+    use_mode(next(i for i, mode in enumerate(MatmulWarps.modes) if mode["BN"] == 8))
+    random = np.random.default_rng(3)
+    x = random.standard_normal((8, 19, 5)).astype("f4")
+    w = random.standard_normal((40, 24)).astype("f2").astype("f4")
+    s = graphs.Sketch()
+    turned = s.add("turned", Transpose(), s.input("x", *x.shape), s.const("order", [1, 2, 0]))
+    rows = s.add("rows", Reshape(), turned, s.const("shape", np.array([19, 40])))
+    network = s.network(out=s.add("y", MatMul(), rows, s.const("w", w)))
+    settings = CompileSettings(floats=ElementType.f16)
+    executable = graphs.loaded(network, opencl, graphs.SparingBuilder(opencl), core, settings)
+    nodes = [node for node in executable.latest_plan().graph.nodes if not node.is_view]
+    kinds = [(str(node.op.type), str(node.output.storage)) for node in nodes]
+    assert kinds == [("Fused", "f16"), ("MatMul", "f32")], kinds
+    right = x.transpose(1, 2, 0).reshape(19, 40).astype("f2").astype("f8") @ w.astype("f8")
+    for _ in range(2):
+        (found,) = executable.infer({"x": x}).values()
+        np.testing.assert_allclose(found, right, 2e-3, 5e-2)

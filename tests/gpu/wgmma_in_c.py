@@ -19,12 +19,14 @@ _IN_C = """
 #undef MULTIPLY
 #undef READ_PIECE
 #undef FROM_LANE
+#undef READ_EIGHT
 #define LOCAL_AT(at) (__local uint*)((__local uchar*)tiles + (at))
 #define COPY(to, from, bytes) \\
     vstore4((bytes) ? vload4(0, (__global const uint*)(from)) : (uint4)(0), 0, LOCAL_AT(to))
 #define CLOSE_STAGE()
 #define AWAIT(n)
 #define READ_PIECE(to, at) to = vload4(0, LOCAL_AT(at))
+#define READ_EIGHT(to, from) to = vload8(0, from)
 #define FROM_LANE(to, from, bit) \\
     { \\
         exchange[thread] = from; \\

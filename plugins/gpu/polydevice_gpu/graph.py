@@ -50,6 +50,8 @@ class Memory:
         elements: its size.
         storage: type of its elements.
         data: what it holds, for weights.
+        row_tiles: columns of the matrix that it holds, whose rows lie in tiles (`in_row_tiles` in
+            Call); 0 where layouts say where elements lie.
     """
 
     place: Place
@@ -57,6 +59,7 @@ class Memory:
     storage: ElementType
     data: Array | None = None
     name: str = ""
+    row_tiles: int = 0
 
     @property
     def bytes(self) -> int:
@@ -140,6 +143,12 @@ class Value:
         """The layout; planar while no pass has decided otherwise."""
         return self.layout if self.layout is not None else planar(self.shape)
 
+    @property
+    def layout_name(self) -> str:
+        """What reports call the way in which the elements lie."""
+        tiled = self.memory is not None and self.memory.row_tiles
+        return "row tiles" if tiled else self.placed.named(self.shape)
+
     def like(self, name: str) -> Value:
         """Return a new value of the same type, shape and storage."""
         return Value(name, self.element_type, self.shape, storage=self.storage)
@@ -151,7 +160,7 @@ class Value:
         kind = str(self.storage)
         if self.storage is not self.element_type:
             kind = f"{self.element_type} as {self.storage}"
-        where = "" if self.layout is None else f" {self.layout.named(self.shape)}"
+        where = "" if self.layout is None else f" {self.layout_name}"
         return f"{self.name}: {kind}[{sizes}]{where}"
 
 

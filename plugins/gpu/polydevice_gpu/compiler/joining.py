@@ -18,7 +18,7 @@ from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.one_launch.choose import Joined, Rules, join, why_apart
 from polydevice_gpu.one_launch.stage import Stage
 from polydevice_gpu.one_launch.stretch import Draft, Stretch, build, draft
-from polydevice_gpu.passes.plan_memory import ArenaPlan
+from polydevice_gpu.passes.placing.plan_memory import ArenaPlan
 from polydevice_gpu.runtime.plan import LATER, HostStep, NestedStep, Plan, Step
 
 MOST_KERNELS = 8

@@ -29,8 +29,9 @@ from polydevice_gpu.kernels.kernel import Choice
 from polydevice_gpu.kernels.launch import Argument, Launch, Weights
 from polydevice_gpu.kernels.target import Target
 from polydevice_gpu.one_launch.stretch import Stretch
-from polydevice_gpu.passes import plan_memory as memory
-from polydevice_gpu.passes.plan_memory import ArenaPlan
+from polydevice_gpu.passes.placing import plan_memory as memory
+from polydevice_gpu.passes.placing import tile_rows as tiling
+from polydevice_gpu.passes.placing.plan_memory import ArenaPlan
 from polydevice_gpu.reports.dumps import Dumps
 from polydevice_gpu.runtime.host import HostGroup, group, known_shape
 from polydevice_gpu.runtime.plan import (
@@ -134,6 +135,11 @@ def tune(work: PlanWork) -> None:
     if tuner is not None:
         tuner.tune(work.graph, work.target, work.builder.device, work.builder)
         work.settings.dumps.graph(work.number, "tune", work.graph)
+
+
+def tile_rows(work: PlanWork) -> None:
+    """Let rows that only products by warps read lie as these read them."""
+    tiling.tile_rows(work.graph, work.outside)
 
 
 def make_steps(work: PlanWork) -> None:

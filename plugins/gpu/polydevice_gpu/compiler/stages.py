@@ -21,7 +21,6 @@ from polydevice_gpu.compiler.preparation import Prepared
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.graph import GpuGraph
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.passes.concat_in_place import concat_in_place
 from polydevice_gpu.passes.drop_conversions import drop_conversions
 from polydevice_gpu.passes.drop_unused import drop_unused
 from polydevice_gpu.passes.fusing.fuse_frame import fuse_frame
@@ -34,6 +33,7 @@ from polydevice_gpu.passes.fusing.read_floats import read_floats
 from polydevice_gpu.passes.fusing.requantise import requantise
 from polydevice_gpu.passes.group_convolutions import group_convolutions
 from polydevice_gpu.passes.group_products import group_products
+from polydevice_gpu.passes.placing.concat_in_place import concat_in_place
 from polydevice_gpu.passes.read_borders import read_borders
 from polydevice_gpu.passes.select_kernels import select_kernels
 from polydevice_gpu.passes.shorten_views import shorten_views
@@ -91,6 +91,7 @@ GRAPH: tuple[Pass, ...] = (
 
 PLAN: tuple[Callable[[PlanWork], None], ...] = (
     plan_stages.tune,  # before launches are made of the choices
+    plan_stages.tile_rows,  # when nobody else is chosen any more
     plan_stages.make_steps,  # launches; bodies become plans, and what the host computes is loaded
     plan_stages.share_functions,  # when launches are written, and before any is built
     plan_stages.build_and_upload,  # all at once; constants not when the first request is made

@@ -46,6 +46,10 @@ class Kernel(ABC):
     """Variants; a choice is a kernel's name and the number of its mode."""
     fixes_layout: ClassVar[bool] = False
     """Whether results must lie exactly as `output_layouts` says, whoever reads them."""
+    reads_tiles: ClassVar[bool] = False
+    """Whether rows of its first input may lie in tiles, see `tile_rows`."""
+    writes_tiles: ClassVar[bool] = False
+    """Whether every store of its first result asks for its place, in vectors of up to eight."""
 
     def refuses(self, node: GpuNode, target: Target) -> str:
         """Say why this kernel cannot run the node on the device; empty when it can."""

@@ -43,7 +43,7 @@ from polydevice_gpu.kernels.pointwise.fragment import (
     write_functions,
 )
 from polydevice_gpu.kernels.target import Target
-from polydevice_gpu.layout import Layout, broadcast, collapse
+from polydevice_gpu.layout import TILE_COLUMNS, TILE_ROWS, Layout, broadcast, collapse
 from polydevice_gpu.ops import Fused
 
 Groups = Sequence[Sequence[int]]
@@ -59,6 +59,15 @@ _INSIDE = (
     "{ if (get_global_id(0) < ITEMS_X) name##_inside(ARGUMENTS); } void name##_inside(PARAMETERS)"
 )
 """Lets those work-items run what follows that are not beyond the end."""
+
+_IN_ROW_TILES = f"""\
+static inline int in_row_tiles(int at, int columns) {{
+    const int row = at / columns, column = at % columns;
+    const int m = row % {TILE_ROWS}, n = column % {TILE_COLUMNS};
+    return (row - m) * columns + (column - n) * {TILE_ROWS} + m * {TILE_COLUMNS} + n;
+}}
+"""
+"""Where an element lies whose matrix lies in tiles; neighbours in a row of a tile stay such."""
 
 _GROUP = 8
 """Work-items of such groups: 4 to 64 are equally fast on PoCL, and few rows have many groups."""
@@ -241,7 +250,12 @@ class Call:
             blocks = collapse([(shape[a], layout.pitches[a]) for a in axes])
             terms += self._terms(role, number, blocks)
         names = ", ".join(f"c{number}" for number in range(len(groups)))
-        self.define(**{f"{role}_AT({names})": "(" + (" + ".join(terms) or "0") + ")"})
+        at = "(" + (" + ".join(terms) or "0") + ")"
+        if value.memory is not None and value.memory.row_tiles:
+            if _IN_ROW_TILES not in self._functions:
+                self.function(_IN_ROW_TILES)
+            at = f"in_row_tiles({at}, {value.memory.row_tiles})"
+        self.define(**{f"{role}_AT({names})": at})
 
     def unravel(self, macro: str, prefix: str, shape: Sequence[int]) -> None:
         """Define ``macro(i)``, which declares the coordinates of element i of a row-major shape.

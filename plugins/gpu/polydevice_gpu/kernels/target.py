@@ -64,6 +64,11 @@ class Target:
         """Whether many work-items run in lockstep, so that neighbours should read neighbours."""
         return self.scalar_lanes > 1
 
+    @property
+    def declared_local_bytes(self) -> int:
+        """Local memory that a kernel may declare, which is more than OpenCL says on Hopper."""
+        return 224 << 10 if self.warp_group_unit else self.local_memory_bytes
+
     def nominal(self, size: int) -> int:
         """Return the size to choose a mode by; one for many where sizes vary.
 

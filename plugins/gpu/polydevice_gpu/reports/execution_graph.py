@@ -65,7 +65,7 @@ def _execution(node: GpuNode, plan: Plan, times: Times) -> Execution:
 def _placed(values: list[Value], kernel: str, **others: Any) -> Execution:
     return Execution(
         kernel,
-        layouts=["host" if value.on_host else value.placed.named(value.shape) for value in values],
+        layouts=["host" if value.on_host else value.layout_name for value in values],
         precisions=[value.storage.precision for value in values],
         **others,
     )

@@ -25,7 +25,7 @@ from polydevice_gpu.runtime.host import HostGroup, Spare
 from polydevice_gpu.runtime.weights import WeightStore
 
 if TYPE_CHECKING:
-    from polydevice_gpu.passes.plan_memory import ArenaPlan
+    from polydevice_gpu.passes.placing.plan_memory import ArenaPlan
     from polydevice_gpu.runtime.bound_steps import BoundNested, BoundSteps
     from polydevice_gpu.runtime.filled_stretch import FilledStretch
 

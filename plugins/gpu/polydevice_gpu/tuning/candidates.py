@@ -141,7 +141,7 @@ def _fits(kernel: Kernel, node: GpuNode, target: Target) -> bool:
     """Whether a kernel can take the place of the node's own, with all layouts unchanged."""
     if kernel.refuses(node, target) or (node.epilogue is not None and not kernel.fuses(node)):
         return False
-    if not all(
+    if not _knows_tiles(kernel, node) or not all(
         kernel.accepts_layout(node, index, value.placed, target)
         for index, value in enumerate(node.inputs)
     ):
@@ -151,4 +151,13 @@ def _fits(kernel: Kernel, node: GpuNode, target: Target) -> bool:
     return kernel in (node.choice.kernel, kernels_of(type(node.op))[-1]) or all(
         layout.same_as(value.placed, value.shape)
         for layout, value in zip(kernel.output_layouts(node, target), node.outputs, strict=True)
+    )
+
+
+def _knows_tiles(kernel: Kernel, node: GpuNode) -> bool:
+    """Whether a kernel takes rows in tiles where the node's first input or result lies so."""
+    ways = ((node.inputs, kernel.reads_tiles), (node.outputs, kernel.writes_tiles))
+    return all(
+        knows or not values or values[0].memory is None or not values[0].memory.row_tiles
+        for values, knows in ways
     )

@@ -27,7 +27,7 @@ from polydevice.symbolic_size import (
 from polydevice_gpu.graph import Border, GpuGraph, GpuNode, Memory, Value
 from polydevice_gpu.kernels.launch import Argument, Computed, Launch, Local, Scratch
 from polydevice_gpu.layout import Layout
-from polydevice_gpu.passes.plan_memory import ArenaPlan, lives_of, place
+from polydevice_gpu.passes.placing.plan_memory import ArenaPlan, lives_of, place
 from polydevice_gpu.runtime.filled_stretch import FilledStretch, StretchTable
 from polydevice_gpu.runtime.plan import Contents, HostStep, NestedStep, Plan, Step
 
@@ -233,7 +233,7 @@ class FilledContents(Contents):
             known = old
             if is_symbolic(old.elements) or (old.data is not None and is_formula(old.data)):
                 data = self._array(old.data, old.storage)
-                known = Memory(old.place, self._size(old.elements), old.storage, data, old.name)
+                known = dataclasses.replace(old, elements=self._size(old.elements), data=data)
             self._memory[old] = known
         return known
 

@@ -177,6 +177,8 @@ class Attention(Kernel):
 class AttentionMma(Attention, SingleLaunch):
     """A work-group computes BM queries of one head on matrix units; scores stay in registers."""
 
+    writes_tiles = True
+
     modes = tuple(
         {"BM": rows, "BN": keys, "TALL": tall, "ALONG": along}
         for rows, keys, tall, along in (

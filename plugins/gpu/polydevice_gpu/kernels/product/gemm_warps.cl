@@ -5,8 +5,8 @@
 // Layouts: terms side by side, rows at multiples of 8 elements.   Types: half; sums in float.
 // Needs: ROWS, COLUMNS, CHANNELS_IN (terms of a row, a multiple of 8), STEPS (of 32 terms of each
 // warp), TERMS, BM (a multiple of 16), BN, ACROSS (warps side by side at columns), ALONG (at terms),
-// DEPTH (steps in registers); FILTER as [column / 8, term / 32, column % 8, term % 32], so that a warp
-// reads neighbours.
+// DEPTH (steps in registers) or STAGES (steps in local memory; 0 for none); FILTER as [column / 8,
+// term / 32, column % 8, term % 32], so that a warp reads neighbours; TILED (rows lie likewise).
 #define THREADS (32 * ACROSS * ALONG)
 #define WARP_N (BN / ACROSS)
 #define TILES_M (BM / 16)
@@ -30,18 +30,54 @@
                  "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                    \
                  : "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])                   \
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1))
+#if TILED
+#define ROW_START(i) (min(first_m / 8 + (i), (ROWS - 1) / 8) * 8 * CHANNELS_IN + lane * 8)
+#define ROW_TERM (term - term % 32) * 8
+#else
+#define ROW_START(i) IN0_AT(0, 0, 0, min(first_m + (i) * 8 + (lane >> 2), ROWS - 1), 0)
+#define ROW_TERM term
+#endif
 // Read 32 terms of rows and columns. A work-item has eight in a row of each, which the unit takes for
 // others of its 16: both factors are exchanged alike, and a sum has no order.
+#if STAGES
+// A work-item reads what it copied itself: nobody waits for anybody.
+#define PIECES (TILES_N + 2 * TILES_M)
+#define PIECE(stage, number) (ring + (((stage) * THREADS / 32 + warp) * PIECES + (number)) * 32 + lane)
+#define COPY(to, from, bytes)                                                               \
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"                            \
+                 : : "r"((uint)(size_t)(to)), "l"(from), "r"(bytes) : "memory")
+#define CLOSE_STAGE() asm volatile("cp.async.commit_group;" ::: "memory")
+#define AWAIT(n) asm volatile("cp.async.wait_group %0;" : : "n"(n) : "memory")
+#define FETCH(stage)                                                                        \
+    {                                                                                       \
+        const bool inside = term < CHANNELS_IN;                                             \
+        __global const half* rows_at = in0 + (inside ? ROW_TERM : 0);                       \
+        _Pragma("unroll") for (int j = 0; j < TILES_N; j++)                                 \
+            COPY(PIECE(stage, j), columns_at + j * 8 * TERMS, 16);                          \
+        _Pragma("unroll") for (int i = 0; i < 2 * TILES_M; i++)                             \
+            COPY(PIECE(stage, TILES_N + i), rows_at + from_row[i], inside ? 16 : 0);        \
+        term += 32 * ALONG;                                                                 \
+        columns_at += 256 * ALONG;                                                          \
+    }
+#else
 #define FETCH(d)                                                                            \
     {                                                                                       \
         const int inside = term < CHANNELS_IN;                                              \
         _Pragma("unroll") for (int j = 0; j < TILES_N; j++)                                 \
             READ(b[d][j], columns_at + j * 8 * TERMS, ".nc.L1::no_allocate")                \
         _Pragma("unroll") for (int i = 0; i < 2 * TILES_M; i++)                             \
-            READ(a[d][i], in0 + from_row[i] + term, "")                                     \
+            READ(a[d][i], in0 + from_row[i] + ROW_TERM, "")                                 \
         term += 32 * ALONG;                                                                 \
         columns_at += 256 * ALONG;                                                          \
     }
+#endif
+#define MULTIPLY_ALL(a, b)                                                                  \
+    _Pragma("unroll") for (int i = 0; i < TILES_M; i++)                                     \
+        _Pragma("unroll") for (int j = 0; j < TILES_N; j++) {                               \
+            const uint4 above = (a)[2 * i], below = (a)[2 * i + 1], column = (b)[j];        \
+            MULTIPLY(sum[i][j], above.s0, below.s0, above.s1, below.s1, column.s0, column.s1); \
+            MULTIPLY(sum[i][j], above.s2, below.s2, above.s3, below.s3, column.s2, column.s3); \
+        }
 #define ADD_SHARES                                                                          \
     _Pragma("unroll") for (int w = 0; w < ALONG; w++) four +=                               \
         *(__local float4*)(shares + (w * CHUNK + r) * PITCH + c);
@@ -91,7 +127,7 @@ KERNEL(gemm_warps) {
     int from_row[2 * TILES_M];
     #pragma unroll
     for (int i = 0; i < 2 * TILES_M; i++)
-        from_row[i] = IN0_AT(0, 0, 0, min(first_m + i * 8 + (lane >> 2), ROWS - 1), 0);
+        from_row[i] = ROW_START(i);
     __global const half* columns_at =
         filter + (size_t)(first_n + warp_n) * TERMS + (along * 32 + lane) * 8;
 
@@ -102,6 +138,28 @@ KERNEL(gemm_warps) {
         for (int j = 0; j < TILES_N; j++)
             #pragma unroll
             for (int k = 0; k < 4; k++) sum[i][j][k] = 0.0f;
+#if STAGES
+    LOCAL_ARRAY(uint4, ring, STAGES * THREADS * PIECES, , 16);
+    #pragma unroll
+    for (int s = 0; s < STAGES; s++) {
+        if (s < STEPS) FETCH(s)
+        CLOSE_STAGE();
+    }
+    int stage = 0;
+    #pragma unroll 1
+    for (int step = 0; step < STEPS; step++) {
+        AWAIT(STAGES - 1);
+        uint4 a[2 * TILES_M], b[TILES_N];
+        #pragma unroll
+        for (int j = 0; j < TILES_N; j++) b[j] = *PIECE(stage, j);
+        #pragma unroll
+        for (int i = 0; i < 2 * TILES_M; i++) a[i] = *PIECE(stage, TILES_N + i);
+        MULTIPLY_ALL(a, b)
+        if (step + STAGES < STEPS) FETCH(stage)
+        CLOSE_STAGE();
+        stage = stage == STAGES - 1 ? 0 : stage + 1;
+    }
+#else
     uint4 a[DEPTH][2 * TILES_M], b[DEPTH][TILES_N];
     #pragma unroll
     for (int d = 0; d < DEPTH; d++) FETCH(d)
@@ -109,19 +167,11 @@ KERNEL(gemm_warps) {
     for (int step = 0; step < STEPS; step += DEPTH) {
         #pragma unroll
         for (int d = 0; d < DEPTH; d++) {
-            #pragma unroll
-            for (int i = 0; i < TILES_M; i++)
-                #pragma unroll
-                for (int j = 0; j < TILES_N; j++) {
-                    const uint4 above = a[d][2 * i], below = a[d][2 * i + 1], column = b[d][j];
-                    MULTIPLY(sum[i][j], above.s0, below.s0, above.s1, below.s1, column.s0,
-                             column.s1);
-                    MULTIPLY(sum[i][j], above.s2, below.s2, above.s3, below.s3, column.s2,
-                             column.s3);
-                }
+            MULTIPLY_ALL(a[d], b[d])
             FETCH(d)
         }
     }
+#endif
 
     #pragma unroll
     for (int chunk = 0; chunk < BM; chunk += CHUNK) {

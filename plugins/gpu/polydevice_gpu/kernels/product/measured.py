@@ -66,6 +66,7 @@ class MeasuredWarps(MatmulWarps):
 
     def declare_engine(self, call: Call, mode: Mode) -> None:
         """Declare where moments go."""
+        super().declare_engine(call, mode)
         call.define(MEASURED=True)
         _declare_moments(call, "OUT1")
 

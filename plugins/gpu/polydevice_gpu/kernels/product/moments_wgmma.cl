@@ -67,13 +67,18 @@
         FROM_LANE(others, x, bit);                                                          \
         x += others;                                                                        \
     }
+// Read where it stands, and not where it is used: the products that run meanwhile take longer.
+#define READ_EIGHT(to, from)                                                                \
+    asm volatile("ld.global.nc.v4.f32 {%0,%1,%2,%3}, [%8];\n"                               \
+                 "ld.global.nc.v4.f32 {%4,%5,%6,%7}, [%8+16];"                              \
+                 : "=f"((to).s0), "=f"((to).s1), "=f"((to).s2), "=f"((to).s3),              \
+                   "=f"((to).s4), "=f"((to).s5), "=f"((to).s6), "=f"((to).s7) : "l"(from))
 // Eight neighbouring sums, with what a normalised row makes of them.
-#define NORMALISED(eight, n)                                                                \
+#define NORMALISED(eight)                                                                   \
     SUM8 eight = (SUM8)(                                                                    \
         sum[at + h], sum[at + h + 1], sum[at + h + 4], sum[at + h + 5],                     \
         sum[at + h + 8], sum[at + h + 9], sum[at + h + 12], sum[at + h + 13]);              \
-    eight = (eight - mean[h / 2] * EIGHT_FLOATS(column_sums + (n))) * factor[h / 2] +       \
-            EIGHT_FLOATS(shifts + (n));
+    eight = (eight - mean[h / 2] * of_columns[at / 16]) * factor[h / 2] + shift[at / 16];
 
 KERNEL(PRODUCT) {
     LOCAL_ARRAY(ushort, tiles, STAGES * STAGE_BYTES / 2, , 1024);
@@ -103,6 +108,13 @@ KERNEL(PRODUCT) {
     #pragma unroll
     for (int h = 0; h < 2; h++)
         EACH_SLOT(slots[h][i] = IN4_LOAD2(IN4_AT(min(sums_m + h * 8, ROWS - 1), slot, 0));)
+    float8 of_columns[BN / 32], shift[BN / 32];
+    #pragma unroll
+    for (int i = 0; i < BN / 32; i++) {
+        const int n = min(eights_n + i * 32, COLUMNS - 8);
+        READ_EIGHT(of_columns[i], column_sums + n);
+        READ_EIGHT(shift[i], shifts + n);
+    }
     uint reads = tiles_at, writes = STAGES - 2;
     for (int step = 0; step < STEPS; step++) {
         AWAIT(STAGES - 3);
@@ -134,13 +146,13 @@ KERNEL(PRODUCT) {
     RESULT8_T done[SUMS / 8];
     EIGHTS(0, SUMS,
            const int inside_n = min(n, COLUMNS - 8);
-           NORMALISED(eight, inside_n)
+           NORMALISED(eight)
            done[at / 8 + h / 2] = RESULT8(eight, min(m, end_m - 1), inside_n))
     EIGHTS(0, SUMS, if (m < end_m && n < COLUMNS)
                OUT0_STORE8(OUT0_AT(m, n), done[at / 8 + h / 2]))
 #else
     EIGHTS(0, SUMS, if (m < end_m && n < COLUMNS) {
-        NORMALISED(eight, n)
+        NORMALISED(eight)
         WRITE8(eight, m, n);
     })
 #endif
