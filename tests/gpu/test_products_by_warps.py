@@ -17,8 +17,11 @@ from polydevice.ops.transpose import Transpose
 from polydevice_gpu.compiler.device_target import target_of
 from polydevice_gpu.compiler.settings import CompileSettings
 from polydevice_gpu.kernels.product.gemm_warps import MatmulWarps
+from polydevice_gpu.passes.placing.tile_rows import tile_rows
+from polydevice_gpu.tuning.candidates import candidates
 from tests.gpu import graphs
 from tests.gpu.mma_in_c import in_c
+from tests.gpu.test_copies_ahead import HOPPER
 from tests.gpu.trials import only
 
 READ_IN_C = """
@@ -127,3 +130,16 @@ def test_rows_that_are_copied_for_a_product_become_half_on_the_way(core, opencl,
     for _ in range(2):
         (found,) = executable.infer({"x": x}).values()
         np.testing.assert_allclose(found, right, 2e-3, 5e-2)
+
+
+def test_rows_in_tiles_are_left_to_kernels_that_know_them():
+    s = graphs.Sketch()
+    y = s.input("x", 128, 768, kind=ElementType.f16)
+    for name, columns, terms in (("up", 3072, 768), ("down", 768, 3072)):
+        y = s.add(name, MatMul(), y, s.const(f"{name}/w", np.ones((terms, columns), "f2")))
+    graph = graphs.compiled(s.network(out=y), **dataclasses.asdict(HOPPER))
+    tile_rows(graph, frozenset())
+    up, down = (node for node in graph.nodes if node.op.type == "MatMul")
+    assert up.output.layout_name == down.inputs[0].layout_name == "row tiles"
+    assert {choice.kernel.writes_tiles for choice in candidates(up, HOPPER)} == {True}
+    assert {choice.kernel.reads_tiles for choice in candidates(down, HOPPER)} == {True}
