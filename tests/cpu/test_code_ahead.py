@@ -15,7 +15,7 @@ from polydevice_cpu.onednn.constants import Algorithm
 from polydevice_cpu.onednn.descriptor import Descriptor
 from polydevice_cpu.onednn.library import Library, library
 from polydevice_cpu.onednn.primitive import built
-from polydevice_cpu.onednn.primitives import eltwise
+from polydevice_cpu.onednn.primitives import convolution, eltwise
 from tests.cpu import models
 from tests.cpu.loading import image, load
 
@@ -206,3 +206,20 @@ def test_an_inference_that_lacks_memory_for_code_says_so_and_the_next_one_does_n
     lacks[0] = False
     (got,) = request.infer({"v0": x}).values()
     np.testing.assert_allclose(got, models.answer(model, {"v0": x})[0], 1e-4, 1e-6)
+
+
+@pytest.mark.usefixtures("cores")
+def test_convolutions_with_windows_count_for_several():
+    count = ahead.PAYS // ahead.HEAVY + 1
+    made = [heavy(41 + k) for k in range(count)]
+    if not made[0].implementation.startswith("brgconv:"):
+        pytest.skip("no such code for this processor")
+    assert generate(made[: count // 2]) == []
+    assert len(generate([heavy(81 + k) for k in range(count)])) == 1
+
+
+def heavy(size: int):
+    """A convolution of a size that no other test has."""
+    side, weights = Descriptor.channels_last((1, 32, size, 7)), Descriptor.any((32, 32, 3, 3))
+    ones = (1, 1)
+    return built(convolution(side, weights, None, side, ones, ones, ones, ones, Attributes()))
